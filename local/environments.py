@@ -1,0 +1,219 @@
+"""Makes nightshift's separate Python environments, each once per machine.
+
+Runs under the system's Python 3.11+ with the standard library alone, before anything is installed::
+
+    python3 local/environments.py driver airflow      # make what is missing, print a line for each
+
+An environment lives in the user's cache, in a folder named by a digest of everything that went into it, so every clone
+shares it and a changed pin makes a new one. The clone gets a link, ``.envs/NAME``. ``driver`` is the exception: it is
+small and lives in the clone itself (``.venv``), because the clone's own ``nightshift`` is installed there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements"
+UV_VERSION = "0.13.8"
+TORCH = "torch==2.13.0"
+# Raise it when the way an environment is made changes without a change to its requirement files.
+RECIPE = "1"
+# How long PyTorch's own index may take to hand over the CPU build before the build from the default index is taken instead.
+CPU_INDEX_TIMEOUT_S = 300
+CPU_INDEX_PROBE_S = 15
+
+ENVIRONMENTS: dict[str, tuple[str, ...]] = {
+    "driver": ("driver.txt",),
+    "airflow": ("airflow.txt",),
+    "emulators": ("emulators.txt", "emulators-nodeps.txt"),
+    "server": ("server.txt", "server-torch.txt", "server-nodeps.txt"),
+    "test": ("test.txt",),
+}
+
+
+class SetupError(Exception):
+    """Something this machine lacks, said in words a person can act on."""
+
+
+def cache_dir() -> Path:
+    """Where environments and downloads are kept: ``$NIGHTSHIFT_CACHE``, else the user's cache folder."""
+    if configured := os.environ.get("NIGHTSHIFT_CACHE"):
+        return Path(configured).resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "nightshift"
+
+
+def environment_dir(name: str) -> Path:
+    """The folder of environment ``name`` for today's pins, whether it is made yet or not."""
+    if name == "driver":
+        return ROOT / ".venv"
+    return cache_dir() / "envs" / f"{name}-{_digest(name)}"
+
+
+def python_of(name: str) -> Path:
+    return environment_dir(name) / "bin" / "python"
+
+
+def ensure(name: str) -> Path:
+    """Makes environment ``name`` unless it is there; returns its folder. Safe to call from several processes at once."""
+    target = environment_dir(name)
+    stamp = target / ".complete"
+    digest = _digest(name)
+    if not (stamp.exists() and stamp.read_text() == digest):
+        cache_dir().mkdir(parents=True, exist_ok=True)
+        with open(cache_dir() / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (stamp.exists() and stamp.read_text() == digest):
+                started = time.monotonic()
+                _say(f"making environment {name} in {target}")
+                _make(name, target)
+                stamp.write_text(digest)
+                _say(f"environment {name} made in {time.monotonic() - started:.0f} s")
+    _link(name, target)
+    return target
+
+
+def _digest(name: str) -> str:
+    """A digest of what the environment is made from: pins, recipe, interpreter and, for ``driver``, this clone's own metadata."""
+    parts = [RECIPE, UV_VERSION, platform.python_version(), sys.base_prefix, platform.machine()]
+    parts += [(REQUIREMENTS / file).read_text() for file in ENVIRONMENTS[name]]
+    if name == "driver":
+        parts += [str(ROOT), (ROOT / "pyproject.toml").read_text()]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _make(name: str, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    uv = _uv()
+    _run(uv, "venv", "--quiet", "--python", sys.executable, str(target))
+    # The pins are a closed set, so nothing is resolved again: what is listed is what is installed.
+    install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", str(target / "bin" / "python")]
+    if name == "server":
+        _install_server(install, uv, target)
+        return
+    _run(*install, *_files(ENVIRONMENTS[name][:1]))
+    if name == "emulators":
+        # local-bigquery declares Python 3.13 and local/bigquery makes it run on 3.11. pip can overlook that; uv cannot.
+        pip = [str(Path(uv).with_name("pip")), "--python", str(target / "bin" / "python"), "install", "--quiet", "--no-deps"]
+        _run(*pip, "--disable-pip-version-check", "--ignore-requires-python", *_files(["emulators-nodeps.txt"]))
+    if name == "driver":
+        _run(*install, "--editable", str(ROOT))
+
+
+def _install_server(install: list[str], uv: str, target: Path) -> None:
+    """vLLM's CPU build; torch from PyTorch's CPU index where it answers (0.7 GB), else with CUDA libraries (4.5 GB)."""
+    cpu_torch = [uv, "pip", "install", "--quiet", "--no-deps", "--torch-backend", "cpu", TORCH]
+    cpu_torch += ["--python", str(target / "bin" / "python")]
+    if _answers(uv, target) and _succeeds(*cpu_torch, timeout_s=CPU_INDEX_TIMEOUT_S):
+        _say("torch: the CPU build from PyTorch's own index")
+    else:
+        _say("torch: PyTorch's CPU index does not answer; taking the build with CUDA libraries (4.5 GB)")
+        _run(*install, *_files(["server-torch.txt"]))
+    _run(*install, *_files(["server.txt", "server-nodeps.txt"]))
+
+
+def _answers(uv: str, target: Path) -> bool:
+    """Whether PyTorch's CPU index can be reached at all: a dry run, so that a dead line costs seconds, not minutes."""
+    command = [uv, "pip", "install", "--quiet", "--dry-run", "--no-deps", "--torch-backend", "cpu", TORCH]
+    return _succeeds(*command, "--python", str(target / "bin" / "python"), timeout_s=CPU_INDEX_PROBE_S)
+
+
+def _files(names: Iterable[str]) -> list[str]:
+    return [word for name in names for word in ("--requirement", str(REQUIREMENTS / name))]
+
+
+def _uv() -> str:
+    """A uv of the pinned version: kept in the cache, installed there by pip where it is missing."""
+    home = cache_dir() / f"uv-{UV_VERSION}"
+    program = home / "bin" / "uv"
+    if program.exists():
+        return str(program)
+    with open(cache_dir() / "uv.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            _say(f"installing uv {UV_VERSION}")
+            _make_uv(home)
+    return str(program)
+
+
+def _make_uv(home: Path) -> None:
+    shutil.rmtree(home, ignore_errors=True)
+    if not _succeeds(sys.executable, "-m", "venv", str(home)):
+        if os.geteuid() != 0 or not shutil.which("apt-get"):
+            raise SetupError("Python's venv module is not usable here. Install it (Debian, Ubuntu: apt-get install python3-venv).")
+        _say("installing the package python3-venv")
+        _run("apt-get", "update", "-qq")
+        _run("apt-get", "install", "-y", "-qq", "python3-venv")
+        shutil.rmtree(home, ignore_errors=True)
+        _run(sys.executable, "-m", "venv", str(home))
+    try:
+        _run(str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", f"uv=={UV_VERSION}")
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+
+
+def _link(name: str, target: Path) -> None:
+    if name == "driver":
+        return
+    link = ROOT / ".envs" / name
+    if link.is_symlink() and link.readlink() == target:
+        return
+    link.parent.mkdir(exist_ok=True)
+    fresh = link.with_name(f".{name}.{os.getpid()}")
+    fresh.symlink_to(target)
+    fresh.replace(link)
+
+
+def _environment() -> dict[str, str]:
+    # The system's certificates rather than uv's own bundle: behind a company's proxy only the former know its authority.
+    return {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_CACHE_DIR": str(cache_dir() / "uv"), "UV_LINK_MODE": "hardlink"}
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise SetupError(f"'{' '.join(command)}' failed with exit code {done.returncode}; its message is above.")
+
+
+def _succeeds(*command: str, timeout_s: float | None = None) -> bool:
+    try:
+        done = subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def _say(text: str) -> None:
+    print(f"[setup] {text}", file=sys.stderr, flush=True)
+
+
+def main(names: list[str]) -> int:
+    if sys.version_info < (3, 11):
+        print(f"nightshift needs Python 3.11 or later; this is {platform.python_version()}.", file=sys.stderr)
+        return 2
+    unknown = [name for name in names if name not in ENVIRONMENTS]
+    if unknown:
+        print(f"Unknown environment {unknown[0]!r}; there are: {', '.join(ENVIRONMENTS)}.", file=sys.stderr)
+        return 2
+    try:
+        for name in names:
+            ensure(name)
+    except SetupError as error:
+        print(f"[setup] {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

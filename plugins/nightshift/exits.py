@@ -1,0 +1,15 @@
+"""Exit codes of the driver: a contract between the driver and the manifests that run it.
+
+Kubernetes reads them in the Job's podFailurePolicy (`nightshift.jobset.manifest`); nothing else may be returned on purpose.
+"""
+
+from typing import Final
+
+DONE: Final = 0
+"""Every chunk of the worker's home range is committed. Never returned after a SIGTERM that left work open."""
+
+RESUME: Final = 75
+"""Work is left and another attempt can do it (sysexits' EX_TEMPFAIL): a drain, an engine that stayed away, a store out of reach."""
+
+CONFIG: Final = 78
+"""Trying again cannot help (sysexits' EX_CONFIG): a spec, plan or model that does not fit. The index fails at once."""

@@ -1,0 +1,54 @@
+"""What a deployment says once, for all jobs: where data lies, which images run. Read from NIGHTSHIFT_* variables.
+
+Cloud Composer and a self-hosted Airflow both set environment variables for every component; a job's YAML never repeats them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class SettingsError(ValueError):
+    """A deployment variable is missing or has no sense; the message names it and what to set."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One deployment.
+
+    bucket: Cloud Storage bucket that holds every run, without ``gs://``.
+    project: Google Cloud project of the BigQuery jobs.
+    location: BigQuery location of the datasets, for example ``EU``.
+    dataset: BigQuery dataset for staging tables, dead letters and the audit table.
+    runtime: ``kubernetes``, or ``local:FOLDER`` for the local runtime whose state is in FOLDER.
+    namespace: Kubernetes namespace of the JobSets.
+    driver_image, server_image: container images of the two containers of a worker.
+    service_account: Kubernetes service account of the pods (workload identity on GKE).
+    gcp_conn_id: Airflow connection for BigQuery and Cloud Storage.
+    """
+
+    bucket: str
+    project: str
+    location: str = "US"
+    dataset: str = "nightshift"
+    runtime: str = "kubernetes"
+    namespace: str = "nightshift"
+    driver_image: str = "nightshift/driver:0.1.0"
+    server_image: str = "vllm/vllm-openai:v0.33.0"
+    service_account: str = "nightshift-worker"
+    gcp_conn_id: str = "google_cloud_default"
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Reads ``NIGHTSHIFT_<FIELD>`` for each field. Raises SettingsError for a required one that is not set."""
+        source = os.environ if environment is None else environment
+        values = {name: source[f"NIGHTSHIFT_{name.upper()}"] for name in cls.__dataclass_fields__ if source.get(f"NIGHTSHIFT_{name.upper()}")}
+        for required in ("bucket", "project"):
+            if required not in values:
+                raise SettingsError(
+                    f"NIGHTSHIFT_{required.upper()} is not set. Set it in the environment of every Airflow component "
+                    "(Cloud Composer: the environment's variables)."
+                )
+        return cls(**values)
