@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from nightshift.jobset.profiles import profile_of
+from nightshift.profiles import profile_of
 from nightshift.spec import JobSpec
 
 VERSION: Final = 1
