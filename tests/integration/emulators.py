@@ -1,0 +1,168 @@
+"""Starts this repository's own emulators as real processes for tests, and hands out the official clients for them.
+
+An emulator can be started again after `Emulator.stop` or `Emulator.kill`: it keeps its ports and its data folder, which is what
+tests about durability need. Nothing here touches the environment of the test process: addresses go to the clients by argument.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc  # type: ignore[import-untyped]
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery, bigquery_storage_v1
+from google.cloud.bigquery_storage_v1.services.big_query_read.transports import BigQueryReadGrpcTransport
+from google.cloud.bigquery_storage_v1.services.big_query_write.transports import BigQueryWriteGrpcTransport
+from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / ".envs" / "emulators" / "bin" / "python"
+HOST = "127.0.0.1"
+PROJECT = "local"
+ANONYMOUS = AnonymousCredentials()  # type: ignore[no-untyped-call]
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+POLL_S = 0.05
+
+
+class EmulatorError(Exception):
+    """An emulator did not start; the message holds the end of its log."""
+
+
+@dataclass
+class Emulator:
+    """One emulator process. ``log`` collects the output of all its lives."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    health_url: str
+    log: Path
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def start(self) -> None:
+        """Starts the process and returns when its health URL answers 200. Raises EmulatorError after `START_TIMEOUT_S`."""
+        with open(self.log, "ab") as output:
+            self.process = subprocess.Popen(
+                self.command, cwd=ROOT, env={**os.environ, **self.environment}, stdout=output, stderr=subprocess.STDOUT
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not _healthy(self.health_url):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise EmulatorError(f"{' '.join(self.command)} did not start:\n{self.log.read_text()[-4000:]}")
+            time.sleep(POLL_S)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code. Raises subprocess.TimeoutExpired, the process killed, after `STOP_TIMEOUT_S`."""
+        process = self._started()
+        process.terminate()
+        try:
+            return process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """SIGKILL, and waits until the process is gone."""
+        process = self._started()
+        process.kill()
+        process.wait()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self.process is None:
+            raise RuntimeError("the emulator was never started")
+        return self.process
+
+
+@dataclass
+class StorageEmulator(Emulator):
+    """``url`` is what STORAGE_EMULATOR_HOST takes."""
+
+    url: str
+
+    def client(self) -> StorageClient:
+        return StorageClient(project=PROJECT, credentials=ANONYMOUS, client_options={"api_endpoint": self.url})
+
+
+@dataclass
+class BigQueryEmulator(Emulator):
+    """``url`` is what BIGQUERY_EMULATOR_HOST takes; ``grpc_target`` (host:port) speaks the BigQuery Storage API."""
+
+    url: str
+    grpc_target: str
+
+    def client(self) -> bigquery.Client:
+        return bigquery.Client(project=PROJECT, credentials=ANONYMOUS, client_options={"api_endpoint": self.url})
+
+    def read_client(self) -> bigquery_storage_v1.BigQueryReadClient:
+        transport = BigQueryReadGrpcTransport(channel=self._channel())
+        return bigquery_storage_v1.BigQueryReadClient(transport=transport)  # type: ignore[no-untyped-call]
+
+    def write_client(self) -> bigquery_storage_v1.BigQueryWriteClient:
+        transport = BigQueryWriteGrpcTransport(channel=self._channel())
+        return bigquery_storage_v1.BigQueryWriteClient(transport=transport)  # type: ignore[no-untyped-call]
+
+    def _channel(self) -> grpc.Channel:
+        unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        return grpc.insecure_channel(self.grpc_target, options=unlimited)
+
+
+def start_storage(directory: Path) -> StorageEmulator:
+    """A Cloud Storage emulator that keeps its objects under ``directory``."""
+    port = free_port()
+    url = f"http://{HOST}:{port}"
+    directory.mkdir(parents=True, exist_ok=True)
+    emulator = StorageEmulator(
+        command=_module("local.storage", "--host", HOST, "--port", str(port), "--data-dir", str(directory / "storage")),
+        environment={},
+        health_url=f"{url}/storage/v1/b?project={PROJECT}",
+        log=directory / "storage.log",
+        url=url,
+    )
+    emulator.start()
+    return emulator
+
+
+def start_bigquery(directory: Path, storage: StorageEmulator) -> BigQueryEmulator:
+    """A BigQuery emulator that keeps its tables under ``directory`` and reads and writes gs:// in ``storage``."""
+    port, grpc_port = free_port(), free_port()
+    url = f"http://{HOST}:{port}"
+    directory.mkdir(parents=True, exist_ok=True)
+    ports = ("--host", HOST, "--port", str(port), "--grpc-port", str(grpc_port))
+    emulator = BigQueryEmulator(
+        command=_module("local.bigquery", *ports, "--data-dir", str(directory / "bigquery")),
+        environment={"STORAGE_EMULATOR_HOST": storage.url},
+        health_url=f"{url}/healthz",
+        log=directory / "bigquery.log",
+        url=url,
+        grpc_target=f"{HOST}:{grpc_port}",
+    )
+    emulator.start()
+    return emulator
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _module(name: str, *arguments: str) -> tuple[str, ...]:
+    return (str(PYTHON), "-m", name, *arguments)
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
