@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import obstore
@@ -78,3 +80,56 @@ def _cloud_storage(bucket: str, prefix: str | None) -> GCSStore:
         client_options={"allow_http": bool(emulator), "timeout": REQUEST_TIMEOUT, "connect_timeout": timedelta(seconds=10)},
         retry_config={"max_retries": 8, "retry_timeout": RETRY_TIMEOUT},
     )
+
+
+class Objects(Protocol):
+    """What the ledger needs of object storage. The simulator implements it too; `ObjectStorage` is the real one."""
+
+    async def create(self, path: str, body: bytes) -> bool:
+        """Creates the object, whole or not at all. False when one is there already; raises StoreUnavailable when unknown."""
+        ...
+
+    async def read(self, path: str) -> bytes | None:
+        """The object's bytes, None where there is none. Raises StoreUnavailable."""
+        ...
+
+    def list(self, prefix: str) -> AsyncIterator[str]:
+        """Full paths below a folder, page by page, in no promised order. Raises StoreUnavailable."""
+        ...
+
+
+class StoreUnavailable(Exception):
+    """The store could not be asked or did not answer; whether a create took effect is unknown. Trying again is safe."""
+
+
+class ObjectStorage:
+    """`Objects` over an obstore store. Errors of the store are mapped here and nowhere else."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    async def create(self, path: str, body: bytes) -> bool:
+        try:
+            await obstore.put_async(self._store, path, body, mode="create")
+        except obstore.exceptions.AlreadyExistsError:
+            return False
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"create {path}: {error}") from error
+        return True
+
+    async def read(self, path: str) -> bytes | None:
+        try:
+            result = await obstore.get_async(self._store, path)
+            return bytes(await result.bytes_async())
+        except FileNotFoundError:
+            return None
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"read {path}: {error}") from error
+
+    async def list(self, prefix: str) -> AsyncIterator[str]:
+        try:
+            async for page in obstore.list(self._store, prefix, chunk_size=1000):
+                for meta in page:
+                    yield meta["path"]
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"list {prefix}: {error}") from error

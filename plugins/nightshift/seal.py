@@ -1,0 +1,170 @@
+"""Sealing a run: prove conservation over the committed chunks, then write `manifest.json`, once.
+
+Conservation: every ordinal of the plan stands in exactly one committed chunk, as a prediction or as a dead letter. The
+proof reads each chunk's ordinals; counts that a worker claims are checked against them, never believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from obstore.store import ObjectStore
+
+from nightshift import chunks
+from nightshift.ledger import ForeignObject, Ledger
+from nightshift.plan import Plan
+from nightshift.run import RunRef, canonical_json
+from nightshift.spec import JobSpec
+from nightshift.store import ObjectStorage, create_or_read, get_bytes
+
+VERSION: Final = 1
+READERS: Final = 8
+"""Chunks read at once; memory is bounded by this many of them."""
+NAMED: Final = 5
+"""How many offenders an error message names."""
+
+
+class ConservationError(ValueError):
+    """Rows in are not predictions plus dead letters: something is missing, twice there, or foreign. Nothing was sealed."""
+
+
+class ToleranceExceeded(ValueError):
+    """The run has more dead letters than its job tolerates. Nothing was sealed."""
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What one verified chunk adds to the manifest."""
+
+    entry: dict[str, Any]
+    reasons: Counter[str]
+    prompt_tokens: int
+    attempt: str
+
+
+def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str, Any]:
+    """Proves the run complete and returns its manifest. The store is rooted at the bucket.
+
+    A run that is sealed already is returned as it was sealed. Raises ConservationError, ToleranceExceeded, and
+    StoreUnavailable when the store cannot be read.
+    """
+    sealed = load_manifest(store, run)
+    if sealed is not None:
+        return sealed
+    checked = asyncio.run(_check_all(Ledger(ObjectStorage(store), run, plan), run, plan))
+    dead = sum(item.entry["dead_letters"] for item in checked)
+    reasons: Counter[str] = sum((item.reasons for item in checked), Counter())
+    _judge(spec, plan, dead, reasons)
+    manifest = {
+        "version": VERSION,
+        "run_id": run.run_id,
+        "job": run.job,
+        "partition": run.partition,
+        "generation": run.generation,
+        "rows": plan.rows,
+        "predictions": plan.rows - dead,
+        "dead_letters": dead,
+        "dead_reasons": dict(sorted(reasons.items())),
+        "duplicates": 0,
+        "prompt_tokens": sum(item.prompt_tokens for item in checked),
+        "attempts": sorted({item.attempt for item in checked}),
+        "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
+        "chunks": [item.entry for item in checked],
+        "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return dict(json.loads(create_or_read(store, _path(run), canonical_json(manifest))))
+
+
+def load_manifest(store: ObjectStore, run: RunRef) -> dict[str, Any] | None:
+    """The manifest of a sealed run, else None."""
+    body = get_bytes(store, _path(run))
+    return None if body is None else json.loads(body)
+
+
+def merkle_root(digests: Sequence[str]) -> str:
+    """Root over chunk digests (hex) in chunk order: pairs are hashed, an odd one moves up. RFC 9162's 0x01 node prefix.
+
+    The empty list has the sha256 of nothing as its root.
+    """
+    level = [bytes.fromhex(digest) for digest in digests]
+    if not level:
+        return hashlib.sha256().hexdigest()
+    while len(level) > 1:
+        pairs = [level[i : i + 2] for i in range(0, len(level), 2)]
+        level = [hashlib.sha256(b"\x01" + pair[0] + pair[1]).digest() if len(pair) == 2 else pair[0] for pair in pairs]
+    return level[0].hex()
+
+
+async def _check_all(ledger: Ledger, run: RunRef, plan: Plan) -> list[_Checked]:
+    try:
+        committed = await ledger.committed()
+    except ForeignObject as error:
+        raise ConservationError(str(error)) from error
+    missing = [chunk for chunk in range(plan.chunk_count) if chunk not in committed]
+    if missing:
+        rows = sum(len(plan.chunk_range(chunk)) for chunk in missing)
+        named = ", ".join(str(chunk) for chunk in missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
+        raise ConservationError(
+            f"{len(missing)} of {plan.chunk_count} chunks are not committed ({named}): {rows} of {plan.rows} rows have "
+            "no answer. Repeat the task 'infer': it computes only these."
+        )
+    gate = asyncio.Semaphore(READERS)
+
+    async def check(chunk: int) -> _Checked:
+        async with gate:
+            body = await ledger.read(chunk)
+            if body is None:
+                raise ConservationError(f"chunk {chunk} vanished while it was read: the ledger must not be deleted from")
+            return await asyncio.to_thread(_check_chunk, ledger.chunk_path(chunk), body, chunk, run, plan)
+
+    return await asyncio.gather(*(check(chunk) for chunk in range(plan.chunk_count)))
+
+
+def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) -> _Checked:
+    try:
+        table, provenance = chunks.decode(body)
+    except chunks.NotAChunk as error:
+        raise ConservationError(f"{path}: {error}") from error
+    if provenance.run_id != run.run_id:
+        raise ConservationError(f"{path} belongs to run {provenance.run_id}, not to {run.run_id}")
+    expected = plan.chunk_range(chunk)
+    if table.column("ordinal").combine_chunks() != pa.array(expected, pa.int64()):
+        raise ConservationError(
+            f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order; it does not"
+        )
+    dead = table.filter(pc.is_valid(table.column("dead_reason")))
+    predictions = len(table) - table.column("prediction").null_count
+    if predictions + len(dead) != len(table) or dead.column("prediction").null_count != len(dead):
+        raise ConservationError(f"{path} has a row that is neither a prediction nor a dead letter, or both")
+    entry = {
+        "chunk": chunk,
+        "path": path,
+        "sha256": hashlib.sha256(body).hexdigest(),
+        "rows": len(table),
+        "predictions": predictions,
+        "dead_letters": len(dead),
+    }
+    return _Checked(entry, Counter(dead.column("dead_reason").to_pylist()), provenance.prompt_tokens, provenance.attempt)
+
+
+def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:
+    allowed = spec.dead_letters.allowed(plan.rows)
+    if dead > allowed:
+        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        raise ToleranceExceeded(
+            f"{dead} of {plan.rows} rows are dead letters ({listed}); the job tolerates {allowed} "
+            f"(dead_letters.tolerate: {spec.dead_letters.tolerate}). Nothing is published. Mend the rows or raise the tolerance."
+        )
+
+
+def _path(run: RunRef) -> str:
+    return f"{run.prefix}/manifest.json"
