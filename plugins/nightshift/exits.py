@@ -9,7 +9,7 @@ DONE: Final = 0
 """Every chunk of the worker's home range is committed. Never returned after a SIGTERM that left work open."""
 
 RESUME: Final = 75
-"""Work is left and another attempt can do it (sysexits' EX_TEMPFAIL): a drain, an engine that stayed away, a store out of reach."""
+"""Work is left that another attempt can do (sysexits' EX_TEMPFAIL): after a drain, or with engine or store out of reach."""
 
 CONFIG: Final = 78
 """Trying again cannot help (sysexits' EX_CONFIG): a spec, plan or model that does not fit. The index fails at once."""

@@ -33,21 +33,19 @@ def open_run(store: ObjectStore, spec: JobSpec, partition: str, *, opened_by: st
     first = RunRef(spec.job, partition, run_digest(spec.job, partition, spec.semantic()))
     generations = (replace(first, generation=number) for number in itertools.count(1))
     newest = None
-    for run in generations:
-        there = get_bytes(store, _path(run))
-        if there is None:
-            break
+    candidate = next(generations)
+    while (there := get_bytes(store, _path(candidate))) is not None:
         if fresh and json.loads(there)["opened_by"] == opened_by:
-            return run
-        newest = run
+            return candidate
+        newest, candidate = candidate, next(generations)
     if newest is not None and not fresh:
         return newest
     # Several may open at once: create-only lets one of them have this generation, and the others look at who it was.
-    for run in itertools.chain([run], generations):
-        record = json.loads(create_or_read(store, _path(run), canonical_json(_record(run, spec, opened_by))))
+    while True:
+        record = json.loads(create_or_read(store, _path(candidate), canonical_json(_record(candidate, spec, opened_by))))
         if record["opened_by"] == opened_by or not fresh:
-            return run
-    raise AssertionError("the generations are endless")
+            return candidate
+        candidate = next(generations)
 
 
 def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, dict[str, Any]]:

@@ -21,7 +21,7 @@ CHUNK_ROWS_MAX: Final = 50_000
 START_UP_SECONDS: Final = 600.0
 """Node, image and weights, before the first row; taken off the deadline."""
 SAFETY: Final = 0.7
-"""The share of the remaining deadline that planned work may fill; the rest is for preemption and estimates that were too good."""
+"""The share of the remaining deadline that planned work may fill; the rest is for preemption and for wrong estimates."""
 
 
 class PlanError(ValueError):

@@ -44,7 +44,11 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
         """Reads ``NIGHTSHIFT_<FIELD>`` for each field. Raises SettingsError for a required one that is not set."""
         source = os.environ if environment is None else environment
-        values = {name: source[f"NIGHTSHIFT_{name.upper()}"] for name in cls.__dataclass_fields__ if source.get(f"NIGHTSHIFT_{name.upper()}")}
+        values = {
+            name: source[f"NIGHTSHIFT_{name.upper()}"]
+            for name in cls.__dataclass_fields__
+            if source.get(f"NIGHTSHIFT_{name.upper()}")
+        }
         for required in ("bucket", "project"):
             if required not in values:
                 raise SettingsError(

@@ -82,7 +82,7 @@ class Engine:
         await self._session.close()
 
     async def send(self, endpoint: str, body: dict[str, Any]) -> Outcome:
-        """POSTs one request. Never raises for what the network or the engine does: that is the Outcome."""
+        """POSTs one request. What the network or the engine does to it is the Outcome; raises WrongEngine alone."""
         try:
             async with self._session.post(self._base_url + endpoint, json=body) as reply:
                 return judge(reply.status, await reply.read(), reply.headers.get("Retry-After"))
@@ -111,7 +111,7 @@ class Engine:
         return True
 
     async def version(self) -> str:
-        """The engine's version, checking on the way that it serves the model. Raises WrongEngine; aiohttp.ClientError, OSError."""
+        """The engine's version, once it is seen to serve the model. Raises WrongEngine; aiohttp.ClientError, OSError."""
         async with self._session.get(f"{self._base_url}/v1/models") as reply:
             served = [item["id"] for item in (await reply.json())["data"]]
         if self._model not in served:
@@ -121,7 +121,11 @@ class Engine:
 
 
 def judge(status: int, body: bytes, retry_after: str | None) -> Outcome:
-    """What a reply means. 400, 413 and 422 are the request's fault; 429 and 503 are load; other errors are the engine's own."""
+    """What a reply means.
+
+    400, 413 and 422 are the request's fault, 429 and 503 are load, 401 to 405 concern every row alike and raise WrongEngine;
+    all other errors are the engine's own.
+    """
     if status == 200:
         try:
             parsed = json.loads(body)
@@ -132,6 +136,8 @@ def judge(status: int, body: bytes, retry_after: str | None) -> Outcome:
     if status in (400, 413, 422):
         too_long = status == 413 or any(word in message.lower() for word in _LENGTH_WORDS)
         return Refused(Reason.TOO_LONG if too_long else Reason.REJECTED, message)
+    if status in (401, 403, 404, 405):
+        raise WrongEngine(f"the engine answers {status}: {message}")
     if status in (429, 503):
         return Busy(f"{status}: {message}", _seconds(retry_after))
     return Failed(f"{status}: {message}")

@@ -11,6 +11,7 @@ from obstore.store import ObjectStore
 
 from nightshift.plan import InputFile, Plan
 from nightshift.run import RunRef
+from nightshift.store import StoreUnavailable
 
 
 class InputChanged(ValueError):
@@ -32,11 +33,14 @@ class InputReader:
         self._group: tuple[tuple[str, int], pa.Table] | None = None
 
     def read(self, chunk: int) -> pa.Table:
-        """The planned columns of a chunk's rows, in ordinal order. Raises InputChanged, and OSError for a failing store."""
-        parts = [
-            self._row_group(file, number).slice(offsets.start, len(offsets))
-            for file, number, offsets in self._plan.locate(self._plan.chunk_range(chunk))
-        ]
+        """The planned columns of a chunk's rows, in ordinal order. Raises InputChanged, StoreUnavailable."""
+        try:
+            parts = [
+                self._row_group(file, number).slice(offsets.start, len(offsets))
+                for file, number, offsets in self._plan.locate(self._plan.chunk_range(chunk))
+            ]
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"read the input of chunk {chunk}: {error}") from error
         return pa.concat_tables(parts).combine_chunks()
 
     def _row_group(self, file: InputFile, number: int) -> pa.Table:

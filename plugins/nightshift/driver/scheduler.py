@@ -83,7 +83,10 @@ class Scheduler:
         }
 
     def open_chunk(self, number: int, first_ordinal: int, rows: Sequence[Mapping[str, Any]], known: Sequence[Result]) -> None:
-        """Takes a chunk's rows, in ordinal order. known: results that an earlier attempt saved; the first one of each row counts."""
+        """Takes a chunk's rows, in ordinal order.
+
+        known: results that earlier attempts saved; where several saved the same row, the first one counts.
+        """
         chunk = OpenChunk(number, len(rows))
         expected = range(first_ordinal, first_ordinal + len(rows))
         for result in known:
