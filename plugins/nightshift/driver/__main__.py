@@ -137,7 +137,7 @@ class _DrainOnSignal:
 
     def _ask(self) -> None:
         if not self.asked.is_set():
-            # Whatever hangs, a store or a thread in it, the pod has 15 s: to leave in time says "resume me", to be killed does not.
+            # Whatever hangs, the store or a thread in it, the pod has 15 s: to leave says "resume me", to be killed does not.
             last_resort = threading.Timer(DRAIN_LIMIT_S, os._exit, (exits.RESUME,))
             last_resort.daemon = True
             last_resort.start()

@@ -54,11 +54,13 @@ class Answer:
 class TaskKind(Protocol):
     """One kind, bound to one job.
 
-    endpoint: path below the engine's base URL. columns: the input columns that `render` reads.
+    endpoint: path below the engine's base URL. server_args: what vLLM must be started with to serve it.
+    columns: the input columns that `render` reads.
     prediction_type: Arrow type of the column ``prediction``. rows_per_request: 1 where the endpoint takes no lists.
     """
 
     endpoint: str
+    server_args: tuple[str, ...]
     columns: tuple[str, ...]
     rows_per_request: int
 
@@ -95,7 +97,7 @@ def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
     from jinja2 import meta
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    environment = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, **_ENVIRONMENT_OPTIONS)  # type: ignore[arg-type]
+    environment = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, **_ENVIRONMENT_OPTIONS)
     columns = tuple(sorted(meta.find_undeclared_variables(environment.parse(source))))
     return environment.from_string(source), columns
 

@@ -26,6 +26,7 @@ class Embedding:
     """`nightshift.tasks.base.TaskKind` for embedding models."""
 
     endpoint = "/v1/embeddings"
+    server_args = ("--runner", "pooling")
 
     def __init__(self, spec: JobSpec) -> None:
         self._template, self.columns = compile_template(spec.request.input)
