@@ -6,11 +6,12 @@ unreachable store is an error within a bounded time rather than a hang.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import obstore
@@ -80,6 +81,43 @@ def _cloud_storage(bucket: str, prefix: str | None) -> GCSStore:
         client_options={"allow_http": bool(emulator), "timeout": REQUEST_TIMEOUT, "connect_timeout": timedelta(seconds=10)},
         retry_config={"max_retries": 8, "retry_timeout": RETRY_TIMEOUT},
     )
+
+
+class ObjectFile(io.RawIOBase):
+    """One object as a seekable file, each read one range request: what pyarrow needs to read a Parquet footer or row group.
+
+    (obstore's own reader lacks the attributes by which pyarrow knows a file.)
+    """
+
+    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
+        super().__init__()
+        self._store = store
+        self._path = path
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        length = min(len(view), self._size - self._position)
+        if length <= 0:
+            return 0
+        view[:length] = memoryview(obstore.get_range(self._store, self._path, start=self._position, length=length))
+        self._position += length
+        return length
 
 
 class Objects(Protocol):

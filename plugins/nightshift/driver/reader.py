@@ -11,7 +11,7 @@ from obstore.store import ObjectStore
 
 from nightshift.plan import InputFile, Plan
 from nightshift.run import RunRef
-from nightshift.store import StoreUnavailable
+from nightshift.store import ObjectFile, StoreUnavailable
 
 
 class InputChanged(ValueError):
@@ -60,7 +60,7 @@ class InputReader:
                 raise InputChanged(f"{path} is gone; it must stay until the run is published") from error
             if meta["e_tag"] != file.etag or meta["size"] != file.size:
                 raise InputChanged(f"{path} was overwritten after it was planned (etag {meta['e_tag']}, planned {file.etag})")
-            parquet = pq.ParquetFile(obstore.open_reader(self._store, path))
+            parquet = pq.ParquetFile(ObjectFile(self._store, path, file.size))
             missing = [name for name in self._columns if name not in parquet.schema_arrow.names]
             if missing:
                 raise InputChanged(f"{path} lacks the columns {missing}; it has {parquet.schema_arrow.names}")
