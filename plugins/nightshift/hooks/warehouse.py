@@ -1,0 +1,18 @@
+"""The warehouse, with the client that Airflow's Google connection gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nightshift.settings import Settings
+    from nightshift.warehouse import Warehouse
+
+
+def warehouse_for(settings: Settings) -> Warehouse:
+    """A `Warehouse` on the connection ``settings.gcp_conn_id``; BIGQUERY_EMULATOR_HOST is honoured by Google's client."""
+    from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
+    from nightshift.warehouse import Warehouse
+
+    hook = BigQueryHook(gcp_conn_id=settings.gcp_conn_id, location=settings.location)
+    return Warehouse(hook.get_client(project_id=settings.project, location=settings.location), settings)

@@ -1,0 +1,52 @@
+"""The second task: the query's rows as Parquet in the run's folder, and the plan that fixes their ordinals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nightshift.operators.run import RunOperator, permanent_failures
+from nightshift.operators.waiting import defer_for_jobs, finished_jobs
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from nightshift.plan import Plan
+
+
+class ExtractOperator(RunOperator):
+    """
+    Exports the query to the run's folder (BigQuery ``EXPORT DATA``), then writes ``plan.json``.
+
+    A run that has its plan is left as it is: its rows are fixed for ever. Deferred while BigQuery works.
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from nightshift.hooks.warehouse import warehouse_for
+        from nightshift.ledger import load_plan
+
+        with permanent_failures():
+            plan = load_plan(self.store, self.run)
+            if plan is not None:
+                self.log.info("%s has its plan already", self.run.prefix)
+                return self._summary(plan)
+            job = warehouse_for(self.settings).start_extract(self.spec, self.run, self.run.partition)
+        self.log.info("BigQuery job %s exports the query to %s/inputs", job, self.run.url(self.settings.bucket))
+        defer_for_jobs(self, [job], method_name="build_plan")
+
+    def build_plan(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Continues when the export is done: counts the files' rows and fixes the plan."""
+        from nightshift.warehouse.extract import build_plan
+
+        finished_jobs(event)
+        with permanent_failures():
+            return self._summary(build_plan(self.store, self.run, self.spec))
+
+    def _summary(self, plan: Plan) -> dict[str, Any]:
+        self.log.info(
+            "%d rows in %d files, %d chunks, %d workers: %s",
+            plan.rows,
+            len(plan.files),
+            plan.chunk_count,
+            plan.workers,
+            "; ".join(plan.reasons),
+        )
+        return {"rows": plan.rows, "chunks": plan.chunk_count, "workers": plan.workers}

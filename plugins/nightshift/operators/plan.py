@@ -1,0 +1,79 @@
+"""The first task: which partition, is the job sound, and which run is it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+from nightshift.operators.run import RunOperator, permanent_failures
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+def partition_of(context: Context) -> str:
+    """The one partition (YYYY-MM-DD) that a DAG run is for.
+
+    First match wins: the param ``partition`` of the trigger form, ``--conf`` or a backfill's ``--dag-run-conf``; the first
+    day of the run's data interval, which a scheduled run, a backfill and a run with a logical date have; the day before
+    the run, as last night's run would have had. Raises AirflowFailException for a param that is not a date.
+    """
+    asked = context["params"].get("partition")
+    if asked:
+        try:
+            return date.fromisoformat(asked).isoformat()
+        except ValueError:
+            raise AirflowFailException(f"The param partition is {asked!r}. Write a date, for example 2026-11-19.") from None
+    dag_run = context["dag_run"]
+    if dag_run.data_interval_start is not None:
+        return dag_run.data_interval_start.date().isoformat()
+    return (dag_run.run_after.date() - timedelta(days=1)).isoformat()
+
+
+class PlanOperator(RunOperator):
+    """
+    Checks the job against the warehouse, freezes it into a run, and says how large the run will be.
+
+    Returns ``{run_prefix, run_id, partition, rows}``, by which every later task knows the run.
+
+    :param spec: the job in its JSON form, as it was when Airflow read the job's file for this task.
+    """
+
+    template_fields: Sequence[str] = ()
+
+    def __init__(self, *, spec: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(run_prefix="", **kwargs)
+        self.job = spec
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from nightshift.freeze import open_run
+        from nightshift.hooks.warehouse import warehouse_for
+        from nightshift.plan import size
+        from nightshift.seal import load_manifest
+        from nightshift.spec import JobSpec
+
+        partition = partition_of(context)
+        fresh = bool(context["params"].get("fresh"))
+        opened_by = context["dag_run"].run_id
+        with permanent_failures():
+            spec = JobSpec.model_validate(self.job)
+            warehouse = warehouse_for(self.settings)
+            warehouse.check_query(spec, partition)
+            rows = warehouse.count_rows(spec, partition)
+            sizing = size(rows, spec)
+            run = open_run(self.store, spec, partition, opened_by=opened_by, fresh=fresh)
+            sealed = load_manifest(self.store, run)
+        self.run_prefix = run.prefix
+        self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
+        if sealed is not None:
+            self.log.info(
+                "The run was sealed at %s with %d rows: nothing is computed again, it is only published again. "
+                "To compute it again, trigger with fresh.",
+                sealed["sealed_at"],
+                sealed["rows"],
+            )
+        else:
+            self.log.info("The query has %d rows today: %s", rows, "; ".join(sizing.reasons))
+        return {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows}

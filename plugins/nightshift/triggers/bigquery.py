@@ -1,0 +1,75 @@
+"""Waits for BigQuery jobs in the triggerer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from nightshift.triggers.polling import DeadlinePassed, poll
+
+if TYPE_CHECKING:
+    from nightshift.warehouse import JobState
+
+VERSION = 1
+
+
+class BigQueryJobsTrigger(BaseTrigger):
+    """
+    Fires once, when every job is done, or when the deadline has passed.
+
+    The event: ``{"version", "jobs": [{"job_id", "done", "error", "statistics"}], "problem"}``; problem is None, or says in
+    words why the jobs' end is not known. A job's failure is no problem of the trigger: it stands in the job's ``error``.
+
+    :param job_ids: the jobs, of the deployment's project and location.
+    :param deadline: Unix time.
+    :param poll_interval: seconds between two questions.
+    """
+
+    def __init__(self, *, job_ids: Sequence[str], deadline: float, poll_interval: float = 2.0) -> None:
+        super().__init__()
+        self.job_ids = list(job_ids)
+        self.deadline = deadline
+        self.poll_interval = poll_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kwargs = {"job_ids": self.job_ids, "deadline": self.deadline, "poll_interval": self.poll_interval}
+        return "nightshift.triggers.bigquery.BigQueryJobsTrigger", kwargs
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        from nightshift.warehouse import WarehouseError, WarehouseUnavailable
+
+        problem, states = None, []
+        try:
+            states = await poll(
+                _asker(self.job_ids),
+                final=lambda jobs: all(job.done for job in jobs),
+                interval_s=self.poll_interval,
+                deadline=self.deadline,
+                unavailable=WarehouseUnavailable,
+                log=self.log,
+            )
+        except DeadlinePassed:
+            problem = f"BigQuery jobs {', '.join(self.job_ids)} were not seen to end before the deadline"
+        except (WarehouseError, AirflowException) as error:
+            problem = f"BigQuery jobs {', '.join(self.job_ids)}: {error}"
+        yield TriggerEvent({"version": VERSION, "jobs": [asdict(state) for state in states], "problem": problem})
+
+
+def _asker(job_ids: Sequence[str]) -> Callable[[], list[JobState]]:
+    """Asks for all jobs, with one client that is made at the first question."""
+    from nightshift.hooks.warehouse import warehouse_for
+    from nightshift.settings import Settings
+    from nightshift.warehouse import Warehouse
+
+    warehouse: Warehouse | None = None
+
+    def ask() -> list[JobState]:
+        nonlocal warehouse
+        if warehouse is None:
+            warehouse = warehouse_for(Settings.from_environment())
+        return [warehouse.job(job_id) for job_id in job_ids]
+
+    return ask

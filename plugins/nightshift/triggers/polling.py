@@ -1,0 +1,55 @@
+"""Asking again and again until an answer is final, through outages, up to a fixed moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+Answer = TypeVar("Answer")
+
+BACKOFF_FACTOR: Final = 2.0
+BACKOFF_MAX_S: Final = 60.0
+CHATTER_S: Final = 60.0
+"""An outage is logged when it begins, when it ends, and this often in between."""
+
+
+class DeadlinePassed(Exception):
+    """The moment came before a final answer did."""
+
+
+async def poll(
+    ask: Callable[[], Answer],
+    *,
+    final: Callable[[Answer], bool],
+    interval_s: float,
+    deadline: float,
+    unavailable: type[Exception],
+    log: logging.Logger,
+) -> Answer:
+    """Calls the blocking `ask` in a thread until `final` holds of its answer; returns that answer.
+
+    `unavailable` says nothing about what is asked for, so it is never final: the pause doubles, up to a minute, and
+    begins anew with the next answer. deadline: Unix time; DeadlinePassed after it. Any other exception passes through.
+    """
+    pause, outage_logged = interval_s, 0.0
+    while True:
+        try:
+            answer = await asyncio.to_thread(ask)
+        except unavailable as error:
+            if time.monotonic() - outage_logged >= CHATTER_S:
+                log.warning("No answer (%s); asking again until %s", error, time.strftime("%F %T", time.gmtime(deadline)))
+                outage_logged = time.monotonic()
+            pause = min(pause * BACKOFF_FACTOR, BACKOFF_MAX_S)
+        else:
+            if outage_logged:
+                log.info("There are answers again")
+            pause, outage_logged = interval_s, 0.0
+            if final(answer):
+                return answer
+        left = deadline - time.time()
+        if left <= 0:
+            raise DeadlinePassed
+        await asyncio.sleep(min(pause, left))
