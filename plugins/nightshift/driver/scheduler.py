@@ -141,6 +141,9 @@ class Scheduler:
         for row in group.rows:
             row.faults += 1
         if group.rows[0].faults >= TRIES:
+            for row in group.rows:
+                # In a smaller group a row gets a second chance, so that one hiccup more does not condemn an innocent one.
+                row.faults = TRIES - 2
             self.refused(group, reason, message)
             return
         self.returned(group)

@@ -1,0 +1,93 @@
+"""Small valid specs, plans and chunks for tests; each test changes only what it is about."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+from obstore.store import ObjectStore
+
+from nightshift import chunks
+from nightshift.chunks import Provenance, Result
+from nightshift.plan import InputFile, Plan
+from nightshift.run import RunRef
+from nightshift.spec import JobSpec
+
+RUN = RunRef("job", "2026-11-20", "0123456789abcdef")
+
+_SPEC: dict[str, Any] = {
+    "job": "job",
+    "owner": "team",
+    "start_date": "2026-11-01",
+    "source": {"query": "SELECT id, text FROM `d.t` WHERE day = @partition", "key": ["id"]},
+    "task": "embedding",
+    "request": {"input": "{{ text }}", "rows_per_request": 4},
+    "model": {"name": "m", "uri": "hf://org/m", "revision": "r1"},
+    "engine": {"max_num_seqs": 8},
+    "destination": {"table": "d.out", "column": "vector"},
+    "deadline": "2h",
+    "compute": {"profile": "cpu"},
+}
+
+
+def a_spec(**changes: Any) -> JobSpec:
+    """A valid spec; ``a_spec(request__overlong="truncate")`` changes one field of a part."""
+    body = copy.deepcopy(_SPEC)
+    for path, value in changes.items():
+        *parents, name = path.split("__")
+        target = body
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[name] = value
+    return JobSpec.model_validate(body)
+
+
+def a_plan(rows: int, chunk_rows: int = 4, workers: int = 1, files: tuple[InputFile, ...] | None = None) -> Plan:
+    if files is None:
+        files = (InputFile("inputs/a.parquet", rows, (rows,), 1, "e"),) if rows else ()
+    return Plan(RUN.run_id, rows, chunk_rows, workers, files)
+
+
+def write_input(store: ObjectStore, run: RunRef, texts: Sequence[str | None], *, per_file: int, per_group: int) -> tuple[InputFile, ...]:
+    """Puts rows ``id, text`` into Parquet files of the run and returns how a plan lists them."""
+    files = []
+    for number, start in enumerate(range(0, len(texts), per_file)):
+        part = list(texts[start : start + per_file])
+        table = pa.table({"id": pa.array(range(start, start + len(part)), pa.int64()), "text": pa.array(part, pa.string())})
+        sink = io.BytesIO()
+        pq.write_table(table, sink, row_group_size=per_group)
+        path = f"inputs/part-{number:03d}.parquet"
+        obstore.put(store, f"{run.prefix}/{path}", sink.getvalue())
+        meta = obstore.head(store, f"{run.prefix}/{path}")
+        groups = tuple(min(per_group, len(part) - at) for at in range(0, len(part), per_group))
+        files.append(InputFile(path, len(part), groups, meta["size"], str(meta["e_tag"])))
+    return tuple(files)
+
+
+def a_chunk(run: RunRef, plan: Plan, chunk: int, *, dead: Iterable[int] = (), ordinals: Sequence[int] | None = None) -> bytes:
+    """The object of a chunk: ordinals in `dead` are dead letters; `ordinals` replaces the ones that the plan asks for."""
+    rows = list(plan.chunk_range(chunk) if ordinals is None else ordinals)
+    gone = set(dead)
+    results = [
+        Result(row, None, "rejected", "no", 1) if row in gone else Result(row, [float(row), 0.5], None, None, 1) for row in rows
+    ]
+    provenance = Provenance(
+        run_id=run.run_id,
+        chunk=chunk,
+        attempt="pod-1",
+        node="node",
+        model={"name": "m", "uri": "hf://org/m", "revision": "r1"},
+        engine_version="0",
+        started="2026-11-20T00:00:00+00:00",
+        finished="2026-11-20T00:00:01+00:00",
+        predictions=len(rows) - len(gone),
+        dead_letters=len(gone),
+        prompt_tokens=10,
+    )
+    keys = pa.table({"id": pa.array(rows, pa.int64())})
+    return chunks.encode(keys, results, pa.list_(pa.float32()), provenance)

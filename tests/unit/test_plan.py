@@ -1,0 +1,118 @@
+"""Ordinals, chunks, shards and sizing."""
+
+import pytest
+
+from nightshift.plan import InputFile, Plan, PlanError, size
+from tests.builders import a_plan, a_spec
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 97])
+@pytest.mark.parametrize("chunk_rows", [1, 4, 100])
+def test_chunks_tile_the_rows(rows: int, chunk_rows: int) -> None:
+    plan = a_plan(rows, chunk_rows)
+
+    tiled = [ordinal for chunk in range(plan.chunk_count) for ordinal in plan.chunk_range(chunk)]
+
+    assert tiled == list(range(rows))
+
+
+@pytest.mark.parametrize(("rows", "workers"), [(97, 1), (97, 7), (97, 25), (8, 2)])
+def test_shards_tile_the_chunks_and_differ_by_one_at_most(rows: int, workers: int) -> None:
+    plan = a_plan(rows, 4, workers)
+
+    shards = [plan.shard(index) for index in range(workers)]
+
+    assert [chunk for shard in shards for chunk in shard] == list(range(plan.chunk_count))
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+def test_what_lies_outside_the_plan_is_an_error() -> None:
+    plan = a_plan(10, 4, 2)
+
+    with pytest.raises(IndexError):
+        plan.chunk_range(3)
+    with pytest.raises(IndexError):
+        plan.shard(2)
+
+
+def test_ordinals_are_located_across_files_and_row_groups() -> None:
+    files = (InputFile("a", 5, (3, 2), 1, "x"), InputFile("b", 4, (4,), 1, "y"))
+    plan = Plan("run", 9, 4, 1, files)
+
+    found = [(file.path, group, list(offsets)) for file, group, offsets in plan.locate(range(2, 7))]
+
+    assert found == [("a", 0, [2]), ("a", 1, [0, 1]), ("b", 0, [0, 1])]
+
+
+def test_every_ordinal_is_located_once() -> None:
+    files = (InputFile("a", 5, (3, 2), 1, "x"), InputFile("b", 4, (1, 3), 1, "y"))
+    plan = Plan("run", 9, 2, 1, files)
+
+    found = [
+        (file.path, sum(file.row_groups[:group]) + offset)
+        for chunk in range(plan.chunk_count)
+        for file, group, offsets in plan.locate(plan.chunk_range(chunk))
+        for offset in offsets
+    ]
+
+    assert found == [("a", n) for n in range(5)] + [("b", n) for n in range(4)]
+
+
+def test_a_plan_survives_its_json_form() -> None:
+    plan = a_plan(10, 4, 2)
+
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_plan_of_another_version_is_refused() -> None:
+    with pytest.raises(PlanError, match="version 2"):
+        Plan.from_json({**a_plan(10).to_json(), "version": 2})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"rows": 11}, "files hold 10 rows"), ({"workers": 9}, "9 workers for 3 chunks"), ({"chunk_rows": 0}, "at least 1")],
+)
+def test_a_plan_that_contradicts_itself_is_refused(change: dict[str, int], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        Plan.from_json({**a_plan(10).to_json(), **change})
+
+
+def test_the_deadline_decides_the_workers() -> None:
+    spec = a_spec(compute__rows_per_worker_per_second=10, deadline="2h", engine__max_num_seqs=64)
+
+    # 2 h less 10 min of start-up, 70 % of it: 4,620 s, so 46,200 rows a worker.
+    assert size(46_200, spec).workers == 1
+    assert size(46_201, spec).workers == 2
+    assert size(462_000, spec).workers == 10
+
+
+def test_no_worker_gets_less_than_a_full_batch() -> None:
+    spec = a_spec(compute__rows_per_worker_per_second=0.01, engine__max_num_seqs=100)
+
+    sizing = size(250, spec)
+
+    assert sizing.workers == 2
+    assert any("max_num_seqs" in reason for reason in sizing.reasons)
+
+
+def test_what_the_job_says_wins() -> None:
+    sizing = size(1000, a_spec(compute__workers=3, chunk_rows=50))
+
+    assert (sizing.workers, sizing.chunk_rows) == (3, 50)
+
+
+def test_workers_without_a_chunk_are_not_started() -> None:
+    assert size(10, a_spec(compute__workers=5, chunk_rows=4)).workers == 3
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 1000, 10_000_000])
+def test_any_size_gives_a_valid_plan(rows: int) -> None:
+    sizing = size(rows, a_spec())
+
+    plan = a_plan(rows, sizing.chunk_rows, sizing.workers)
+
+    assert plan.rows == rows
+    assert sizing.chunk_rows % 4 == 0, "whole requests"

@@ -1,0 +1,103 @@
+"""Names of runs and the freezing of a spec into one."""
+
+import pytest
+from obstore.store import MemoryStore
+
+from nightshift import freeze
+from nightshift.run import RunRef, canonical_json, run_digest
+from nightshift.store import open_store, split_run_url
+from tests.builders import a_spec
+
+pytestmark = pytest.mark.unit
+
+
+def test_a_run_is_named_by_job_partition_and_what_decides_answers() -> None:
+    spec = a_spec()
+    digest = run_digest("job", "2026-11-20", spec.semantic())
+
+    assert digest == run_digest("job", "2026-11-20", a_spec(deadline="5h", owner="other", compute__workers=9).semantic())
+    assert digest != run_digest("job", "2026-11-21", spec.semantic())
+    assert digest != run_digest("other", "2026-11-20", spec.semantic())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"source__query": "SELECT id, text FROM `d.u` WHERE day = @partition"},
+        {"request__input": "{{ text }}!"},
+        {"request__overlong": "truncate"},
+        {"model__revision": "r2"},
+        {"engine__max_model_len": 128},
+    ],
+)
+def test_a_change_of_what_decides_answers_is_another_run(change: dict[str, object]) -> None:
+    assert run_digest("job", "p", a_spec().semantic()) != run_digest("job", "p", a_spec(**change).semantic())
+
+
+def test_canonical_json_does_not_depend_on_the_order_of_keys() -> None:
+    assert canonical_json({"b": 1, "a": "é"}) == canonical_json({"a": "é", "b": 1}) == '{"a":"é","b":1}'.encode()
+
+
+@pytest.mark.parametrize("generation", [1, 2, 12])
+def test_a_prefix_names_its_run(generation: int) -> None:
+    run = RunRef("job", "2026-11-20", "0123456789abcdef", generation)
+
+    assert RunRef.from_prefix(run.prefix) == run
+
+
+@pytest.mark.parametrize("prefix", ["job/2026-11-20", "job/2026-11-20/xyz", "a/b/c/d", ""])
+def test_other_prefixes_are_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="JOB/PARTITION/RUN"):
+        RunRef.from_prefix(prefix)
+
+
+def test_run_urls_split_into_store_and_prefix() -> None:
+    assert split_run_url("gs://bucket/job/2026-11-20/abc") == ("gs://bucket", "job/2026-11-20/abc")
+    assert split_run_url("file:///tmp/x/job/2026-11-20/abc/") == ("file:///tmp/x", "job/2026-11-20/abc")
+    with pytest.raises(ValueError, match="URL of a run"):
+        split_run_url("gs://a/b/c")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket", "gs://", "bucket", "file://host/x"])
+def test_a_store_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="is not a store"):
+        open_store(url)
+
+
+def test_opening_again_finds_the_run() -> None:
+    store = MemoryStore()
+
+    first = freeze.open_run(store, a_spec(), "2026-11-20", opened_by="a")
+
+    assert freeze.open_run(store, a_spec(), "2026-11-20", opened_by="b") == first
+    assert freeze.open_run(store, a_spec(), "2026-11-21", opened_by="b") != first
+
+
+def test_fresh_opens_the_next_generation_once_for_each_opener() -> None:
+    store = MemoryStore()
+    freeze.open_run(store, a_spec(), "d", opened_by="a")
+
+    second = freeze.open_run(store, a_spec(), "d", opened_by="b", fresh=True)
+
+    assert second.generation == 2
+    assert freeze.open_run(store, a_spec(), "d", opened_by="b", fresh=True) == second, "a retry of the opener"
+    assert freeze.open_run(store, a_spec(), "d", opened_by="c", fresh=True).generation == 3
+    assert freeze.open_run(store, a_spec(), "d", opened_by="x").generation == 3, "without fresh, the newest"
+
+
+def test_fresh_on_an_unknown_run_opens_the_first_generation() -> None:
+    assert freeze.open_run(MemoryStore(), a_spec(), "d", opened_by="a", fresh=True).generation == 1
+
+
+def test_a_frozen_spec_comes_back_as_it_was() -> None:
+    store = MemoryStore()
+    spec = a_spec(dead_letters__tolerate="5%")
+
+    run = freeze.open_run(store, spec, "d", opened_by="a")
+
+    assert freeze.load_run(store, run)[0] == spec
+
+
+def test_a_run_that_was_never_opened_is_named() -> None:
+    with pytest.raises(freeze.NoSuchRun, match=r"spec\.json does not exist"):
+        freeze.load_run(MemoryStore(), RunRef("job", "d", "0123456789abcdef"))
