@@ -1,0 +1,56 @@
+"""``python -m local.storage``: the command line, the server around the application, and its end."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from local.storage.app import HEALTH_PATH, Application
+from local.storage.database import DataDirError
+from local.storage.store import open_store
+
+KEEP_ALIVE_S = 600
+SHUTDOWN_S = 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m local.storage", description="A Cloud Storage emulator over one folder.")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=9023, help="port to listen on (default: %(default)s)")
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder that holds all state; made if missing")
+    options = parser.parse_args(arguments)
+    # uvicorn raises a signal again once it has stopped, under the handler that it found: this is the one, and it says success.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+    try:
+        store = open_store(options.data_dir)
+    except DataDirError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(
+        f"Cloud Storage emulator on http://{options.host}:{options.port}{HEALTH_PATH}, data in {options.data_dir}", flush=True
+    )
+    config = uvicorn.Config(
+        Application(store),
+        host=options.host,
+        port=options.port,
+        http="h11",
+        loop="asyncio",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        # Clients pool their connections; one that is closed just as it is used again fails a request that is not repeatable.
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        backlog=1024,
+    )
+    uvicorn.Server(config).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

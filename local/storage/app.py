@@ -1,0 +1,125 @@
+"""The ASGI application: finds the operation that a request names and puts refusals into the words of its API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from urllib.parse import unquote
+from xml.sax.saxutils import escape
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from local.storage import json_api, uploads, xml_api
+from local.storage.batch import batch
+from local.storage.errors import ApiError
+from local.storage.store import Store
+
+HEALTH_PATH = "/_health"
+Operation = Callable[..., Awaitable[Response]]
+
+BUCKET = r"/(?:download/)?storage/v1/b/([^/]+)"
+OBJECT = BUCKET + r"/o/([^/]+)"
+UPLOAD = r"/(?:resumable/)?upload/storage/v1/b/([^/]+)/o"
+# Paths are matched before percent-decoding, because an object's name may hold slashes. The JSON API comes first, so a
+# bucket that is named like its first path segments ("storage", "upload") cannot be reached by the XML API.
+OPERATIONS: list[tuple[str, dict[str, Operation]]] = [
+    (r"/storage/v1/b", {"GET": json_api.list_buckets, "POST": json_api.create_bucket}),
+    (
+        BUCKET,
+        {
+            "GET": json_api.get_bucket,
+            "PATCH": json_api.patch_bucket,
+            "PUT": json_api.replace_bucket,
+            "DELETE": json_api.delete_bucket,
+        },
+    ),
+    (BUCKET + "/o", {"GET": json_api.list_objects}),
+    (
+        OBJECT,
+        {
+            "GET": json_api.get_object,
+            "HEAD": json_api.get_object,
+            "PATCH": json_api.patch_object,
+            "PUT": json_api.replace_metadata,
+            "DELETE": json_api.delete_object,
+        },
+    ),
+    (OBJECT + "/compose", {"POST": json_api.compose_object}),
+    (OBJECT + "/copyTo/b/([^/]+)/o/([^/]+)", {"POST": json_api.copy_object}),
+    (OBJECT + "/rewriteTo/b/([^/]+)/o/([^/]+)", {"POST": json_api.rewrite_object}),
+    (UPLOAD, {"POST": uploads.upload, "PUT": uploads.continue_resumable, "DELETE": uploads.cancel_resumable}),
+    (r"/([^/_][^/]*)/?", {"GET": xml_api.get_bucket, "HEAD": xml_api.get_bucket}),
+    (
+        r"/([^/_][^/]*)/(.+)",
+        {
+            "GET": xml_api.get_object,
+            "HEAD": xml_api.get_object,
+            "PUT": xml_api.put_object,
+            "POST": xml_api.post_object,
+            "DELETE": xml_api.delete_object,
+        },
+    ),
+]
+ROUTES = [(re.compile(pattern), operations) for pattern, operations in OPERATIONS]
+JSON_PATH = re.compile(r"/(?:(?:download/|upload/|resumable/upload/)?storage/v1|batch)(?:/|$)")
+
+
+class Application:
+    """Answers requests from one store. Handlers touch the store only between two awaits, so each step is atomic."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise ValueError(f"Only HTTP is served, not {scope['type']}.")
+        request = Request(scope, receive)
+        try:
+            response = await self.respond(request)
+        except ClientDisconnect:
+            # Nobody is left to answer; the body that was being received has been thrown away.
+            return
+        await response(scope, receive, send)
+
+    async def respond(self, request: Request) -> Response:
+        path = request.scope["raw_path"].decode("latin-1")
+        try:
+            if path == HEALTH_PATH:
+                return PlainTextResponse("ok")
+            if re.fullmatch(r"/batch(/storage/v1)?/?", path) and request.method == "POST":
+                return await batch(request, self.respond)
+            operation, names = _route(request.method, path)
+            return await operation(request, self._store, *names)
+        except ApiError as error:
+            # A client that is still sending would not see the answer: HTTP/1.1 wants the body read first.
+            with suppress(RuntimeError):
+                async for _ in request.stream():
+                    pass
+            return _json_refusal(error) if JSON_PATH.match(path) else _xml_refusal(error)
+
+
+def _route(method: str, path: str) -> tuple[Operation, tuple[str, ...]]:
+    """The operation and the names in its path, decoded. Raises ApiError 404 and 405."""
+    for pattern, operations in ROUTES:
+        if found := pattern.fullmatch(path):
+            if method not in operations:
+                raise ApiError(405, "methodNotAllowed", "MethodNotAllowed", f"{method} is not supported on {path}")
+            return operations[method], tuple(unquote(name) for name in found.groups())
+    raise ApiError(404, "notFound", "NotFound", f"No such address: {path}")
+
+
+def _json_refusal(error: ApiError) -> Response:
+    if error.status == 304:
+        return Response(status_code=304)
+    reason = {"domain": "global", "reason": error.reason, "message": error.message}
+    return JSONResponse({"error": {"code": error.status, "message": error.message, "errors": [reason]}}, error.status)
+
+
+def _xml_refusal(error: ApiError) -> Response:
+    if error.status == 304:
+        return Response(status_code=304)
+    content = f"<Error><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
+    return Response(xml_api.DECLARATION + content, error.status, media_type="application/xml")

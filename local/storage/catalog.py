@@ -1,0 +1,179 @@
+"""Which buckets and objects there are. Every change checks its preconditions in the transaction that makes it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from local.storage.bodies import Bodies, Body
+from local.storage.database import Database
+from local.storage.errors import conflict, no_such_bucket, no_such_object
+from local.storage.preconditions import Preconditions
+
+Fields = dict[str, Any]
+NO_CONDITIONS = Preconditions()
+OBJECT_COLUMNS = "bucket, name, generation, metageneration, created_us, updated_us, components, fields, file, size, crc32c, md5"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBucket:
+    """``fields`` are the settings that a client wrote, under the names of the JSON API. Times are microseconds since 1970."""
+
+    name: str
+    created_us: int
+    updated_us: int
+    metageneration: int
+    fields: Fields
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """A live object. ``fields`` as in StoredBucket; ``components`` is how many bodies a composite was made from."""
+
+    bucket: str
+    name: str
+    generation: int
+    metageneration: int
+    created_us: int
+    updated_us: int
+    components: int | None
+    fields: Fields
+    body: Body
+
+    @property
+    def etag(self) -> str:
+        """The JSON API's entity tag: another one whenever content or metadata change."""
+        return base64.b64encode(f"{self.generation}/{self.metageneration}".encode()).decode()
+
+    @property
+    def content_etag(self) -> str:
+        """The XML API's: the MD5 of the content in hex, or for a composite something made up from its generation."""
+        if self.body.md5 is None:
+            return f"-{base64.b64encode(str(self.generation).encode()).decode()}"
+        return base64.b64decode(self.body.md5).hex()
+
+
+class Catalog:
+    """Not thread-safe, on purpose: it belongs to the event loop's thread, and that makes its operations atomic."""
+
+    def __init__(self, database: Database, bodies: Bodies) -> None:
+        self._database = database
+        self._bodies = bodies
+        (newest,) = database.execute("SELECT max(generation) FROM objects").fetchone()
+        self._last_us: int = newest or 0
+
+    def now_us(self) -> int:
+        """Microseconds since 1970, never the same twice: this is where generations come from."""
+        self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
+        return self._last_us
+
+    # Buckets
+
+    def buckets(self) -> list[StoredBucket]:
+        rows = self._database.execute("SELECT name, created_us, updated_us, metageneration, fields FROM buckets ORDER BY name")
+        return [_bucket(row) for row in rows]
+
+    def bucket(self, name: str) -> StoredBucket:
+        """Raises ApiError 404."""
+        statement = "SELECT name, created_us, updated_us, metageneration, fields FROM buckets WHERE name = ?"
+        row = self._database.execute(statement, name).fetchone()
+        if row is None:
+            raise no_such_bucket(name)
+        return _bucket(row)
+
+    def create_bucket(self, name: str, fields: Fields) -> StoredBucket:
+        """Raises ApiError 409 where it exists."""
+        now = self.now_us()
+        statement = "INSERT INTO buckets VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING"
+        if self._database.execute(statement, name, now, now, json.dumps(fields)).rowcount == 0:
+            raise conflict(f"You already own this bucket: {name}")
+        return self.bucket(name)
+
+    def change_bucket(self, name: str, fields: Fields) -> StoredBucket:
+        self.bucket(name)
+        statement = "UPDATE buckets SET fields = ?, updated_us = ?, metageneration = metageneration + 1 WHERE name = ?"
+        self._database.execute(statement, json.dumps(fields), self.now_us(), name)
+        return self.bucket(name)
+
+    def delete_bucket(self, name: str) -> None:
+        """Raises ApiError 404, or 409 where objects are left in it."""
+        self.bucket(name)
+        if self._database.execute("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", name).fetchone():
+            raise conflict(f"The bucket you tried to delete is not empty: {name}")
+        self._database.execute("DELETE FROM buckets WHERE name = ?", name)
+
+    # Objects
+
+    def find(self, bucket: str, name: str) -> StoredObject | None:
+        """Raises ApiError 404 where the bucket is missing; a missing object is None."""
+        row = self._database.execute(
+            f"SELECT {OBJECT_COLUMNS} FROM objects WHERE bucket = ? AND name = ?", bucket, name
+        ).fetchone()
+        if row is None:
+            self.bucket(bucket)
+            return None
+        return _object(row)
+
+    def get(self, bucket: str, name: str, generation: int | None = None) -> StoredObject:
+        """The object, in that generation if one is named. Raises ApiError 404."""
+        found = self.find(bucket, name)
+        if found is None or generation not in (None, found.generation):
+            raise no_such_object(bucket, name)
+        return found
+
+    def scan(self, bucket: str, first: str) -> Iterator[StoredObject]:
+        """Objects from the name ``first`` on, in the order of their names' UTF-8 bytes."""
+        statement = f"SELECT {OBJECT_COLUMNS} FROM objects WHERE bucket = ? AND name >= ? ORDER BY name"
+        return map(_object, self._database.execute(statement, bucket, first))
+
+    def put(
+        self,
+        bucket: str,
+        name: str,
+        body: Body,
+        fields: Fields,
+        conditions: Preconditions = NO_CONDITIONS,
+        components: int | None = None,
+    ) -> StoredObject:
+        """Makes ``body`` the content of an object. Raises ApiError 404 (bucket) and 412; the caller then discards the body."""
+        with self._database.transaction():
+            current = self.find(bucket, name)
+            conditions.check(current)
+            now = self.now_us()
+            made = StoredObject(bucket, name, now, 1, now, now, components, fields, body)
+            statement = f"INSERT OR REPLACE INTO objects ({OBJECT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            row = (bucket, name, now, 1, now, now, components, json.dumps(fields), body.file, body.size, body.crc32c, body.md5)
+            self._database.execute(statement, *row)
+            if current is not None:
+                self._release(current.body)
+        return made
+
+    def change(self, current: StoredObject, fields: Fields) -> StoredObject:
+        """Gives an object other metadata; its content stays."""
+        statement = (
+            "UPDATE objects SET fields = ?, updated_us = ?, metageneration = metageneration + 1 WHERE bucket = ? AND name = ?"
+        )
+        self._database.execute(statement, json.dumps(fields), self.now_us(), current.bucket, current.name)
+        return self.get(current.bucket, current.name)
+
+    def delete(self, current: StoredObject) -> None:
+        with self._database.transaction():
+            self._database.execute("DELETE FROM objects WHERE bucket = ? AND name = ?", current.bucket, current.name)
+            self._release(current.body)
+
+    def _release(self, body: Body) -> None:
+        self._database.after_commit(partial(self._bodies.remove, body.file))
+
+
+def _bucket(row: tuple[Any, ...]) -> StoredBucket:
+    return StoredBucket(row[0], row[1], row[2], row[3], json.loads(row[4]))
+
+
+def _object(row: tuple[Any, ...]) -> StoredObject:
+    fields, body = json.loads(row[7]), Body(row[8], row[9], row[10], row[11])
+    return StoredObject(row[0], row[1], row[2], row[3], row[4], row[5], row[6], fields, body)

@@ -1,0 +1,115 @@
+"""Sends an object's content: the same way for the JSON API's ``alt=media``, the XML API and signed URLs."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from email.utils import formatdate
+from typing import BinaryIO
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from local.storage.catalog import StoredObject
+from local.storage.errors import ApiError
+from local.storage.store import Store
+
+# Up to here an answer is made in one piece.
+WHOLE_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 18
+FIELD_HEADERS = {
+    "cacheControl": "Cache-Control",
+    "contentDisposition": "Content-Disposition",
+    "contentEncoding": "Content-Encoding",
+    "contentLanguage": "Content-Language",
+    "contentType": "Content-Type",
+}
+
+
+def content(request: Request, store: Store, stored: StoredObject, etag: str) -> Response:
+    """The content, or the range of it that is asked for. Raises ApiError 416."""
+    headers = content_headers(stored, etag)
+    if _must_unpack(request, stored):
+        del headers["Content-Encoding"], headers["Accept-Ranges"]
+        headers["Warning"] = "214 UploadServer gunzipped"
+        return StreamingResponse(_unpacked(store.bodies.open(stored.body)), headers=headers)
+    size = stored.body.size
+    start, end = _range(request.headers.get("range"), size)
+    status = 200
+    if (start, end) != (0, size) or (size and "range" in request.headers and _is_one_range(request.headers["range"])):
+        status = 206
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+    length = end - start
+    headers["Content-Length"] = str(length)
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=headers)
+    file = store.bodies.open(stored.body)
+    file.seek(start)
+    if length <= WHOLE_BYTES:
+        with file:
+            return Response(file.read(length), status, headers)
+    return StreamingResponse(_blocks(file, length), status, headers)
+
+
+def content_headers(stored: StoredObject, etag: str) -> dict[str, str]:
+    hashes = [f"crc32c={stored.body.crc32c}"] + ([f"md5={stored.body.md5}"] if stored.body.md5 else [])
+    headers = {
+        "Accept-Ranges": "bytes",
+        "ETag": f'"{etag}"',
+        "Last-Modified": formatdate(stored.updated_us // 1_000_000, usegmt=True),
+        "Content-Type": "application/octet-stream",
+        "x-goog-generation": str(stored.generation),
+        "x-goog-metageneration": str(stored.metageneration),
+        "x-goog-hash": ",".join(hashes),
+        "x-goog-storage-class": stored.fields.get("storageClass", "STANDARD"),
+        "x-goog-stored-content-encoding": stored.fields.get("contentEncoding", "identity"),
+        "x-goog-stored-content-length": str(stored.body.size),
+    }
+    if stored.components is not None:
+        headers["x-goog-component-count"] = str(stored.components)
+    headers |= {header: str(stored.fields[field]) for field, header in FIELD_HEADERS.items() if field in stored.fields}
+    headers |= {f"x-goog-meta-{key}": value for key, value in stored.fields.get("metadata", {}).items()}
+    # HTTP knows Latin-1 only; Cloud Storage puts UTF-8 there, byte for byte.
+    return {key: value.encode().decode("latin-1") for key, value in headers.items()}
+
+
+def _must_unpack(request: Request, stored: StoredObject) -> bool:
+    """Content stored under gzip is unpacked for clients that do not take gzip (decompressive transcoding)."""
+    if stored.fields.get("contentEncoding") != "gzip" or "no-transform" in stored.fields.get("cacheControl", ""):
+        return False
+    return "gzip" not in request.headers.get("accept-encoding", "")
+
+
+def _unpacked(file: BinaryIO) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    with file:
+        while data := file.read(BLOCK_BYTES):
+            yield unpacker.decompress(data)
+        yield unpacker.flush()
+
+
+def _blocks(file: BinaryIO, length: int) -> Iterator[bytes]:
+    with file:
+        while length > 0 and (data := file.read(min(length, BLOCK_BYTES))):
+            length -= len(data)
+            yield data
+
+
+def _is_one_range(header: str) -> bool:
+    return re.fullmatch(r"bytes=(\d+-\d*|-\d+)", header.strip()) is not None
+
+
+def _range(header: str | None, size: int) -> tuple[int, int]:
+    """First byte and the byte after the last. A header that is not one range of bytes asks for everything."""
+    if header is None or not _is_one_range(header):
+        return 0, size
+    first, _, last = header.strip().removeprefix("bytes=").partition("-")
+    if not first:
+        start, end = max(0, size - int(last)), size
+    else:
+        start, end = int(first), min(size, int(last) + 1) if last else size
+    if start >= end:
+        message = f"The requested range cannot be satisfied: {header} of {size} bytes"
+        raise ApiError(416, "requestedRangeNotSatisfiable", "InvalidRange", message)
+    return start, end

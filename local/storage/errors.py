@@ -1,0 +1,43 @@
+"""The refusals of the API, as exceptions that either API can put into its own words."""
+
+from __future__ import annotations
+
+
+class ApiError(Exception):
+    """A request that is refused: HTTP status, the JSON API's ``reason``, the XML API's ``Code``, and a sentence."""
+
+    def __init__(self, status: int, reason: str, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.code = code
+        self.message = message
+
+
+def no_such_bucket(bucket: str) -> ApiError:
+    return ApiError(404, "notFound", "NoSuchBucket", f"The specified bucket does not exist: {bucket}")
+
+
+def no_such_object(bucket: str, name: str) -> ApiError:
+    return ApiError(404, "notFound", "NoSuchKey", f"No such object: {bucket}/{name}")
+
+
+def no_such_upload(upload: str) -> ApiError:
+    return ApiError(404, "notFound", "NoSuchUpload", f"No such upload: {upload}")
+
+
+def conflict(message: str) -> ApiError:
+    return ApiError(409, "conflict", "Conflict", message)
+
+
+def precondition_failed(condition: str) -> ApiError:
+    message = f"At least one of the pre-conditions you specified did not hold: {condition}"
+    return ApiError(412, "conditionNotMet", "PreconditionFailed", message)
+
+
+def not_modified() -> ApiError:
+    return ApiError(304, "notModified", "NotModified", "The object is as the request says it is known to be.")
+
+
+def invalid(message: str) -> ApiError:
+    return ApiError(400, "invalid", "InvalidArgument", message)

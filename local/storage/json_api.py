@@ -1,0 +1,200 @@
+"""The JSON API, all but uploads and batches: buckets, objects, lists, copies, compositions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from local.storage import download
+from local.storage.catalog import Fields, StoredBucket, StoredObject
+from local.storage.errors import invalid, no_such_object
+from local.storage.listing import PAGE_MAX, ListQuery, after_token, list_page
+from local.storage.preconditions import Preconditions, check_http
+from local.storage.resources import bucket_fields, bucket_resource, merged, object_fields, object_resource
+from local.storage.store import Store
+
+BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+COMPOSE_MAX = 32
+
+
+async def json_body(request: Request) -> Fields:
+    """The request's body as a JSON object; an empty body is an empty one. Raises ApiError 400."""
+    body = await request.body()
+    try:
+        parsed = json.loads(body) if body else {}
+    except ValueError as error:
+        raise invalid(f"The body is not JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise invalid("The body is not a JSON object.")
+    return parsed
+
+
+def whole_number(parameters: Mapping[str, str], name: str) -> int | None:
+    """A parameter's value; None where it is missing. Raises ApiError 400."""
+    value = parameters.get(name)
+    if value is None:
+        return None
+    if not value.isdecimal():
+        raise invalid(f"{name}: {value!r} is not a whole number")
+    return int(value)
+
+
+# Buckets
+
+
+async def list_buckets(request: Request, store: Store) -> Response:
+    prefix = request.query_params.get("prefix", "")
+    items = [bucket_resource(request, bucket) for bucket in store.catalog.buckets() if bucket.name.startswith(prefix)]
+    return JSONResponse({"kind": "storage#buckets", "items": items})
+
+
+async def create_bucket(request: Request, store: Store) -> Response:
+    resource = await json_body(request)
+    name = str(resource.get("name", ""))
+    if not BUCKET_NAME.fullmatch(name):
+        raise invalid(f"Invalid bucket name: {name!r}")
+    return JSONResponse(bucket_resource(request, store.catalog.create_bucket(name, bucket_fields(resource))))
+
+
+async def get_bucket(request: Request, store: Store, bucket: str) -> Response:
+    return JSONResponse(bucket_resource(request, _checked_bucket(request, store, bucket)))
+
+
+async def patch_bucket(request: Request, store: Store, bucket: str) -> Response:
+    patch = await json_body(request)
+    current = _checked_bucket(request, store, bucket)
+    changed = store.catalog.change_bucket(bucket, bucket_fields(merged(current.fields, patch)))
+    return JSONResponse(bucket_resource(request, changed))
+
+
+async def replace_bucket(request: Request, store: Store, bucket: str) -> Response:
+    resource = await json_body(request)
+    current = _checked_bucket(request, store, bucket)
+    location = {key: current.fields[key] for key in ("location",) if key in current.fields}
+    return JSONResponse(bucket_resource(request, store.catalog.change_bucket(bucket, bucket_fields(resource) | location)))
+
+
+async def delete_bucket(request: Request, store: Store, bucket: str) -> Response:
+    _checked_bucket(request, store, bucket)
+    store.catalog.delete_bucket(bucket)
+    return Response(status_code=204)
+
+
+def _checked_bucket(request: Request, store: Store, name: str) -> StoredBucket:
+    current = store.catalog.bucket(name)
+    Preconditions.from_query(request.query_params).check_bucket(current.metageneration)
+    return current
+
+
+# Objects
+
+
+async def list_objects(request: Request, store: Store, bucket: str) -> Response:
+    query = request.query_params
+    limit = whole_number(query, "maxResults")
+    wanted = ListQuery(
+        prefix=query.get("prefix", ""),
+        delimiter=query.get("delimiter", ""),
+        start=query.get("startOffset", ""),
+        end=query.get("endOffset", ""),
+        after=after_token(query.get("pageToken", "")),
+        glob=query.get("matchGlob", ""),
+        trailing_delimiter=query.get("includeTrailingDelimiter") == "true",
+        limit=PAGE_MAX if limit is None else limit,
+    )
+    page = list_page(store.catalog, bucket, wanted)
+    answer: dict[str, Any] = {"kind": "storage#objects", "items": [object_resource(request, found) for found in page.objects]}
+    answer["prefixes"] = page.prefixes
+    if page.next_token is not None:
+        answer["nextPageToken"] = page.next_token
+    return JSONResponse(answer)
+
+
+async def get_object(request: Request, store: Store, bucket: str, name: str) -> Response:
+    found = _checked(request, store, bucket, name, reading=True)
+    check_http(request.headers, found)
+    if request.query_params.get("alt") == "media":
+        return download.content(request, store, found, found.etag)
+    return JSONResponse(object_resource(request, found), headers={"ETag": f'"{found.etag}"'})
+
+
+async def patch_object(request: Request, store: Store, bucket: str, name: str) -> Response:
+    patch = await json_body(request)
+    current = _checked(request, store, bucket, name)
+    changed = store.catalog.change(current, object_fields(merged(current.fields, patch)))
+    return JSONResponse(object_resource(request, changed))
+
+
+async def replace_metadata(request: Request, store: Store, bucket: str, name: str) -> Response:
+    resource = await json_body(request)
+    changed = store.catalog.change(_checked(request, store, bucket, name), object_fields(resource))
+    return JSONResponse(object_resource(request, changed))
+
+
+async def delete_object(request: Request, store: Store, bucket: str, name: str) -> Response:
+    store.catalog.delete(_checked(request, store, bucket, name))
+    return Response(status_code=204)
+
+
+def _checked(request: Request, store: Store, bucket: str, name: str, *, reading: bool = False) -> StoredObject:
+    """The object that a request names, where it is there and meets the request's preconditions."""
+    query = request.query_params
+    found = store.catalog.get(bucket, name, whole_number(query, "generation"))
+    Preconditions.from_query(query).check(found, reading=reading)
+    return found
+
+
+# Copies and compositions
+
+
+async def copy_object(request: Request, store: Store, bucket: str, name: str, to_bucket: str, to_name: str) -> Response:
+    return JSONResponse(object_resource(request, await _copy(request, store, (bucket, name), (to_bucket, to_name))))
+
+
+async def rewrite_object(request: Request, store: Store, bucket: str, name: str, to_bucket: str, to_name: str) -> Response:
+    made = await _copy(request, store, (bucket, name), (to_bucket, to_name))
+    size = str(made.body.size)
+    answer = {"kind": "storage#rewriteResponse", "totalBytesRewritten": size, "objectSize": size, "done": True}
+    return JSONResponse(answer | {"resource": object_resource(request, made)})
+
+
+async def _copy(request: Request, store: Store, source: tuple[str, str], target: tuple[str, str]) -> StoredObject:
+    """Metadata in the request replaces the source's as a whole; without any the source's is kept."""
+    query, fields = request.query_params, object_fields(await json_body(request))
+    origin = store.catalog.get(*source, whole_number(query, "sourceGeneration"))
+    Preconditions.from_query(query, "ifSource").check(origin)
+    with store.bodies.linked(origin.body) as body:
+        conditions = Preconditions.from_query(query)
+        return store.catalog.put(*target, body, fields or origin.fields, conditions, origin.components)
+
+
+async def compose_object(request: Request, store: Store, bucket: str, name: str) -> Response:
+    resource = await json_body(request)
+    wanted = resource.get("sourceObjects") or []
+    if not 1 <= len(wanted) <= COMPOSE_MAX:
+        raise invalid(f"A composition takes 1 to {COMPOSE_MAX} source objects, not {len(wanted)}.")
+    sources = [_source(store, bucket, source) for source in wanted]
+    fields = object_fields(resource.get("destination") or {})
+    conditions = Preconditions.from_query(request.query_params)
+    conditions.check(store.catalog.find(bucket, name))
+    files = [store.bodies.open(source.body) for source in sources]
+    whole = await asyncio.to_thread(store.bodies.concatenate, files)
+    with store.bodies.guarded(whole):
+        components = sum(source.components or 1 for source in sources)
+        made = store.catalog.put(bucket, name, whole, fields, conditions, components)
+    return JSONResponse(object_resource(request, made))
+
+
+def _source(store: Store, bucket: str, source: dict[str, Any]) -> StoredObject:
+    name, generation = str(source.get("name", "")), source.get("generation")
+    found = store.catalog.find(bucket, name)
+    if found is None or (generation is not None and int(generation) != found.generation):
+        raise no_such_object(bucket, name)
+    Preconditions.from_query({**(source.get("objectPreconditions") or {})}).check(found)
+    return found
