@@ -1,7 +1,7 @@
 """The job a user writes: `load` reads one file and says everything that is wrong with it; `JobSpec` is the result."""
 
 from nightshift.spec.errors import SpecError, SpecErrors
-from nightshift.spec.loading import load
+from nightshift.spec.loading import load, load_all, load_files
 from nightshift.spec.model import JobSpec
 
-__all__ = ["JobSpec", "SpecError", "SpecErrors", "load"]
+__all__ = ["JobSpec", "SpecError", "SpecErrors", "load", "load_all", "load_files"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,12 @@ from pathlib import Path
 from pydantic_core import PydanticCustomError
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class SpecError:
     """One mistake; ``str()`` is one line for a person.
 
     file: as the caller named it. line: counts from 1; None where the file could not be read.
-    field: dotted path, '' for the file as a whole. problem, remedy: a sentence each, without a full stop at the end.
+    field: dotted path, '' for the file as a whole. problem, remedy: a sentence each.
     """
 
     file: Path
@@ -26,11 +27,11 @@ class SpecError:
     def __str__(self) -> str:
         place = str(self.file) if self.line is None else f"{self.file}:{self.line}"
         subject = f"{self.field}: " if self.field else ""
-        return " ".join(f"{place}: {subject}{self.problem}. {self.remedy}.".split())
+        return " ".join(f"{place}: {subject}{_sentence(self.problem)} {_sentence(self.remedy)}".split())
 
 
 class SpecErrors(ValueError):
-    """A job file that cannot be used, with all of its mistakes in the order of their lines; ``str()`` is a line for each."""
+    """A job file that cannot be used, with all of its mistakes in the order of their lines; ``str()`` has a line for each."""
 
     def __init__(self, errors: Iterable[SpecError]) -> None:
         self.errors = tuple(sorted(errors, key=lambda error: (error.line or 0, error.field)))
@@ -38,5 +39,23 @@ class SpecErrors(ValueError):
 
 
 def mistake(problem: str, remedy: str) -> PydanticCustomError:
-    """What a validator of the model raises: the value's own problem and remedy. The caller knows file, line and field."""
-    return PydanticCustomError("nightshift", "{problem}. {remedy}.", {"problem": problem, "remedy": remedy})
+    """What a validator of the model raises: the value's own problem and remedy. File, line and field are the loader's."""
+    return PydanticCustomError("nightshift", "{problem} {remedy}", {"problem": _sentence(problem), "remedy": _sentence(remedy)})
+
+
+def choice(value: str, choices: Iterable[str]) -> str:
+    """A remedy for a word that is not among `choices`: the nearest one, and all there are."""
+    listed = list(choices)
+    near = nearest(value, listed)
+    return (f"Did you mean {near!r}? " if near else "") + f"There {'are' if len(listed) > 1 else 'is'} {', '.join(listed)}"
+
+
+def nearest(value: str, choices: Iterable[str]) -> str | None:
+    """The choice that `value` is a slip of, if one is near."""
+    folded = {item.casefold(): item for item in choices}
+    near = difflib.get_close_matches(value.casefold(), folded, n=1, cutoff=0.7)
+    return folded[near[0]] if near else None
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."

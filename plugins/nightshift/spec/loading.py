@@ -1,22 +1,79 @@
-"""From a file to a `JobSpec`."""
+"""From files to `JobSpec`s, with every mistake of every file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
+from nightshift.spec.checks import check
+from nightshift.spec.document import Document, Finding, Unreadable
 from nightshift.spec.errors import SpecError, SpecErrors
+from nightshift.spec.explain import explain
 from nightshift.spec.model import JobSpec
 
 
 def load(path: str | Path) -> JobSpec:
-    """Raises SpecErrors with every mistake of the file."""
+    """The job in a file. Raises SpecErrors with every mistake of the file; no other error, whatever the file holds."""
     file = Path(path)
     try:
-        return JobSpec.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        text = file.read_bytes().decode()
+    except OSError as error:
+        raise SpecErrors([SpecError(file, None, "", f"The file cannot be read: {error.strerror}", "Check its path")]) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        problem = f"The file is not UTF-8: it holds the byte 0x{error.object[error.start]:02x}"
+        raise SpecErrors([SpecError(file, line, "", problem, "Save it as UTF-8")]) from None
+    try:
+        document = Document(text)
+    except Unreadable as error:
+        raise SpecErrors([SpecError(file, error.line, "", error.problem, error.remedy)]) from None
+    if not isinstance(document.value, dict):
+        what = "The file is empty" if document.value is None else "The file does not hold a mapping"
+        raise SpecErrors([SpecError(file, 1, "", what, "Write a job, beginning with job: NAME")])
+    findings = list(document.findings)
+    spec: JobSpec | None = None
+    try:
+        spec = JobSpec.model_validate(document.value)
     except ValidationError as error:
-        raise SpecErrors(
-            SpecError(file, 1, ".".join(map(str, item["loc"])), item["msg"], "Mend it") for item in error.errors()
-        ) from None
+        findings += explain(error, document)
+    findings += check(document)
+    if findings or spec is None:
+        raise SpecErrors(_located(file, document, findings))
+    return spec
+
+
+def load_files(paths: Iterable[Path]) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
+    """Every good job and every bad file of `paths`. Of two jobs with one name the later file is bad."""
+    specs: dict[Path, JobSpec] = {}
+    errors: dict[Path, SpecErrors] = {}
+    holders: dict[str, Path] = {}
+    for path in paths:
+        try:
+            spec = load(path)
+        except SpecErrors as error:
+            errors[path] = error
+            continue
+        holder = holders.setdefault(spec.job, path)
+        if holder == path:
+            specs[path] = spec
+        else:
+            line = Document(path.read_text(encoding="utf-8")).line(("job",))
+            problem = f"The name {spec.job!r} is taken by {holder}"
+            errors[path] = SpecErrors([SpecError(path, line, "job", problem, "Give one of the two jobs another name")])
+    return specs, errors
+
+
+def load_all(folder: str | Path) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
+    """`load_files` of a folder's ``*.yaml`` and ``*.yml`` in the order of their names; hidden files are passed over."""
+    found = sorted(
+        path for path in Path(folder).iterdir() if path.suffix in (".yaml", ".yml") and not path.name.startswith(".")
+    )
+    return load_files(found)
+
+
+def _located(file: Path, document: Document, findings: list[Finding]) -> Iterator[SpecError]:
+    for finding in findings:
+        line = finding.line if finding.line is not None else document.line(finding.path)
+        yield SpecError(file, line, ".".join(map(str, finding.path)), finding.problem, finding.remedy)

@@ -1,7 +1,8 @@
-"""The job a user writes, as pydantic models: one class for each mapping of the YAML. `JobSpec` is the file.
+"""The job a user writes, as pydantic models: a class for each mapping of the YAML. `JobSpec` is the whole file.
 
-Only what one value can tell is judged here, so that a frozen spec is reloaded without parsing SQL or templates;
-`nightshift.spec.checks` judges the rest when a file is loaded.
+Only what a single value tells is judged here, so that a frozen spec is reloaded without parsing SQL or templates;
+`nightshift.spec.checks` judges what several values tell together. Descriptions and examples go into the JSON schema,
+and examples into messages too.
 """
 
 from __future__ import annotations
@@ -9,49 +10,133 @@ from __future__ import annotations
 import datetime
 import math
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from nightshift.spec import names
+from nightshift.profiles import PROFILES
+from nightshift.spec import cron, names
+from nightshift.tasks import TASK_KINDS
 
 
-class _Part(BaseModel):
+def _pattern(pattern: str) -> Any:
+    return Field(json_schema_extra={"pattern": pattern})
+
+
+def _enum(*values: str) -> Any:
+    return Field(json_schema_extra={"enum": list(values)})
+
+
+Text = Annotated[str, AfterValidator(names.text)]
+JobName = Annotated[str, AfterValidator(names.job_name), _pattern(names.JOB_PATTERN)]
+Label = Annotated[str, AfterValidator(names.label), _pattern(names.LABEL_PATTERN)]
+ObjectName = Annotated[str, AfterValidator(names.object_name), _pattern(names.OBJECT_PATTERN)]
+ColumnName = Annotated[str, AfterValidator(names.column_name), _pattern(names.COLUMN_PATTERN)]
+TableName = Annotated[str, AfterValidator(names.table_name), _pattern(names.TABLE_PATTERN)]
+ModelUri = Annotated[str, AfterValidator(names.model_uri), _pattern(names.URI_PATTERN)]
+Duration = Annotated[str, BeforeValidator(names.duration), _pattern(names.DURATION_PATTERN)]
+Tolerance = Annotated[
+    int | str,
+    BeforeValidator(names.tolerance),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": names.SHARE_PATTERN}]}),
+]
+FlagName = Annotated[str, AfterValidator(names.engine_flag)]
+FlagValue = Annotated[bool | int | float | str, BeforeValidator(names.engine_value)]
+
+ROWS_MAX: Final = 1_000_000
+
+
+class Part(BaseModel):
+    """A mapping of the file: no unknown key, no value turned silently into another type, frozen once read."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Source(_Part):
-    query: str
-    key: tuple[str, ...] = Field(strict=False)
+class Source(Part):
+    """Where the rows come from."""
+
+    query: Text = Field(
+        description="One SELECT in BigQuery's SQL. It must use @partition, the date of the run.",
+        examples=["SELECT name, version, summary FROM `catalog.packages` WHERE snapshot_date = @partition"],
+    )
+    key: Annotated[tuple[ColumnName, ...], AfterValidator(names.key_columns)] = Field(
+        description="Columns of the query that tell a person which row it is. They are carried to the destination.",
+        examples=[["name", "version"]],
+        strict=False,
+        min_length=1,
+    )
 
 
-class Request(_Part):
-    input: str
-    overlong: Literal["truncate", "dead_letter"] = "dead_letter"
-    rows_per_request: int = Field(default=16, ge=1, le=2048)
+class Request(Part):
+    """What the model is asked for a row."""
+
+    input: Text = Field(
+        description="Jinja2 template over the query's columns: the text that the model sees. NULL reads as empty text.",
+        examples=["{{ summary }} {{ description }}"],
+    )
+    overlong: Literal["truncate", "dead_letter"] = Field(
+        default="dead_letter",
+        description="What becomes of a text over the model's length: cut, or kept out with its reason.",
+        examples=["truncate"],
+    )
+    rows_per_request: int = Field(
+        default=16, ge=1, le=2048, description="How many rows share a request where the endpoint takes lists.", examples=[16]
+    )
 
 
-class Model(_Part):
-    name: str
-    uri: str
-    revision: str
+class Model(Part):
+    """The model, fixed to a revision."""
+
+    name: Label = Field(description="The name by which the server offers the model.", examples=["all-minilm-l6-v2"])
+    uri: ModelUri = Field(
+        description="Where the weights are: hf://ORGANISATION/NAME or gs://BUCKET/FOLDER.",
+        examples=["hf://sentence-transformers/all-MiniLM-L6-v2"],
+    )
+    revision: Annotated[str, AfterValidator(names.revision)] = Field(
+        description="Tag, branch or commit of the weights. Another revision makes another run.", examples=["v1.0"]
+    )
 
 
-class Engine(_Part):
-    max_num_seqs: int = Field(ge=1, le=4096)
-    max_model_len: int | None = Field(default=None, ge=1)
-    dtype: str = "auto"
-    args: dict[str, bool | int | float | str] = Field(default_factory=dict)
+class Engine(Part):
+    """Settings of vLLM."""
+
+    max_num_seqs: int = Field(ge=1, le=4096, description="How many rows the engine computes at once.", examples=[64])
+    max_model_len: int | None = Field(
+        default=None, ge=1, le=10_000_000, description="Longest input in tokens; the model's own when absent.", examples=[256]
+    )
+    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] = Field(
+        default="auto", description="Type of weights and activations.", examples=["float32"]
+    )
+    args: dict[FlagName, FlagValue] = Field(
+        default_factory=dict,
+        description="Further flags of `vllm serve` without their dashes: true becomes --flag, another value --flag value.",
+        examples=[{"enforce-eager": True}],
+    )
 
 
-class Destination(_Part):
-    table: str
-    column: str
-    partition_column: str = "partition_date"
+class Destination(Part):
+    """Where the predictions go."""
+
+    table: TableName = Field(
+        description="dataset.table or project.dataset.table; made when it is not there.",
+        examples=["catalog.package_embeddings"],
+    )
+    column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
+    partition_column: ColumnName = Field(
+        default=names.PARTITION_COLUMN,
+        description="The DATE column that publishing adds and that the table is partitioned by.",
+        examples=["snapshot_date"],
+    )
 
 
-class DeadLetters(_Part):
-    tolerate: Annotated[int | str, BeforeValidator(names.tolerance)] = 0
+class DeadLetters(Part):
+    """Rows that cannot be answered."""
+
+    tolerate: Tolerance = Field(
+        default=0,
+        description="How many dead letters a run may have: rows, or a share of them. With more nothing is published.",
+        examples=["1%"],
+    )
 
     def allowed(self, rows: int) -> int:
         """How many of `rows` rows may be dead letters; a share is rounded down."""
@@ -60,31 +145,64 @@ class DeadLetters(_Part):
         return math.floor(rows * Fraction(self.tolerate.removesuffix("%")) / 100)
 
 
-class Compute(_Part):
-    profile: str
-    workers: int | None = Field(default=None, ge=1)
-    rows_per_worker_per_second: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+class Compute(Part):
+    """What it runs on."""
+
+    profile: Annotated[str, AfterValidator(names.profile), _enum(*PROFILES)] = Field(
+        description="The kind of worker: accelerator, and Spot or not.", examples=["gpu-l4-spot"]
+    )
+    workers: int | None = Field(
+        default=None, ge=1, le=10_000, description="How many workers; planned from rows and deadline when absent.", examples=[2]
+    )
+    rows_per_worker_per_second: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="A first estimate of one worker's speed, for the planner.",
+        examples=[20],
+    )
 
 
-class JobSpec(_Part):
-    job: Annotated[str, AfterValidator(names.job_name)]
-    description: str | None = None
-    owner: str
-    tags: tuple[str, ...] = Field(default=(), strict=False)
-    schedule: str | None = None
-    start_date: datetime.date = Field(strict=False)
+class JobSpec(Part):
+    """One nightly job: a query's rows, turned into predictions by a model, published to a table."""
+
+    job: JobName = Field(
+        description="Name of the DAG, the run's folder and the Kubernetes objects: lower-case letters, digits, dashes.",
+        examples=["package-embeddings"],
+    )
+    description: Text | None = Field(
+        default=None, description="What the job is for; shown on the DAG's page.", examples=["One vector per package."]
+    )
+    owner: Annotated[str, AfterValidator(names.one_line)] = Field(
+        description="The team or person who answers for the job.", examples=["search-team"]
+    )
+    tags: tuple[Label, ...] = Field(
+        default=(), description="Labels to find the DAG by.", examples=[["embeddings"]], strict=False
+    )
+    schedule: Annotated[str, AfterValidator(cron.schedule)] | None = Field(
+        default=None,
+        description="When it runs, as cron: minute, hour, day, month, weekday. null: only when asked.",
+        examples=["0 2 * * *"],
+    )
+    start_date: Annotated[datetime.date, BeforeValidator(names.day)] = Field(
+        description="The first partition.", examples=["2026-11-01"]
+    )
     source: Source
-    task: str
+    task: Annotated[str, AfterValidator(names.task_kind), _enum(*TASK_KINDS)] = Field(
+        description="What kind of prediction is made.", examples=["embedding"]
+    )
     request: Request
     model: Model
     engine: Engine
     destination: Destination
-    dead_letters: DeadLetters = DeadLetters()
-    deadline: Annotated[str, AfterValidator(names.duration)]
+    dead_letters: DeadLetters = Field(default=DeadLetters())
+    deadline: Duration = Field(description="How long the inference of a run may take: 90s, 45m, 3h, 1d.", examples=["3h"])
     compute: Compute
-    queue: str | None = None
-    priority: str | None = None
-    chunk_rows: int | None = Field(default=None, ge=1)
+    queue: ObjectName | None = Field(default=None, description="The Kueue LocalQueue to wait in.", examples=["nightly"])
+    priority: ObjectName | None = Field(default=None, description="The Kueue WorkloadPriorityClass.", examples=["nightly-low"])
+    chunk_rows: int | None = Field(
+        default=None, ge=1, le=ROWS_MAX, description="Rows that are committed together; planned when absent.", examples=[1024]
+    )
 
     @property
     def deadline_seconds(self) -> int:

@@ -1,44 +1,68 @@
-"""The rules for single values: names, durations, rates, schedules. Each function returns its value or raises `mistake`."""
+"""The rules for single values. Each function returns its value, or raises `mistake` with what to write instead."""
 
 from __future__ import annotations
 
+import datetime
+import math
 import re
 from typing import Final
 
-from nightshift.spec.errors import mistake
+from nightshift.profiles import PROFILES
+from nightshift.spec.errors import choice, mistake
+from nightshift.tasks import TASK_KINDS
 
 JOB_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 LABEL_PATTERN: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 OBJECT_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 COLUMN_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,299}$"
-DURATION_PATTERN: Final = r"^(?=\d)(\d+d)?(\d+h)?(\d+m)?(\d+s)?$"
-RATE_PATTERN: Final = r"^\d+(\.\d+)?%$"
+TABLE_PATTERN: Final = r"^[^`\s]+\.[^`.]+$"
+DURATION_PATTERN: Final = r"^(?=[0-9])([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
+SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]+)?%$"
 URI_PATTERN: Final = r"^(hf://[^/\s]+/[^/\s]+|gs://[^/\s]+/\S*[^/\s])$"
 
-DURATION_SECONDS_MAX: Final = 7 * 86_400
+PARTITION_COLUMN: Final = "partition_date"
+LEDGER_COLUMNS: Final = ("ordinal", "prediction", "dead_reason", "dead_message", "attempts")
+"""Columns of every chunk, beside the key columns (`nightshift.chunks.RESERVED`, which needs pyarrow)."""
+
+_DURATION_SECONDS_MAX: Final = 7 * 86_400
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 # BigQuery keeps these for itself (its documentation, "Column names").
-_RESERVED_COLUMN_PREFIXES: Final = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
+_BIGQUERY_PREFIXES: Final = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
+_TABLE_FORM: Final = "Write dataset.table or project.dataset.table, for example catalog.package_embeddings"
+_INSIDE_POD: Final = "Leave it out: server and driver talk plain HTTP inside their pod"
+ENGINE_FLAGS: Final = {
+    "model": "Write it as model.uri",
+    "served-model-name": "Write it as model.name",
+    "revision": "Write it as model.revision",
+    "max-num-seqs": "Write it as engine.max_num_seqs",
+    "max-model-len": "Write it as engine.max_model_len",
+    "dtype": "Write it as engine.dtype",
+    "host": _INSIDE_POD,
+    "port": _INSIDE_POD,
+    "uds": _INSIDE_POD,
+    "api-key": _INSIDE_POD,
+    "root-path": _INSIDE_POD,
+    "ssl-keyfile": _INSIDE_POD,
+    "ssl-certfile": _INSIDE_POD,
+    "config": "Write its flags one by one under engine.args",
+}
+"""Flags of ``vllm serve`` that nightshift sets itself or that would cut the driver off, each with its remedy."""
 
 
 def job_name(value: str) -> str:
-    """A DNS label that starts with a letter: the JobSet's, its Job's and its pods' names begin with it."""
+    """A DNS label that starts with a letter: the names of the JobSet, its Job and its pods begin with it."""
     if re.fullmatch(JOB_PATTERN, value):
         return value
+    example = (re.sub(r"[^a-z0-9]+", "-", value.lower()).lstrip("-0123456789")[:40] or "package-embeddings").strip("-")
     if len(value) > 40:
         raise mistake(
             f"{value!r} has {len(value)} characters; Kubernetes names are made from it, which leaves it 40",
-            f"Write a shorter name, for example {_as_label(value)[:40].strip('-')!r}",
+            f"Write a shorter name, for example {example}",
         )
     raise mistake(
         f"{value!r} cannot be the name of a Kubernetes object",
-        f"Write lower-case letters, digits and dashes, a letter first and no dash at the end, for example {_as_label(value)!r}",
+        f"Write lower-case letters, digits and dashes, beginning with a letter and not ending in a dash, for example {example}",
     )
-
-
-def _as_label(value: str) -> str:
-    label = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-0123456789")
-    return label or "package-embeddings"
 
 
 def label(value: str) -> str:
@@ -46,17 +70,17 @@ def label(value: str) -> str:
     if not re.fullmatch(LABEL_PATTERN, value):
         raise mistake(
             f"{value!r} cannot be a Kubernetes label",
-            "Write at most 63 letters, digits, dashes, underscores and dots, a letter or digit at both ends",
+            "Write at most 63 letters, digits, dashes, underscores and dots, with a letter or digit at both ends",
         )
     return value
 
 
 def object_name(value: str) -> str:
-    """The name of a Kueue object, which pods carry as a label too."""
+    """The name of a Kueue object; pods carry it as a label."""
     if not re.fullmatch(OBJECT_PATTERN, value):
         raise mistake(
             f"{value!r} cannot be the name of a Kueue object",
-            "Write at most 63 lower-case letters, digits and dashes, a letter or digit at both ends",
+            "Write at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends",
         )
     return value
 
@@ -69,8 +93,21 @@ def one_line(value: str) -> str:
 
 def text(value: str) -> str:
     if not value.strip():
-        raise mistake("it is empty", "Write something, or leave the key out where it is optional")
+        raise mistake("The text is empty", "Write it, or leave the key out where it is optional")
     return value
+
+
+def day(value: object) -> datetime.date:
+    """A date, as YAML gives it or as JSON text."""
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value
+    try:
+        if isinstance(value, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
+            return datetime.date.fromisoformat(value)
+    except ValueError as error:
+        raise mistake(f"{value!r} is not a day: {error}", "Write a day that there is, as YEAR-MONTH-DAY") from None
+    shown = "a collection" if isinstance(value, dict | list) else repr(str(value))
+    raise mistake(f"{shown} is not a date", "Write YEAR-MONTH-DAY, for example 2026-11-01")
 
 
 def revision(value: str) -> str:
@@ -85,66 +122,119 @@ def model_uri(value: str) -> str:
     return value
 
 
+def task_kind(value: str) -> str:
+    if value not in TASK_KINDS:
+        raise mistake(f"There is no task kind {value!r}", choice(value, TASK_KINDS))
+    return value
+
+
+def profile(value: str) -> str:
+    if value not in PROFILES:
+        raise mistake(f"There is no compute profile {value!r}", choice(value, PROFILES))
+    return value
+
+
 def column_name(value: str) -> str:
-    """A BigQuery column name, of the characters that Parquet and SQL take unquoted."""
+    """A BigQuery column name, of the characters that SQL and templates take unquoted."""
     if not re.fullmatch(COLUMN_PATTERN, value):
         raise mistake(
             f"{value!r} cannot be the name of a BigQuery column",
-            "Write letters, digits and underscores, no digit first, at most 300 characters",
+            "Write letters, digits and underscores, not beginning with a digit, at most 300 characters",
         )
-    reserved = next((prefix for prefix in _RESERVED_COLUMN_PREFIXES if value.upper().startswith(prefix)), None)
+    reserved = next((prefix for prefix in _BIGQUERY_PREFIXES if value.upper().startswith(prefix)), None)
     if reserved is not None:
         raise mistake(f"{value!r} begins with {reserved}, which BigQuery keeps for itself", "Write another name")
     return value
 
 
-def table_name(value: str) -> str:
-    """``project.dataset.table`` or ``dataset.table``."""
-    parts = value.replace(":", ".").rsplit(".", 2) if value.count(":") == 1 and value.count(".") == 1 else value.rsplit(".", 2)
-    form = "Write dataset.table or project.dataset.table, for example catalog.package_embeddings"
-    if len(parts) < 2:
-        raise mistake(f"{value!r} is not a table name: it has no dataset", form)
-    if "`" in value:
-        raise mistake(f"{value!r} has backquotes", f"Write {value.replace('`', '')!r}")
-    if ":" in value and "." not in parts[0]:
-        raise mistake(f"{value!r} has a colon, as in legacy SQL", f"Write {'.'.join(parts)!r}")
-    *project, dataset, table = parts
-    if project and not re.fullmatch(r"(?:[a-z0-9.-]+:)?[a-z][-a-z0-9]{0,28}[a-z0-9]", project[0]):
-        raise mistake(f"{value!r} is not a table name: {project[0]!r} cannot be a Google Cloud project", form)
-    if not re.fullmatch(r"\w{1,1024}", dataset, re.ASCII):
-        raise mistake(f"{value!r} is not a table name: a dataset's name is letters, digits and underscores, not {dataset!r}", form)
-    if not re.fullmatch(r"[\w -]+", table) or len(table.encode()) > 1024:
-        raise mistake(f"{value!r} is not a table name: a table's name is letters, digits, underscores and dashes, not {table!r}", form)
+def key_columns(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises `mistake` for a column that is named twice; BigQuery does not tell upper from lower case."""
+    folded = [name.casefold() for name in value]
+    twice = next((name for name in value if folded.count(name.casefold()) > 1), None)
+    if twice is not None:
+        raise mistake(f"The column {twice!r} is named twice", "Name each key column once")
     return value
 
 
-def duration(value: str) -> str:
-    """``90s``, ``45m``, ``3h``, ``1d`` or parts of these from large to small (``1h30m``); more than 0, at most 7 days."""
-    if not re.fullmatch(DURATION_PATTERN, value):
+def table_name(value: str) -> str:
+    """``dataset.table`` or ``project.dataset.table``, by BigQuery's rules for each part."""
+    if "`" in value:
+        raise mistake(f"{value!r} is not a table name: it has backquotes", f"Write {value.replace('`', '')}")
+    legacy = re.fullmatch(r"([a-z][-a-z0-9]+):(\w+\.[^.:]+)", value)
+    if legacy is not None:
+        raise mistake(f"{value!r} has a colon, as in legacy SQL", f"Write {legacy[1]}.{legacy[2]}")
+    # A project may have a domain with dots before a colon, so dataset and table are the last two parts.
+    head, _, table = value.rpartition(".")
+    project, dot, dataset = head.rpartition(".")
+    if not dataset:
+        raise mistake(f"{value!r} is not a table name: it has no dataset", _TABLE_FORM)
+    if not re.fullmatch(r"[A-Za-z0-9_]{1,1024}", dataset):
         raise mistake(
-            f"{value!r} is not a duration", "Write a whole number and its unit (s, m, h or d), for example 90s, 45m, 3h or 1h30m"
+            f"{value!r} is not a table name: {dataset!r} cannot be a dataset, which has letters, digits and underscores",
+            _TABLE_FORM,
         )
-    seconds = duration_seconds(value)
-    if not 0 < seconds <= DURATION_SECONDS_MAX:
-        raise mistake(f"{value!r} has no sense as a deadline: it is {seconds} seconds", "Write something from 1s to 7d, for example 3h")
+    if not re.fullmatch(r"[\w -]+", table) or len(table.encode()) > 1024:
+        raise mistake(
+            f"{value!r} is not a table name: {table!r} cannot be a table, which has letters, digits, underscores and dashes",
+            _TABLE_FORM,
+        )
+    if dot and not re.fullmatch(r"(?:[a-z0-9.-]+:)?[a-z][-a-z0-9]{0,28}[a-z0-9]", project):
+        raise mistake(f"{value!r} is not a table name: {project!r} cannot be a Google Cloud project", _TABLE_FORM)
+    return value
+
+
+def duration(value: object) -> str:
+    """``90s``, ``45m``, ``3h``, ``1d`` or these from large to small (``1h30m``); more than nothing, at most 7 days."""
+    form = "Write a whole number and its unit, s, m, h or d, for example 90s, 45m, 3h or 1h30m"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise mistake(f"{value!r} has no unit", form)
+    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
+        raise mistake(f"{_shown(value)} is not a duration", form)
+    if not 0 < duration_seconds(value) <= _DURATION_SECONDS_MAX:
+        raise mistake(f"{value!r} has no sense as a duration", "Write more than nothing and at most 7d, for example 3h")
     return value
 
 
 def duration_seconds(value: str) -> int:
-    """Seconds of a value that `duration` accepts."""
-    return sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"(\d+)([dhms])", value))
+    """Seconds of a text that `duration` accepts."""
+    return sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9]+)([dhms])", value))
 
 
 def tolerance(value: object) -> int | str:
     """A number of rows, or a share of them (``1%``)."""
+    form = 'Write a number of rows, or a share from "0%" to "100%" in quotes, for example 5 or "1%"'
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    if isinstance(value, str) and re.fullmatch(RATE_PATTERN, value):
-        if float(value[:-1]) <= 100:
-            return value
-        raise mistake(f"{value!r} is more than all rows", 'Write a share from "0%" to "100%", for example "1%"')
-    shown = value if not isinstance(value, dict | list) else "a collection"
-    raise mistake(
-        f"{shown!r} is neither a number of rows nor a share of them",
-        'Write a whole number from 0 on, or a share such as "1%"',
-    )
+    if isinstance(value, str) and re.fullmatch(SHARE_PATTERN, value):
+        if float(value[:-1]) > 100:
+            raise mistake(f"{value!r} is more than all rows", form)
+        return value
+    raise mistake(f"{_shown(value)} is neither a number of rows nor a share of them", form)
+
+
+def engine_flag(value: str) -> str:
+    """The name of a ``vllm serve`` flag without its dashes, and none that nightshift sets itself."""
+    if not re.fullmatch(r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?", value):
+        raise mistake(
+            f"{value!r} is not the name of a flag", f"Write it without leading dashes, for example {value.strip('-').lower()}"
+        )
+    # vllm takes underscores for dashes, and argparse takes any beginning of a name for the name.
+    dashed = value.replace("_", "-")
+    owned = next((flag for flag in ENGINE_FLAGS if flag.startswith(dashed)), None)
+    if owned is not None:
+        raise mistake(f"--{owned} is not a free flag: nightshift decides it", ENGINE_FLAGS[owned])
+    return value
+
+
+def engine_value(value: object) -> object:
+    if value is False:
+        raise mistake("false cannot be passed to a flag", "Leave the flag out, or write its no- form: no-FLAG: true")
+    if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
+        raise mistake(
+            f"{_shown(value)} cannot be passed to a flag", "Write true, a number or a text; for JSON, a text in quotes"
+        )
+    return value
+
+
+def _shown(value: object) -> str:
+    return {"dict": "a mapping", "list": "a list", "NoneType": "nothing"}.get(type(value).__name__, repr(value))

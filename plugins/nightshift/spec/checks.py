@@ -1,0 +1,135 @@
+"""What several values of a job tell together: whether key, template and destination fit the query and each other.
+
+Works on the document, not on the model, so that a mistake elsewhere hides none of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nightshift.spec import names
+from nightshift.spec.document import Document, FieldPath, Finding
+from nightshift.spec.errors import nearest
+
+
+def check(document: Document) -> Iterator[Finding]:
+    """Every mistake between values. Values of a wrong type are passed over: the model names them."""
+    columns: tuple[str, ...] | None = None
+    query = document.get("source", "query")
+    if _is_text(query):
+        from nightshift.spec import sql
+
+        path: FieldPath = ("source", "query")
+        try:
+            statement = sql.parse(query)
+        except sql.BadQuery as error:
+            yield _query_finding(document, error)
+        else:
+            yield from (_query_finding(document, error) for error in sql.parameters(statement))
+            columns = sql.columns(statement)
+            yield from _repeated(path, columns or ())
+    yield from _key(document, columns)
+    yield from _template(document, columns)
+    yield from _destination(document)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _query_finding(document: Document, error: Any) -> Finding:
+    path: FieldPath = ("source", "query")
+    line = document.line_within(path, error.line) if error.line else None
+    return Finding(path, error.problem, error.remedy, line)
+
+
+def _repeated(path: FieldPath, columns: tuple[str, ...]) -> Iterator[Finding]:
+    folded = [column.casefold() for column in columns]
+    for column in {name.casefold(): name for name in columns if folded.count(name.casefold()) > 1}.values():
+        yield Finding(path, f"The query gives the column {column!r} more than once", "Rename one with AS, or leave it out")
+
+
+def _key(document: Document, columns: tuple[str, ...] | None) -> Iterator[Finding]:
+    key = document.get("source", "key")
+    for index, column in enumerate(key if isinstance(key, list) else ()):
+        if not isinstance(column, str):
+            continue
+        path: FieldPath = ("source", "key", index)
+        if column.casefold() in names.LEDGER_COLUMNS:
+            yield Finding(
+                path,
+                f"{column!r} is a column that nightshift writes itself",
+                f"Rename it in the query: {column} AS row_{column}",
+            )
+        if columns is not None:
+            yield from _lacking(path, "The key", column, columns)
+
+
+def _lacking(path: FieldPath, user: str, column: str, columns: tuple[str, ...]) -> Iterator[Finding]:
+    """The query must give the column in the same spelling: BigQuery folds case, the Parquet files of a run do not."""
+    if column in columns:
+        return
+    same = next((name for name in columns if name.casefold() == column.casefold()), None)
+    if same is not None:
+        yield Finding(path, f"{user} names the column {column!r}, which the query spells {same!r}", "Spell it in the same way")
+        return
+    near = nearest(column, columns)
+    listed = ", ".join(columns) or "no named column"
+    remedy = (f"Did you mean {near!r}? " if near else "Add it to the query, or name another. ") + f"The query gives {listed}"
+    yield Finding(path, f"{user} names the column {column!r}, which the query lacks", remedy)
+
+
+def _template(document: Document, columns: tuple[str, ...] | None) -> Iterator[Finding]:
+    source = document.get("request", "input")
+    if not _is_text(source):
+        return
+    import jinja2
+    from jinja2 import meta
+
+    from nightshift.tasks.base import compile_template
+
+    path: FieldPath = ("request", "input")
+    try:
+        template, used = compile_template(source)
+    except jinja2.TemplateSyntaxError as error:
+        line = document.line_within(path, error.lineno)
+        yield Finding(
+            path, f"The template does not parse: {error.message}", "Write a column as {{ column }}; Jinja2 knows the rest", line
+        )
+        return
+    if any(True for _ in meta.find_referenced_templates(template.environment.parse(source))):
+        yield Finding(path, "The template reads another file", "Write the whole template here; there are no files beside it")
+    if not used:
+        yield Finding(
+            path, "The template uses no column, so that every row would be the same", "Name one, for example {{ summary }}"
+        )
+    for column in used if columns is not None else ():
+        yield from _lacking(path, "The template", column, columns or ())
+
+
+def _destination(document: Document) -> Iterator[Finding]:
+    column = document.get("destination", "column")
+    partition = document.get("destination", "partition_column")
+    place = "partition_column"
+    if partition is None:
+        place, partition = "column", names.PARTITION_COLUMN
+    key = document.get("source", "key")
+    keys = {name.casefold() for name in key if isinstance(name, str)} if isinstance(key, list) else set()
+    if not isinstance(partition, str):
+        return
+    if isinstance(column, str):
+        if column.casefold() == partition.casefold():
+            yield Finding(
+                ("destination", place),
+                f"{partition!r} is the column of the predictions and of the date",
+                "Give one of them another name",
+            )
+        if column.casefold() in keys:
+            remedy = "Name the column of the predictions otherwise, for example embedding"
+            yield Finding(("destination", "column"), f"{column!r} is a key column already", remedy)
+    if partition.casefold() in keys:
+        remedy = "Leave it out of source.key, or name destination.partition_column otherwise"
+        yield Finding(
+            ("destination", place), f"{partition!r} is a key column already; publishing adds it as the date of the run", remedy
+        )

@@ -1,0 +1,86 @@
+"""Whether a schedule is cron: five fields, each within its range, on a day that comes."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from nightshift.spec.errors import mistake
+
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_NAMES: Final = {
+    "month": {name: number for number, name in enumerate(_MONTHS, start=1)},
+    "weekday": {name: number for number, name in enumerate(_DAYS)},
+}
+_FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
+_MONTH_LENGTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_PRESETS: Final = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@quarterly": "0 0 1 */3 *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_FORM: Final = 'Write minute, hour, day, month and weekday, for example "0 2 * * *" for 02:00 every day'
+
+
+class _NoSense(ValueError):
+    """Why a field of a cron expression has no sense."""
+
+
+def schedule(value: str) -> str:
+    """Accepts what cron does: ``*``, numbers, names, lists, ranges and steps, and also ``L`` for a month's last day and
+    ``5#2`` for its second Friday. Raises `mistake`."""
+    if value in _PRESETS:
+        raise mistake(f"{value!r} is a shorthand; a schedule is written out", f'Write "{_PRESETS[value]}"')
+    parts = value.split()
+    if len(parts) != len(_FIELDS):
+        raise mistake(f"{value!r} is not a cron schedule: it has {len(parts)} of 5 fields", _FORM)
+    try:
+        fields = {name: _field(part.lower(), name, low, high) for part, (name, low, high) in zip(parts, _FIELDS, strict=True)}
+    except _NoSense as reason:
+        raise mistake(f"{value!r} is not a cron schedule: {reason}", _FORM) from None
+    longest = max(_MONTH_LENGTHS[month - 1] for month in fields["month"])
+    # With a weekday as well, cron takes either of the two, and a weekday always comes.
+    if parts[4] == "*" and min(fields["day"]) > longest:
+        raise mistake(f"{value!r} never comes: those months have at most {longest} days", _FORM)
+    return value
+
+
+def _field(text: str, name: str, low: int, high: int) -> set[int]:
+    values: set[int] = set()
+    for item in text.split(","):
+        if name == "day" and item == "l":
+            values.add(28)
+        elif name == "weekday" and (nth := re.fullmatch(r"(\w+)#[1-5]", item)):
+            values.add(_number(nth[1], name, low, high))
+        else:
+            values.update(_range(item, name, low, high))
+    return values
+
+
+def _range(item: str, name: str, low: int, high: int) -> range:
+    match = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?", item)
+    if match is None:
+        raise _NoSense(f"{item!r} cannot be a {name}")
+    star, first, last, step = match.groups()
+    start = low if star else _number(first, name, low, high)
+    stop = high if star or (step and not last) else _number(last or first, name, low, high)
+    if name == "weekday" and last and stop == 0:
+        stop = 7
+    if start > stop:
+        raise _NoSense(f"the {name} range {item!r} runs backwards")
+    if step and not 1 <= int(step) <= high:
+        raise _NoSense(f"a step of {step} leaves the {name}s, which end at {high}")
+    return range(start, stop + 1, int(step or 1))
+
+
+def _number(text: str, name: str, low: int, high: int) -> int:
+    number = _NAMES.get(name, {}).get(text, int(text) if re.fullmatch(r"[0-9]{1,2}", text) else None)
+    if number is None or not low <= number <= high:
+        raise _NoSense(f"the {name} {text!r} is not within {low}-{high}")
+    return number

@@ -1,0 +1,161 @@
+"""A YAML file with the places of its parts: values for the model, lines and source text for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+FieldPath = tuple[str | int, ...]
+"""Keys and positions from the top of the file down to a value."""
+
+_STRING_TAG = "tag:yaml.org,2002:str"
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+_REMEDIES = (
+    (r"'\t' that cannot", "Indent with spaces; YAML takes no tabs"),
+    ("that cannot start any token", "Put the value in quotes"),
+    ("unhashable key", 'Put a value that begins with {{ in quotes, as in "{{ summary }}"'),
+    ("mapping values are not allowed", 'Check the indentation, and put a text that holds ": " in quotes'),
+    ("but found another document", "Keep one job in a file; remove the second '---'"),
+    ("undefined alias", "Put a value that begins with * in quotes"),
+    ("could not determine a constructor", "Remove the tag that begins with !"),
+    ("found unexpected end of stream", "Close the quotes"),
+    ("special characters are not allowed", "Remove the character"),
+)
+
+
+class Unreadable(ValueError):
+    """Text that is not one YAML document. line counts from 1; problem and remedy as in `SpecError`."""
+
+    def __init__(self, line: int, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.line, self.problem, self.remedy = line, problem, remedy
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads a scalar that is no valid date or number as text, so that the model can say what is wrong with it."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, OverflowError):
+            if isinstance(node, yaml.ScalarNode):
+                return node.value
+            raise
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake at a place in a document. line: where it is not the line of the path."""
+
+    path: FieldPath
+    problem: str
+    remedy: str
+    line: int | None = None
+
+
+class Document:
+    """One parsed file. value: as `yaml.safe_load` gives it; None for an empty file. Raises Unreadable."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            loader = _Loader(text)
+            self._root = loader.get_single_node()
+            self.findings = list(_key_findings(self._root)) if self._root else []
+            self.value: Any = loader.construct_document(self._root) if self._root else None
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            raise _unreadable(line, f"the character #x{error.character:04x}: {error.reason}") from None
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            raise _unreadable(mark.line + 1 if mark else 1, error.problem or str(error)) from None
+        except RecursionError:
+            raise Unreadable(1, "The YAML is nested too deeply", "Write a job; its mappings are three levels deep") from None
+
+    def line(self, path: FieldPath) -> int:
+        """Line of the key or list item at `path`; for one that is not there, of the nearest parent."""
+        node, line = self._root, 1
+        for part in path:
+            found = _child(node, part)
+            if found is None:
+                break
+            line, node = found
+        return line
+
+    def line_within(self, path: FieldPath, offset: int) -> int:
+        """Line of the text's line `offset` (from 1), where the text is written as a block (``|``); else the key's line."""
+        node = self._node(path)
+        if isinstance(node, yaml.ScalarNode) and node.style == "|":
+            return int(node.start_mark.line) + 1 + offset
+        return self.line(path)
+
+    def source(self, path: FieldPath) -> str | None:
+        """A scalar as it is written, without quotes; None for anything else."""
+        node = self._node(path)
+        return str(node.value) if isinstance(node, yaml.ScalarNode) else None
+
+    def get(self, *path: str | int) -> Any:
+        """The value at `path`; None where there is none."""
+        value = self.value
+        for part in path:
+            if isinstance(value, dict):
+                value = value.get(part)
+            else:
+                return None
+        return value
+
+    def _node(self, path: FieldPath) -> yaml.Node | None:
+        node = self._root
+        for part in path:
+            found = _child(node, part)
+            if found is None:
+                return None
+            _, node = found
+        return node
+
+
+def _child(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        # The last one of duplicate keys: the one whose value counts.
+        for key, value in reversed(node.value):
+            if isinstance(key, yaml.ScalarNode) and key.value == str(part):
+                return key.start_mark.line + 1, value
+    elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part].start_mark.line + 1, node.value[part]
+    return None
+
+
+def _key_findings(root: yaml.Node) -> Iterator[Finding]:
+    """Keys that are there twice, of which YAML would silently keep the last, and keys that are not text."""
+    pending: list[tuple[FieldPath, yaml.Node]] = [((), root)]
+    seen: set[int] = set()
+    while pending:
+        path, node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            pending.extend(((*path, index), item) for index, item in enumerate(node.value))
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        first: dict[str, int] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE_TAG:
+                continue
+            line, here = key.start_mark.line + 1, (*path, key.value)
+            if key.tag != _STRING_TAG:
+                yield Finding(
+                    here, f"YAML reads the key {key.value} as another type, not as text", f'Write "{key.value}"', line
+                )
+            if key.value in first:
+                remedy = f"Keep one of the two; the first is in line {first[key.value]}"
+                yield Finding(here, f"The key {key.value!r} is there twice", remedy, line)
+            first.setdefault(key.value, line)
+            pending.append((here, value))
+
+
+def _unreadable(line: int, problem: str) -> Unreadable:
+    remedy = next((remedy for sign, remedy in _REMEDIES if sign in problem), "Mend the YAML at this place")
+    return Unreadable(line, f"This is not YAML: {problem}", remedy)

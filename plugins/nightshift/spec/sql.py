@@ -1,0 +1,145 @@
+"""What a query tells without a warehouse: whether it is one SELECT over @partition, and which columns it gives.
+
+The warehouse judges the rest (types, tables, functions) by a dry run; what cannot be known here is not judged here.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
+
+PARAMETER: Final = "partition"
+Columns = tuple[str, ...] | None
+"""Column names in order, as the query spells them; None where they cannot be known."""
+
+# sqlglot warns about statements that it only half knows; they are refused below, with a message of our own.
+logging.getLogger("sqlglot").addHandler(logging.NullHandler())
+
+
+class BadQuery(ValueError):
+    """A query that cannot be a job's source. line: of the query, from 1; None where no place is known."""
+
+    def __init__(self, problem: str, remedy: str, line: int | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy, self.line = problem, remedy, line
+
+
+def parse(query: str) -> exp.Query:
+    """Raises BadQuery for what does not parse or is not exactly one SELECT."""
+    if "{{" in query or "{%" in query:
+        raise BadQuery(
+            "The query is not a template", "Write @partition for the date of the run, in place of {{ ds }} and the like"
+        )
+    try:
+        statements = [
+            statement for statement in sqlglot.parse(query, read="bigquery", error_level=ErrorLevel.RAISE) if statement
+        ]
+    except ParseError as error:
+        first = error.errors[0]
+        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
+        raise BadQuery(f"The query does not parse{near}: {first['description']}", "Mend the SQL", first.get("line")) from None
+    except (SqlglotError, RecursionError) as error:
+        detail = "it is nested too deeply" if isinstance(error, RecursionError) else "a text, name or comment has no end"
+        raise BadQuery(f"The query does not parse: {detail}", "Mend the SQL; look at quotes, backquotes and comments") from None
+    if len(statements) != 1:
+        problem = f"The query holds {len(statements)} statements" if statements else "The query holds no statement"
+        raise BadQuery(problem, "Write exactly one SELECT")
+    statement = statements[0]
+    if not isinstance(statement, exp.Query):
+        words = re.sub(r"(?s)/\*.*?\*/|--[^\n]*|#[^\n]*", " ", query).split()
+        raise BadQuery(
+            f"The query is not a SELECT: it begins with {words[0].upper()}", "Write one SELECT; publishing is nightshift's part"
+        )
+    return statement
+
+
+def parameters(query: exp.Query) -> Iterator[BadQuery]:
+    """What is wrong with the parameters: the only one there is, @partition, must be used."""
+    used = {parameter.name for parameter in query.find_all(exp.Parameter) if _is_named(parameter)}
+    if query.find(exp.Placeholder):
+        yield BadQuery(
+            "The query uses the parameter ?", f"Write @{PARAMETER}, the date of the run; there is no other parameter"
+        )
+    for name in sorted(used - {PARAMETER}):
+        yield BadQuery(f"The query uses @{name}", f"Write @{PARAMETER}, the date of the run; there is no other parameter")
+    if PARAMETER not in {name.lower() for name in used}:
+        yield BadQuery(
+            f"The query does not use @{PARAMETER}, so that every run would read the same rows",
+            f"Add a condition on the date, for example WHERE snapshot_date = @{PARAMETER}",
+        )
+
+
+def _is_named(parameter: exp.Parameter) -> bool:
+    # @@time_zone is a parameter within a parameter: a system variable.
+    return not isinstance(parameter.parent, exp.Parameter) and not isinstance(parameter.this, exp.Parameter)
+
+
+def columns(query: exp.Expr, tables: Mapping[str, Columns] | None = None) -> Columns:
+    """The output columns of a query. tables: columns of the common table expressions in scope, by lower-case name."""
+    scope = dict(tables or {})
+    if not isinstance(query, exp.Query):
+        return None
+    for cte in query.ctes:
+        scope[cte.alias.lower()] = None  # what a recursive one gives to itself is not known
+        scope[cte.alias.lower()] = columns(cte.this, scope)
+    if isinstance(query, exp.Subquery):
+        return None if query.args.get("pivots") else columns(query.this, scope)
+    if isinstance(query, exp.SetOperation):
+        return None if query.args.get("by_name") else columns(query.this, scope)
+    if not isinstance(query, exp.Select) or query.args.get("kind") == "VALUE":
+        return None
+    names: list[str] = []
+    for item in query.selects:
+        if item.is_star:
+            expanded = _star(query, item, scope)
+            if expanded is None:
+                return None
+            names.extend(expanded)
+        elif isinstance(item, exp.Alias | exp.Column | exp.Dot):
+            names.append(item.output_name)
+        elif isinstance(item, exp.Paren | exp.Aliases):
+            return None
+    return tuple(names)
+
+
+def _star(query: exp.Select, item: exp.Expr, scope: Mapping[str, Columns]) -> Columns:
+    """The columns of ``*`` or ``alias.*``, known only when every table behind it is a common table expression or subquery."""
+    star = item.this if isinstance(item, exp.Column) else item
+    if not isinstance(star, exp.Star) or star.args.get("rename"):
+        return None
+    sources = _sources(query, scope)
+    if isinstance(item, exp.Column):
+        known = sources.get(item.table.lower()) if sources else None
+    elif sources is None or None in sources.values():
+        return None
+    else:
+        known = tuple(name for names in sources.values() for name in names or ())
+    if known is None:
+        return None
+    excluded = {name.name.lower() for name in star.args.get("except_") or ()}
+    return tuple(name for name in known if name.lower() not in excluded)
+
+
+def _sources(query: exp.Select, scope: Mapping[str, Columns]) -> dict[str, Columns] | None:
+    """Columns of each table in FROM and JOIN, by lower-case alias; None where they mix in ways not followed here."""
+    joins = query.args.get("joins") or []
+    origin = query.args.get("from_")
+    if origin is None or query.args.get("laterals") or any(join.args.get("using") or join.method for join in joins):
+        return None
+    found: dict[str, Columns] = {}
+    for number, source in enumerate([origin.this, *(join.this for join in joins)]):
+        # A subquery may have no alias; the number keeps two of them apart.
+        alias = source.alias_or_name.lower() or str(number)
+        if isinstance(source, exp.Subquery):
+            found[alias] = columns(source, scope)
+        elif isinstance(source, exp.Table) and not source.db and not source.args.get("pivots"):
+            found[alias] = scope.get(source.name.lower())
+        else:
+            found[alias] = None
+    return found
