@@ -1,0 +1,128 @@
+"""The audit table: one row for each published run, which says what was published, from what, by what, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.run import canonical_json
+from nightshift.warehouse.errors import WarehouseError
+from nightshift.warehouse.schema import create_table, quoted
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    from nightshift.plan import Plan
+    from nightshift.run import RunRef
+    from nightshift.spec import JobSpec
+
+COLUMNS: Final[Mapping[str, str]] = {
+    "run_id": "STRING",
+    "job": "STRING",
+    "partition_date": "DATE",
+    "generation": "INT64",
+    "dag_run_id": "STRING",
+    "owner": "STRING",
+    "source_tables": "STRING",
+    "destination": "STRING",
+    "input_rows": "INT64",
+    "predictions": "INT64",
+    "dead_letters": "INT64",
+    "dead_reasons": "STRING",
+    "prompt_tokens": "INT64",
+    "chunks": "INT64",
+    "workers": "INT64",
+    "attempts": "INT64",
+    "model_name": "STRING",
+    "model_uri": "STRING",
+    "model_revision": "STRING",
+    "spec_digest": "STRING",
+    "manifest_digest": "STRING",
+    "merkle_root": "STRING",
+    "sealed_at": "TIMESTAMP",
+    "published_at": "TIMESTAMP",
+    "seconds": "FLOAT64",
+}
+"""run_id identifies the row. input_rows = predictions + dead_letters. source_tables: comma-separated.
+dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.
+attempts: lives of workers that committed chunks. seconds: the night's length as the caller measured it, or null."""
+
+
+def audit_row(
+    spec: JobSpec,
+    run: RunRef,
+    plan: Plan,
+    manifest: Mapping[str, Any],
+    published: Mapping[str, Any],
+    *,
+    dag_run_id: str,
+    seconds: float | None = None,
+) -> dict[str, Any]:
+    """The row of a published run, for `Warehouse.record_audit`. published: what `Warehouse.finish_publish` returned.
+
+    Made from recorded facts alone, never from the clock, so that a repeat writes the same row.
+    """
+    from nightshift.lineage.datasets import source_tables
+
+    return {
+        "run_id": run.run_id,
+        "job": run.job,
+        "partition_date": run.partition,
+        "generation": run.generation,
+        "dag_run_id": dag_run_id,
+        "owner": spec.owner,
+        "source_tables": ", ".join(source_tables(spec.source.query, published["project"])),
+        "destination": published["table"],
+        "input_rows": manifest["rows"],
+        "predictions": manifest["predictions"],
+        "dead_letters": manifest["dead_letters"],
+        "dead_reasons": canonical_json(manifest["dead_reasons"]).decode(),
+        "prompt_tokens": manifest["prompt_tokens"],
+        "chunks": len(manifest["chunks"]),
+        "workers": plan.workers,
+        "attempts": len(manifest["attempts"]),
+        "model_name": spec.model.name,
+        "model_uri": spec.model.uri,
+        "model_revision": spec.model.revision,
+        "spec_digest": digest(spec.semantic()),
+        "manifest_digest": digest(manifest),
+        "merkle_root": manifest["merkle_root"],
+        "sealed_at": manifest["sealed_at"],
+        "published_at": published["published_at"],
+        "seconds": seconds,
+    }
+
+
+def digest(value: Any) -> str:
+    """sha256, in hex, of a JSON value in canonical form: of manifest.json it is the object's own sha256."""
+    import hashlib
+
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def audit_script(table: str) -> str:
+    """Creates the table unless it is there and writes the one row of a run. Parameters: one for each column."""
+    from google.cloud.bigquery import SchemaField
+
+    names = list(COLUMNS)
+    fields = [SchemaField(name, kind) for name, kind in COLUMNS.items()]
+    values = ", ".join(f"@{name} AS {quoted(name)}" for name in names)
+    updates = ", ".join(f"{quoted(name)} = row_now.{quoted(name)}" for name in names if name != "run_id")
+    return (
+        f"{create_table(table, fields, 'partition_date', cluster_by='job')}\n"
+        f"MERGE {quoted(table)} AS row_there\nUSING (SELECT {values}) AS row_now\nON row_there.run_id = row_now.run_id\n"
+        f"WHEN MATCHED THEN UPDATE SET {updates}\n"
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quoted, names))})\n"
+        f"VALUES ({', '.join(f'row_now.{quoted(name)}' for name in names)});\n"
+    )
+
+
+def audit_parameters(row: Mapping[str, Any]) -> list[ScalarQueryParameter]:
+    """Raises WarehouseError for a row without run_id, or with a column that the table lacks."""
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    unknown = sorted(set(row) - set(COLUMNS))
+    if unknown or not row.get("run_id"):
+        wrong = f"the columns {', '.join(unknown)}, which the table lacks" if unknown else "no run_id"
+        raise WarehouseError(f"The audit row has {wrong}. Its columns are {', '.join(COLUMNS)}.")
+    return [ScalarQueryParameter(name, kind, row.get(name)) for name, kind in COLUMNS.items()]

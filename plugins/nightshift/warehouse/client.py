@@ -1,0 +1,268 @@
+"""The warehouse as nightshift uses it: every step of a run, safe to repeat at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.warehouse import audit, extract, publish, query, schema
+from nightshift.warehouse.errors import WarehouseError, translated
+from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
+
+    from nightshift.run import RunRef
+    from nightshift.settings import Settings
+    from nightshift.spec import JobSpec
+
+STATEMENT_TIMEOUT_S: Final = 600.0
+"""For the few short statements that are waited for here."""
+STAGING_LIFE: Final = timedelta(days=7)
+"""A staging table that nobody drops, because its run was given up, goes by itself."""
+
+
+class Warehouse:
+    """BigQuery for one deployment.
+
+    Steps that take long are started here and waited for elsewhere: ``start_...`` returns job ids, `job` says how they
+    fare. Every method may raise WarehouseUnavailable (a repeat is safe) and WarehouseError (a person must act).
+    """
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._jobs = Jobs(client, settings.project, settings.location)
+
+    def check_query(self, spec: JobSpec, partition: str) -> dict[str, str]:
+        """The query's columns and their types, by a dry run: nothing is read or billed.
+
+        Raises WarehouseError for SQL that BigQuery refuses, for a key or template column that the query lacks, and for a
+        destination that cannot take the predictions.
+        """
+        columns = self._columns(spec, partition)
+        self._check_destination(spec, columns)
+        return columns
+
+    def count_rows(self, spec: JobSpec, partition: str) -> int:
+        """How many rows the query has now. The export may find others; the plan counts what it exported."""
+        rows = self._rows(f"The rows of job {spec.job}", query.count_statement(spec), [_date("partition", partition)])
+        return int(rows[0][0])
+
+    def start_extract(self, spec: JobSpec, run: RunRef, partition: str) -> str:
+        """Starts the export of the query to the run's ``inputs/`` and returns its job id. Only for a run without a plan."""
+
+        def start(job_id: str, attempt: int) -> None:
+            sql = query.export_statement(spec, extract.export_uri(self._settings.bucket, run, attempt))
+            self._submit(sql, [_date("partition", partition)], job_id=job_id)
+
+        return self._jobs.find_or_start(run, "extract", start)
+
+    def start_staging(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any]) -> list[str]:
+        """Starts loading exactly the manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
+
+        Returns the job ids: none for a run without rows, and none for a run that the destination shows already.
+        """
+        from google.cloud.bigquery import Table
+
+        if self._jobs.succeeded(run, "publish") is not None and self._shows(spec, run, run.partition, manifest):
+            return []
+        self._ensure_dataset()
+        fields = schema.staging_fields(spec, self._columns(spec, run.partition))
+        started = []
+        for number, (name, uris) in enumerate(publish.staging_tables(run, manifest, self._settings)):
+            if not uris:
+                with translated(f"Staging table {name}"):
+                    self._client.create_table(
+                        Table(name, fields), exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S
+                    )
+                continue
+            chunks = manifest["chunks"][number * publish.URIS_PER_LOAD :][: len(uris)]
+            started.append(self._start_load(run, number, name, fields, uris, rows=sum(chunk["rows"] for chunk in chunks)))
+        return started
+
+    def start_publish(self, spec: JobSpec, run: RunRef, partition: str, manifest: Mapping[str, Any]) -> str:
+        """Starts the transaction that replaces the partition by the staged run; returns its job id.
+
+        The last publish wins: an older run that is published again replaces a newer one.
+        """
+        columns = self._columns(spec, partition)
+        self._check_destination(spec, columns)
+        staging = [name for name, _ in publish.staging_tables(run, manifest, self._settings)]
+        script = publish.publish_script(spec, columns, staging, self._settings)
+        parameters = publish.publish_parameters(run, partition, manifest)
+
+        def start(job_id: str, attempt: int) -> None:
+            self._submit(script, parameters, job_id=job_id)
+
+        return self._jobs.find_or_start(run, "publish", start, holds=lambda: self._shows(spec, run, partition, manifest))
+
+    def job(self, job_id: str) -> JobState:
+        """How a job fares. Raises only WarehouseUnavailable, or WarehouseError where jobs may not be read."""
+        return self._jobs.state(job_id)
+
+    def finish_publish(self, spec: JobSpec, run: RunRef, partition: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Counts what destination and dead letter table show, then drops the staging tables.
+
+        Returns project, table, partition, rows, predictions, dead_letters, job_id and published_at (ISO 8601, the end of the
+        transaction). Raises WarehouseError when the partition does not show exactly this run.
+        """
+        job = self._jobs.succeeded(run, "publish")
+        table = schema.destination_table(spec, self._settings)
+        if job is None or not self._shows(spec, run, partition, manifest):
+            raise WarehouseError(
+                f"Partition {partition} of {table} does not show run {run.run_id} with {manifest['predictions']} predictions. "
+                "Another run was published in between, or somebody changed the table. Repeat the task 'publish' to show it."
+            )
+        for name, _ in publish.staging_tables(run, manifest, self._settings):
+            with translated(f"Staging table {name}"):
+                self._client.delete_table(name, not_found_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+        return {
+            "project": self._settings.project,
+            "table": table,
+            "partition": partition,
+            "rows": manifest["rows"],
+            "predictions": manifest["predictions"],
+            "dead_letters": manifest["dead_letters"],
+            "job_id": job.job_id,
+            "published_at": job.ended.astimezone(UTC).isoformat(),
+        }
+
+    def record_audit(self, row: Mapping[str, Any]) -> None:
+        """Writes the audit row of a run (`nightshift.warehouse.audit.audit_row`); a repeat replaces it."""
+        parameters = audit.audit_parameters(row)
+        self._ensure_dataset()
+        table = schema.own_table(self._settings, "audit")
+        self._rows(f"The audit row of run {row['run_id']}", audit.audit_script(table), parameters)
+
+    def _columns(self, spec: JobSpec, partition: str) -> dict[str, str]:
+        with translated(f"The query of job {spec.job} (source.query)"):
+            job = self._submit(query.bare_query(spec.source.query), [_date("partition", partition)], dry_run=True)
+        if job.statement_type not in (None, "SELECT"):
+            raise WarehouseError(f"source.query is a {job.statement_type} statement. Write one SELECT.")
+        return query.check_columns(spec, job.schema or ())
+
+    def _check_destination(self, spec: JobSpec, columns: Mapping[str, str]) -> None:
+        """A missing table is fine, publish makes it; a missing dataset is not."""
+        from google.api_core.exceptions import NotFound
+
+        name = schema.destination_table(spec, self._settings)
+        with translated(f"The destination {name}"):
+            try:
+                table = self._client.get_table(name, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+            except NotFound:
+                self._client.get_dataset(name.rpartition(".")[0], retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+                return
+        schema.check_compatible(table, schema.destination_fields(spec, columns), spec.destination.partition_column)
+
+    def _shows(self, spec: JobSpec, run: RunRef, partition: str, manifest: Mapping[str, Any]) -> bool:
+        """Whether destination and dead letter table show exactly this run's rows for the partition."""
+        try:
+            (counts,) = self._rows(
+                f"Partition {partition} of {spec.destination.table}",
+                publish.count_statement(spec, self._settings),
+                publish.publish_parameters(run, partition, manifest),
+            )
+        except WarehouseError as error:
+            from google.api_core.exceptions import NotFound
+
+            if isinstance(error.__cause__, NotFound):
+                return False
+            raise
+        shown = (counts.shown, counts.predictions, counts.dead_shown, counts.dead_letters)
+        predictions, dead_letters = manifest["predictions"], manifest["dead_letters"]
+        return bool(shown == (predictions, predictions, dead_letters, dead_letters))
+
+    def _start_load(
+        self, run: RunRef, number: int, table: str, fields: Sequence[Any], uris: Sequence[str], *, rows: int
+    ) -> str:
+        from google.cloud.bigquery import LoadJobConfig, ParquetOptions, Table
+
+        def start(job_id: str, attempt: int) -> None:
+            # Made first, for its expiration: a load job cannot say when its table shall go.
+            staging = Table(table, fields)
+            staging.expires = datetime.now(UTC) + STAGING_LIFE
+            self._client.create_table(staging, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+            options = ParquetOptions()  # type: ignore[no-untyped-call]
+            options.enable_list_inference = True
+            config = LoadJobConfig(
+                source_format="PARQUET", parquet_options=options, schema=fields, write_disposition="WRITE_TRUNCATE"
+            )
+            self._client.load_table_from_uri(
+                uris,
+                table,
+                job_id=job_id,
+                project=self._settings.project,
+                location=self._settings.location,
+                job_config=config,
+                retry=bounded_retry(),
+                timeout=CALL_TIMEOUT_S,
+            )
+
+        def holds() -> bool:
+            counted = f"SELECT COUNT(*) FROM {schema.quoted(table)}"
+            return self._exists(table) and self._rows(f"Staging table {table}", counted, [])[0][0] == rows
+
+        return self._jobs.find_or_start(run, f"stage{number}", start, holds=holds)
+
+    def _exists(self, table: str) -> bool:
+        from google.api_core.exceptions import NotFound
+
+        with translated(f"Table {table}"):
+            try:
+                self._client.get_table(table, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+            except NotFound:
+                return False
+        return True
+
+    def _ensure_dataset(self) -> None:
+        """Creates nightshift's own dataset where it is missing and the account may; a platform team may have made it before."""
+        from google.api_core.exceptions import Forbidden, NotFound
+        from google.cloud.bigquery import Dataset
+
+        name = f"{self._settings.project}.{self._settings.dataset}"
+        with translated(f"Dataset {name} (NIGHTSHIFT_DATASET)"):
+            try:
+                self._client.get_dataset(name, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+            except NotFound:
+                dataset = Dataset(name)
+                dataset.location = self._settings.location
+                try:
+                    self._client.create_dataset(dataset, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+                except Forbidden as error:
+                    raise WarehouseError(
+                        f"Dataset {name} is missing, and the connection's account may not make it. Create it in "
+                        f"{self._settings.location}, or set NIGHTSHIFT_DATASET to one that is there."
+                    ) from error
+
+    def _submit(
+        self, sql: str, parameters: Sequence[ScalarQueryParameter], *, job_id: str | None = None, dry_run: bool = False
+    ) -> QueryJob:
+        return self._client.query(
+            sql,
+            job_config=_query_config(parameters, dry_run=dry_run),
+            job_id=job_id,
+            project=self._settings.project,
+            location=self._settings.location,
+            retry=bounded_retry(),
+            timeout=CALL_TIMEOUT_S,
+        )
+
+    def _rows(self, what: str, sql: str, parameters: Sequence[ScalarQueryParameter]) -> list[Row]:
+        """Runs a short statement and waits for its rows. Only for statements that may run twice."""
+        with translated(what):
+            return list(self._submit(sql, parameters).result(timeout=STATEMENT_TIMEOUT_S, retry=bounded_retry()))
+
+
+def _query_config(parameters: Sequence[ScalarQueryParameter], *, dry_run: bool) -> QueryJobConfig:
+    from google.cloud.bigquery import QueryJobConfig
+
+    # Counts must be of the tables as they are, not of a cached answer.
+    return QueryJobConfig(query_parameters=list(parameters), dry_run=dry_run, use_query_cache=False)
+
+
+def _date(name: str, value: str) -> ScalarQueryParameter:
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    return ScalarQueryParameter(name, "DATE", value)

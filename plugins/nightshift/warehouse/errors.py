@@ -1,0 +1,95 @@
+"""BigQuery's failures as two kinds: trying again may help, or a person must change something first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from google.api_core.exceptions import GoogleAPICallError
+
+TRANSIENT_REASONS: Final = frozenset(
+    {
+        "backendError",
+        "internalError",
+        "jobBackendError",
+        "jobInternalError",
+        "jobRateLimitExceeded",
+        "rateLimitExceeded",
+        "tableUnavailable",
+    }
+)
+"""Reasons in BigQuery's error table whose remedy is to try again (a job: under a new id)."""
+
+_REMEDIES: Final = {
+    "accessDenied": "Grant the connection's service account the BigQuery roles that docs/warehouse.md lists.",
+    "billingNotEnabled": "Enable billing for the project.",
+    "duplicate": "Remove what is there already, or write another name.",
+    "invalidQuery": "Correct the SQL.",
+    "notFound": "Create it, or correct its name; check that it lies in NIGHTSHIFT_LOCATION.",
+    "quotaExceeded": "Wait until the quota is free again, or ask for a larger one.",
+    "resourcesExceeded": "Let the query return fewer columns or rows, for example by splitting the job.",
+}
+
+
+class WarehouseError(Exception):
+    """BigQuery refused, and would again. The message says what is wrong, in BigQuery's words, and what to do."""
+
+
+class WarehouseUnavailable(Exception):
+    """BigQuery could not be asked, or cannot work now. Whether a job was started is unknown; a repeat is safe."""
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Maps the client's exceptions; `what` begins the message, for example ``The query of job x``."""
+    import requests
+    from google.api_core.exceptions import GoogleAPICallError, RetryError
+    from google.auth.exceptions import TransportError
+
+    try:
+        yield
+    except GoogleAPICallError as error:
+        if is_transient(error):
+            raise WarehouseUnavailable(f"{what}: {words(error)}") from error
+        raise refused(what, words(error), _reason(error)) from error
+    except RetryError as error:
+        raise WarehouseUnavailable(f"{what}: {error.cause or error}") from error
+    except (requests.ConnectionError, requests.Timeout, TransportError, ConnectionError, TimeoutError) as error:
+        raise WarehouseUnavailable(f"{what}: {error}") from error
+
+
+def is_transient(error: GoogleAPICallError) -> bool:
+    from google.api_core.exceptions import ServerError, TooManyRequests
+
+    reason = _reason(error)
+    if reason in _REMEDIES:
+        return False
+    return isinstance(error, ServerError | TooManyRequests) or reason in TRANSIENT_REASONS
+
+
+def refused(what: str, message: str, reason: str | None) -> WarehouseError:
+    remedy = _REMEDIES.get(reason or "")
+    return WarehouseError(f"{what}: {message}" if remedy is None else f"{what}: {message.rstrip('.')}. {remedy}")
+
+
+def words(error: GoogleAPICallError) -> str:
+    """BigQuery's own message, its place in the SQL included, without the request's method, URL and job id."""
+    for item in error.errors or ():
+        if isinstance(item, dict) and item.get("message"):
+            return str(item["message"])
+    return re.sub(r"^(?:GET|POST|PUT|PATCH|DELETE) \S+: ", "", str(error.message)).split("\n\nLocation:")[0].strip()
+
+
+def _reason(error: GoogleAPICallError) -> str | None:
+    from google.api_core.exceptions import Forbidden, NotFound
+
+    for item in error.errors or ():
+        if isinstance(item, dict) and item.get("reason"):
+            reason: Any = item["reason"]
+            return str(reason)
+    if isinstance(error, NotFound):
+        return "notFound"
+    return "accessDenied" if isinstance(error, Forbidden) else None

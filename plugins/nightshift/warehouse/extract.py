@@ -1,0 +1,83 @@
+"""From the exported Parquet files to `plan.json`, which fixes the ordinals.
+
+Export attempt N writes ``inputs/N-part-*.parquet``. Attempts are started one after another, each only when the last one has
+failed (`nightshift.warehouse.jobs`), so after a success the highest N is the one that succeeded; what a failed attempt
+left half-written stays beside it and is never planned.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from nightshift.ledger import load_plan, save_plan
+from nightshift.plan import InputFile, Plan, PlanError, size
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from nightshift.run import RunRef
+    from nightshift.spec import JobSpec
+
+READERS: Final = 16
+"""Parquet footers that are read at once."""
+_INPUT: Final = re.compile(r"(\d+)-part-.*\.parquet")
+
+
+def export_uri(bucket: str, run: RunRef, attempt: int) -> str:
+    return f"{run.url(bucket)}/inputs/{attempt}-part-*.parquet"
+
+
+def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec) -> Plan:
+    """Writes the run's plan from the files of the export that has just succeeded; returns the plan that is there.
+
+    The store is rooted at the bucket. Files are ordered by name; files without rows are left out; no row at all is a plan
+    too. Only footers are read, by ranges. Raises PlanError for a file that lacks a column, StoreUnavailable.
+    """
+    import obstore
+
+    from nightshift.store import StoreUnavailable
+
+    try:
+        planned = load_plan(store, run)
+        if planned is not None:
+            return planned
+        paths = _exported(store, run)
+        with ThreadPoolExecutor(READERS) as pool:
+            files = [file for file in pool.map(lambda path: _input_file(store, run, spec, path), paths) if file.rows]
+        rows = sum(file.rows for file in files)
+        sizing = size(rows, spec)
+        plan = Plan(run.run_id, rows, sizing.chunk_rows, sizing.workers, tuple(files), sizing.reasons)
+        return save_plan(store, run, plan)
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"plan the inputs of {run.prefix}: {error}") from error
+
+
+def _exported(store: ObjectStore, run: RunRef) -> list[str]:
+    """Paths of the files of the highest attempt, sorted by name."""
+    import obstore
+
+    found: dict[int, list[str]] = {}
+    for page in obstore.list(store, f"{run.prefix}/inputs"):
+        for meta in page:
+            match = _INPUT.fullmatch(meta["path"].rsplit("/", 1)[1])
+            if match:
+                found.setdefault(int(match[1]), []).append(meta["path"])
+    return sorted(found[max(found)]) if found else []
+
+
+def _input_file(store: ObjectStore, run: RunRef, spec: JobSpec, path: str) -> InputFile:
+    import obstore
+    import pyarrow.parquet as pq
+
+    from nightshift.store import ObjectFile
+    from nightshift.tasks import base
+
+    meta = obstore.head(store, path)
+    parquet = pq.ParquetFile(ObjectFile(store, path, meta["size"]))
+    missing = [name for name in (*spec.source.key, *base.load(spec).columns) if name not in parquet.schema_arrow.names]
+    if missing:
+        raise PlanError(f"{path} lacks the columns {missing}; it has {parquet.schema_arrow.names}")
+    groups = tuple(parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups))
+    return InputFile(path.removeprefix(f"{run.prefix}/"), parquet.metadata.num_rows, groups, meta["size"], str(meta["e_tag"]))

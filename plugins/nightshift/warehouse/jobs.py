@@ -1,0 +1,158 @@
+"""BigQuery jobs whose ids are made from the run: a repeat finds the job of its predecessor and never starts a second one.
+
+The id is ``nightshift-RUN-YYYYMMDD-STEP-N``. N counts from 0 and moves on only after job N has failed, so at every moment
+at most one job of a step is at work, and the one that succeeded, if one did, has the highest N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.warehouse.errors import TRANSIENT_REASONS, WarehouseError, refused, translated
+
+if TYPE_CHECKING:
+    from google.api_core.retry import Retry
+    from google.cloud.bigquery import Client, CopyJob, ExtractJob, LoadJob, QueryJob, UnknownJob
+
+    from nightshift.run import RunRef
+
+    AnyJob = CopyJob | ExtractJob | LoadJob | QueryJob | UnknownJob
+
+ATTEMPTS_MAX: Final = 50
+"""Jobs of one step of one run. Who has failed as often needs a person; each look for a free id asks for every one of them."""
+CALL_TIMEOUT_S: Final = 30.0
+"""For one HTTP request."""
+RETRY_TIMEOUT_S: Final = 60.0
+"""For one API call with the client's own repeats: callers must be able to say soon that BigQuery is out of reach."""
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A job at one moment.
+
+    error: BigQuery's own words, None unless the job failed or was lost. retryable: a successor may well succeed.
+    statistics: plain values for people: started, ended (ISO 8601), seconds, bytes_processed, slot_seconds, output_rows.
+    """
+
+    job_id: str
+    done: bool
+    error: str | None = None
+    retryable: bool = False
+    statistics: dict[str, Any] = field(default_factory=dict)
+
+
+def job_id(run: RunRef, step: str, attempt: int) -> str:
+    return f"nightshift-{run.run_id}-{run.partition.replace('-', '')}-{step}-{attempt}"
+
+
+class Jobs:
+    """Finds, starts and describes the jobs of one project and location."""
+
+    def __init__(self, client: Client, project: str, location: str) -> None:
+        self._client = client
+        self._project = project
+        self._location = location
+
+    def find_or_start(
+        self, run: RunRef, step: str, start: Callable[[str, int], object], *, holds: Callable[[], bool] | None = None
+    ) -> str:
+        """The id of the job of this step: the one at work, else the one that succeeded, else a new one.
+
+        start(job_id, attempt) submits a job under that id, which must make google.api_core's Conflict pass through: it
+        means that another attempt of the task was faster, and its job is taken. holds: whether the effect of a job that
+        succeeded is still there; when it is not, a successor is started. Raises WarehouseError after `ATTEMPTS_MAX`
+        failures, and for a job that BigQuery refuses; WarehouseUnavailable when it cannot be asked.
+        """
+        from google.api_core.exceptions import Conflict
+
+        error = None
+        for attempt in range(ATTEMPTS_MAX):
+            name = job_id(run, step, attempt)
+            job = self.find(name)
+            if job is None:
+                with translated(f"BigQuery job {name} cannot be started"):
+                    try:
+                        start(name, attempt)
+                    except Conflict:
+                        # Another attempt of this task, or our own request whose reply was lost.
+                        return name
+                return name
+            if job.state != "DONE":
+                return name
+            if job.error_result is None and (holds is None or holds()):
+                return name
+            error = _error(job) or "its effect is gone"
+        raise WarehouseError(
+            f"The step {step} of run {run.run_id} was tried {ATTEMPTS_MAX} times in BigQuery; the last time: {error} "
+            "Remove the cause, then trigger the DAG with fresh."
+        )
+
+    def succeeded(self, run: RunRef, step: str) -> AnyJob | None:
+        """The job of this step that succeeded last, None when there is none."""
+        latest = None
+        for attempt in range(ATTEMPTS_MAX):
+            job = self.find(job_id(run, step, attempt))
+            if job is None:
+                break
+            if job.state == "DONE" and job.error_result is None:
+                latest = job
+        return latest
+
+    def state(self, name: str) -> JobState:
+        """How a job fares. One that BigQuery does not know (any more) is done and lost. Raises WarehouseUnavailable."""
+        job = self.find(name)
+        if job is None:
+            return JobState(name, done=True, error=f"BigQuery does not know the job {name}: it was lost.", retryable=True)
+        return JobState(name, job.state == "DONE", _error(job), _retryable(job.error_result or {}), statistics(job))
+
+    def find(self, name: str) -> AnyJob | None:
+        """The job as it is now, None where BigQuery answers 404."""
+        from google.api_core.exceptions import NotFound
+
+        with translated(f"BigQuery job {name} cannot be looked up"):
+            try:
+                return self._client.get_job(
+                    name, project=self._project, location=self._location, retry=bounded_retry(), timeout=CALL_TIMEOUT_S
+                )
+            except NotFound:
+                return None
+
+
+def bounded_retry() -> Retry:
+    """The client's own rules for what is worth repeating, given up after `RETRY_TIMEOUT_S` rather than ten minutes."""
+    from google.cloud.bigquery import DEFAULT_RETRY
+
+    return DEFAULT_RETRY.with_timeout(RETRY_TIMEOUT_S)
+
+
+def statistics(job: AnyJob) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "started": job.started.isoformat() if job.started else None,
+        "ended": job.ended.isoformat() if job.ended else None,
+        "seconds": (job.ended - job.started).total_seconds() if job.started and job.ended else None,
+        "bytes_processed": getattr(job, "total_bytes_processed", None),
+        "slot_seconds": _seconds(getattr(job, "slot_millis", None)),
+        "output_rows": getattr(job, "output_rows", None),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _retryable(error: Mapping[str, Any]) -> bool:
+    return error.get("reason") in TRANSIENT_REASONS or "aborted due to concurrent update" in str(error.get("message"))
+
+
+def _error(job: AnyJob) -> str | None:
+    """What went wrong, with the reason's remedy; load jobs name the file in their further errors."""
+    result = job.error_result
+    if result is None:
+        return None
+    messages = [str(item.get("message", "")) for item in [result, *(job.errors or [])]]
+    return str(
+        refused(f"BigQuery job {job.job_id} failed", "; ".join(dict.fromkeys(filter(None, messages))), result.get("reason"))
+    )

@@ -1,0 +1,103 @@
+"""The source query of a job: checked by a dry run, and wrapped into other statements without breaking it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from nightshift.chunks import RESERVED
+from nightshift.warehouse.errors import WarehouseError
+from nightshift.warehouse.schema import KEY_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, quoted, sql_type
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import SchemaField
+
+    from nightshift.spec import JobSpec
+
+
+def bare_query(sql: str) -> str:
+    """The query without semicolons and comments after its end. Raises WarehouseError for more than one statement."""
+    from sqlglot.dialects.bigquery import BigQuery
+    from sqlglot.errors import TokenError
+    from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
+
+    try:
+        tokens = BigQuery().tokenize(sql)
+    except TokenError as error:
+        raise WarehouseError(
+            f"source.query cannot be read as SQL: {error}. Close the quote or bracket that it names."
+        ) from error
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
+        raise WarehouseError("source.query is empty. Write one SELECT.")
+    inner = next((token for token in tokens if token.token_type == TokenType.SEMICOLON), None)
+    if inner is not None:
+        raise WarehouseError(
+            f"source.query has more than one statement: a semicolon ends the first in line {inner.line}. Write one SELECT."
+        )
+    return sql[: tokens[-1].end + 1]
+
+
+def export_statement(spec: JobSpec, uri: str) -> str:
+    """``EXPORT DATA`` of the query to `uri` (with one ``*``), in the order of the key columns."""
+    order = ", ".join(quoted(name) for name in spec.source.key)
+    return (
+        f"EXPORT DATA OPTIONS (uri='{uri}', format='PARQUET', compression='SNAPPY', overwrite=true) AS\n"
+        f"SELECT * FROM (\n{bare_query(spec.source.query)}\n)\nORDER BY {order}"
+    )
+
+
+def count_statement(spec: JobSpec) -> str:
+    return f"SELECT COUNT(*) FROM (\n{bare_query(spec.source.query)}\n)"
+
+
+def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str]:
+    """The query's columns and their GoogleSQL types. Raises WarehouseError for what the job needs and the query lacks."""
+    from nightshift.tasks import base
+
+    columns: dict[str, str] = {}
+    for field in fields:
+        if field.name.lower() in map(str.lower, columns):
+            raise WarehouseError(
+                f"source.query returns two columns called {field.name}. Give one of them another name with AS."
+            )
+        columns[field.name] = sql_type(field)
+    for place, names in (("source.key", spec.source.key), ("request.input", base.load(spec).columns)):
+        for name in names:
+            if name not in columns:
+                raise WarehouseError(
+                    f"{place} names the column {name}, which source.query does not return{_near(name, columns)} "
+                    f"It returns {', '.join(columns)}. Add {name} to the query or correct {place}."
+                )
+    for name in spec.source.key:
+        if columns[name] not in KEY_TYPES:
+            raise WarehouseError(
+                f"source.key names the column {name} of type {columns[name]}, which cannot be a key. "
+                f"Key columns have one of the types {', '.join(sorted(KEY_TYPES))}; cast it in the query."
+            )
+    _check_names(spec)
+    return columns
+
+
+def _check_names(spec: JobSpec) -> None:
+    """No two columns of the staging table or of the destination may have one name."""
+    keys = {name.lower() for name in spec.source.key}
+    for name in sorted(keys & set(RESERVED)):
+        raise WarehouseError(f"source.key has a column {name}, a name that the ledger uses. Rename it in the query with AS.")
+    written = [*spec.source.key, spec.destination.column, spec.destination.partition_column, RUN_ID_COLUMN, ORDINAL_COLUMN]
+    lowered = [name.lower() for name in written]
+    for place, name in zip(written, lowered, strict=True):
+        if lowered.count(name) > 1:
+            raise WarehouseError(
+                f"The destination would have two columns called {place}: source.key, destination.column, "
+                f"destination.partition_column, {RUN_ID_COLUMN} and {ORDINAL_COLUMN} need different names. "
+                "Rename the key with AS in the query, or change the destination."
+            )
+
+
+def _near(name: str, columns: Iterable[str]) -> str:
+    by_lower = {column.lower(): column for column in columns}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f" (did you mean {by_lower[near[0]]}?)." if near else "."

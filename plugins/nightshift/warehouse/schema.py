@@ -1,0 +1,168 @@
+"""The tables that nightshift writes, as BigQuery schemas: names, types, DDL. No API call is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from nightshift.warehouse.errors import WarehouseError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from google.cloud.bigquery import SchemaField, Table
+
+    from nightshift.settings import Settings
+    from nightshift.spec import JobSpec
+
+RUN_ID_COLUMN: Final = "nightshift_run_id"
+ORDINAL_COLUMN: Final = "nightshift_ordinal"
+"""Two columns of every destination: with them a prediction leads back to its run, its chunk and its attempt."""
+
+KEY_TYPES: Final = frozenset(
+    {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "FLOAT64", "INT64", "NUMERIC", "STRING", "TIME", "TIMESTAMP"}
+)
+"""Types that can be sorted and that survive the way through Parquet and back."""
+
+_STANDARD: Final = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
+
+
+def sql_type(field: SchemaField) -> str:
+    """A field's type as GoogleSQL writes it, for example ``ARRAY<FLOAT64>`` or ``STRUCT<label STRING, score FLOAT64>``."""
+    name = _STANDARD.get(field.field_type, field.field_type)
+    if name == "STRUCT":
+        name = f"STRUCT<{', '.join(f'{part.name} {sql_type(part)}' for part in field.fields)}>"
+    return f"ARRAY<{name}>" if field.mode == "REPEATED" else name
+
+
+def arrow_field(name: str, arrow: pa.DataType) -> SchemaField:
+    """The BigQuery column for a task's prediction type. Raises ValueError for a type that no task should use."""
+    import pyarrow as pa
+    from google.cloud.bigquery import SchemaField
+
+    if pa.types.is_list(arrow):
+        inner = arrow_field(name, arrow.value_type)
+        return SchemaField(name, inner.field_type, "REPEATED", fields=inner.fields)
+    if pa.types.is_struct(arrow):
+        return SchemaField(name, "RECORD", fields=[arrow_field(part.name, part.type) for part in arrow])
+    tests = (
+        (pa.types.is_floating, "FLOAT"),
+        (pa.types.is_integer, "INTEGER"),
+        (pa.types.is_boolean, "BOOLEAN"),
+        (pa.types.is_string, "STRING"),
+    )
+    for holds, bigquery_type in tests:
+        if holds(arrow):
+            return SchemaField(name, bigquery_type)
+    raise ValueError(f"{arrow} has no column type in BigQuery")
+
+
+def prediction_field(spec: JobSpec, name: str) -> SchemaField:
+    """The column that holds the predictions of `spec`'s task, called `name`."""
+    from nightshift.tasks import base
+
+    return arrow_field(name, base.load(spec).prediction_type)
+
+
+def key_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
+    """The key columns with the source's types; `columns` is what `Warehouse.check_query` returned."""
+    from google.cloud.bigquery import SchemaField
+
+    return [SchemaField(name, columns[name]) for name in spec.source.key]
+
+
+def staging_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
+    """What a chunk object holds (`nightshift.chunks`)."""
+    from google.cloud.bigquery import SchemaField
+
+    return [
+        SchemaField("ordinal", "INT64"),
+        *key_fields(spec, columns),
+        prediction_field(spec, "prediction"),
+        SchemaField("dead_reason", "STRING"),
+        SchemaField("dead_message", "STRING"),
+        SchemaField("attempts", "INT64"),
+    ]
+
+
+def destination_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
+    from google.cloud.bigquery import SchemaField
+
+    return [
+        *key_fields(spec, columns),
+        prediction_field(spec, spec.destination.column),
+        SchemaField(spec.destination.partition_column, "DATE"),
+        SchemaField(RUN_ID_COLUMN, "STRING"),
+        SchemaField(ORDINAL_COLUMN, "INT64"),
+    ]
+
+
+def dead_letter_fields() -> list[SchemaField]:
+    """``key`` is a JSON object of the key columns, as text."""
+    from google.cloud.bigquery import SchemaField
+
+    types = {
+        "job": "STRING",
+        "partition_date": "DATE",
+        "run_id": "STRING",
+        "ordinal": "INT64",
+        "key": "STRING",
+        "reason": "STRING",
+        "message": "STRING",
+        "attempts": "INT64",
+    }
+    return [SchemaField(name, kind) for name, kind in types.items()]
+
+
+def quoted(name: str) -> str:
+    """A name in backquotes. Raises ValueError for one that could leave them; specs and settings have none."""
+    if "`" in name or "\\" in name:
+        raise ValueError(f"{name!r} cannot be quoted")
+    return f"`{name}`"
+
+
+def create_table(table: str, fields: Sequence[SchemaField], partition_column: str, *, cluster_by: str | None = None) -> str:
+    """``CREATE TABLE IF NOT EXISTS`` for a table that is partitioned by day."""
+    columns = ",\n".join(f"  {quoted(field.name)} {sql_type(field)}" for field in fields)
+    clustered = f"\nCLUSTER BY {quoted(cluster_by)}" if cluster_by else ""
+    return f"CREATE TABLE IF NOT EXISTS {quoted(table)} (\n{columns}\n)\nPARTITION BY {quoted(partition_column)}{clustered};"
+
+
+def destination_table(spec: JobSpec, settings: Settings) -> str:
+    """``project.dataset.table`` of the destination."""
+    parts = spec.destination.table.rsplit(".", 2)
+    return ".".join(parts if len(parts) == 3 else [settings.project, *parts])
+
+
+def own_table(settings: Settings, name: str) -> str:
+    """``project.dataset.table`` of a table in nightshift's own dataset."""
+    return f"{settings.project}.{settings.dataset}.{name}"
+
+
+def check_compatible(table: Table, wanted: Sequence[SchemaField], partition_column: str) -> None:
+    """Raises WarehouseError when predictions cannot be written into a destination that is there already."""
+    name = f"{table.project}.{table.dataset_id}.{table.table_id}"
+    remedy = "Write another destination.table, or drop this one if nobody needs it: nightshift makes it anew."
+    if table.table_type != "TABLE":
+        raise WarehouseError(f"The destination {name} is a {table.table_type.lower()}, not a table. {remedy}")
+    there = {field.name.lower(): field for field in table.schema}
+    for field in wanted:
+        found = there.pop(field.name.lower(), None)
+        if found is None:
+            raise WarehouseError(
+                f"The destination {name} has no column {field.name}. Add it: ALTER TABLE {quoted(name)} "
+                f"ADD COLUMN {quoted(field.name)} {sql_type(field)}. Or: {remedy}"
+            )
+        if sql_type(found) != sql_type(field):
+            raise WarehouseError(
+                f"The destination {name} has the column {field.name} as {sql_type(found)}; "
+                f"this job writes {sql_type(field)}. {remedy}"
+            )
+    required = [field.name for field in there.values() if field.mode == "REQUIRED"]
+    if required:
+        raise WarehouseError(
+            f"The destination {name} requires the column {required[0]}, which this job does not write. "
+            f"Let it be null: ALTER TABLE {quoted(name)} ALTER COLUMN {quoted(required[0])} DROP NOT NULL. Or: {remedy}"
+        )
+    partitioning = table.time_partitioning
+    if partitioning is None or (partitioning.field or "").lower() != partition_column.lower() or partitioning.type_ != "DAY":
+        raise WarehouseError(f"The destination {name} is not partitioned by day on {partition_column}. {remedy}")
