@@ -1,0 +1,36 @@
+"""A BigQuery emulator: `local-bigquery` 0.3.2 over DuckDB 1.5.5, made to run offline on Python 3.11, and corrected.
+
+Start it from the repository root::
+
+    STORAGE_EMULATOR_HOST=http://127.0.0.1:9023 \\
+    .envs/emulators/bin/python -m local.bigquery --host 127.0.0.1 --port 9050 --grpc-port 9060 --data-dir DIR
+
+REST is at ``--port`` (clients: ``BIGQUERY_EMULATOR_HOST``), the BigQuery Storage API at ``--grpc-port``. Ready when
+``GET /healthz`` answers 200: both ports listen and the database answers. SIGTERM and SIGINT end it at once with exit code 0;
+a data folder that cannot be opened (another emulator has it) or a port that is taken ends it with another code.
+
+**Faithful about**, with tests in tests/integration/bigquery:
+
+- jobs: a job id exists once, racing submits included; jobs, their labels and errors outlive a restart;
+- loads from and exports to gs:// (Parquet, JSON, CSV, Avro), wildcards, write dispositions, ``table$partition`` destinations;
+- scripts, multi-statement transactions with rollback, MERGE, DML counts, query parameters, dry runs with a schema;
+- the Storage Read API (Arrow, Avro, filters, offsets) and Write API (pending, committed, default streams, offsets).
+
+**Fault model.** The process may be killed at any instruction and started again on the same folder; the machine and its disk do
+not fail. What is then true:
+
+- a job that was reported DONE is still DONE, with its effects, result rows and labels;
+- a statement, load or transaction happened wholly or not at all;
+- a job that was PENDING or RUNNING is DONE with the error ``jobBackendError`` (`interrupted`). It may be that its work was
+  committed in the instant before the kill: repeat it in a form that can be repeated, under a new job id;
+- a table whose creation was cut off may exist without its partitioning, labels and description.
+
+**Not there** (each has a test that states what happens instead): ``_PARTITIONTIME`` of tables made through the API,
+``maximum_bytes_billed`` (ignored; all byte counts are 0) and the byte counts of INFORMATION_SCHEMA.JOBS, external tables,
+VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions. Not there and untested: quotas, permissions, slots, costs, regions (everything
+is in US), query cache, table$partition for reading or deleting through the REST API. An export writes one file however large
+it is. Names are not checked as strictly as BigQuery checks them.
+
+Each other module here is one correction, `server` puts them in place. A correction replaces functions of local-bigquery by
+name, so its version and DuckDB's are pinned.
+"""

@@ -1,0 +1,28 @@
+"""``python -m local.bigquery``: see the package's docstring."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from local.bigquery import python311
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="local.bigquery", description="A BigQuery emulator. gs:// is at STORAGE_EMULATOR_HOST."
+    )
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True, help="REST API")
+    parser.add_argument("--grpc-port", type=int, required=True, help="BigQuery Storage API")
+    parser.add_argument("--data-dir", type=Path, required=True, help="made when it is not there")
+    arguments = parser.parse_args()
+    python311.install()
+    # Only now can local_bigquery be imported.
+    from local.bigquery import server
+
+    server.serve(arguments.host, arguments.port, arguments.grpc_port, arguments.data_dir)
+
+
+if __name__ == "__main__":
+    main()

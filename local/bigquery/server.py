@@ -1,0 +1,68 @@
+"""Puts the corrections in place and serves. On Python 3.11 `python311.install` comes before the import of this module."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import local_bigquery
+import uvicorn
+from local_bigquery.engine import database
+from local_bigquery.grpc import server as storage_api
+from local_bigquery.settings import settings
+
+from local.bigquery import exports, extensions, jobs, objects, partitions
+
+# How long requests in progress may take to end after SIGTERM. Clients that wait for a job ask again anyway.
+GRACE_S = 1
+
+
+def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
+    """Serves until SIGTERM or SIGINT, then ends the process with exit code 0; with 1 or 3 when it cannot start."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for correction in (extensions, objects, exports, partitions, jobs):
+        correction.install()
+    # The lake stores its folder's name and refuses to be opened under another one.
+    settings.data_dir = data_dir.resolve()
+    settings.bigquery_host, settings.bigquery_port, settings.grpc_port = host, port, grpc_port
+    _open_database()
+    rest = local_bigquery.app
+    # In front of local-bigquery's routes, the last of which match nearly any path.
+    rest.router.add_api_route("/healthz", _health, include_in_schema=False)
+    # Kept in a name: a gRPC server that nobody refers to stops.
+    grpc_server, _ = storage_api.start(host, grpc_port)
+    # uvicorn raises the signal again when it is done; by then it has been obeyed.
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: None)
+    uvicorn.Server(uvicorn.Config(rest, host=host, port=port, access_log=False, timeout_graceful_shutdown=GRACE_S)).run()
+    grpc_server.stop(None)
+    _end()
+
+
+def _open_database() -> None:
+    """Opens the data folder, which the first request would do otherwise, and ends what the last process left."""
+    try:
+        database.connection()
+    except Exception as error:
+        sys.exit(f"cannot open {settings.data_dir}: {error}")
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(settings.data_dir / "uploads")
+    jobs.interrupted()
+
+
+def _health() -> dict[str, str]:
+    database.fetch("SELECT 1 FROM emulator.jobs LIMIT 1")
+    return {"status": "ok"}
+
+
+def _end() -> NoReturn:
+    """Leaves at once. Running jobs would hold back a regular exit; to the data this is what kill -9 is, too."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
