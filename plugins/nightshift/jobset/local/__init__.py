@@ -1,0 +1,38 @@
+"""The local runtime: runs the JobSet manifest that would go to GKE as processes of this machine. Linux only.
+
+A state folder is all that the two sides share: `LocalRuntime` (the client, safe to import anywhere, standard library only)
+writes requests into it, and one agent (``python -m nightshift.jobset.local``) carries them out and writes back what it
+sees.
+
+    STATE/agent.lock                        held by the agent; a second one refuses to start
+    STATE/agent.json                        there while an agent is ready: {"pid", "started"}; touched every second
+    STATE/jobsets/NAME/manifest.json        what was submitted; created once, never changed
+    STATE/jobsets/NAME/status.json          {"status": JobSetStatus, "state": the agent's records}; replaced atomically
+    STATE/jobsets/NAME/pods.json            live pods: {POD: {"index", "attempt", "labels", "annotations", "ports", "pids"}};
+                                            "pids": container -> process id of its main process, for tests that kill
+    STATE/jobsets/NAME/{stop,resume}        requests of the client
+    STATE/jobsets/NAME/evict/POD            requests of the client
+    STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container, all its restarts
+    STATE/jobsets/NAME/pods/POD             working folder of the pod's processes, removed when the pod has ended
+
+What differs from Kubernetes, on purpose:
+
+- Pods share this machine's network and files. The pod annotation ``nightshift.dev/port-env: "engine=ENGINE_PORT"`` makes
+  the runtime choose a free port for the containerPort named ``engine``: it sets ENGINE_PORT in every container of the pod,
+  whatever the manifest says, and probes of that port follow. Probes only ever connect to 127.0.0.1.
+- **Mount paths are not real.** ``emptyDir`` volumes and their volumeMounts are accepted, and nothing is mounted: a
+  container that writes to its mountPath writes to that path of this machine. Other volumes are refused, since their content
+  would be missing.
+- An image is a folder list and an environment in the agent's configuration (`nightshift.jobset.local.config`). One that is
+  missing there ends the container with exit code 128 (Kubernetes would wait for it for ever).
+- A process is not PID 1 here, so a program without a SIGTERM handler dies of the signal (143); in a container it would
+  ignore it and delay the end of its pod by the whole grace period.
+- A replacement pod always waits for the end of the pod that it replaces (podReplacementPolicy: Failed).
+- Queues and placement (Kueue labels, nodeSelector, tolerations, resources) have no effect: there is one node, and it holds
+  as many pods as its configuration says.
+"""
+
+from nightshift.jobset.local.client import LocalRuntime, PodNotFound
+from nightshift.jobset.local.spec import ManifestError
+
+__all__ = ["LocalRuntime", "ManifestError", "PodNotFound"]

@@ -1,0 +1,39 @@
+"""``python -m nightshift.jobset.local --state DIR --config FILE.json``: runs the agent of one state folder.
+
+Exit codes: 0 after SIGTERM or SIGINT, 1 when another agent has the folder, 2 for a wrong configuration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from nightshift.jobset.local.agent import Agent
+from nightshift.jobset.local.config import ConfigError, load_config
+from nightshift.jobset.local.folder import StateFolder
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m nightshift.jobset.local", description="Runs JobSets as local processes.")
+    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="state folder, shared with LocalRuntime")
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="JSON: images, env, max_pods, ...")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        config = load_config(arguments.config)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    state = StateFolder(arguments.state)
+    if state.lock() is None:
+        print(f"another agent runs the pods of {state.path}; stop it, or give this one a folder of its own", file=sys.stderr)
+        return 1
+    asyncio.run(Agent(state, config).run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""The daemon that runs the pods of one state folder: the local runtime's control plane and node in one.
+
+It may be killed at any time. The pods of a killed agent die with it (`nightshift.jobset.local.shim`); the next agent kills
+whatever is left of them, counts them as lost with their node, and goes on with every JobSet that has not finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+
+from nightshift.jobset.local.config import Config
+from nightshift.jobset.local.controller import Controller, Node
+from nightshift.jobset.local.folder import JobSetFolder, StateFolder
+from nightshift.jobset.local.process import STATE_MARK, kill_marked
+from nightshift.jobset.local.shim import become_subreaper
+from nightshift.jobset.local.spec import ManifestError
+from nightshift.jobset.runtime import JobSetStatus
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 1.0
+
+
+class Agent:
+    """Runs until SIGTERM or SIGINT, then ends its pods as a node that shuts down; a second signal ends them at once."""
+
+    def __init__(self, state: StateFolder, config: Config) -> None:
+        self._state = state
+        self._config = config
+        self._wake = asyncio.Event()
+        self._node = Node(config, self._wake.set)
+        self._controllers: dict[str, Controller] = {}
+        self._rejected: set[str] = set()
+        self._signals = 0
+
+    async def run(self) -> None:
+        """The lock of the state folder has to be held."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        # Processes whose shim was killed become children of the agent, which reaps them when it sweeps.
+        become_subreaper()
+        strays = kill_marked({STATE_MARK: str(self._state.path)})
+        if strays:
+            log.warning("killed %d processes that an earlier agent left", strays)
+        self._state.clean()
+        self._adopt()
+        self._state.announce(time.time())
+        log.info("ready: %s, %d JobSets", self._state.path, len(self._controllers))
+        try:
+            await self._loop()
+        finally:
+            kill_marked({STATE_MARK: str(self._state.path)})
+            self._state.withdraw()
+
+    def _signalled(self) -> None:
+        self._signals += 1
+        self._wake.set()
+
+    async def _loop(self) -> None:
+        beat_at = 0.0
+        while not (self._node.draining and all(controller.idle for controller in self._controllers.values())):
+            self._wake.clear()
+            if self._signals and not self._node.draining:
+                self._drain()
+            if self._signals > 1:
+                log.warning("second signal: ending at once")
+                return
+            if time.monotonic() >= beat_at:
+                self._state.beat()
+                beat_at = time.monotonic() + HEARTBEAT_S
+            self._adopt()
+            self._step()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.poll_s):
+                    await self._wake.wait()
+
+    def _drain(self) -> None:
+        log.info("shutting down")
+        self._node.draining = True
+        for controller in self._controllers.values():
+            controller.shut_down(time.time())
+
+    def _adopt(self) -> None:
+        """Takes up JobSets that are new in the folder, and those that an earlier agent left."""
+        for name in self._state.names():
+            if name not in self._controllers and name not in self._rejected:
+                folder = self._state.jobset(name)
+                try:
+                    self._controllers[name] = Controller(folder, self._node, time.time())
+                except FileNotFoundError:
+                    log.warning("%s: no manifest, ignored", folder.path)
+                    self._rejected.add(name)
+                except ManifestError as error:
+                    self._reject(folder, error)
+        for name in sorted(self._rejected):
+            folder = self._state.jobset(name)
+            if folder.stop_asked():
+                folder.remove()
+            if not folder.path.exists():
+                self._rejected.discard(name)
+
+    def _reject(self, folder: JobSetFolder, error: ManifestError) -> None:
+        """A manifest that another version of the client let through: it fails where a person will look."""
+        log.error("%s: %s", folder.name, error)
+        status = JobSetStatus(folder.name, "Failed", "ManifestError", str(error))
+        folder.write_status({"status": status.to_dict(), "state": None})
+        self._rejected.add(folder.name)
+
+    def _step(self) -> None:
+        """The JobSet that was submitted first gets free places first."""
+        ordered = sorted(self._controllers.values(), key=lambda controller: (controller.created_at, controller.folder.name))
+        for controller in ordered:
+            if not controller.reconcile(time.time()):
+                del self._controllers[controller.folder.name]

@@ -1,0 +1,105 @@
+"""The agent's configuration, one JSON file: what stands in for images and for the node.
+
+{"images": {"nightshift/driver:0.1.0": {"path": ["/abs/.venv/bin"], "env": {"A": "b"}, "entrypoint": ["prog"]}},
+ "env": {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:4443"},
+ "max_pods": 2}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """The configuration file is wrong; the message names the file and the key."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """What a container of one image gets.
+
+    path: folders put in front of PATH. env: variables; those of the manifest win. entrypoint: what runs when the container
+    has no command, like an image's ENTRYPOINT.
+    """
+
+    path: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    entrypoint: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Config:
+    """One node.
+
+    images: by the exact name that manifests use. env: variables of every container; an image's and the manifest's win.
+    max_pods: pods that run at once; others stay Pending. node_name: for spec.nodeName.
+    pod_backoff_s: wait between a pod's failure and its replacement, doubling to 10 min.
+    restart_backoff_s: wait before the second restart of a sidecar, doubling to 5 min (the first restart is immediate).
+    shutdown_grace_s: longest grace period of pods when the agent is told to end, as GKE Spot gives it.
+    poll_s: how often the agent looks for requests.
+    """
+
+    images: Mapping[str, Image] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    max_pods: int = 110
+    node_name: str = field(default_factory=socket.gethostname)
+    pod_backoff_s: float = 10.0
+    restart_backoff_s: float = 10.0
+    shutdown_grace_s: float = 15.0
+    poll_s: float = 0.2
+
+
+def load_config(path: Path) -> Config:
+    """Raises ConfigError for a file that cannot be read, an unknown key or a value of the wrong type."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    _check_keys(values, Config, str(path))
+    images = values.get("images", {})
+    env = values.get("env", {})
+    _check_strings(env, f"{path}: env")
+    if not isinstance(images, dict):
+        raise ConfigError(f"{path}: images: not a mapping")
+    for key, value in values.items():
+        if key.endswith("_s") and (not isinstance(value, int | float) or isinstance(value, bool) or value < 0):
+            raise ConfigError(f"{path}: {key}: {value!r} is not a number of seconds")
+    if not isinstance(values.get("max_pods", 1), int) or values.get("max_pods", 1) < 1:
+        raise ConfigError(f"{path}: max_pods: {values['max_pods']!r} is not a whole number above 0")
+    if not isinstance(values.get("node_name", ""), str):
+        raise ConfigError(f"{path}: node_name: not a text")
+    read = {name: _read_image(image, f"{path}: images[{name!r}]") for name, image in images.items()}
+    return Config(**{**values, "images": read, "env": env})
+
+
+def _read_image(value: Any, where: str) -> Image:
+    _check_keys(value, Image, where)
+    _check_strings(value.get("env", {}), f"{where}: env")
+    for key in ("path", "entrypoint"):
+        words = value.get(key, [])
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ConfigError(f"{where}: {key}: not a list of texts")
+    for folder in value.get("path", []):
+        if not os.path.isabs(folder):  # noqa: PTH117 -- a text, not a path of this process
+            raise ConfigError(f"{where}: path: {folder!r} is not absolute")
+    return Image(tuple(value.get("path", [])), value.get("env", {}), tuple(value.get("entrypoint", [])))
+
+
+def _check_keys(value: Any, kind: type[Config] | type[Image], where: str) -> None:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: not a mapping")
+    known = [entry.name for entry in fields(kind)]
+    for key in value:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key!r}; known: {', '.join(known)}")
+
+
+def _check_strings(value: Any, where: str) -> None:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise ConfigError(f"{where}: not a mapping of texts")

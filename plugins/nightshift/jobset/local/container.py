@@ -1,0 +1,205 @@
+"""The life of one container: its runs, probes, restarts and end. What a kubelet does for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nightshift.jobset.local import probe
+from nightshift.jobset.local.process import CONTAINER_MARK, Exit, Process
+from nightshift.jobset.local.spec import Container as ContainerSpec
+from nightshift.jobset.local.spec import Probe
+from nightshift.jobset.runtime import ContainerStatus
+
+log = logging.getLogger(__name__)
+
+MINIMUM_GRACE_S: Final = 2.0
+"""A kubelet never gives a container less between SIGTERM and SIGKILL."""
+
+MAX_RESTART_BACKOFF_S: Final = 300.0
+STEADY_S: Final = 600.0
+"""A sidecar that has run this long starts again without a delay."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """All that starting a container takes. command is empty when it cannot start; then ``problem`` says why.
+
+    ports: containerPort name -> port that the runtime chose. grace_s: for an end that a probe causes.
+    """
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+    folder: Path
+    log: Path
+    ports: Mapping[str, int]
+    grace_s: float
+    restart_backoff_s: float
+    problem: str = ""
+
+
+class Container:
+    """Calls ``changed`` after each change of ``status()`` or ``pid``."""
+
+    def __init__(self, spec: ContainerSpec, launch: Launch, changed: Callable[[], None]) -> None:
+        self.spec = spec
+        self.pid = 0
+        self.up = asyncio.Event()
+        """Set for good when it has started for the first time (its startupProbe included)."""
+        self._launch = launch
+        self._changed = changed
+        self._started = False
+        self._ready = False
+        self._restarts = 0
+        self._exit: Exit | None = None
+        self._stop = asyncio.Event()
+        self._kill_at = 0.0
+
+    def status(self) -> ContainerStatus:
+        code, number = (self._exit.code, self._exit.signal) if self._exit else (None, None)
+        return ContainerStatus(self.spec.name, self._started, self._ready, self._restarts, code, number)
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._exit.code if self._exit else None
+
+    def stop(self, grace_s: float) -> None:
+        """SIGTERM now, SIGKILL after ``grace_s``; a container that has not started will not. Only the first call counts."""
+        if not self._stop.is_set():
+            self._kill_at = time.monotonic() + max(grace_s, MINIMUM_GRACE_S)
+            self._stop.set()
+
+    async def run(self) -> None:
+        """One run, to its end."""
+        if self._stop.is_set():
+            return
+        launch = self._launch
+        if launch.problem:
+            self._refuse()
+            return
+        process = await Process.start(launch.command, launch.env, launch.folder, launch.log)
+        self.pid, self._exit = process.pid, None
+        self._changed()
+        async with asyncio.TaskGroup() as group:
+            helpers = [group.create_task(self._stop_on_demand(process)), group.create_task(self._probe(process))]
+            ended = await process.wait()
+            for helper in helpers:
+                helper.cancel()
+        self.pid, self._exit, self._started, self._ready = 0, ended, False, False
+        self._changed()
+
+    async def keep(self) -> None:
+        """Runs a sidecar again and again, the first time again at once, then with a doubling delay; until `stop`."""
+        delay = 0.0
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            await self.run()
+            if time.monotonic() - begun > STEADY_S:
+                delay = 0.0
+            if await self._stopped_within(delay):
+                return
+            delay = min(max(delay * 2, self._launch.restart_backoff_s), MAX_RESTART_BACKOFF_S)
+            self._restarts += 1
+
+    def _refuse(self) -> None:
+        log.warning("container %s cannot start: %s", self.spec.name, self._launch.problem)
+        with open(self._launch.log, "a", encoding="utf-8") as output:
+            output.write(f"{self._launch.problem}\n")
+        self._exit = Exit(128)
+        self._changed()
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _stop_on_demand(self, process: Process) -> None:
+        await self._stop.wait()
+        process.terminate()
+        await asyncio.sleep(self._kill_at - time.monotonic())
+        process.kill()
+
+    async def _probe(self, process: Process) -> None:
+        """Follows the probes; a startup or liveness probe that fails for good makes an end of the process."""
+        spec = self.spec
+        if spec.startup is not None and not await self._passes(spec.startup):
+            await self._end(process)
+            return
+        self._started, self._ready = True, spec.readiness is None
+        self.up.set()
+        self._changed()
+        async with asyncio.TaskGroup() as group:
+            if spec.readiness is not None:
+                group.create_task(self._follow_readiness(spec.readiness))
+            if spec.liveness is not None:
+                await self._fails(spec.liveness)
+                await self._end(process)
+
+    async def _end(self, process: Process) -> None:
+        process.terminate()
+        await asyncio.sleep(max(self._launch.grace_s, MINIMUM_GRACE_S))
+        process.kill()
+
+    async def _passes(self, startup: Probe) -> bool:
+        """Whether a startup probe succeeds before it has failed as often as it may."""
+        await asyncio.sleep(startup.initial_delay_s)
+        for attempt in range(startup.failure_threshold):
+            if attempt:
+                await asyncio.sleep(startup.period_s)
+            if await self._try(startup):
+                return True
+        return False
+
+    async def _fails(self, liveness: Probe) -> None:
+        """Returns when a liveness probe has failed as often in a row as it may."""
+        await asyncio.sleep(liveness.initial_delay_s)
+        failures = 0
+        while failures < liveness.failure_threshold:
+            failures = 0 if await self._try(liveness) else failures + 1
+            await asyncio.sleep(liveness.period_s)
+
+    async def _follow_readiness(self, readiness: Probe) -> None:
+        await asyncio.sleep(readiness.initial_delay_s)
+        in_a_row = 0
+        while True:
+            success = await self._try(readiness)
+            # Counts results that differ from the present state; enough of them change it.
+            in_a_row = in_a_row + 1 if success != self._ready else 0
+            if in_a_row >= (readiness.success_threshold if success else readiness.failure_threshold):
+                self._ready = success
+                in_a_row = 0
+                self._changed()
+            await asyncio.sleep(readiness.period_s)
+
+    async def _try(self, check: Probe) -> bool:
+        if check.command:
+            return await self._try_command(check)
+        port = check.port if isinstance(check.port, int) else self._port(check.port)
+        if check.path is None:
+            return await probe.tcp_ok(port, check.timeout_s)
+        return await probe.http_ok(port, check.path, check.headers, check.timeout_s)
+
+    def _port(self, name: str) -> int:
+        return self._launch.ports.get(name) or dict(self.spec.ports)[name]
+
+    async def _try_command(self, check: Probe) -> bool:
+        """Exit code 0 in time. The command has the container's environment; its output goes nowhere."""
+        env = {**self._launch.env, CONTAINER_MARK: f"{self.spec.name}/probe"}
+        process = await Process.start(check.command, env, self._launch.folder, Path(os.devnull))
+        try:
+            async with asyncio.timeout(check.timeout_s):
+                return (await process.wait()).code == 0
+        except TimeoutError:
+            return False
+        finally:
+            process.kill()
+            await process.wait()

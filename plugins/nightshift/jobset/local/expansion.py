@@ -1,0 +1,55 @@
+"""Environment of a container and ``$(VAR)`` in its command, as Kubernetes makes them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EnvVar:
+    """One entry of a container's env. field: path of a fieldRef; then ``value`` is not used."""
+
+    name: str
+    value: str = ""
+    field: str | None = None
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replaces ``$(NAME)``. An unknown name stays as it is, ``$$`` is a dollar sign, so ``$$(NAME)`` gives ``$(NAME)``."""
+    out: list[str] = []
+    position = 0
+    while position < len(text):
+        following = text[position + 1 : position + 2]
+        if text[position] != "$" or not following:
+            out.append(text[position])
+            position += 1
+        elif following == "(" and (end := text.find(")", position + 2)) >= 0:
+            name = text[position + 2 : end]
+            out.append(variables.get(name, f"$({name})"))
+            position = end + 1
+        else:
+            out.append("$" if following == "$" else "$" + following)
+            position += 2
+    return "".join(out)
+
+
+def declared_environment(
+    declared: Sequence[EnvVar], fields: Mapping[str, str], ports: Mapping[str, str], index: int
+) -> dict[str, str]:
+    """What the manifest and the Job give a container; also the variables that its command may name.
+
+    fields: values of the fieldRef paths. ports: variables whose value is a port that the runtime chose; they take the place
+    of what the manifest says. A value may refer to entries before it; JOB_COMPLETION_INDEX comes last, as the Job
+    controller appends it.
+    """
+    result: dict[str, str] = {name: port for name, port in ports.items() if name not in {entry.name for entry in declared}}
+    for entry in declared:
+        if entry.name in ports:
+            result[entry.name] = ports[entry.name]
+        elif entry.field is not None:
+            result[entry.name] = fields[entry.field]
+        else:
+            result[entry.name] = expand(entry.value, result)
+    result.setdefault("JOB_COMPLETION_INDEX", str(index))
+    return result

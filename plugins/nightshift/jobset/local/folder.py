@@ -1,0 +1,174 @@
+"""The state folder: every file that the client and the agent share, and how each one is written so that no reader sees half
+of it.
+
+The layout is in the package's docstring. Creating and removing a JobSet are one rename each, so both happen whole or not at
+all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, value: Any, *, durable: bool = True) -> None:
+    """Replaces a JSON file. durable: it survives a loss of power once this has returned."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    temporary.replace(path)
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _mark(path: Path) -> None:
+    """Creates an empty file, durably. Raises FileNotFoundError when its folder is gone."""
+    path.touch()
+    _sync_folder(path.parent)
+
+
+class JobSetFolder:
+    """Files of one JobSet. Methods of a folder that is gone raise FileNotFoundError."""
+
+    def __init__(self, state: Path, name: str) -> None:
+        self.name = name
+        self.state = state
+        self.path = state / "jobsets" / name
+
+    def manifest(self) -> Any:
+        return json.loads((self.path / "manifest.json").read_text("utf-8"))
+
+    def created_at(self) -> float:
+        return (self.path / "manifest.json").stat().st_mtime
+
+    def read_status(self) -> dict[str, Any] | None:
+        """What the agent wrote last; None before it has looked."""
+        try:
+            return dict(json.loads((self.path / "status.json").read_text("utf-8")))
+        except FileNotFoundError:
+            self.created_at()
+            return None
+
+    def write_status(self, value: dict[str, Any]) -> None:
+        write_atomic(self.path / "status.json", value)
+
+    def write_pods(self, value: dict[str, Any]) -> None:
+        write_atomic(self.path / "pods.json", value, durable=False)
+
+    def ask_stop(self) -> None:
+        _mark(self.path / "stop")
+
+    def stop_asked(self) -> bool:
+        return (self.path / "stop").exists()
+
+    def ask_resume(self) -> None:
+        _mark(self.path / "resume")
+
+    def resume_asked(self) -> bool:
+        return (self.path / "resume").exists()
+
+    def ask_eviction(self, pod: str) -> None:
+        folder = self.path / "evict"
+        folder.mkdir(exist_ok=True)
+        _mark(folder / pod)
+
+    def evictions_asked(self) -> list[str]:
+        try:
+            return sorted(entry.name for entry in (self.path / "evict").iterdir())
+        except FileNotFoundError:
+            return []
+
+    def forget_eviction(self, pod: str) -> None:
+        (self.path / "evict" / pod).unlink(missing_ok=True)
+
+    def log(self, pod: str, container: str) -> Path:
+        return self.path / "logs" / pod / f"{container}.log"
+
+    def scratch(self, pod: str) -> Path:
+        """Working folder of a pod's processes."""
+        return self.path / "pods" / pod
+
+    def remove(self) -> None:
+        trash = self.state / "trash" / f"{self.name}.{secrets.token_hex(4)}"
+        trash.parent.mkdir(exist_ok=True)
+        self.path.rename(trash)
+        _sync_folder(self.path.parent)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+class StateFolder:
+    """The whole folder of one node."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+
+    def jobset(self, name: str) -> JobSetFolder:
+        return JobSetFolder(self.path, name)
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(entry.name for entry in (self.path / "jobsets").iterdir())
+        except FileNotFoundError:
+            return []
+
+    def create(self, name: str, manifest: Any) -> None:
+        """Raises FileExistsError when the name is taken; of several that race, one wins."""
+        target = self.jobset(name).path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = self.path / "new" / f"{name}.{secrets.token_hex(4)}"
+        new.mkdir(parents=True)
+        try:
+            write_atomic(new / "manifest.json", manifest)
+            try:
+                # Renaming a folder onto one that holds anything fails: that is the create-only check.
+                new.rename(target)
+            except OSError as error:
+                if target.exists():
+                    raise FileExistsError(name) from error
+                raise
+            _sync_folder(target.parent)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+    def lock(self) -> int | None:
+        """Makes this process the agent of the folder, for as long as it lives. None when another one is."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def clean(self) -> None:
+        """Drops what a process that was killed has left half made or half removed. For the holder of the lock."""
+        shutil.rmtree(self.path / "trash", ignore_errors=True)
+        (self.path / "agent.json").unlink(missing_ok=True)
+
+    def announce(self, started: float) -> None:
+        write_atomic(self.path / "agent.json", {"pid": os.getpid(), "started": started}, durable=False)
+
+    def beat(self) -> None:
+        os.utime(self.path / "agent.json")
+
+    def withdraw(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / "agent.json").unlink()

@@ -1,0 +1,161 @@
+"""What an Indexed Job does next: pure functions of its rules and of the pods it has had. Reads no clock and starts nothing.
+
+Follows the Job controller of Kubernetes 1.36: podFailurePolicy, backoffLimitPerIndex, maxFailedIndexes, backoffLimit,
+activeDeadlineSeconds, the delay before a replacement, and the order in which these end a Job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Action = Literal["FailJob", "FailIndex", "Ignore", "Count"]
+Outcome = Literal["", "Succeeded", "Deleted", "FailJob", "FailIndex", "Ignore", "Count"]
+"""What a pod's end meant: "" while it lives, "Deleted" when its Job was already ending, else the action of the policy."""
+
+MAX_BACKOFF_S: Final = 600.0
+"""Longest wait between a pod's failure and its replacement."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One podFailurePolicy rule: on exit codes (``operator`` is set), or on the condition DisruptionTarget.
+
+    container: whose exit code is compared; None for any container, sidecars and init containers included.
+    """
+
+    action: Action
+    operator: Literal["In", "NotIn"] | None = None
+    values: tuple[int, ...] = ()
+    container: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rules of one Indexed Job. A limit that is None does not apply."""
+
+    completions: int
+    parallelism: int = 1
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
+    active_deadline_s: int | None = None
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What the policy knows of one pod. ended_at: seconds since the epoch; 0 while it lives."""
+
+    index: int
+    outcome: Outcome = ""
+    ended_at: float = 0.0
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a Job is over, in Kubernetes' words."""
+
+    succeeded: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """start: indexes that get a pod now. ending: set when the Job is over; then nothing starts."""
+
+    start: tuple[int, ...] = ()
+    ending: Ending | None = None
+
+
+def judge(rules: Sequence[Rule], pod: str, exit_codes: Sequence[tuple[str, int]], *, disrupted: bool) -> tuple[Action, str]:
+    """Action for a pod that failed, and the sentence that says why; the first rule that matches wins, else Count.
+
+    pod: NAMESPACE/NAME. exit_codes: containers that ended, main ones first, then init containers and sidecars.
+    disrupted: whether the pod has the condition DisruptionTarget.
+    """
+    for number, rule in enumerate(rules):
+        if rule.operator is None:
+            if disrupted:
+                return rule.action, f"Pod {pod} has condition DisruptionTarget matching {rule.action} rule at index {number}"
+            continue
+        for container, code in exit_codes:
+            if code != 0 and rule.container in (None, container) and (code in rule.values) == (rule.operator == "In"):
+                why = f"Container {container} for pod {pod} failed with exit code {code}"
+                return rule.action, f"{why} matching {rule.action} rule at index {number}"
+    return "Count", ""
+
+
+def completed_indexes(attempts: Sequence[Attempt]) -> tuple[int, ...]:
+    """Indexes with a pod that succeeded, sorted."""
+    return tuple(sorted({attempt.index for attempt in attempts if attempt.outcome == "Succeeded"}))
+
+
+def failed_indexes(job: Job, attempts: Sequence[Attempt]) -> tuple[int, ...]:
+    """Indexes given up on, sorted; always empty without backoffLimitPerIndex."""
+    if job.backoff_limit_per_index is None:
+        return ()
+    given_up = {attempt.index for attempt in attempts if attempt.outcome == "FailIndex"}
+    counted = Counter(attempt.index for attempt in attempts if attempt.outcome == "Count")
+    given_up |= {index for index, failures in counted.items() if failures > job.backoff_limit_per_index}
+    return tuple(sorted(given_up - set(completed_indexes(attempts))))
+
+
+def decide(job: Job, attempts: Sequence[Attempt], *, started_at: float, now: float, backoff_s: float) -> Decision:
+    """What to do with a Job that runs.
+
+    started_at, now: seconds since the epoch. backoff_s: wait after the first failure; doubles with each one more.
+    """
+    ending = _ending(job, attempts, started_at, now)
+    if ending is not None:
+        return Decision(ending=ending)
+    taken = {*completed_indexes(attempts), *failed_indexes(job, attempts)}
+    active = {attempt.index for attempt in attempts if not attempt.outcome}
+    free = [index for index in range(job.completions) if index not in taken and index not in active]
+    if job.backoff_limit_per_index is None:
+        ready = free if _ready_at(attempts, backoff_s) <= now else []
+    else:
+        failures: dict[int, list[Attempt]] = {}
+        for attempt in attempts:
+            failures.setdefault(attempt.index, []).append(attempt)
+        ready = [index for index in free if _ready_at(failures.get(index, ()), backoff_s) <= now]
+    return Decision(start=tuple(ready[: max(job.parallelism - len(active), 0)]))
+
+
+def _ending(job: Job, attempts: Sequence[Attempt], started_at: float, now: float) -> Ending | None:
+    succeeded = completed_indexes(attempts)
+    if len(succeeded) == job.completions:
+        return Ending(True, "CompletionsReached", "Reached expected number of succeeded pods")
+    for attempt in attempts:
+        if attempt.outcome == "FailJob":
+            return Ending(False, "PodFailurePolicy", attempt.message)
+    failures = sum(attempt.outcome in ("Count", "FailIndex") for attempt in attempts)
+    if job.backoff_limit is not None and failures > job.backoff_limit:
+        return Ending(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    if job.active_deadline_s is not None and now >= started_at + job.active_deadline_s:
+        return Ending(False, "DeadlineExceeded", "Job was active longer than specified deadline")
+    failed = failed_indexes(job, attempts)
+    if job.max_failed_indexes is not None and len(failed) > job.max_failed_indexes:
+        return Ending(False, "MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes")
+    if failed and len(failed) + len(succeeded) == job.completions:
+        return Ending(False, "FailedIndexes", "Job has failed indexes")
+    return None
+
+
+def _ready_at(attempts: Sequence[Attempt], backoff_s: float) -> float:
+    """When the next pod may start after these: of one index, or of all where they share their delay (no backoffLimitPerIndex).
+
+    The delay grows with the failures since the last success. Ignored ones count here.
+    """
+    last_success = max((attempt.ended_at for attempt in attempts if attempt.outcome == "Succeeded"), default=0.0)
+    failed_at = [
+        attempt.ended_at for attempt in attempts if attempt.outcome in ("Count", "Ignore") and attempt.ended_at > last_success
+    ]
+    if not failed_at:
+        return 0.0
+    # The exponent is capped: with a large count the power would not fit a float.
+    return max(failed_at) + min(backoff_s * 2.0 ** min(len(failed_at) - 1, 32), MAX_BACKOFF_S)

@@ -1,0 +1,73 @@
+"""An agent of the local runtime as a real process, and how tests look for processes that it should not have left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from nightshift.jobset.local.process import STATE_MARK, marked
+
+from tests.integration.runtime.manifests import IMAGE, wait_for
+
+PLUGINS = Path(__file__).parents[3] / "plugins"
+
+
+class AgentProcess:
+    """``start`` may be called again after the agent has ended; ``close`` kills it and whatever it left."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        self.state = folder / "state"
+        self._config = folder / "config.json"
+        image = {"path": [str(Path(sys.executable).parent)]}
+        defaults = {"images": {IMAGE: image}, "pod_backoff_s": 0.1, "restart_backoff_s": 0.1, "poll_s": 0.05}
+        self._config.write_text(json.dumps({**defaults, **config}))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def launch(self, **options: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "nightshift.jobset.local", "--state", str(self.state), "--config", str(self._config)]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(PLUGINS)}, **options)
+
+    def start(self) -> None:
+        process = self.launch()
+        self._process = process
+
+        def ready() -> bool:
+            assert process.poll() is None, "the agent ended at its start"
+            try:
+                return bool(json.loads((self.state / "agent.json").read_text())["pid"] == process.pid)
+            except FileNotFoundError:
+                return False
+
+        wait_for(ready, "an agent that is ready")
+
+    def signal(self, number: int) -> int:
+        """Sends a signal to the agent and waits for its end; its exit code."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(timeout=60)
+
+    def processes(self) -> list[int]:
+        """Processes of containers that live now, shims included."""
+        return marked({STATE_MARK: str(self.state.resolve())})
+
+    def pods(self, name: str) -> dict[str, Any]:
+        """pods.json of a JobSet."""
+        return dict(json.loads((self.state / "jobsets" / name / "pods.json").read_text()))
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.signal(signal.SIGKILL)
+        wait_for(lambda: not self.processes(), "the end of all containers")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,153 @@
+"""Small JobSets for the runtime tests, and how those tests wait. Containers are programs that speak through their logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from nightshift.jobset.runtime import ContainerStatus, JobSetStatus, PodStatus, Runtime
+
+T = TypeVar("T")
+
+IMAGE = "nightshift/test:1"
+"""Has sh and python3."""
+
+PATIENCE_S = 40.0
+"""After this long a condition that was waited for counts as one that never comes."""
+
+IGNORE_DISRUPTION = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+WAIT_FOR_SIGTERM = "trap 'echo told; exit 75' TERM; echo ready; while :; do sleep 0.1; done"
+"""A driver that drains: exits 75 at once when it is told to end."""
+
+ENGINE = """
+import http.server, os, signal, sys, threading
+probes = 0
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        global probes
+        if self.path == "/health":
+            probes += 1
+            self.send_response(200 if probes >= 3 else 503)
+        elif self.path == "/probes":
+            self.send_response(200)
+        else:
+            self.send_response(404)
+        self.end_headers()
+        self.wfile.write(str(probes).encode())
+    def log_message(self, *args):
+        pass
+def told(*args):
+    print("told", flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, told)
+print("listening", flush=True)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["ENGINE_PORT"])), Handler).serve_forever()
+"""
+"""A sidecar whose /health answers 503 twice before it answers 200; /probes says how often it was asked."""
+
+ASK_ENGINE = (
+    "import os, urllib.request; "
+    "print('probes', urllib.request.urlopen('http://127.0.0.1:' + os.environ['ENGINE_PORT'] + '/probes').read().decode())"
+)
+
+
+class RuntimeUnderTest(Runtime, Protocol):
+    """A runtime, and what its tests have to be able to do to a JobSet beside it."""
+
+    def resume(self, name: str) -> None: ...
+
+    def evict(self, name: str, pod: str) -> None: ...
+
+
+def sh(script: str, *, name: str = "driver", image: str = IMAGE, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "image": image, "command": ["sh", "-c", script], **fields}
+
+
+def engine(image: str = IMAGE, **fields: Any) -> dict[str, Any]:
+    """The sidecar ENGINE with its startup probe."""
+    return {
+        "name": "server",
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["python3", "-c", ENGINE],
+        "env": [{"name": "ENGINE_PORT", "value": "8000"}],
+        "ports": [{"name": "engine", "containerPort": 8000}],
+        "startupProbe": {"httpGet": {"path": "/health", "port": "engine"}, "periodSeconds": 1, "failureThreshold": 30},
+        **fields,
+    }
+
+
+def jobset(
+    name: str,
+    *containers: dict[str, Any],
+    init: list[dict[str, Any]] | None = None,
+    rules: list[dict[str, Any]] | None = None,
+    grace_s: int = 30,
+    job: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """A manifest as the operator would render it. ``job`` and ``spec`` add to the Job's and the JobSet's spec."""
+    job_spec: dict[str, Any] = {"completionMode": "Indexed", "completions": 1, "backoffLimitPerIndex": 0, **(job or {})}
+    job_spec.setdefault("parallelism", job_spec["completions"])
+    if rules:
+        job_spec["podFailurePolicy"] = {"rules": rules}
+    job_spec["template"] = {
+        "metadata": {"annotations": {"nightshift.dev/port-env": "engine=ENGINE_PORT"} if init and _has_engine(init) else {}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": grace_s,
+            "initContainers": init or [],
+            "containers": list(containers),
+        },
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {"replicatedJobs": [{"name": "worker", "replicas": 1, "template": {"spec": job_spec}}], **(spec or {})},
+    }
+
+
+def _has_engine(init: list[dict[str, Any]]) -> bool:
+    return any(port.get("name") == "engine" for container in init for port in container.get("ports", []))
+
+
+def wait_for(condition: Callable[[], T | None], what: str) -> T:
+    """The first true value of ``condition``. Fails the test when there is none within PATIENCE_S."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"never came: {what}")
+
+
+def finished(runtime: Runtime, name: str) -> JobSetStatus:
+    def look() -> JobSetStatus | None:
+        status = runtime.status(name)
+        return status if status.finished else None
+
+    return wait_for(look, f"the end of {name}")
+
+
+def pod_where(runtime: Runtime, name: str, condition: Callable[[PodStatus], bool], what: str) -> PodStatus:
+    """The first pod for which the condition is true."""
+    return wait_for(lambda: next((pod for pod in runtime.status(name).pods if condition(pod)), None), what)
+
+
+def logged(runtime: Runtime, name: str, line: str, *, container: str = "driver", index: int = 0, attempt: int = 1) -> PodStatus:
+    """The pod of an index and attempt, once its container has written ``line``."""
+    return pod_where(
+        runtime,
+        name,
+        lambda pod: (pod.index, pod.attempt) == (index, attempt) and line in list(runtime.logs(name, pod.name, container)),
+        f"{line!r} in the log of {container}, index {index}, attempt {attempt}",
+    )
+
+
+def container(pod: PodStatus, name: str) -> ContainerStatus:
+    """What the pod says of a container; of one that it does not speak of yet, that nothing has happened."""
+    return next((status for status in pod.containers if status.name == name), ContainerStatus(name))

@@ -1,0 +1,348 @@
+"""The contract of a runtime, as Kubernetes keeps it. Written against the interface only: every runtime can be put to it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
+
+from tests.integration.runtime.manifests import (
+    ASK_ENGINE,
+    IGNORE_DISRUPTION,
+    WAIT_FOR_SIGTERM,
+    RuntimeUnderTest,
+    container,
+    engine,
+    finished,
+    jobset,
+    logged,
+    pod_where,
+    sh,
+    wait_for,
+)
+
+pytestmark = pytest.mark.integration
+
+KILL_ITSELF = "kill -9 $$$$"
+"""The manifest's $$ is one dollar sign."""
+
+
+def test_every_index_runs_and_the_jobset_completes(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """More indexes than run at once; each learns its number."""
+    driver = sh("echo index=$JOB_COMPLETION_INDEX", image=image)
+    runtime.submit(jobset(name, driver, job={"completions": 3, "parallelism": 2}, annotations={"a": "b"}))
+    status = finished(runtime, name)
+
+    assert (status.phase, status.reason) == ("Completed", "AllJobsCompleted")
+    assert (status.completed_indexes, status.failed_indexes) == ((0, 1, 2), ())
+    assert {pod.index: list(runtime.logs(name, pod.name, "driver")) for pod in status.pods} == {
+        index: [f"index={index}"] for index in range(3)
+    }
+    assert [container(pod, "driver").exit_code for pod in status.pods] == [0, 0, 0]
+    assert status.annotations == {"a": "b"}
+
+
+def test_driver_waits_for_the_startup_probe(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """The sidecar refuses two probes: the driver finds that it has been asked three times at least."""
+    env = [{"name": "ENGINE_PORT", "value": "8000"}]
+    driver = {"name": "driver", "image": image, "command": ["python3", "-c", ASK_ENGINE], "env": env}
+    runtime.submit(jobset(name, driver, init=[engine(image)]))
+    status = finished(runtime, name)
+
+    (pod,) = status.pods
+    assert status.phase == "Completed"
+    (line,) = runtime.logs(name, pod.name, "driver")
+    assert int(line.removeprefix("probes ")) >= 3
+
+
+def test_sidecar_is_told_to_end_after_the_driver(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """In a pod that is evicted the driver can still ask its server while it drains."""
+    script = "trap 'sleep 1; python3 -c \"$ASK\"; exit 75' TERM; echo ready; while :; do sleep 0.1; done"
+    driver = sh(script, image=image, env=[{"name": "ENGINE_PORT", "value": "8000"}, {"name": "ASK", "value": ASK_ENGINE}])
+    runtime.submit(jobset(name, driver, init=[engine(image)], rules=[IGNORE_DISRUPTION]))
+    pod = logged(runtime, name, "ready")
+    runtime.evict(name, pod.name)
+    ended = pod_where(runtime, name, lambda each: each.name == pod.name and each.phase == "Failed", "the evicted pod's end")
+
+    lines = list(runtime.logs(name, pod.name, "driver"))
+    assert lines[0] == "ready"
+    assert lines[1].startswith("probes ")
+    assert list(runtime.logs(name, pod.name, "server")) == ["listening", "told"]
+    assert container(ended, "driver").exit_code == 75
+
+
+def test_sidecars_exit_code_decides_nothing(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """A sidecar ends with its pod, and however it ends, the pod's result is the driver's."""
+    sidecar = sh("trap 'echo told; exit 9' TERM; echo up; while :; do sleep 0.1; done", name="server", image=image)
+    up = {"exec": {"command": ["true"]}, "periodSeconds": 1, "initialDelaySeconds": 1}
+    init = [{**sidecar, "restartPolicy": "Always", "startupProbe": up}]
+    runtime.submit(jobset(name, sh("echo done", image=image), init=init))
+    status = finished(runtime, name)
+
+    assert status.phase == "Completed"
+    assert list(runtime.logs(name, status.pods[0].name, "server")) == ["up", "told"]
+
+
+def test_init_containers_run_in_order(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """An ordinary init container after a sidecar finds it up; when it fails, the driver never starts."""
+    check = {
+        "name": "check",
+        "image": image,
+        "command": ["python3", "-c", f"{ASK_ENGINE}; raise SystemExit(3)"],
+        "env": [{"name": "ENGINE_PORT", "value": "8000"}],
+    }
+    runtime.submit(jobset(name, sh("echo driver", image=image), init=[engine(image), check]))
+    status = finished(runtime, name)
+
+    (pod,) = status.pods
+    assert status.phase == "Failed"
+    assert container(pod, "check").exit_code == 3
+    assert len(list(runtime.logs(name, pod.name, "check"))) == 1
+    assert list(runtime.logs(name, pod.name, "driver")) == []
+
+
+def test_failing_index_is_tried_again_then_fails_the_job(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """Index 0 gets its retry, the other index finishes, and the JobSet names the Job's reason."""
+    driver = sh("exit $((7 * (1 - JOB_COMPLETION_INDEX)))", image=image)
+    runtime.submit(jobset(name, driver, job={"completions": 2, "backoffLimitPerIndex": 1}))
+    status = finished(runtime, name)
+
+    assert (status.phase, status.reason) == ("Failed", "FailedJobs")
+    assert "FailedIndexes" in status.message
+    assert (status.completed_indexes, status.failed_indexes) == ((1,), (0,))
+    failed = [pod for pod in status.pods if pod.index == 0]
+    assert [pod.attempt for pod in failed] == [1, 2]
+    assert [container(pod, "driver").exit_code for pod in failed] == [7, 7]
+
+
+def test_signal_is_128_more(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    runtime.submit(jobset(name, sh(KILL_ITSELF, image=image)))
+
+    assert container(finished(runtime, name).pods[0], "driver").exit_code == 137
+
+
+def test_one_failing_container_fails_the_pod(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    runtime.submit(jobset(name, sh("exit 0", image=image), sh("exit 5", name="helper", image=image)))
+    status = finished(runtime, name)
+
+    assert status.phase == "Failed"
+    assert [container(status.pods[0], each).exit_code for each in ("driver", "helper")] == [0, 5]
+
+
+def test_fail_index_needs_no_retry(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """Exit code 78 is permanent: one pod, whatever the limit; other indexes are not touched."""
+    rule = {"action": "FailIndex", "onExitCodes": {"containerName": "driver", "operator": "In", "values": [78]}}
+    driver = sh("[ $JOB_COMPLETION_INDEX = 1 ] && exit 78; exit 0", image=image)
+    runtime.submit(jobset(name, driver, rules=[rule], job={"completions": 3, "backoffLimitPerIndex": 3}))
+    status = finished(runtime, name)
+
+    assert (status.completed_indexes, status.failed_indexes) == ((0, 2), (1,))
+    assert len(status.pods) == 3
+
+
+def test_fail_job_ends_the_other_pods(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    rule = {"action": "FailJob", "onExitCodes": {"containerName": "driver", "operator": "In", "values": [42]}}
+    driver = sh(f"[ $JOB_COMPLETION_INDEX = 1 ] && sleep 1 && exit 42; {WAIT_FOR_SIGTERM}", image=image)
+    runtime.submit(jobset(name, driver, rules=[rule], job={"completions": 2}))
+    status = finished(runtime, name)
+
+    assert (status.phase, status.reason) == ("Failed", "FailedJobs")
+    assert "PodFailurePolicy" in status.message
+    assert {pod.index: container(pod, "driver").exit_code for pod in status.pods} == {0: 75, 1: 42}
+
+
+def test_too_many_failed_indexes_end_the_job(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    driver = sh(f"[ $JOB_COMPLETION_INDEX = 0 ] && exit 1; {WAIT_FOR_SIGTERM}", image=image)
+    runtime.submit(jobset(name, driver, job={"completions": 2, "maxFailedIndexes": 0}))
+    status = finished(runtime, name)
+
+    assert "MaxFailedIndexesExceeded" in status.message
+    assert status.failed_indexes == (0,)
+
+
+def test_disruption_is_not_counted(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """No retries are allowed, and yet an evicted pod is replaced: the rule ignores its exit code."""
+    runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image), rules=[IGNORE_DISRUPTION]))
+    first = logged(runtime, name, "ready")
+    runtime.evict(name, first.name)
+    second = logged(runtime, name, "ready", attempt=2)
+    status = runtime.status(name)
+    ended = next(pod for pod in status.pods if pod.name == first.name)
+
+    assert (status.phase, status.failed_indexes) == ("Running", ())
+    assert (ended.phase, ended.reason, container(ended, "driver").exit_code) == ("Failed", "EvictionByEvictionAPI", 75)
+    assert list(runtime.logs(name, first.name, "driver")) == ["ready", "told"]
+    assert second.name != first.name
+
+
+def test_disruption_without_a_rule_is_counted(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image)))
+    runtime.evict(name, logged(runtime, name, "ready").name)
+
+    assert finished(runtime, name).failed_indexes == (0,)
+
+
+def test_exit_zero_after_sigterm_succeeds(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """Why a driver must never exit 0 with work left."""
+    driver = sh("trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done", image=image)
+    runtime.submit(jobset(name, driver, rules=[IGNORE_DISRUPTION]))
+    runtime.evict(name, logged(runtime, name, "ready").name)
+    status = finished(runtime, name)
+
+    assert (status.phase, status.completed_indexes) == ("Completed", (0,))
+
+
+def test_grace_period_ends_in_sigkill(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    driver = sh("trap '' TERM; echo ready; while :; do sleep 0.1; done", image=image)
+    runtime.submit(jobset(name, driver, grace_s=1))
+    runtime.evict(name, logged(runtime, name, "ready").name)
+
+    assert container(finished(runtime, name).pods[0], "driver").exit_code == 137
+
+
+def test_deadline_fails_the_job(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image), job={"activeDeadlineSeconds": 2}))
+    status = finished(runtime, name)
+
+    assert (status.phase, status.reason) == ("Failed", "FailedJobs")
+    assert "DeadlineExceeded" in status.message
+    assert list(runtime.logs(name, status.pods[0].name, "driver")) == ["ready", "told"]
+
+
+def test_dead_sidecar_is_restarted(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """The driver goes on meanwhile; the log keeps what both lives wrote."""
+    sidecar = sh(f"echo up; sleep 1; {KILL_ITSELF}", name="server", image=image, restartPolicy="Always")
+    runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image), init=[sidecar]))
+    pod = pod_where(runtime, name, lambda pod: container(pod, "server").restarts >= 2, "two restarts of the sidecar")
+
+    assert (pod.phase, container(pod, "driver").exit_code) == ("Running", None)
+    assert list(runtime.logs(name, pod.name, "driver")) == ["ready"]
+    assert len([line for line in runtime.logs(name, pod.name, "server") if line == "up"]) >= 2
+
+
+def test_failed_startup_probe_restarts_the_sidecar(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """And the driver never starts."""
+    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+    sidecar = sh(WAIT_FOR_SIGTERM, name="server", image=image, restartPolicy="Always", startupProbe=probe)
+    runtime.submit(jobset(name, sh("echo driver", image=image), init=[sidecar]))
+    pod = pod_where(runtime, name, lambda pod: container(pod, "server").restarts >= 1, "a restart of the sidecar")
+
+    assert (pod.phase, container(pod, "server").started) == ("Pending", False)
+    assert list(runtime.logs(name, pod.name, "driver")) == []
+    assert "told" in list(runtime.logs(name, pod.name, "server"))
+
+
+def test_failed_liveness_probe_restarts_the_sidecar(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """It listens, so the connection that starts it succeeds; it has no page that the liveness probe asks for."""
+    sidecar = engine(
+        image,
+        startupProbe={"tcpSocket": {"port": "engine"}, "periodSeconds": 1, "failureThreshold": 30},
+        livenessProbe={"httpGet": {"path": "/nothing", "port": 8000}, "periodSeconds": 1, "failureThreshold": 2},
+    )
+    runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image), init=[sidecar]))
+    pod = pod_where(runtime, name, lambda pod: container(pod, "server").restarts >= 1, "a restart of the sidecar")
+
+    assert pod.phase == "Running"
+
+
+def test_readiness_is_reported_and_gates_nothing(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    sidecar = engine(image)
+    del sidecar["startupProbe"]
+    sidecar["readinessProbe"] = {"httpGet": {"path": "/health", "port": "engine"}, "periodSeconds": 1}
+    runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image), init=[sidecar]))
+
+    logged(runtime, name, "ready")
+    pod_where(runtime, name, lambda pod: container(pod, "server").ready, "a sidecar that is ready")
+
+
+def test_variables_are_expanded(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """In args and in values after the variable; unknown ones stay, a double dollar escapes."""
+    env = [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)$(C)"}, {"name": "C", "value": "3"}]
+    driver = {"name": "driver", "image": image, "command": ["echo"], "env": env}
+    driver["args"] = ["$(A) $(B) $$(A) $(NONE) $(JOB_COMPLETION_INDEX)"]
+    runtime.submit(jobset(name, driver))
+    status = finished(runtime, name)
+
+    assert list(runtime.logs(name, status.pods[0].name, "driver")) == ["1 1$(C) $(A) $(NONE) 0"]
+
+
+def test_pod_knows_its_names(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    paths = {
+        "POD": "metadata.name",
+        "SPACE": "metadata.namespace",
+        "INDEX": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
+        "NODE": "spec.nodeName",
+    }
+    env = [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in paths.items()]
+    runtime.submit(jobset(name, sh('echo "$POD $SPACE $INDEX ${NODE:+node}"', image=image, env=env)))
+    pod = finished(runtime, name).pods[0]
+
+    assert list(runtime.logs(name, pod.name, "driver")) == [f"{pod.name} default 0 node"]
+    assert pod.name.startswith(f"{name}-worker-0-0-")
+
+
+def test_suspended_jobset_starts_when_resumed(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    runtime.submit(jobset(name, sh("exit 0", image=image), spec={"suspend": True}))
+    status = wait_for(lambda: runtime.status(name), "a status")
+    assert (status.phase, status.pods) == ("Suspended", ())
+    runtime.resume(name)
+
+    assert finished(runtime, name).phase == "Completed"
+
+
+def test_stop_drains_and_frees_the_name(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """The JobSet is there while its pod drains and gone afterwards; then its name can be used again."""
+    driver = sh("trap 'sleep 1; exit 75' TERM; echo ready; while :; do sleep 0.1; done", image=image)
+    runtime.submit(jobset(name, driver))
+    logged(runtime, name, "ready")
+    runtime.stop(name)
+    runtime.stop(name)
+    assert runtime.status(name).name == name
+
+    wait_for(lambda: _is_gone(runtime, name), "the end of the JobSet")
+    with pytest.raises(JobSetNotFound):
+        runtime.logs(name, "any", "driver")
+    runtime.stop(name)
+    runtime.submit(jobset(name, sh("exit 0", image=image)))
+    assert finished(runtime, name).phase == "Completed"
+
+
+def test_name_is_given_once(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """Of eight that race one wins, and later ones are refused too."""
+    manifest = jobset(name, sh("exit 0", image=image))
+
+    def submit(_: int) -> bool:
+        try:
+            runtime.submit(manifest)
+        except JobSetExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(submit, range(8))) == 1
+    finished(runtime, name)
+    with pytest.raises(JobSetExists):
+        runtime.submit(manifest)
+
+
+def test_unknown_jobset(runtime: RuntimeUnderTest) -> None:
+    with pytest.raises(JobSetNotFound):
+        runtime.status("nobody")
+    with pytest.raises(JobSetNotFound):
+        runtime.logs("nobody", "any", "driver")
+    runtime.stop("nobody")
+
+
+def test_finished_jobset_goes_after_its_time(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    runtime.submit(jobset(name, sh("exit 0", image=image), spec={"ttlSecondsAfterFinished": 1}))
+
+    wait_for(lambda: _is_gone(runtime, name), "the end of the JobSet")
+
+
+def _is_gone(runtime: RuntimeUnderTest, name: str) -> bool:
+    try:
+        runtime.status(name)
+    except JobSetNotFound:
+        return True
+    return False
