@@ -53,7 +53,9 @@ def a_plan(rows: int, chunk_rows: int = 4, workers: int = 1, files: tuple[InputF
     return Plan(RUN.run_id, rows, chunk_rows, workers, files)
 
 
-def write_input(store: ObjectStore, run: RunRef, texts: Sequence[str | None], *, per_file: int, per_group: int) -> tuple[InputFile, ...]:
+def write_input(
+    store: ObjectStore, run: RunRef, texts: Sequence[str | None], *, per_file: int, per_group: int
+) -> tuple[InputFile, ...]:
     """Puts rows ``id, text`` into Parquet files of the run and returns how a plan lists them."""
     files = []
     for number, start in enumerate(range(0, len(texts), per_file)):

@@ -16,8 +16,8 @@ class Kind:
     """A task kind whose payload is the row's text; "bad" cannot be rendered."""
 
     endpoint = "/x"
-    server_args = ()
-    columns = ("text",)
+    server_args: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ("text",)
     rows_per_request = 4
     prediction_type = None
 

@@ -1,0 +1,99 @@
+"""A run in a folder, ready for a real driver process, and that process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from nightshift import chunks, freeze, ledger
+from nightshift.plan import Plan
+from nightshift.run import RunRef
+from nightshift.spec import JobSpec
+from nightshift.store import open_store
+from tests.builders import a_spec, write_input
+
+PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A frozen run of `texts` in a folder store at `url`."""
+
+    url: str
+    run: RunRef
+    spec: JobSpec
+    plan: Plan
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.url.removeprefix("file://")) / self.run.prefix
+
+    def rows(self) -> dict[int, dict[str, Any]]:
+        """All committed rows by ordinal. Fails on an ordinal that stands there twice."""
+        found: dict[int, dict[str, Any]] = {}
+        for path in sorted(self.folder.glob("ledger/*.parquet")):
+            table, _ = chunks.decode(path.read_bytes())
+            for row in table.to_pylist():
+                assert row["ordinal"] not in found
+                found[row["ordinal"]] = row
+        return found
+
+    def partial_rows(self) -> list[int]:
+        tables = [chunks.decode(path.read_bytes())[0] for path in sorted(self.folder.glob("partials/*/*.parquet"))]
+        return [] if not tables else sorted(pa.concat_tables(tables).column("ordinal").to_pylist())
+
+
+def prepare(folder: Path, texts: list[str | None], *, chunk_rows: int = 8, workers: int = 1, **changes: Any) -> PreparedRun:
+    spec = a_spec(**changes)
+    url = f"file://{folder}/bucket"
+    store = open_store(url)
+    run = freeze.open_run(store, spec, "2026-11-20", opened_by="test")
+    files = write_input(store, run, texts, per_file=50, per_group=20)
+    plan = ledger.save_plan(store, run, Plan(run.run_id, len(texts), chunk_rows, workers, files))
+    return PreparedRun(url, run, spec, plan)
+
+
+class DriverProcess:
+    """``python -m nightshift.driver`` on a run, as a pod would start it."""
+
+    def __init__(self, prepared: PreparedRun, engine_url: str, index: int = 0) -> None:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(PLUGINS),
+            "NIGHTSHIFT_RUN_URL": f"{prepared.url}/{prepared.run.prefix}",
+            "JOB_COMPLETION_INDEX": str(index),
+            "ENGINE_URL": engine_url,
+            "POD_NAME": "pod",
+        }
+        command = [sys.executable, "-m", "nightshift.driver"]
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        self.log: list[dict[str, Any]] = []
+
+    def wait_for(self, message: str) -> dict[str, Any]:
+        """Reads the log up to a message."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.log.append(json.loads(line))
+            if self.log[-1]["message"] == message:
+                return self.log[-1]
+        raise AssertionError(f"no {message!r} in {self.log}")
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def finish(self) -> int:
+        """Waits for the end; the exit code."""
+        assert self.process.stdout is not None
+        self.log += [json.loads(line) for line in self.process.stdout]
+        return self.process.wait()
+
+    def messages(self) -> list[str]:
+        return [entry["message"] for entry in self.log]

@@ -1,0 +1,273 @@
+"""The real driver process against engine faults: what it retries, bisects, gives up, saves and resumes."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import obstore
+import pytest
+from aiohttp import web
+
+from nightshift import exits, seal
+from nightshift.store import open_store
+from tests.integration.driver.canned import Behaviour, CannedEngine, vector_of
+from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
+
+pytestmark = pytest.mark.integration
+
+TEXTS: list[str | None] = [f"text number {n}" for n in range(60)]
+
+
+def check_all_answered(prepared: PreparedRun, texts: list[str | None], dead: dict[int, str] | None = None) -> None:
+    """Each ordinal once, each with its own vector or its reason."""
+    dead = dead or {}
+    rows = prepared.rows()
+    assert sorted(rows) == list(range(len(texts)))
+    for ordinal, text in enumerate(texts):
+        row = rows[ordinal]
+        assert row["id"] == ordinal
+        assert row["dead_reason"] == dead.get(ordinal)
+        if ordinal not in dead:
+            assert row["prediction"] == vector_of(text or "")
+
+
+def run_driver(prepared: PreparedRun, behaviour: Behaviour | None = None, index: int = 0) -> tuple[int, CannedEngine]:
+    with CannedEngine(behaviour) as engine:
+        return DriverProcess(prepared, engine.url, index).finish(), engine
+
+
+def each_once(status: int) -> Behaviour:
+    """Each request meets an error once; after that all is well."""
+    seen: set[str] = set()
+
+    async def behave(texts: list[str]) -> web.StreamResponse | None:
+        if texts[0] in seen:
+            return None
+        seen.add(texts[0])
+        return web.json_response({"error": {"message": "later"}}, status=status, headers={"Retry-After": "0.1"})
+
+    return behave
+
+
+def test_all_rows_are_answered_and_sealed(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS, workers=2)
+
+    codes = [run_driver(prepared, index=index)[0] for index in range(2)]
+
+    assert codes == [exits.DONE, exits.DONE]
+    check_all_answered(prepared, TEXTS)
+    manifest = seal.seal(open_store(prepared.url), prepared.run, prepared.spec, prepared.plan)
+    assert (manifest["rows"], manifest["predictions"]) == (60, 60)
+
+
+def test_requests_overlap_across_chunks(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS, chunk_rows=4)
+
+    async def slow(texts: list[str]) -> None:
+        await asyncio.sleep(0.05)
+
+    _, engine = run_driver(prepared, slow)
+
+    assert engine.in_flight_max == 4, "2 x max_num_seqs 8 rows in requests of 4 rows, though a chunk has only one request"
+
+
+@pytest.mark.parametrize("status", [429, 503, 500, 502])
+def test_passing_errors_cost_no_row(tmp_path: Path, status: int) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+
+    code, _ = run_driver(prepared, each_once(status))
+
+    assert code == exits.DONE
+    check_all_answered(prepared, TEXTS)
+
+
+def test_broken_connections_cost_no_row(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS[:24])
+    broken: set[str] = set()
+
+    async def behave(texts: list[str]) -> web.StreamResponse | None:
+        if len(broken) < 2 and texts[0] not in broken:
+            broken.add(texts[0])
+            # A body that ends before its announced length: the connection breaks in the middle of a reply.
+            return web.Response(body=b"{", headers={"Content-Length": "1"}, content_type="application/json")
+        return None
+
+    code, _ = run_driver(prepared, behave)
+
+    assert code == exits.DONE
+    check_all_answered(prepared, TEXTS[:24])
+
+
+@pytest.mark.parametrize("bad", [0, 7, 30, 59])
+def test_one_refused_row_costs_no_other(tmp_path: Path, bad: int) -> None:
+    texts = [*TEXTS]
+    texts[bad] = "poison"
+
+    async def behave(sent: list[str]) -> web.StreamResponse | None:
+        if "poison" in sent:
+            return web.json_response({"error": {"message": "This model's maximum context length is 256 tokens"}}, status=400)
+        return None
+
+    prepared = prepare(tmp_path, texts)
+    code, engine = run_driver(prepared, behave)
+
+    assert code == exits.DONE
+    check_all_answered(prepared, texts, {bad: "too_long"})
+    assert prepared.rows()[bad]["dead_message"] == "This model's maximum context length is 256 tokens"
+    assert engine.seen.count("poison") == 3, "in four rows, in two, alone"
+
+
+def test_a_row_that_always_fails_is_given_up_with_its_reason(tmp_path: Path) -> None:
+    texts = [*TEXTS[:8]]
+    texts[3] = "poison"
+
+    async def behave(sent: list[str]) -> web.StreamResponse | None:
+        return web.json_response({"message": "boom"}, status=500) if "poison" in sent else None
+
+    prepared = prepare(tmp_path, texts)
+    code, _ = run_driver(prepared, behave)
+
+    assert code == exits.DONE
+    check_all_answered(prepared, texts, {3: "engine_error"})
+
+
+def test_rows_without_text_are_dead_letters_and_never_sent(tmp_path: Path) -> None:
+    texts: list[str | None] = ["a", None, "", "   ", "b"]
+
+    prepared = prepare(tmp_path, texts)
+    code, engine = run_driver(prepared)
+
+    assert code == exits.DONE
+    assert engine.seen == ["a", "b"]
+    check_all_answered(prepared, texts, dict.fromkeys((1, 2, 3), "bad_input"))
+
+
+def test_committed_chunks_are_never_sent_again(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+    run_driver(prepared)
+    before = prepared.rows()
+
+    code, engine = run_driver(prepared)
+
+    assert code == exits.DONE
+    assert engine.seen == []
+    assert prepared.rows() == before
+
+
+def test_only_missing_chunks_are_computed(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+    run_driver(prepared)
+    (prepared.folder / "ledger/chunk-00000002.parquet").unlink()
+
+    _, engine = run_driver(prepared)
+
+    assert engine.seen == TEXTS[16:24]
+    check_all_answered(prepared, TEXTS)
+
+
+def test_a_drain_saves_every_finished_row_and_the_next_attempt_computes_the_rest(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS, chunk_rows=60)
+    answered = 0
+
+    async def stalls_after_five(texts: list[str]) -> None:
+        nonlocal answered
+        if answered >= 5:
+            await asyncio.sleep(3600)
+        answered += 1
+
+    with CannedEngine(stalls_after_five) as engine:
+        driver = DriverProcess(prepared, engine.url)
+        while len(engine.seen) < 5 * 4 + 4 * 4:
+            time.sleep(0.05)
+        driver.terminate()
+        driver.terminate()
+        started = time.monotonic()
+        code = driver.finish()
+        took = time.monotonic() - started
+
+    assert code == exits.RESUME
+    # A protocol limit, not a speed: the notice of a Spot preemption.
+    assert took < 15
+    assert prepared.rows() == {}
+    assert prepared.partial_rows() == list(range(20))
+
+    code, engine = run_driver(prepared)
+
+    assert code == exits.DONE
+    assert sorted(engine.seen) == sorted(text for text in TEXTS[20:] if text), "the saved rows are not computed again"
+    check_all_answered(prepared, TEXTS)
+
+
+def test_a_drain_with_all_committed_is_done(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS[:8])
+
+    with CannedEngine() as engine:
+        driver = DriverProcess(prepared, engine.url)
+        driver.wait_for("committed")
+        driver.terminate()
+        code = driver.finish()
+
+    assert code == exits.DONE
+
+
+def test_an_engine_that_comes_back_is_waited_for(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+
+    answered = 0
+
+    async def stalls_after_three(texts: list[str]) -> None:
+        nonlocal answered
+        if answered >= 3:
+            await asyncio.sleep(3600)
+        answered += 1
+
+    with CannedEngine(stalls_after_three) as engine:
+        driver = DriverProcess(prepared, engine.url)
+        driver.wait_for("committed")
+        port = engine.port
+    driver.wait_for("engine lost")
+    with CannedEngine(port=port):
+        code = driver.finish()
+
+    assert code == exits.DONE
+    assert "engine back" in driver.messages()
+    check_all_answered(prepared, TEXTS)
+
+
+def test_an_engine_with_another_model_is_a_configuration_error(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS, model__name="other")
+
+    code, engine = run_driver(prepared)
+
+    assert code == exits.CONFIG
+    assert engine.seen == []
+
+
+def test_an_input_that_changed_after_the_plan_is_a_configuration_error(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+    store = open_store(prepared.url)
+    path = f"{prepared.run.prefix}/inputs/part-000.parquet"
+    obstore.put(store, path, bytes(obstore.get(store, path).bytes()) + b" ")
+
+    with CannedEngine() as engine:
+        driver = DriverProcess(prepared, engine.url)
+        code = driver.finish()
+
+    assert code == exits.CONFIG
+    assert any("was overwritten after it was planned" in entry.get("error", "") for entry in driver.log)
+
+
+def test_an_index_beyond_the_plan_is_a_configuration_error(tmp_path: Path) -> None:
+    assert run_driver(prepare(tmp_path, TEXTS), index=1)[0] == exits.CONFIG
+
+
+def test_a_torn_partial_is_left_out(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS[:8])
+    folder = prepared.folder / "partials/chunk-00000000"
+    folder.mkdir(parents=True)
+    (folder / "dead.parquet").write_bytes(b"PAR1 torn")
+
+    code, _ = run_driver(prepared)
+
+    assert code == exits.DONE
+    check_all_answered(prepared, TEXTS[:8])
