@@ -80,9 +80,11 @@ class KubernetesJobSetOperator(RunOperator):
             name, status = self._find(context)
             if not missing:
                 self.log.info("All %d chunks of %s are committed: nothing is left to compute", plan.chunk_count, self.run.prefix)
-                self._remove(status)
+                if status is not None:
+                    self._close(context, status, self._outcome(status, plan))
                 return {"jobset": None}
             if status is not None and status.finished:
+                # An earlier attempt was killed before it could judge its JobSet: that one is judged now, then comes the next.
                 self._close(context, status, self._outcome(status, plan))
                 name, status = self._find(context)
             if status is None:
@@ -96,6 +98,7 @@ class KubernetesJobSetOperator(RunOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the JobSet has ended: keeps its last words, deletes it, and judges by the ledger."""
+        from nightshift.jobset.outcome import Ending
         from nightshift.jobset.runtime import JobSetNotFound
 
         name = event["name"]
@@ -107,6 +110,8 @@ class KubernetesJobSetOperator(RunOperator):
             plan = self.plan
             outcome = self._outcome(status, plan, expired=event["ending"] == "deadline")
             self._close(context, status, outcome)
+        if outcome.ending is not Ending.DONE:
+            raise (JobSetFailed if outcome.worth_retrying else JobSetHopeless)(f"JobSet {name}: {outcome.explanation}")
         return {"jobset": name}
 
     def _find(self, context: Context) -> tuple[str, JobSetStatus | None]:
@@ -149,26 +154,15 @@ class KubernetesJobSetOperator(RunOperator):
         return classify(status, missing=self._missing(plan), chunks=plan.chunk_count, expired=expired)
 
     def _close(self, context: Context, status: JobSetStatus | None, outcome: Outcome) -> None:
-        """Ends an attempt: logs first, then deletion, then the next attempt's number. Raises unless the work is done.
-
-        A finished JobSet that `execute` finds is closed in the same way: its failure is this attempt's.
-        """
-        if status is not None:
-            self._keep_logs(status)
-        self._remove(status)
+        """Ends an attempt: logs first, then deletion, then the next attempt's number."""
         from nightshift.jobset.outcome import Ending
 
-        if outcome.ending is Ending.DONE:
-            self.log.info("%s", outcome.explanation)
-            return
-        if outcome.ending is not Ending.LOST:
-            self._keep(context, generation=self._state(context)["generation"] + 1)
-        message = f"{status.name if status else self.run.prefix}: {outcome.explanation}"
-        raise (JobSetFailed if outcome.worth_retrying else JobSetHopeless)(message)
-
-    def _remove(self, status: JobSetStatus | None) -> None:
+        self.log.info("%s: %s", status.name if status else "The JobSet", outcome.explanation)
         if status is not None:
+            self._keep_logs(status)
             self.runtime.stop(status.name)
+        if outcome.ending not in (Ending.DONE, Ending.LOST):
+            self._keep(context, generation=self._state(context)["generation"] + 1)
 
     def _keep_logs(self, status: JobSetStatus) -> None:
         """Copies the pods' last lines into the task's log; those that failed first. Never fails the task."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 def partition_of(context: Context) -> str:
     """The one partition (YYYY-MM-DD) that a DAG run is for.
 
-    First match wins: the param ``partition`` of the trigger form, ``--conf`` or a backfill's ``--dag-run-conf``; the first
-    day of the run's data interval, which a scheduled run, a backfill and a run with a logical date have; the day before
-    the run, as last night's run would have had. Raises AirflowFailException for a param that is not a date.
+    The param ``partition`` (trigger form, ``--conf``, a backfill's ``--dag-run-conf``) wins. Else the run's logical date
+    says it, or the moment of the run where it has none: midnight names its own day, as in scheduled runs and backfills,
+    any other moment the day before, as last night's run would have had. The data interval is not asked: Airflow's command
+    line makes it from the present moment, whatever the ``--logical-date``.
+
+    Raises AirflowFailException for a param that is not a date.
     """
     asked = context["params"].get("partition")
     if asked:
@@ -27,9 +30,8 @@ def partition_of(context: Context) -> str:
         except ValueError:
             raise AirflowFailException(f"The param partition is {asked!r}. Write a date, for example 2026-11-19.") from None
     dag_run = context["dag_run"]
-    if dag_run.data_interval_start is not None:
-        return dag_run.data_interval_start.date().isoformat()
-    return (dag_run.run_after.date() - timedelta(days=1)).isoformat()
+    moment = (dag_run.logical_date or dag_run.run_after).astimezone(UTC)
+    return (moment.date() if moment.time() == time() else moment.date() - timedelta(days=1)).isoformat()
 
 
 class PlanOperator(RunOperator):

@@ -41,7 +41,7 @@ class NightlyTimetable(CronMixin, Timetable):
         return {"cron": self._expression}
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> DataInterval:
-        """A logical date at midnight names its own day, as it does for scheduled runs; any other moment means the day before."""
+        """A moment at midnight names its own day, as it does for scheduled runs; any other one means the day before."""
         midnight = _midnight(run_after)
         return _day(midnight if run_after == midnight else midnight - ONE_DAY)
 

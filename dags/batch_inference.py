@@ -1,0 +1,79 @@
+"""One DAG for each job file in dags/jobs/: plan -> extract -> infer -> seal -> publish -> audit.
+
+A broken job file is left out here, and shown as an import error by broken_jobs.py: Airflow keeps one import error per file
+and takes every DAG of such a file down with it, so one file cannot both raise and serve.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG, Asset, Param
+from airflow.sdk.bases.operator import chain
+from nightshift.jobs import load_folder
+from nightshift.operators.audit import AuditOperator
+from nightshift.operators.docs import dag_docs
+from nightshift.operators.extract import ExtractOperator
+from nightshift.operators.jobset import KubernetesJobSetOperator
+from nightshift.operators.plan import PlanOperator
+from nightshift.operators.publish import PublishOperator
+from nightshift.operators.seal import SealOperator
+from nightshift.settings import Settings
+from nightshift.spec import JobSpec
+from nightshift.timetables.nightly import NightlyTimetable
+
+PARAMS = {
+    "partition": Param(
+        None,
+        type=["null", "string"],
+        format="date",
+        title="Partition",
+        description="The day to compute, for example 2026-11-19. Empty: the day of the logical date, or yesterday.",
+    ),
+    "fresh": Param(
+        False,
+        type="boolean",
+        title="Fresh",
+        description="Compute the day again although it is there: a new run beside the old one, which is then replaced.",
+    ),
+}
+
+
+def build(spec: JobSpec, project: str) -> DAG:
+    """The DAG of one job. `project` holds the destination when its table names none."""
+    # A URI with BigQuery's scheme would make Airflow import the clients of every provider that has a scheme, at each parse.
+    table = Asset(spec.destination.table if spec.destination.table.count(".") > 1 else f"{project}.{spec.destination.table}")
+    with DAG(
+        dag_id=spec.job,
+        description=spec.description,
+        doc_md=dag_docs(spec),
+        schedule=NightlyTimetable(spec.schedule) if spec.schedule else None,
+        start_date=datetime.combine(spec.start_date, time(), UTC),
+        # Past days are asked for by a backfill. Catching up by itself could rent a hundred accelerators on the first evening.
+        catchup=False,
+        # Days are independent. Three at once keep accelerators busy while another day extracts or publishes.
+        max_active_runs=3,
+        params=PARAMS,
+        tags=["nightshift", *spec.tags],
+        default_args={
+            "owner": spec.owner,
+            "retries": 5,
+            "retry_delay": timedelta(seconds=30),
+            "retry_exponential_backoff": 2.0,
+            "max_retry_delay": timedelta(minutes=10),
+        },
+    ) as dag:
+        chain(
+            PlanOperator(task_id="plan", spec=spec.model_dump(mode="json")),
+            ExtractOperator(task_id="extract"),
+            KubernetesJobSetOperator(task_id="infer"),
+            SealOperator(task_id="seal"),
+            PublishOperator(task_id="publish", outlets=[table]),
+            AuditOperator(task_id="audit"),
+        )
+    return dag
+
+
+for job in load_folder(Path(__file__).parent / "jobs").good:
+    globals()[job.job] = build(job, Settings.from_environment().project)
