@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from nightshift.jobset.local.process import STATE_MARK, marked
-
 from tests.integration.runtime.manifests import IMAGE, wait_for
 
 PLUGINS = Path(__file__).parents[3] / "plugins"
@@ -45,11 +44,14 @@ class AgentProcess:
 
         wait_for(ready, "an agent that is ready")
 
+    def running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
     def signal(self, number: int) -> int:
         """Sends a signal to the agent and waits for its end; its exit code."""
-        assert self._process is not None
-        self._process.send_signal(number)
-        return self._process.wait(timeout=60)
+        self.running().send_signal(number)
+        return self.running().wait(timeout=60)
 
     def processes(self) -> list[int]:
         """Processes of containers that live now, shims included."""

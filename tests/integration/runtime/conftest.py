@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from nightshift.jobset.local import LocalRuntime
 
+from nightshift.jobset.local import LocalRuntime
 from tests.integration.runtime.agents import AgentProcess
 from tests.integration.runtime.manifests import IMAGE, RuntimeUnderTest
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
 
+from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
 from tests.integration.runtime.manifests import (
     ASK_ENGINE,
     IGNORE_DISRUPTION,

@@ -1,0 +1,353 @@
+"""What only the local runtime has to prove: it is killed in every way, and finishes the work without leaving a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nightshift.jobset.local import LocalRuntime, ManifestError, PodNotFound
+from nightshift.jobset.local.process import CONTAINER_MARK, POD_MARK, marked
+from nightshift.jobset.runtime import JobSetNotFound, JobSetStatus, RuntimeUnavailable
+from tests.integration.runtime.agents import AgentProcess, alive
+from tests.integration.runtime.manifests import (
+    IGNORE_DISRUPTION,
+    WAIT_FOR_SIGTERM,
+    container,
+    engine,
+    finished,
+    jobset,
+    logged,
+    pod_where,
+    sh,
+    wait_for,
+)
+
+pytestmark = pytest.mark.integration
+
+FAMILY = """
+import os, subprocess, sys, time
+# A child in a session of its own without any mark in its environment, and a grandchild whose parent has ended.
+child = subprocess.Popen(["sleep", "1000"], start_new_session=True, env={})
+orphan = subprocess.check_output(["sh", "-c", "sleep 1000 >/dev/null & echo $!"], text=True).strip()
+print(f"children {child.pid} {orphan}", flush=True)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+"""A main process with the kinds of children that are easily missed."""
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    agent = AgentProcess(tmp_path)
+    yield agent
+    agent.close()
+
+
+@pytest.fixture
+def runtime(agent: AgentProcess) -> LocalRuntime:
+    return LocalRuntime(agent.state)
+
+
+def children_of(runtime: LocalRuntime, name: str, pod: str) -> list[int]:
+    """Process ids that FAMILY has written."""
+    return [int(pid) for line in runtime.logs(name, pod, "driver") if "children" in line for pid in line.split()[1:]]
+
+
+def family(image: str = "nightshift/test:1") -> dict[str, object]:
+    return {"name": "driver", "image": image, "command": ["python3", "-c", FAMILY]}
+
+
+def test_killed_container_leaves_no_child(agent: AgentProcess, runtime: LocalRuntime) -> None:
+    """As when vLLM's server is killed: its engine process must not stay."""
+    agent.start()
+    runtime.submit(jobset("night", family()))
+    pod = logged(runtime, "night", "ready")
+    children = children_of(runtime, "night", pod.name)
+    assert [alive(pid) for pid in children] == [True, True]
+    os.kill(agent.pods("night")[pod.name]["pids"]["driver"], signal.SIGKILL)
+    status = finished(runtime, "night")
+
+    assert (container(status.pods[0], "driver").exit_code, container(status.pods[0], "driver").signal) == (137, 9)
+    assert [alive(pid) for pid in children] == [False, False]
+    assert agent.processes() == []
+
+
+def test_container_that_ends_leaves_no_child(agent: AgentProcess, runtime: LocalRuntime) -> None:
+    agent.start()
+    runtime.submit(jobset("night", {**family(), "command": ["python3", "-c", FAMILY.replace("time.sleep(1000)", "")]}))
+    status = finished(runtime, "night")
+
+    assert status.phase == "Completed"
+    assert [alive(pid) for pid in children_of(runtime, "night", status.pods[0].name)] == [False, False]
+
+
+def test_killed_shim_is_a_killed_container(agent: AgentProcess, runtime: LocalRuntime) -> None:
+    """The process that holds a container together may be hit too."""
+    agent.start()
+    runtime.submit(jobset("night", sh("sleep 1000 & echo ready; wait")))
+    pod = logged(runtime, "night", "ready")
+    main = agent.pods("night")[pod.name]["pids"]["driver"]
+    everything = marked({POD_MARK: f"night/{pod.name}", CONTAINER_MARK: "driver"})
+    shim = int(Path(f"/proc/{main}/stat").read_text().rpartition(")")[2].split()[1])
+    assert {main, shim} < set(everything)
+    os.kill(shim, signal.SIGKILL)
+    status = finished(runtime, "night")
+
+    assert container(status.pods[0], "driver").exit_code == 137
+    assert [pid for pid in everything if alive(pid)] == []
+
+
+def test_killed_agent_takes_its_pods_along(agent: AgentProcess, runtime: LocalRuntime) -> None:
+    agent.start()
+    runtime.submit(jobset("night", family(), init=[engine()]))
+    pod = logged(runtime, "night", "ready")
+    children = children_of(runtime, "night", pod.name)
+    agent.signal(signal.SIGKILL)
+
+    wait_for(lambda: not agent.processes(), "the end of all containers")
+    wait_for(lambda: not any(alive(pid) for pid in children), "the end of their children")
+
+
+def test_restarted_agent_finishes_the_jobset(agent: AgentProcess, runtime: LocalRuntime, tmp_path: Path) -> None:
+    """Pods that ran are lost with their node, which is not counted; an index that was done stays done."""
+    script = f"[ $JOB_COMPLETION_INDEX = 0 ] || [ -e {tmp_path}/again ] || {{ {WAIT_FOR_SIGTERM}; }}; echo done"
+    agent.start()
+    runtime.submit(jobset("night", sh(script), rules=[IGNORE_DISRUPTION], job={"completions": 2}))
+    lost = logged(runtime, "night", "ready", index=1)
+    wait_for(lambda: runtime.status("night").completed_indexes == (0,), "the end of index 0")
+    agent.signal(signal.SIGKILL)
+    (tmp_path / "again").touch()
+    agent.start()
+    status = finished(runtime, "night")
+
+    assert (status.phase, status.completed_indexes) == ("Completed", (0, 1))
+    assert [(pod.index, pod.attempt, pod.phase, pod.reason) for pod in sorted(status.pods, key=lambda pod: pod.attempt)] == [
+        (0, 1, "Succeeded", ""),
+        (1, 1, "Failed", "DeletionByPodGC"),
+        (1, 2, "Succeeded", ""),
+    ]
+    assert list(runtime.logs("night", lost.name, "driver")) == ["ready"]
+    wait_for(lambda: not agent.processes(), "the end of all containers")
+
+
+def test_next_agent_sweeps_what_nobody_killed(agent: AgentProcess, runtime: LocalRuntime) -> None:
+    """Agent and shims all killed at once: nobody is left to clean up but the next agent."""
+    agent.start()
+    runtime.submit(jobset("night", sh("sleep 1000 & echo ready; wait"), rules=[IGNORE_DISRUPTION]))
+    pod = logged(runtime, "night", "ready")
+    main = agent.pods("night")[pod.name]["pids"]["driver"]
+    others = [pid for pid in agent.processes() if pid != main and Path(f"/proc/{pid}/comm").read_text() != "sleep\n"]
+    (sleeper,) = [pid for pid in agent.processes() if pid not in (main, *others)]
+    # A stopped shim cannot act on the agent's death.
+    for pid in others:
+        os.kill(pid, signal.SIGSTOP)
+    agent.signal(signal.SIGKILL)
+    for pid in others:
+        os.kill(pid, signal.SIGKILL)
+    assert alive(sleeper)
+    agent.start()
+
+    assert not alive(sleeper)
+    assert logged(runtime, "night", "ready", attempt=2).name != pod.name
+
+
+def test_sigterm_drains_like_a_node_that_shuts_down(agent: AgentProcess, runtime: LocalRuntime, tmp_path: Path) -> None:
+    script = f"[ -e {tmp_path}/again ] || {{ {WAIT_FOR_SIGTERM}; }}; echo done"
+    agent.start()
+    runtime.submit(jobset("night", sh(script), rules=[IGNORE_DISRUPTION]))
+    logged(runtime, "night", "ready")
+    code = agent.signal(signal.SIGTERM)
+    (pod,) = runtime.status("night").pods
+
+    assert code == 0
+    assert agent.processes() == []
+    assert (pod.phase, pod.reason, container(pod, "driver").exit_code) == ("Failed", "TerminationByKubelet", 75)
+    assert not (agent.state / "agent.json").exists()
+    (tmp_path / "again").touch()
+    agent.start()
+    assert finished(runtime, "night").completed_indexes == (0,)
+
+
+def test_second_signal_ends_at_once(agent: AgentProcess, runtime: LocalRuntime) -> None:
+    """A pod that ignores SIGTERM for its whole grace period does not hold up a person who presses Ctrl-C twice."""
+    agent.start()
+    runtime.submit(jobset("night", sh("trap 'echo told' TERM; echo ready; while :; do sleep 0.1; done"), grace_s=1000))
+    process = agent.running()
+    logged(runtime, "night", "ready")
+    process.send_signal(signal.SIGINT)
+    logged(runtime, "night", "told")
+
+    assert agent.signal(signal.SIGINT) == 0
+    assert agent.processes() == []
+
+
+def test_one_agent_for_one_folder(agent: AgentProcess) -> None:
+    agent.start()
+    second = agent.launch(stderr=subprocess.PIPE)
+    _, message = second.communicate(timeout=60)
+
+    assert second.returncode == 1
+    assert b"another agent" in message
+
+
+def test_wrong_configuration(tmp_path: Path) -> None:
+    agent = AgentProcess(tmp_path, pods_max=3)
+    process = agent.launch(stderr=subprocess.PIPE)
+    _, message = process.communicate(timeout=60)
+
+    assert process.returncode == 2
+    assert b"unknown key 'pods_max'" in message
+
+
+def test_client_needs_no_agent(agent: AgentProcess, runtime: LocalRuntime) -> None:
+    """Requests wait in the folder; the agent finds them at its start."""
+    runtime.submit(jobset("night", sh("exit 0"), annotations={"a": "b"}))
+    runtime.submit(jobset("later", sh("exit 0"), spec={"suspend": True}))
+    runtime.submit(jobset("never", sh("echo started")))
+    runtime.stop("never")
+    runtime.resume("later")
+    assert runtime.status("night") == JobSetStatus("night", "Running", annotations={"a": "b"})
+    assert runtime.status("later").phase == "Suspended"
+    agent.start()
+
+    assert finished(runtime, "night").phase == "Completed"
+    assert finished(runtime, "later").phase == "Completed"
+    with pytest.raises(JobSetNotFound):
+        runtime.status("never")
+
+
+def test_pods_over_the_capacity_wait(tmp_path: Path) -> None:
+    """One place: the second index is Pending, without a process, until the first one has ended."""
+    agent = AgentProcess(tmp_path, max_pods=1)
+    runtime = LocalRuntime(agent.state)
+    try:
+        agent.start()
+        script = f"echo ready; while ! [ -e {tmp_path}/$JOB_COMPLETION_INDEX ]; do sleep 0.05; done"
+        runtime.submit(jobset("night", sh(script), job={"completions": 2}))
+        logged(runtime, "night", "ready", index=0)
+        waiting = pod_where(runtime, "night", lambda pod: pod.index == 1, "a pod of index 1")
+        assert (waiting.phase, waiting.containers) == ("Pending", ())
+        assert set(agent.pods("night")[waiting.name]["pids"]) == set()
+        (tmp_path / "0").touch()
+        logged(runtime, "night", "ready", index=1)
+        (tmp_path / "1").touch()
+
+        assert finished(runtime, "night").phase == "Completed"
+    finally:
+        agent.close()
+
+
+def test_waiting_pod_can_be_evicted_and_stopped(tmp_path: Path) -> None:
+    agent = AgentProcess(tmp_path, max_pods=1)
+    runtime = LocalRuntime(agent.state)
+    try:
+        agent.start()
+        runtime.submit(jobset("night", sh(WAIT_FOR_SIGTERM), rules=[IGNORE_DISRUPTION], job={"completions": 2}))
+        logged(runtime, "night", "ready", index=0)
+        waiting = pod_where(runtime, "night", lambda pod: pod.index == 1, "a pod of index 1")
+        runtime.evict("night", waiting.name)
+        second = pod_where(runtime, "night", lambda pod: (pod.index, pod.attempt) == (1, 2), "a replacement")
+        assert second.phase == "Pending"
+        with pytest.raises(PodNotFound):
+            runtime.evict("night", waiting.name)
+        runtime.stop("night")
+
+        wait_for(lambda: not (agent.state / "jobsets" / "night").exists(), "the end of the JobSet")
+    finally:
+        agent.close()
+
+
+def test_pods_get_ports_of_their_own(agent: AgentProcess, runtime: LocalRuntime) -> None:
+    """Two pods with the same containerPort on one network: each server listens on its own, and each probe finds it."""
+    agent.start()
+    driver = sh('echo "$ENGINE_PORT"; echo ready; sleep 1000', env=[{"name": "ENGINE_PORT", "value": "8000"}])
+    runtime.submit(jobset("night", driver, init=[engine()], job={"completions": 2}))
+    pods = [logged(runtime, "night", "ready", index=index) for index in (0, 1)]
+    printed = [next(iter(runtime.logs("night", pod.name, "driver"))) for pod in pods]
+    recorded = agent.pods("night")
+
+    assert printed == [str(recorded[pod.name]["ports"]["engine"]) for pod in pods]
+    assert len(set(printed) - {"8000"}) == 2
+
+
+def test_environment_is_layered(tmp_path: Path) -> None:
+    """Node, image, manifest: the later one wins. Nothing else of the agent's environment gets in."""
+    image = {"env": {"A": "image", "B": "image", "C": "image"}, "path": [], "entrypoint": ["sh", "-c"]}
+    agent = AgentProcess(tmp_path, images={"i:1": image}, env={"A": "node", "D": "node"})
+    runtime = LocalRuntime(agent.state)
+    try:
+        agent.start()
+        env = [{"name": "B", "value": "manifest"}]
+        driver = {"name": "driver", "image": "i:1", "args": ['echo "$A $B $C $D [$PYTHONPATH]"'], "env": env}
+        runtime.submit(jobset("night", driver))
+        status = finished(runtime, "night")
+
+        assert list(runtime.logs("night", status.pods[0].name, "driver")) == ["image manifest image node []"]
+    finally:
+        agent.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"image": "nobody/knows:1"}, "image 'nobody/knows:1' is not in the configuration"),
+        ({"command": ["no-such-program"]}, "cannot start 'no-such-program'"),
+        ({"command": []}, "the container has no command"),
+    ],
+)
+def test_container_that_cannot_start_says_why(
+    agent: AgentProcess, runtime: LocalRuntime, fields: dict[str, object], says: str
+) -> None:
+    agent.start()
+    runtime.submit(jobset("night", {**sh("exit 0"), **fields}))
+    status = finished(runtime, "night")
+
+    assert container(status.pods[0], "driver").exit_code == 128
+    assert says in next(iter(runtime.logs("night", status.pods[0].name, "driver")))
+
+
+def test_unsupported_manifest_is_refused_at_submit(runtime: LocalRuntime) -> None:
+    with pytest.raises(ManifestError, match=r"^spec\.failurePolicy: "):
+        runtime.submit(jobset("night", sh("exit 0"), spec={"failurePolicy": {"maxRestarts": 3}}))
+    with pytest.raises(JobSetNotFound):
+        runtime.status("night")
+
+
+def test_manifest_that_only_the_agent_refuses(agent: AgentProcess, runtime: LocalRuntime) -> None:
+    """As a client of another version could have left it: the JobSet fails, the agent and other JobSets go on."""
+    runtime.submit(jobset("bad", sh("exit 0")))
+    path = agent.state / "jobsets" / "bad" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "kind": "Job"}))
+    agent.start()
+    runtime.submit(jobset("good", sh("exit 0")))
+
+    assert (finished(runtime, "bad").reason, finished(runtime, "good").phase) == ("ManifestError", "Completed")
+    runtime.stop("bad")
+    wait_for(lambda: not path.exists(), "the end of the JobSet")
+
+
+def test_folder_out_of_reach(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    runtime = LocalRuntime(tmp_path / "file")
+
+    with pytest.raises(RuntimeUnavailable):
+        runtime.submit(jobset("night", sh("exit 0")))
+    with pytest.raises(RuntimeUnavailable):
+        runtime.status("night")
+
+
+def test_working_folder_is_the_pods_own(agent: AgentProcess, runtime: LocalRuntime) -> None:
+    """And goes with the pod."""
+    agent.start()
+    runtime.submit(jobset("night", sh("pwd; touch left-behind")))
+    status = finished(runtime, "night")
+    (folder,) = runtime.logs("night", status.pods[0].name, "driver")
+
+    assert Path(folder).is_relative_to(agent.state)
+    assert not Path(folder).exists()
