@@ -11,6 +11,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Asset, Param
 from airflow.sdk.bases.operator import chain
+
 from nightshift.jobs import load_folder
 from nightshift.operators.audit import AuditOperator
 from nightshift.operators.docs import dag_docs

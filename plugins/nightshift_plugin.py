@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
+
 from nightshift.operators.links import RunFolderLink
 from nightshift.timetables.nightly import NightlyTimetable
 

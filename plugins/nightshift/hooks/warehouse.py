@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 def warehouse_for(settings: Settings) -> Warehouse:
     """A `Warehouse` on the connection ``settings.gcp_conn_id``; BIGQUERY_EMULATOR_HOST is honoured by Google's client."""
     from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
+
     from nightshift.warehouse import Warehouse
 
     hook = BigQueryHook(gcp_conn_id=settings.gcp_conn_id, location=settings.location)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
+
 from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:
@@ -12,19 +13,21 @@ if TYPE_CHECKING:
 
 
 class AuditOperator(RunOperator):
-    """Writes the run's row of the audit table; a repeat writes the same row again."""
+    """Writes the run's row of the audit table, of recorded facts alone: a repeat writes the same row again."""
 
     def execute(self, context: Context) -> None:
         from nightshift.freeze import load_run
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.seal import load_manifest
+        from nightshift.warehouse.audit import audit_row
 
+        published = context["ti"].xcom_pull(task_ids="publish")
         with permanent_failures():
+            self.keep_lineage()
             spec, record = load_run(self.store, self.run)
             manifest = load_manifest(self.store, self.run)
-            if manifest is None:
-                raise AirflowFailException(f"{self.run.prefix} is not sealed. Repeat the task 'seal' first.")
-            row: dict[str, Any] = {
-                "run_id": self.run.run_id,
-            }
+            if manifest is None or published is None:
+                raise AirflowFailException(f"{self.run.prefix} is not published. Repeat the task 'publish' first.")
+            row = audit_row(spec, self.run, self.plan, manifest, published, dag_run_id=record["opened_by"])
             warehouse_for(self.settings).record_audit(row)
+        self.log.info("Audit row of run %s: %s", self.run.run_id, row)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nightshift.operators.run import RunOperator, permanent_failures
-from nightshift.operators.waiting import defer_for_jobs, finished_jobs
+from nightshift.operators.waiting import deferred, finished_jobs
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from nightshift.lineage.facets import Lineage
     from nightshift.plan import Plan
 
 
@@ -24,23 +26,31 @@ class ExtractOperator(RunOperator):
         from nightshift.ledger import load_plan
 
         with permanent_failures():
+            self.keep_lineage()
             plan = load_plan(self.store, self.run)
             if plan is not None:
                 self.log.info("%s has its plan already", self.run.prefix)
                 return self._summary(plan)
             job = warehouse_for(self.settings).start_extract(self.spec, self.run, self.run.partition)
         self.log.info("BigQuery job %s exports the query to %s/inputs", job, self.run.url(self.settings.bucket))
-        defer_for_jobs(self, [job], method_name="build_plan")
+        raise deferred([job], method_name="build_plan")
 
     def build_plan(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the export is done: counts the files' rows and fixes the plan."""
         from nightshift.warehouse.extract import build_plan
 
+        self.keep_lineage()
         finished_jobs(event)
         with permanent_failures():
             return self._summary(build_plan(self.store, self.run, self.spec))
 
+    def lineage(self, **counts: Any) -> Lineage:
+        from nightshift.lineage.facets import extract_lineage
+
+        return extract_lineage(self.spec, self.run, self.settings, **counts)
+
     def _summary(self, plan: Plan) -> dict[str, Any]:
+        self.keep_lineage(rows=plan.rows)
         self.log.info(
             "%d rows in %d files, %d chunks, %d workers: %s",
             plan.rows,

@@ -11,14 +11,17 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
 from nightshift.operators.run import RunOperator, permanent_failures
 from nightshift.triggers.jobset import JobSetTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
     from nightshift.jobset.outcome import Outcome
     from nightshift.jobset.runtime import JobSetStatus, PodStatus, Runtime
+    from nightshift.lineage.facets import Lineage
     from nightshift.plan import Plan
     from nightshift.run import RunRef
 
@@ -72,14 +75,15 @@ class KubernetesJobSetOperator(RunOperator):
         from nightshift.seal import load_manifest
 
         with permanent_failures(), runtime_failures():
+            plan = self.plan
+            self.keep_lineage(rows=plan.rows)
             if load_manifest(self.store, self.run) is not None:
                 self.log.info("%s is sealed: nothing is left to compute", self.run.prefix)
                 return {"jobset": None}
-            plan = self.plan
             missing = self._missing(plan)
             name, status = self._find(context)
             if not missing:
-                self.log.info("All %d chunks of %s are committed: nothing is left to compute", plan.chunk_count, self.run.prefix)
+                self.log.info("All %d chunks are committed: nothing is left to compute", plan.chunk_count)
                 if status is not None:
                     self._close(context, status, self._outcome(status, plan))
                 return {"jobset": None}
@@ -91,10 +95,8 @@ class KubernetesJobSetOperator(RunOperator):
                 self._submit(context, name, plan)
             else:
                 self._adopt(status)
-        self.defer(
-            trigger=JobSetTrigger(name=name, deadline=self._deadline(context), poll_interval=self.poll_interval),
-            method_name="execute_complete",
-        )
+        trigger = JobSetTrigger(name=name, deadline=self._deadline(context), poll_interval=self.poll_interval)
+        raise TaskDeferred(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the JobSet has ended: keeps its last words, deletes it, and judges by the ledger."""
@@ -108,11 +110,17 @@ class KubernetesJobSetOperator(RunOperator):
             except JobSetNotFound:
                 status = None
             plan = self.plan
+            self.keep_lineage(rows=plan.rows)
             outcome = self._outcome(status, plan, expired=event["ending"] == "deadline")
             self._close(context, status, outcome)
         if outcome.ending is not Ending.DONE:
             raise (JobSetFailed if outcome.worth_retrying else JobSetHopeless)(f"JobSet {name}: {outcome.explanation}")
         return {"jobset": name}
+
+    def lineage(self, **counts: Any) -> Lineage:
+        from nightshift.lineage.facets import infer_lineage
+
+        return infer_lineage(self.spec, self.run, self.settings, **counts)
 
     def _find(self, context: Context) -> tuple[str, JobSetStatus | None]:
         """The name of this attempt's JobSet, and its status if there is one."""
@@ -128,11 +136,12 @@ class KubernetesJobSetOperator(RunOperator):
         from nightshift.jobset.manifest import render
         from nightshift.jobset.runtime import JobSetExists
 
-        manifest = render(self.spec, self.run, plan, self.settings, name=name)
         # The deadline is kept before the JobSet is there: whoever adopts it after a crash keeps to the same one.
         self._keep(context, deadline=self._deadline(context))
         try:
-            self.runtime.submit(manifest)
+            self.runtime.submit(render(self.spec, self.run, plan, self.settings, name=name))
+        except ValueError as error:
+            raise JobSetHopeless(f"JobSet {name} cannot be submitted: {error}") from error
         except JobSetExists:
             # Somebody with the same work was faster, or the reply to our own first try was lost.
             self._adopt(self.runtime.status(name))
@@ -140,12 +149,12 @@ class KubernetesJobSetOperator(RunOperator):
             self.log.info("Submitted JobSet %s with %d workers", name, plan.workers)
 
     def _adopt(self, status: JobSetStatus) -> None:
-        """Waits for a JobSet that is there already. Raises AirflowFailException when it works on another run."""
+        """Waits for a JobSet that is there already. Raises JobSetHopeless when it works on another run."""
         from nightshift.jobset.manifest import RUN_URL_ANNOTATION
 
         ours, theirs = self.run.url(self.settings.bucket), status.annotations.get(RUN_URL_ANNOTATION)
         if theirs != ours:
-            raise AirflowFailException(f"JobSet {status.name} works on {theirs}, not on {ours}. Delete it, or find out whose it is.")
+            raise JobSetHopeless(f"JobSet {status.name} works on {theirs}, not on {ours}. Find out whose it is, or delete it.")
         self.log.info("JobSet %s is there already and is %s: waiting for it", status.name, status.phase)
 
     def _outcome(self, status: JobSetStatus | None, plan: Plan, *, expired: bool = False) -> Outcome:
@@ -194,7 +203,7 @@ class KubernetesJobSetOperator(RunOperator):
         return plan.chunk_count - len(committed)
 
     def _deadline(self, context: Context) -> float:
-        """Unix time. One deadline for all attempts; one that has passed belonged to attempts that a person has since cleared."""
+        """Unix time. One deadline for all attempts; one that has passed belonged to attempts that were cleared since."""
         kept = self._state(context)["deadline"]
         return float(kept) if kept > time.time() else time.time() + self.spec.deadline_seconds
 

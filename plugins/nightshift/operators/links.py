@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
+
 from nightshift.settings import Settings
 
 if TYPE_CHECKING:

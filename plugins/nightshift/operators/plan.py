@@ -7,6 +7,7 @@ from datetime import UTC, date, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
+
 from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class PlanOperator(RunOperator):
         super().__init__(run_prefix="", **kwargs)
         self.job = spec
 
+    def get_openlineage_facets_on_start(self) -> None:
+        """Nothing: which run it is, is what the task finds out."""
+
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.freeze import open_run
         from nightshift.hooks.warehouse import warehouse_for
@@ -68,6 +72,7 @@ class PlanOperator(RunOperator):
             run = open_run(self.store, spec, partition, opened_by=opened_by, fresh=fresh)
             sealed = load_manifest(self.store, run)
         self.run_prefix = run.prefix
+        self.keep_lineage()
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
         if sealed is not None:
             self.log.info(

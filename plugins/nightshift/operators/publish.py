@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowFailException
+
 from nightshift.operators.run import RunOperator, permanent_failures
-from nightshift.operators.waiting import defer_for_jobs, finished_jobs
+from nightshift.operators.waiting import deferred, finished_jobs
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from nightshift.lineage.facets import Lineage
     from nightshift.warehouse import Warehouse
 
 
@@ -22,28 +25,47 @@ class PublishOperator(RunOperator):
     """
 
     def execute(self, context: Context) -> None:
+        self.keep_lineage()
         with permanent_failures():
             jobs = self._warehouse().start_staging(self.spec, self.run, self._manifest())
-        self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs) or "(none)")
-        defer_for_jobs(self, jobs, method_name="replace_partition")
+        if not jobs:
+            self._replace_partition()
+        self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs))
+        raise deferred(jobs, method_name="replace_partition")
 
     def replace_partition(self, context: Context, event: dict[str, Any]) -> None:
         """Continues when everything is staged."""
+        self.keep_lineage()
         finished_jobs(event)
+        self._replace_partition()
+
+    def _replace_partition(self) -> NoReturn:
         with permanent_failures():
             job = self._warehouse().start_publish(self.spec, self.run, self.run.partition, self._manifest())
         self.log.info("BigQuery job %s replaces partition %s of %s", job, self.run.partition, self.spec.destination.table)
-        defer_for_jobs(self, [job], method_name="verify")
+        raise deferred([job], method_name="verify")
 
     def verify(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the transaction is done: counts what the destination shows, then drops the staging table."""
+        self.keep_lineage()
         finished_jobs(event)
         with permanent_failures():
             counts = self._warehouse().finish_publish(self.spec, self.run, self.run.partition, self._manifest())
-        self.log.info("Published partition %s of %s: %s", self.run.partition, self.spec.destination.table, counts)
+        self.log.info(
+            "Partition %s of %s shows %d predictions; %d rows are dead letters",
+            counts["partition"],
+            counts["table"],
+            counts["predictions"],
+            counts["dead_letters"],
+        )
         for asset in self.outlets:
-            context["outlet_events"][asset].extra = {"partition": self.run.partition, "run_id": self.run.run_id, **counts}
+            context["outlet_events"][asset].extra = {"run_id": self.run.run_id, **counts}
         return counts
+
+    def lineage(self, **counts: Any) -> Lineage:
+        from nightshift.lineage.facets import publish_lineage
+
+        return publish_lineage(self.spec, self.run, self.settings, self._manifest())
 
     def _manifest(self) -> dict[str, Any]:
         from nightshift.seal import load_manifest

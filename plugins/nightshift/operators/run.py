@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
+
 from nightshift.operators.links import RunFolderLink
 from nightshift.run import RunRef
 from nightshift.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from nightshift.lineage.facets import Lineage
     from nightshift.plan import Plan
     from nightshift.spec import JobSpec
-    from obstore.store import ObjectStore
 
 RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
 """Where the task ``plan`` says the run is."""
@@ -34,11 +37,11 @@ class RunOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("run_prefix",)
     operator_extra_links = (RunFolderLink(),)
-    ui_color: ClassVar[str] = "#e8eef7"
 
     def __init__(self, *, run_prefix: str = RUN_OF_PLAN, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.run_prefix = run_prefix
+        self._lineage: Lineage | None = None
 
     @cached_property
     def settings(self) -> Settings:
@@ -71,6 +74,32 @@ class RunOperator(BaseOperator):
             raise AirflowFailException(f"{self.run.prefix} has no plan.json. Repeat the task 'extract', which writes it.")
         return plan
 
+    def lineage(self, **counts: Any) -> Lineage:
+        """What the task reads and writes. counts: what is known when it ends, named as the task's own lineage names it."""
+        from nightshift.lineage.facets import FACET_KEY, Lineage, run_facet
+
+        return Lineage(run_facets={FACET_KEY: run_facet(self.spec, self.run, None)})
+
+    def keep_lineage(self, **counts: Any) -> None:
+        """Makes the lineage for the end of the task. Never fails the task.
+
+        It is made here and not when Airflow asks, which it does in a fork of this process: the store's client has threads,
+        and they do not live on in a fork.
+        """
+        try:
+            self._lineage = self.lineage(**counts)
+        except Exception as error:
+            self.log.warning("The task's OpenLineage events go without datasets: %r", error)
+
+    def get_openlineage_facets_on_start(self) -> Lineage | None:
+        return self.lineage()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage | None:
+        return self._lineage
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Lineage | None:
+        return self._lineage
+
 
 @contextmanager
 def permanent_failures() -> Iterator[None]:
@@ -79,11 +108,9 @@ def permanent_failures() -> Iterator[None]:
     from nightshift.plan import PlanError
     from nightshift.seal import ConservationError, ToleranceExceeded
     from nightshift.spec import SpecErrors
-    from nightshift.warehouse import WarehouseError, WarehouseUnavailable
+    from nightshift.warehouse import WarehouseError
 
     try:
         yield
-    except WarehouseUnavailable:
-        raise
     except (ConservationError, NoSuchRun, PlanError, SettingsError, SpecErrors, ToleranceExceeded, WarehouseError) as error:
         raise AirflowFailException(str(error)) from error

@@ -21,6 +21,7 @@ class SealOperator(RunOperator):
         from nightshift.seal import seal
 
         with permanent_failures():
+            self.keep_lineage()
             manifest = seal(self.store, self.run, self.spec, self.plan)
         reasons = ", ".join(f"{count} {reason}" for reason, count in manifest["dead_reasons"].items()) or "none"
         self.log.info(

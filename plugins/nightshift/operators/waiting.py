@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
 from nightshift.triggers.bigquery import BigQueryJobsTrigger
-
-if TYPE_CHECKING:
-    from nightshift.operators.run import RunOperator
 
 JOB_DEADLINE_S = 3600.0
 """How long one BigQuery job may take, an outage of its API included, before the task is repeated."""
@@ -20,17 +18,21 @@ class BigQueryJobFailed(AirflowException):
     """A BigQuery job failed, was lost or took too long. A repeat of the task finds it or starts its successor."""
 
 
-def defer_for_jobs(operator: RunOperator, job_ids: Sequence[str], *, method_name: str) -> NoReturn:
-    """Gives the worker's place back until all of `job_ids` are done; then `method_name` gets the event."""
+def deferred(job_ids: Sequence[str], *, method_name: str) -> TaskDeferred:
+    """Raise it to give the worker's place back until all of `job_ids` are done; then `method_name` gets the event."""
     trigger = BigQueryJobsTrigger(job_ids=job_ids, deadline=time.time() + JOB_DEADLINE_S)
-    operator.defer(trigger=trigger, method_name=method_name)
+    return TaskDeferred(trigger=trigger, method_name=method_name)
 
 
 def finished_jobs(event: dict[str, Any]) -> list[dict[str, Any]]:
-    """The statistics of the jobs, in order, when all went well. Raises BigQueryJobFailed in the jobs' own words."""
+    """The statistics of the jobs, in order, when all went well.
+
+    Raises in the jobs' own words: AirflowFailException when a successor of a failed job would fail too, else BigQueryJobFailed.
+    """
     if problem := event.get("problem"):
         raise BigQueryJobFailed(problem)
-    failed = [f"{job['job_id']}: {job['error']}" for job in event["jobs"] if job["error"]]
+    failed = [job for job in event["jobs"] if job["error"]]
     if failed:
-        raise BigQueryJobFailed("; ".join(failed))
+        hopeless = any(not job["retryable"] for job in failed)
+        raise (AirflowFailException if hopeless else BigQueryJobFailed)("; ".join(job["error"] for job in failed))
     return [job["statistics"] for job in event["jobs"]]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+
 from nightshift.triggers.polling import DeadlinePassed, poll
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ class BigQueryJobsTrigger(BaseTrigger):
     """
     Fires once, when every job is done, or when the deadline has passed.
 
-    The event: ``{"version", "jobs": [{"job_id", "done", "error", "statistics"}], "problem"}``; problem is None, or says in
-    words why the jobs' end is not known. A job's failure is no problem of the trigger: it stands in the job's ``error``.
+    The event: ``{"version", "jobs": [JobState as a dict, ...], "problem"}``; problem is None, or says in words why the jobs'
+    end is not known. A job's failure is no problem of the trigger: it stands in the job's ``error``.
 
     :param job_ids: the jobs, of the deployment's project and location.
     :param deadline: Unix time.
@@ -29,7 +30,7 @@ class BigQueryJobsTrigger(BaseTrigger):
     """
 
     def __init__(self, *, job_ids: Sequence[str], deadline: float, poll_interval: float = 2.0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.job_ids = list(job_ids)
         self.deadline = deadline
         self.poll_interval = poll_interval
@@ -55,7 +56,7 @@ class BigQueryJobsTrigger(BaseTrigger):
             problem = f"BigQuery jobs {', '.join(self.job_ids)} were not seen to end before the deadline"
         except (WarehouseError, AirflowException) as error:
             problem = f"BigQuery jobs {', '.join(self.job_ids)}: {error}"
-        yield TriggerEvent({"version": VERSION, "jobs": [asdict(state) for state in states], "problem": problem})
+        yield TriggerEvent({"version": VERSION, "jobs": [asdict(state) for state in states], "problem": problem})  # type: ignore[no-untyped-call]
 
 
 def _asker(job_ids: Sequence[str]) -> Callable[[], list[JobState]]:

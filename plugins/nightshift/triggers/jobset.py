@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+
 from nightshift.triggers.polling import DeadlinePassed, poll
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class JobSetTrigger(BaseTrigger):
     """
 
     def __init__(self, *, name: str, deadline: float, poll_interval: float = 5.0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.name = name
         self.deadline = deadline
         self.poll_interval = poll_interval
@@ -59,7 +60,7 @@ class JobSetTrigger(BaseTrigger):
             ending = "lost"
         except DeadlinePassed:
             ending = "deadline"
-        yield TriggerEvent({"version": VERSION, "name": self.name, "ending": ending})
+        yield TriggerEvent({"version": VERSION, "name": self.name, "ending": ending})  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Deletes the JobSet: a person has acted on the task, and nobody waits for the pods any more."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -14,6 +13,14 @@ BACKOFF_FACTOR: Final = 2.0
 BACKOFF_MAX_S: Final = 60.0
 CHATTER_S: Final = 60.0
 """An outage is logged when it begins, when it ends, and this often in between."""
+
+
+class Log(Protocol):
+    """The part of Airflow's task logger, and of Python's, that is used here."""
+
+    def info(self, event: str, /, *args: Any) -> Any: ...
+
+    def warning(self, event: str, /, *args: Any) -> Any: ...
 
 
 class DeadlinePassed(Exception):
@@ -27,7 +34,7 @@ async def poll(
     interval_s: float,
     deadline: float,
     unavailable: type[Exception],
-    log: logging.Logger,
+    log: Log,
 ) -> Answer:
     """Calls the blocking `ask` in a thread until `final` holds of its answer; returns that answer.
 
