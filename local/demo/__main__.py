@@ -1,0 +1,130 @@
+"""``python -m local.demo [--partition DAY] [--fresh]`` and ``python -m local.demo --search QUESTION``.
+
+Runs in Airflow's environment, for Google's clients. Exit codes: 0 all went well, 1 the night failed, 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from google.api_core.exceptions import NotFound
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+
+from local import hub
+from local.demo import catalog, summary
+from local.demo.airflow_api import AirflowApi
+from local.demo.night import NightFailed, spend
+from local.demo.search import embed, nearest
+from local.environments import ROOT, environment_dir
+from local.stack import Stack, StackError
+from local.stack.stack import DEFAULT_STATE
+from nightshift.spec import JobSpec, load
+from nightshift.store import open_store
+
+JOB_FILE = ROOT / "dags" / "jobs" / "package-embeddings.yaml"
+ENVIRONMENTS = ("airflow", "driver", "emulators", "server")
+QUESTIONS = ("HTTP client", "parse yaml", "work with dates and time zones")
+
+
+class Clock:
+    """Prints lines with the seconds since the demo began."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self._began:6.1f} s] {text}", flush=True)
+
+
+def night(partition: str, fresh: bool, state: Path) -> int:
+    """The whole demo; its exit code."""
+    clock = Clock()
+    spec = load(JOB_FILE)
+    hub.ensure()
+    with Stack.tied(state, say=clock.say) as stack:
+        client = _client(stack)
+        rows = catalog.load(client, partition, [environment_dir(name) for name in ENVIRONMENTS])
+        clock.say(
+            f"{catalog.TABLE} has {rows} rows for {partition}: the packages installed in {len(ENVIRONMENTS)} environments"
+        )
+        airflow = stack.airflow()
+        api = AirflowApi(airflow["url"], airflow["user"], airflow["password"])
+        store = open_store(f"gs://{stack.environment()['NIGHTSHIFT_BUCKET']}")
+        try:
+            api.wait_for_dag(spec.job)
+            spent = spend(api, store, spec.job, partition, fresh=fresh, say=clock.say)
+        except (NightFailed, TimeoutError) as error:
+            clock.say(str(error))
+            return 1
+        clock.say("the night is over")
+        whole = summary.tell(spent, spec, client, store, print)
+        clock.say("three questions to the published vectors")
+        _answer(client, spec, QUESTIONS)
+        clock.say('your own: make search Q="parse yaml"   Airflow\'s pages: make up')
+    return 0 if whole else 1
+
+
+def search(question: str, state: Path) -> int:
+    """Answers one question from what is published; its exit code."""
+    with Stack(state, parts=("storage", "bigquery")) as stack:
+        try:
+            _answer(_client(stack), load(JOB_FILE), [question])
+        except NotFound:
+            print("Nothing is published yet: make demo", file=sys.stderr)
+            return 1
+    return 0
+
+
+def _client(stack: Stack) -> bigquery.Client:
+    # Google's clients and obstore learn from the environment where the emulators are.
+    os.environ.update(stack.environment())
+    return bigquery.Client(project=os.environ["NIGHTSHIFT_PROJECT"], credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
+
+
+def _answer(client: bigquery.Client, spec: JobSpec, questions: Sequence[str]) -> None:
+    for question, vector in zip(questions, embed(list(questions), spec), strict=True):
+        print(f"  {question}")
+        for hit in nearest(client, spec, vector):
+            print(f"      {hit.similarity:.3f}  {hit.name} {hit.version}")
+
+
+def _day(text: str) -> str:
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date; write for example 2026-11-19") from None
+
+
+def main(arguments: Sequence[str]) -> int:
+    yesterday = (datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)).isoformat()
+    parser = argparse.ArgumentParser(prog="python -m local.demo", description=__doc__)
+    parser.add_argument("--partition", type=_day, default=yesterday, help="the day to compute (yesterday)")
+    parser.add_argument("--fresh", action="store_true", help="compute the day again although it is there")
+    parser.add_argument("--search", metavar="QUESTION", help="ask the published vectors instead")
+    parser.add_argument("--state", type=Path, default=DEFAULT_STATE, help="the stack's state folder")
+    options = parser.parse_args(arguments)
+    # A terminal that closes, or `kill`, ends the demo as Ctrl-C does: the stack goes down in order.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        if options.search is not None:
+            return search(options.search, options.state)
+        return night(options.partition, options.fresh, options.state)
+    except StackError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; the same command goes on where this one stopped", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
