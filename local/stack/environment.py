@@ -1,0 +1,59 @@
+"""The environment of the stack's processes and of its clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from local.stack.folder import HOST, Folder
+
+BUCKET: Final = "nightshift"
+PROJECT: Final = "local"
+
+# A developer's own settings of these programs must not reach into the stack.
+_FOREIGN: Final = (
+    "AIRFLOW",
+    "BIGQUERY_",
+    "CLOUDSDK_",
+    "GCSFS_",
+    "GOOGLE_",
+    "HF_",
+    "NIGHTSHIFT_",
+    "OPENLINEAGE_",
+    "PYTHON",
+    "STORAGE_",
+    "VIRTUAL_ENV",
+    "VLLM_",
+)
+
+
+def base() -> dict[str, str]:
+    """This process's environment without what would steer the parts, and with what they need where it is bare."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    kept.setdefault("HOME", str(Path.home()))
+    kept.setdefault("PATH", os.defpath)
+    # Nothing of the stack is reached through a company's proxy.
+    direct = ",".join(filter(None, [kept.get("NO_PROXY") or kept.get("no_proxy"), HOST, "localhost"]))
+    return {**kept, "NO_PROXY": direct, "no_proxy": direct, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+
+
+def clients(folder: Folder, ports: Mapping[str, int]) -> dict[str, str]:
+    """What a client of the emulators and of the local runtime needs. Ports of parts that are left out are left out."""
+    environment = {
+        "NIGHTSHIFT_BUCKET": BUCKET,
+        "NIGHTSHIFT_PROJECT": PROJECT,
+        "NIGHTSHIFT_RUNTIME": f"local:{folder.runtime}",
+        "GOOGLE_CLOUD_PROJECT": PROJECT,
+        # Google's clients would otherwise look for a metadata server, for seconds.
+        "NO_GCE_CHECK": "true",
+        # gcsfs asks the emulator for a service that it does not have.
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+    }
+    if "storage" in ports:
+        environment["STORAGE_EMULATOR_HOST"] = f"http://{HOST}:{ports['storage']}"
+    if "bigquery" in ports:
+        environment["BIGQUERY_EMULATOR_HOST"] = f"http://{HOST}:{ports['bigquery']}"
+        environment["BIGQUERY_STORAGE_EMULATOR_HOST"] = f"{HOST}:{ports['bigquery_grpc']}"
+    return environment

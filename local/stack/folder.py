@@ -1,0 +1,168 @@
+"""The state folder of a stack: where things lie, and the small files that outlive processes."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+"""The repository."""
+HOST: Final = "127.0.0.1"
+LOWEST_PORT: Final = 20000
+LOCK_WAIT_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One state folder; `path` is absolute."""
+
+    path: Path
+
+    @classmethod
+    def at(cls, state: Path) -> Folder:
+        return cls(state.resolve())
+
+    @property
+    def document(self) -> Path:
+        return self.path / "stack.json"
+
+    @property
+    def runtime(self) -> Path:
+        return self.path / "runtime"
+
+    @property
+    def runtime_config(self) -> Path:
+        return self.path / "runtime.json"
+
+    @property
+    def airflow_home(self) -> Path:
+        return self.path / "airflow"
+
+    @property
+    def passwords(self) -> Path:
+        return self.path / "airflow-passwords.json"
+
+    @property
+    def lineage(self) -> Path:
+        return self.path / "lineage" / "events.jsonl"
+
+    def log(self, name: str) -> Path:
+        return self.path / "logs" / f"{name}.log"
+
+    def make(self) -> None:
+        for folder in (self.path, self.log("any").parent, self.lineage.parent, self.airflow_home):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def read(self) -> dict[str, Any] | None:
+        """What the living supervisor wrote; None when there is none, or it has not written yet."""
+        supervisor = self.held()
+        document: dict[str, Any] | None = _read(self.document)
+        return document if document and supervisor and document["supervisor"] == supervisor else None
+
+    def write(self, document: dict[str, Any]) -> None:
+        _write(self.document, document)
+
+    def lock(self) -> TextIO | None:
+        """Takes the supervisor's lock, to be held for life; None when another supervisor has it."""
+        deadline = time.monotonic() + LOCK_WAIT_S
+        file = open(self.path / "stack.lock", "a+")  # noqa: SIM115 -- closed by the end of the process
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Somebody may only be looking, see `held`.
+                if self.held() and time.monotonic() > deadline:
+                    file.close()
+                    return None
+                time.sleep(0.05)
+            else:
+                file.truncate(0)
+                file.write(str(os.getpid()))
+                file.flush()
+                return file
+
+    def held(self) -> int | None:
+        """The pid of the living supervisor, None when there is none."""
+        try:
+            with open(self.path / "stack.lock") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return int(file.read() or 0)
+        except FileNotFoundError:
+            pass
+        return None
+
+    def ports(self, names: Iterable[str]) -> dict[str, int]:
+        """A port for each name: the one it had, unless somebody else listens there now."""
+        file = self.path / "ports.json"
+        kept: dict[str, int] = _read(file) or {}
+        chosen = dict(kept)
+        for name in names:
+            if name not in chosen or not _free(chosen[name]):
+                chosen[name] = _new_port(set(chosen.values()))
+        if chosen != kept:
+            _write(file, chosen)
+        return {name: chosen[name] for name in names}
+
+    def secrets(self) -> dict[str, str]:
+        """Airflow's password and keys, made at the first call."""
+        makers: dict[str, Callable[[], str]] = {
+            "password": lambda: secrets.token_urlsafe(12),
+            "fernet_key": lambda: base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+            "jwt_secret": lambda: secrets.token_urlsafe(48),
+            "session_secret": lambda: secrets.token_urlsafe(32),
+        }
+        file = self.path / "secrets.json"
+        kept: dict[str, str] = _read(file) or {}
+        if missing := makers.keys() - kept.keys():
+            kept.update({name: makers[name]() for name in missing})
+            _write(file, kept)
+        return kept
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except FileNotFoundError:
+        return None
+
+
+def _write(file: Path, content: Any) -> None:
+    """In one step, and for its owner alone: the files hold passwords."""
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as target:
+        json.dump(content, target, indent=1)
+    fresh.replace(file)
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        # A port that only waits for late packets of its former user counts as free, as it does for servers.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _new_port(taken: set[int]) -> int:
+    """A free port below those that the kernel gives to outgoing connections: it stays free while its part is down."""
+    highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]) - 1
+    candidates = [port for port in range(LOWEST_PORT, max(highest, LOWEST_PORT + 1)) if port not in taken]
+    random.shuffle(candidates)
+    for port in candidates:
+        if _free(port):
+            return port
+    raise OSError(f"no free port between {LOWEST_PORT} and {highest}")

@@ -1,0 +1,27 @@
+"""The guardian: ``python -m local.stack.guardian STATE LIFE``. Ends what is left of a stack when its supervisor is gone.
+
+It waits on its standard input, a pipe whose other end only the supervisor has, and whose end therefore is the supervisor's,
+however it came. It knows one life of the supervisor only, so it never touches what a later one has started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from local.stack import marks
+
+
+def main() -> None:
+    state, life = sys.argv[1:]
+    # The death of the supervisor is the only thing that it goes by.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while os.read(0, 64):
+        pass
+    marks.sweep({marks.STACK: state, marks.LIFE: life})
+
+
+if __name__ == "__main__":
+    main()

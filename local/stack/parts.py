@@ -1,0 +1,190 @@
+"""The parts of a stack: what each is started with, and how it is known to be well."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from local import hub
+from local.stack import airflow, environment, marks
+from local.stack.folder import HOST, ROOT, Folder
+
+NAMES: Final = ("storage", "bigquery", "agent", "airflow")
+"""In the order of need: a part uses only parts before it. They are stopped in the reverse order."""
+PORTS: Final[dict[str, tuple[str, ...]]] = {
+    "storage": ("storage",),
+    "bigquery": ("bigquery", "bigquery_grpc"),
+    "agent": (),
+    "airflow": airflow.PORTS,
+}
+DRIVER_IMAGE: Final = "nightshift/driver:0.1.0"
+SERVER_IMAGE: Final = "vllm/vllm-openai:v0.33.0"
+PROBE_TIMEOUT_S: Final = 3.0
+AGENT_SILENCE_S: Final = 10.0
+
+
+class Missing(Exception):
+    """The machine lacks something that a part needs; the message says what to run."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One process of the stack and all that it starts.
+
+    probe: why the part is not well, or None; takes its pid and the time it was started (epoch seconds). Bounded in time.
+    broken: why it cannot get well again by itself, or None; takes its pid. Called often, so it has to be cheap.
+    stop_signal: asks for an orderly end, which may take stop_s seconds. start_s: longest time from start to health.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    address: str
+    probe: Callable[[int, float], str | None]
+    broken: Callable[[int], str | None] = field(default=lambda _: None)
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_s: float = 10.0
+    start_s: float = 60.0
+
+
+def build(folder: Folder, life: str, names: tuple[str, ...], ports: Mapping[str, int], dags: Path) -> list[Part]:
+    """The parts in `NAMES`' order. Writes the files that they read. Raises Missing."""
+    shared = environment.clients(folder, ports)
+    makers: dict[str, Callable[[], Part]] = {
+        "storage": lambda: _storage(folder, ports),
+        "bigquery": lambda: _bigquery(folder, ports, shared),
+        "agent": lambda: _agent(folder, life, shared),
+        "airflow": lambda: _airflow(folder, ports, shared, dags),
+    }
+    return [makers[name]() for name in NAMES if name in names]
+
+
+def _storage(folder: Folder, ports: Mapping[str, int]) -> Part:
+    address = f"http://{HOST}:{ports['storage']}"
+    command = (
+        "-m",
+        "local.storage",
+        "--host",
+        HOST,
+        "--port",
+        str(ports["storage"]),
+        "--data-dir",
+        str(folder.path / "storage"),
+    )
+    return Part("storage", (_program("emulators", "python"), *command), {}, address, _answers(f"{address}/_health"))
+
+
+def _bigquery(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str]) -> Part:
+    address = f"http://{HOST}:{ports['bigquery']}"
+    command = ["-m", "local.bigquery", "--host", HOST, "--port", str(ports["bigquery"])]
+    command += ["--grpc-port", str(ports["bigquery_grpc"]), "--data-dir", str(folder.path / "bigquery")]
+    return Part("bigquery", (_program("emulators", "python"), *command), shared, address, _answers(f"{address}/healthz"))
+
+
+def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:
+    command = ("-m", "nightshift.jobset.local", "--state", str(folder.runtime), "--config", str(folder.runtime_config))
+    beat = folder.runtime / "agent.json"
+
+    def probe(pid: int, since: float) -> str | None:
+        try:
+            written = beat.stat().st_mtime
+            announced = json.loads(beat.read_text())["pid"]
+        except (OSError, ValueError):
+            return "not ready yet"
+        if announced != pid or written < since:
+            return "not ready yet"
+        silence = time.time() - written
+        return f"silent for {silence:.0f} s" if silence > AGENT_SILENCE_S else None
+
+    python = _program("driver", "python")
+    server = Path(_program("server", "python")).parent
+    folder.runtime_config.write_text(json.dumps(_node(folder, life, shared, Path(python).parent, server), indent=1))
+    # Its pods have 15 s to drain.
+    return Part("agent", (python, *command), shared, f"local:{folder.runtime}", probe, stop_s=25)
+
+
+def _node(folder: Folder, life: str, shared: Mapping[str, str], driver: Path, server: Path) -> dict[str, Any]:
+    """The agent's configuration. vLLM's variables were chosen by measuring, see docs/local-stack.md."""
+    try:
+        cache = hub.ensure()
+    except FileNotFoundError as error:
+        raise Missing(str(error)) from error
+    own = {marks.STACK: str(folder.path), marks.LIFE: life, marks.PART: "agent", **marks.TITLES_KEEP_ENVIRONMENT}
+    vllm = {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_CACHE": str(cache),
+        "VLLM_CACHE_ROOT": str(cache.parent / "vllm"),
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        # The model runs in the engine's process instead of one more: ready 7 s sooner, 0.5 GB less, no slower.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    return {
+        "images": {
+            DRIVER_IMAGE: {"path": [str(driver)]},
+            SERVER_IMAGE: {"path": [str(server)], "env": vllm},
+        },
+        "env": {**shared, **own, "PYTHONUNBUFFERED": "1"},
+        "max_pods": 2,
+        "pod_backoff_s": 2,
+    }
+
+
+def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str], dags: Path) -> Part:
+    program = _program("airflow", "airflow")
+    airflow.write_passwords(folder)
+    # standalone looks for `airflow` on the path to start its components.
+    path = os.pathsep.join([str(Path(program).parent), os.environ.get("PATH", os.defpath)])
+    health = f"{airflow.url(ports)}/api/v2/monitor/health"
+
+    def probe(_: int, since: float) -> str | None:
+        reply, problem = _get(health)
+        return problem or airflow.unhealthy(json.loads(reply), since)
+
+    return Part(
+        "airflow",
+        (program, "standalone"),
+        {**shared, **airflow.settings(folder, ports, dags), "PATH": path},
+        airflow.url(ports),
+        probe,
+        airflow.dead_component,
+        # standalone stops its components on Ctrl-C only; a SIGTERM would end it alone.
+        stop_signal=signal.SIGINT,
+        stop_s=15,
+        start_s=180,
+    )
+
+
+def _program(name: str, program: str) -> str:
+    """The program's path in environment `name`."""
+    folder = ROOT / ".venv" if name == "driver" else ROOT / ".envs" / name
+    path = folder / "bin" / program
+    if not path.exists():
+        raise Missing(f"The environment '{name}' is not there: python3 local/environments.py {name}")
+    return str(path)
+
+
+def _answers(address: str) -> Callable[[int, float], str | None]:
+    return lambda _pid, _since: _get(address)[1]
+
+
+def _get(address: str) -> tuple[bytes, str | None]:
+    """The reply's body, and what went wrong if something did."""
+    # No proxy, whatever the environment says: the address is this machine's.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(address, timeout=PROBE_TIMEOUT_S) as reply:
+            return reply.read(), None
+    except (OSError, urllib.error.URLError, ValueError) as error:
+        return b"", f"{address}: {error}"

@@ -1,0 +1,285 @@
+"""`Stack`: starts, finds and stops a stack from another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from local.stack import airflow, environment, marks, parts
+from local.stack.folder import ROOT, Folder
+
+DEFAULT_STATE: Final = ROOT / ".state"
+UP_S: Final = 300.0
+DOWN_S: Final = 90.0
+POLL_S: Final = 0.1
+LOG_TAIL: Final = 3000
+
+
+class StackError(Exception):
+    """The stack cannot be started or used as asked; the message says why and what to do."""
+
+
+class StackDown(StackError):
+    """No stack is up in this state folder."""
+
+
+class StackBusy(StackError):
+    """The stack belongs to another process and will end with it."""
+
+
+class Stack:
+    """The stack of one state folder, whoever started it.
+
+    ``with Stack(state) as stack:`` uses a stack that ``up`` started and leaves it up; without one it starts one that is tied to
+    this process: it ends with the block, or with the process, however that dies.
+
+    state: its folder. parts: some of `parts.NAMES`. dags: Airflow's DAG folder. say: gets one line per event.
+    """
+
+    def __init__(
+        self,
+        state: Path = DEFAULT_STATE,
+        *,
+        parts: Sequence[str] = parts.NAMES,
+        dags: Path = ROOT / "dags",
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._folder = Folder.at(state)
+        self._names = tuple(parts)
+        self._dags = dags.resolve()
+        self._say = say
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tie: int | None = None
+
+    @classmethod
+    def attach(cls, state: Path = DEFAULT_STATE) -> Stack:
+        """The stack that is up in `state`. Raises StackDown."""
+        document = cls(state).document()
+        return cls(state, parts=tuple(document["parts"]), dags=Path(document["dags"]))
+
+    @classmethod
+    def tied(cls, state: Path = DEFAULT_STATE, *, say: Callable[[str], None] = lambda _: None) -> Stack:
+        """The whole stack for a ``with`` block, as the class says."""
+        return cls(state, say=say)
+
+    def __enter__(self) -> Self:
+        self.up(tied=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process is not None:
+            self.down()
+
+    @property
+    def state(self) -> Path:
+        return self._folder.path
+
+    def log(self, name: str) -> Path:
+        """The log of a part, or of ``supervisor``."""
+        return self._folder.log(name)
+
+    def up(self, *, tied: bool = False) -> None:
+        """Returns when every part is healthy. Does nothing when they are.
+
+        tied: a stack that is started here ends with this process. One that is up already stays as it is.
+        Raises StackError when a part does not start, StackBusy.
+        """
+        unknown = set(self._names) - set(parts.NAMES)
+        if unknown:
+            raise StackError(f"there is no part {sorted(unknown)[0]!r}; there are {', '.join(parts.NAMES)}")
+        began = time.monotonic()
+        if not self._usable():
+            self._spawn(tied)
+        try:
+            self._await_health(began)
+        except BaseException:
+            if self._process is not None:
+                self.down()
+            raise
+        if "storage" in self._names:
+            self._make_bucket()
+
+    def down(self) -> None:
+        """Stops the stack, whoever started it, and kills every process that carries its mark."""
+        pid = self._folder.held()
+        marked = {marks.STACK: str(self._folder.path)}
+        if pid is not None:
+            marks.kill(pid, marked, signal.SIGTERM)
+            if not self._gone(pid):
+                self._say("the supervisor does not end; killing it")
+                marks.kill(pid, marked)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+        if self._tie is not None:
+            os.close(self._tie)
+            self._tie = None
+        strays = marks.sweep(marked)
+        if strays:
+            self._say(f"killed {strays} stray processes")
+        self._folder.document.unlink(missing_ok=True)
+
+    def document(self) -> dict[str, Any]:
+        """stack.json of the living supervisor. Raises StackDown."""
+        document = self._folder.read()
+        if document is None:
+            raise StackDown(f"no stack is up in {self._folder.path}: python3 -m local.stack up")
+        return document
+
+    def healthy(self) -> bool:
+        """Whether the stack is up and all its parts are well."""
+        try:
+            document = self.document()
+        except StackDown:
+            return False
+        return document["state"] == "up" and all(part["state"] == "healthy" for part in document["parts"].values())
+
+    def environment(self) -> dict[str, str]:
+        """Variables for a client: emulators, NIGHTSHIFT_*, AIRFLOW_*; to be put over its own. Raises StackDown.
+
+        The stack's mark is not among them, so a client is not killed with the stack.
+        """
+        return dict(self.document()["environment"])
+
+    def airflow(self) -> dict[str, str]:
+        """``url``, ``user`` and ``password`` of Airflow. Raises StackDown, StackError when Airflow is not a part."""
+        document = self.document()
+        if "airflow" not in document:
+            raise StackError("Airflow is not a part of this stack")
+        return dict(document["airflow"])
+
+    def pids(self, name: str) -> list[int]:
+        """Living processes of a part and of all it started; or of ``supervisor``, ``guardian``, or one of Airflow's components
+        (``scheduler``, ``dag-processor``, ``api-server``, ``triggerer``: its main process). Raises StackDown."""
+        document = self.document()
+        if name in airflow.COMPONENTS:
+            standalone = document["parts"]["airflow"]["pid"]
+            return airflow.component_pids(standalone, name) if standalone else []
+        if name in ("supervisor", "guardian"):
+            return [document[name]] if document[name] else []
+        return marks.marked({marks.STACK: str(self._folder.path), marks.PART: name})
+
+    def processes(self) -> list[int]:
+        """Every living process that carries the stack's mark, also when the stack is down."""
+        return marks.marked({marks.STACK: str(self._folder.path)})
+
+    def _usable(self) -> bool:
+        """Whether a stack is up that can be used; waits for the end of one that is ending. Raises StackBusy, StackError."""
+        deadline = time.monotonic() + DOWN_S
+        while self._folder.held() is not None:
+            document = self._folder.read()
+            owner = document["owner"] if document else None
+            if document and document["state"] == "up" and (owner is None or _alive(owner)):
+                if owner not in (None, os.getpid()):
+                    raise StackBusy(f"the stack in {self._folder.path} belongs to process {owner} and ends with it")
+                self._must_match(document)
+                return True
+            if time.monotonic() > deadline:
+                raise StackError(f"the stack in {self._folder.path} does not end: python3 -m local.stack down")
+            time.sleep(POLL_S)
+        return False
+
+    def _must_match(self, document: dict[str, Any]) -> None:
+        missing = [name for name in self._names if name not in document["parts"]]
+        if missing:
+            raise StackError(
+                f"the stack in {self._folder.path} is up without {', '.join(missing)}: python3 -m local.stack down"
+            )
+        if "airflow" in self._names and document["dags"] != str(self._dags):
+            raise StackError(f"the stack in {self._folder.path} is up with the DAG folder {document['dags']}")
+
+    def _spawn(self, tied: bool) -> None:
+        self._folder.make()
+        life = uuid.uuid4().hex
+        command = [sys.executable, "-m", "local.stack.supervisor", "--state", str(self._folder.path), "--life", life]
+        command += ["--parts", ",".join(self._names), "--dags", str(self._dags)]
+        inherited: tuple[int, ...] = ()
+        if tied:
+            read_end, self._tie = os.pipe()
+            inherited = (read_end,)
+            command += ["--tie", str(read_end), "--owner", str(os.getpid())]
+        marked = {marks.STACK: str(self._folder.path), marks.LIFE: life, marks.PART: "supervisor"}
+        # The supervisor passes its environment on: the base is cleaned there again, with the same result.
+        with open(self._folder.log("supervisor"), "ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**environment.base(), **marked},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=inherited,
+            )
+        for descriptor in inherited:
+            os.close(descriptor)
+
+    def _await_health(self, began: float) -> None:
+        told: set[str] = set()
+        while True:
+            document = self._folder.read()
+            reports = document["parts"] if document and document["state"] == "up" else {}
+            for name in self._names:
+                report = reports.get(name, {"state": "starting"})
+                if report["state"] == "failed":
+                    raise StackError(f"{name} does not start ({report['error']}); {self._tail(name)}")
+                if report["state"] == "healthy" and name not in told:
+                    told.add(name)
+                    self._say(f"{name:<9} {report['address']}  healthy after {time.monotonic() - began:.1f} s")
+            if len(told) == len(self._names):
+                return
+            if self._ended_early():
+                raise StackError(f"the supervisor has ended; {self._tail('supervisor')}")
+            if time.monotonic() - began > UP_S:
+                waited = ", ".join(name for name in self._names if name not in told)
+                raise StackError(f"not healthy after {UP_S:.0f} s: {waited}; logs are in {self._folder.log('x').parent}")
+            time.sleep(POLL_S)
+
+    def _ended_early(self) -> bool:
+        """Whether no supervisor is there to wait for. One that lost a race for the lock leaves the winner."""
+        if self._process is not None and self._process.poll() is None:
+            return False
+        if self._folder.held() is None:
+            return True
+        self._process = None
+        return False
+
+    def _gone(self, supervisor: int) -> bool:
+        """Waits for the end of the supervisor. The lock alone does not tell: it is free a moment before the process is gone."""
+        deadline = time.monotonic() + DOWN_S
+        while self._folder.held() is not None or marks.carries(supervisor, {marks.STACK: str(self._folder.path)}):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def _tail(self, name: str) -> str:
+        file = self._folder.log(name)
+        end = file.read_text(errors="replace")[-LOG_TAIL:] if file.exists() else ""
+        return f"the end of {file}:\n{end}"
+
+    def _make_bucket(self) -> None:
+        address = f"{self.environment()['STORAGE_EMULATOR_HOST']}/storage/v1/b?project={environment.PROJECT}"
+        body = json.dumps({"name": environment.BUCKET}).encode()
+        request = urllib.request.Request(address, body, {"content-type": "application/json"})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            opener.open(request, timeout=30).close()
+        except urllib.error.HTTPError as error:
+            if error.code != 409:
+                raise StackError(f"cannot make the bucket {environment.BUCKET}: {error}") from error
+
+
+def _alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

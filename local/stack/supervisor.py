@@ -1,0 +1,191 @@
+"""The supervisor: ``python -m local.stack.supervisor --state DIR --life ID --parts A,B --dags DIR [--tie FD --owner PID]``.
+
+Holds the state folder's lock for as long as it lives. Ends in an orderly way on SIGTERM, SIGINT, or when the pipe FD ends, at
+once on a second signal. Exit codes: 0 after an orderly end, 2 when a part cannot be started here, 3 when another has the lock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from local.stack import airflow, environment, marks, parts
+from local.stack.folder import ROOT, Folder
+from local.stack.service import Service
+
+log = logging.getLogger("stack")
+
+TICK_S: Final = 0.2
+MISSING: Final = 2
+LOCKED: Final = 3
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+class Supervisor:
+    """One life of a stack."""
+
+    def __init__(
+        self, folder: Folder, life: str, names: tuple[str, ...], dags: Path, tie: int | None, owner: int | None
+    ) -> None:
+        self._folder = folder
+        self._life = life
+        self._tie = tie
+        ports = folder.ports([port for name in names for port in parts.PORTS[name]])
+        self._services = [
+            Service(part, folder, environment.base(), life) for part in parts.build(folder, life, names, ports, dags)
+        ]
+        self._guardian: subprocess.Popen[bytes] | None = None
+        self._pipe: int | None = None
+        self._signals = 0
+        self._wakeup, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._fixed: dict[str, Any] = {
+            "version": 1,
+            "life": life,
+            "supervisor": os.getpid(),
+            "owner": owner,
+            "dags": str(dags),
+            "environment": environment.clients(folder, ports),
+        }
+        if "airflow" in names:
+            login = {"url": airflow.url(ports), "user": airflow.USER, "password": folder.secrets()["password"]}
+            self._fixed["airflow"] = login
+            self._fixed["environment"] |= airflow.settings(folder, ports, dags)
+        self._written: dict[str, Any] = {}
+
+    def run(self) -> None:
+        while not self._signals and not self._untied():
+            self._reap()
+            self._guard()
+            for service in self._services:
+                service.step()
+            self._write("up")
+            self._sleep()
+        self._write("stopping")
+        log.info("stopping")
+        for service in reversed(self._services):
+            service.stop(self._reap, lambda: self._signals > 1)
+        self._dismiss_guardian()
+        with contextlib.suppress(FileNotFoundError):
+            self._folder.document.unlink()
+        log.info("stopped")
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        log.info("%s received", signal.Signals(number).name)
+        self._signals += 1
+
+    def _untied(self) -> bool:
+        """Whether the stack was tied to a process that is gone."""
+        if self._tie is None or not select.select([self._tie], [], [], 0)[0]:
+            return False
+        log.info("the process that this stack is tied to has ended")
+        return True
+
+    def _sleep(self) -> None:
+        """Until something happens, at most a tick."""
+        watched = [self._wakeup] if self._tie is None else [self._wakeup, self._tie]
+        if self._wakeup in select.select(watched, [], [], TICK_S)[0]:
+            os.read(self._wakeup, 4096)
+
+    def _reap(self) -> None:
+        """Waits for children that have died: parts, the guardian, and what dead parts had started (see `main`)."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                for service in self._services:
+                    if service.pid == pid:
+                        service.exited(status)
+                if self._guardian and self._guardian.pid == pid:
+                    self._guardian.returncode = status
+                    self._guardian = None
+                    log.error("the guardian DIED; starting another")
+
+    def _guard(self) -> None:
+        if self._guardian is not None:
+            return
+        if self._pipe is not None:
+            os.close(self._pipe)
+        read_end, self._pipe = os.pipe()
+        marked = {marks.STACK: str(self._folder.path), marks.LIFE: self._life, marks.PART: "guardian"}
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-S", "-m", "local.stack.guardian", str(self._folder.path), self._life],
+            cwd=ROOT,
+            env={**environment.base(), **marked},
+            stdin=read_end,
+            start_new_session=True,
+        )
+        os.close(read_end)
+
+    def _dismiss_guardian(self) -> None:
+        if self._guardian is None or self._pipe is None:
+            return
+        os.close(self._pipe)
+        try:
+            self._guardian.wait(5)
+        except subprocess.TimeoutExpired:
+            self._guardian.kill()
+            self._guardian.wait()
+
+    def _write(self, state: str) -> None:
+        document = {
+            **self._fixed,
+            "state": state,
+            "guardian": self._guardian.pid if self._guardian else None,
+            "parts": {service.part.name: service.report() for service in self._services},
+        }
+        if document != self._written:
+            self._folder.write(document)
+            self._written = document
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m local.stack.supervisor")
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--life", required=True)
+    parser.add_argument("--parts", required=True)
+    parser.add_argument("--dags", type=Path, required=True)
+    parser.add_argument("--tie", type=int)
+    parser.add_argument("--owner", type=int)
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    if arguments.tie is not None:
+        os.set_inheritable(arguments.tie, False)
+    folder = Folder.at(arguments.state)
+    lock = folder.lock()
+    if lock is None:
+        log.error("another supervisor has %s", folder.path)
+        return LOCKED
+    # What a dead part leaves behind becomes the supervisor's child, so that it is waited for.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        strays = marks.sweep({marks.STACK: str(folder.path)})
+        if strays:
+            log.warning("killed %d processes that an earlier life left", strays)
+        supervisor = Supervisor(
+            folder, arguments.life, tuple(arguments.parts.split(",")), arguments.dags, arguments.tie, arguments.owner
+        )
+    except parts.Missing as error:
+        log.error("%s", error)
+        return MISSING
+    supervisor.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
