@@ -5,6 +5,7 @@ Works on the document, not on the model, so that a mistake elsewhere hides none 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +36,13 @@ def check(document: Document) -> Iterator[Finding]:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+    if not isinstance(value, str) or not value.strip():
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, from an escape; the model refuses it
+        return False
+    return True
 
 
 def _query_finding(document: Document, error: Any) -> Finding:
@@ -53,8 +60,8 @@ def _repeated(path: FieldPath, columns: tuple[str, ...]) -> Iterator[Finding]:
 def _key(document: Document, columns: tuple[str, ...] | None) -> Iterator[Finding]:
     key = document.get("source", "key")
     for index, column in enumerate(key if isinstance(key, list) else ()):
-        if not isinstance(column, str):
-            continue
+        if not isinstance(column, str) or not re.fullmatch(names.COLUMN_PATTERN, column):
+            continue  # the model says so
         path: FieldPath = ("source", "key", index)
         if column.casefold() in names.LEDGER_COLUMNS:
             yield Finding(
@@ -93,10 +100,13 @@ def _template(document: Document, columns: tuple[str, ...] | None) -> Iterator[F
     try:
         template, used = compile_template(source)
     except jinja2.TemplateSyntaxError as error:
+        unknown = isinstance(error, jinja2.TemplateAssertionError)
+        remedy = "Use what Jinja2 itself offers" if unknown else "Write a column as {{ column }}"
         line = document.line_within(path, error.lineno)
-        yield Finding(
-            path, f"The template does not parse: {error.message}", "Write a column as {{ column }}; Jinja2 knows the rest", line
-        )
+        yield Finding(path, f"The template does not compile: {error.message}", remedy, line)
+        return
+    except (RecursionError, SyntaxError, ValueError) as error:
+        yield Finding(path, f"Python cannot compile the template: {error}", "Write a simpler one, or do the work in the query")
         return
     if any(True for _ in meta.find_referenced_templates(template.environment.parse(source))):
         yield Finding(path, "The template reads another file", "Write the whole template here; there are no files beside it")

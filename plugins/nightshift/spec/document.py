@@ -13,6 +13,7 @@ FieldPath = tuple[str | int, ...]
 
 _STRING_TAG = "tag:yaml.org,2002:str"
 _MERGE_TAG = "tag:yaml.org,2002:merge"
+_NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _REMEDIES = (
     (r"'\t' that cannot", "Indent with spaces; YAML takes no tabs"),
     ("that cannot start any token", "Put the value in quotes"),
@@ -21,6 +22,7 @@ _REMEDIES = (
     ("but found another document", "Keep one job in a file; remove the second '---'"),
     ("undefined alias", "Put a value that begins with * in quotes"),
     ("could not determine a constructor", "Remove the tag that begins with !"),
+    ("expected <block end>", "Check the indentation, and put the whole of a value in quotes"),
     ("found unexpected end of stream", "Close the quotes"),
     ("special characters are not allowed", "Remove the character"),
 )
@@ -35,9 +37,14 @@ class Unreadable(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads a scalar that is no valid date or number as text, so that the model can say what is wrong with it."""
+    """Reads a scalar that is no valid date or number as text, so that the model can say what is wrong with it.
+
+    So is 1:30, which YAML 1.1 takes for the number 90.
+    """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBER_TAGS and ":" in node.value:
+            return node.value
         try:
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError, OverflowError):

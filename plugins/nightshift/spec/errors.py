@@ -27,7 +27,9 @@ class SpecError:
     def __str__(self) -> str:
         place = str(self.file) if self.line is None else f"{self.file}:{self.line}"
         subject = f"{self.field}: " if self.field else ""
-        return " ".join(f"{place}: {subject}{_sentence(self.problem)} {_sentence(self.remedy)}".split())
+        line = " ".join(f"{place}: {subject}{_sentence(self.problem)} {_sentence(self.remedy)}".split())
+        # A key may hold anything; a terminal must not act on it.
+        return "".join(character if character.isprintable() else repr(character)[1:-1] for character in line)
 
 
 class SpecErrors(ValueError):
@@ -47,7 +49,8 @@ def choice(value: str, choices: Iterable[str]) -> str:
     """A remedy for a word that is not among `choices`: the nearest one, and all there are."""
     listed = list(choices)
     near = nearest(value, listed)
-    return (f"Did you mean {near!r}? " if near else "") + f"There {'are' if len(listed) > 1 else 'is'} {', '.join(listed)}"
+    known = f"Choose from {', '.join(listed)}" if len(listed) > 1 else f"The only one is {listed[0]}"
+    return (f"Did you mean {near!r}? " if near else "") + known
 
 
 def nearest(value: str, choices: Iterable[str]) -> str | None:

@@ -26,19 +26,22 @@ _EXPECTED: Final = {
     "literal_error": "a text",
 }
 _LIMITS: Final = {
-    "greater_than_equal": ("ge", "less than {}", "{} or more"),
-    "less_than_equal": ("le", "more than {}", "{} or less"),
-    "greater_than": ("gt", "not more than {}", "more than {}"),
+    "greater_than_equal": ("ge", "less than {:g}", "{:g} or more"),
+    "less_than_equal": ("le", "more than {:g}", "{:g} or less"),
+    "greater_than": ("gt", "not more than {:g}", "more than {:g}"),
 }
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Finding]:
     """A finding for each error, at the place in the document."""
-    for item in error.errors(include_url=False):
+    items = error.errors(include_url=False)
+    unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
+    misspelt = {(*path[:-1], _slip_of(path)) for path in unknown}
+    for item in items:
         # '[key]' marks an error in a mapping's key rather than in its value.
         path: FieldPath = tuple(part for part in item["loc"] if part != "[key]")
-        # Document.findings names these already.
-        if item["type"] != "invalid_key":
+        # A key that is not text is among Document.findings; one that is misspelt is not missing too.
+        if item["type"] != "invalid_key" and not (item["type"] == "missing" and path in misspelt):
             yield Finding(path, *_words(item, path, document))
 
 
@@ -50,8 +53,6 @@ def _words(item: ErrorDetails, path: FieldPath, document: Document) -> tuple[str
         return "The key is missing", _example(path)
     if kind == "extra_forbidden":
         return _unknown_key(path)
-    if kind == "too_short":
-        return "The list is empty", _example(path)
     if kind in _LIMITS:
         name, problem, remedy = _LIMITS[kind]
         return f"{_shown(item, path, document)} is {problem.format(context[name])}", f"Write {remedy.format(context[name])}"
@@ -96,10 +97,9 @@ def _shown(item: ErrorDetails, path: FieldPath, document: Document) -> str:
 
 def _unknown_key(path: FieldPath) -> tuple[str, str]:
     key = str(path[-1])
-    places = _places()
-    siblings = [place[-1] for place in places if place[:-1] == path[:-1]]
+    places, siblings = _places(), _siblings(path)
     problem = f"There is no key {key!r} {'in ' + _dotted(path[:-1]) if path[:-1] else 'at the top of a job'}"
-    near = nearest(key, siblings)
+    near = _slip_of(path)
     if near is not None:
         return problem, f"Did you mean {near!r}?"
     elsewhere = [place for place in places if place[-1] == key]
@@ -109,6 +109,15 @@ def _unknown_key(path: FieldPath) -> tuple[str, str]:
             f"It belongs to {_dotted(elsewhere[0][:-1]) or 'the top of the file'}: write it as {_dotted(elsewhere[0])}",
         )
     return problem, f"Remove it. There {'are' if len(siblings) > 1 else 'is'} {', '.join(siblings)}"
+
+
+def _slip_of(path: FieldPath) -> str | None:
+    """The key that an unknown one was meant to be."""
+    return nearest(str(path[-1]), _siblings(path))
+
+
+def _siblings(path: FieldPath) -> list[str]:
+    return [place[-1] for place in _places() if place[:-1] == path[:-1]]
 
 
 def _example(path: FieldPath) -> str:

@@ -63,7 +63,7 @@ class Source(Part):
         description="Columns of the query that tell a person which row it is. They are carried to the destination.",
         examples=[["name", "version"]],
         strict=False,
-        min_length=1,
+        json_schema_extra={"minItems": 1},
     )
 
 
@@ -109,7 +109,7 @@ class Engine(Part):
     )
     args: dict[FlagName, FlagValue] = Field(
         default_factory=dict,
-        description="Further flags of `vllm serve` without their dashes: true becomes --flag, another value --flag value.",
+        description="Further flags of `vllm serve` without their dashes: true is --flag, false --no-flag, else --flag value.",
         examples=[{"enforce-eager": True}],
     )
 

@@ -26,6 +26,7 @@ LEDGER_COLUMNS: Final = ("ordinal", "prediction", "dead_reason", "dead_message",
 
 _DURATION_SECONDS_MAX: Final = 7 * 86_400
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_OWN_PREFIX: Final = "nightshift_"
 # BigQuery keeps these for itself (its documentation, "Column names").
 _BIGQUERY_PREFIXES: Final = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
 _TABLE_FORM: Final = "Write dataset.table or project.dataset.table, for example catalog.package_embeddings"
@@ -44,6 +45,7 @@ ENGINE_FLAGS: Final = {
     "root-path": _INSIDE_POD,
     "ssl-keyfile": _INSIDE_POD,
     "ssl-certfile": _INSIDE_POD,
+    "runner": "Leave it out: the task kind decides what the engine runs",
     "config": "Write its flags one by one under engine.args",
 }
 """Flags of ``vllm serve`` that nightshift sets itself or that would cut the driver off, each with its remedy."""
@@ -53,7 +55,9 @@ def job_name(value: str) -> str:
     """A DNS label that starts with a letter: the names of the JobSet, its Job and its pods begin with it."""
     if re.fullmatch(JOB_PATTERN, value):
         return value
-    example = (re.sub(r"[^a-z0-9]+", "-", value.lower()).lstrip("-0123456789")[:40] or "package-embeddings").strip("-")
+    example = re.sub(r"[^a-z0-9]+", "-", value.lower()).lstrip("-0123456789").rstrip("-") or "package-embeddings"
+    if len(example) > 40:
+        example = example[:40].rpartition("-")[0] or example[:40]
     if len(value) > 40:
         raise mistake(
             f"{value!r} has {len(value)} characters; Kubernetes names are made from it, which leaves it 40",
@@ -141,6 +145,8 @@ def column_name(value: str) -> str:
             f"{value!r} cannot be the name of a BigQuery column",
             "Write letters, digits and underscores, not beginning with a digit, at most 300 characters",
         )
+    if value.casefold().startswith(_OWN_PREFIX):
+        raise mistake(f"{value!r} begins with {_OWN_PREFIX}, as the columns that publishing adds", "Write another name")
     reserved = next((prefix for prefix in _BIGQUERY_PREFIXES if value.upper().startswith(prefix)), None)
     if reserved is not None:
         raise mistake(f"{value!r} begins with {reserved}, which BigQuery keeps for itself", "Write another name")
@@ -148,7 +154,9 @@ def column_name(value: str) -> str:
 
 
 def key_columns(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises `mistake` for a column that is named twice; BigQuery does not tell upper from lower case."""
+    """Raises `mistake` for none, and for one that is named twice; BigQuery does not tell upper from lower case."""
+    if not value:
+        raise mistake("The list is empty", "Write at least one column, for example [name, version]")
     folded = [name.casefold() for name in value]
     twice = next((name for name in value if folded.count(name.casefold()) > 1), None)
     if twice is not None:
@@ -227,11 +235,9 @@ def engine_flag(value: str) -> str:
 
 
 def engine_value(value: object) -> object:
-    if value is False:
-        raise mistake("false cannot be passed to a flag", "Leave the flag out, or write its no- form: no-FLAG: true")
     if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
         raise mistake(
-            f"{_shown(value)} cannot be passed to a flag", "Write true, a number or a text; for JSON, a text in quotes"
+            f"{_shown(value)} cannot be passed to a flag", "Write true, false, a number or a text; for JSON, a text in quotes"
         )
     return value
 

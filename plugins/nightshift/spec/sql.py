@@ -43,7 +43,9 @@ def parse(query: str) -> exp.Query:
     except ParseError as error:
         first = error.errors[0]
         near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        raise BadQuery(f"The query does not parse{near}: {first['description']}", "Mend the SQL", first.get("line")) from None
+        # sqlglot names a class of its own for an operand that is not there.
+        reason = "something is missing there" if first["description"].startswith("Required keyword") else first["description"]
+        raise BadQuery(f"The query does not parse{near}: {reason}", "Mend the SQL", first.get("line")) from None
     except (SqlglotError, RecursionError) as error:
         detail = "it is nested too deeply" if isinstance(error, RecursionError) else "a text, name or comment has no end"
         raise BadQuery(f"The query does not parse: {detail}", "Mend the SQL; look at quotes, backquotes and comments") from None
@@ -64,7 +66,7 @@ def parameters(query: exp.Query) -> Iterator[BadQuery]:
     used = {parameter.name for parameter in query.find_all(exp.Parameter) if _is_named(parameter)}
     if query.find(exp.Placeholder):
         yield BadQuery(
-            "The query uses the parameter ?", f"Write @{PARAMETER}, the date of the run; there is no other parameter"
+            "The query uses the parameter '?'", f"Write @{PARAMETER}, the date of the run; there is no other parameter"
         )
     for name in sorted(used - {PARAMETER}):
         yield BadQuery(f"The query uses @{name}", f"Write @{PARAMETER}, the date of the run; there is no other parameter")

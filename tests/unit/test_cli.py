@@ -1,0 +1,80 @@
+"""The command as a person runs it: a process with arguments, output and an exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nightshift.spec.schema import json_schema_text
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+DEMO = "dags/jobs/package-embeddings.yaml"
+BAD = "tests/unit/bad_jobs/many.yaml"
+
+
+def nightshift(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = "import sys; sys.path.insert(0, 'plugins'); from nightshift.cli import main; sys.exit(main())"
+    return subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_help_names_the_commands() -> None:
+    done = nightshift("--help")
+
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in ("validate", "schema"))
+
+
+def test_starting_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; sys.path.insert(0, 'plugins'); import nightshift.cli;"
+        "heavy = ('pydantic', 'pyarrow', 'jinja2', 'sqlglot', 'obstore', 'airflow', 'yaml');"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_good_job_is_one_line() -> None:
+    done = nightshift("validate", DEMO)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{DEMO}: good: package-embeddings")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_every_mistake_goes_to_stderr_and_the_code_is_2() -> None:
+    expected = [
+        line.removeprefix("#! ") for line in (ROOT / BAD).read_text(encoding="utf-8").splitlines() if line.startswith("#! ")
+    ]
+    done = nightshift("validate", BAD)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [f"{BAD}:{line}" for line in expected]
+
+
+def test_good_job_beside_bad_and_absent_ones() -> None:
+    done = nightshift("validate", BAD, DEMO, "absent.yaml")
+
+    assert done.returncode == 2
+    assert done.stdout.startswith(f"{DEMO}: good: ")
+    assert "absent.yaml: The file cannot be read: No such file or directory." in done.stderr
+
+
+def test_schema_is_the_published_one() -> None:
+    done = nightshift("schema")
+
+    assert (done.returncode, done.stdout) == (0, json_schema_text())
+
+
+@pytest.mark.parametrize("arguments", [(), ("validate",), ("unknown",)])
+def test_arguments_that_cannot_be_read(arguments: tuple[str, ...]) -> None:
+    done = nightshift(*arguments)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: nightshift")
