@@ -31,9 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     except DataDirError as error:
         print(error, file=sys.stderr)
         return 1
-    print(
-        f"Cloud Storage emulator on http://{options.host}:{options.port}{HEALTH_PATH}, data in {options.data_dir}", flush=True
-    )
+    url = f"http://{options.host}:{options.port}"
+    print(f"Cloud Storage emulator: {url} (health: {url}{HEALTH_PATH}), data in {options.data_dir}", flush=True)
     config = uvicorn.Config(
         Application(store),
         host=options.host,

@@ -9,7 +9,7 @@ from email.message import Message
 from http import HTTPStatus
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Message as AsgiMessage
 
 from local.storage.errors import invalid
@@ -31,7 +31,10 @@ async def batch(request: Request, respond: Respond) -> Response:
         if not isinstance(part, Message):
             raise invalid("A part of the batch cannot be read.")
         answer += f"--{boundary}\r\nContent-Type: application/http\r\n{_content_id(part)}\r\n".encode()
-        answer += _as_http(await respond(_inner_request(request, part))) + b"\r\n"
+        response = await respond(_inner_request(request, part))
+        if isinstance(response, StreamingResponse):
+            raise invalid("A batch cannot hold downloads.")
+        answer += _as_http(response) + b"\r\n"
     return Response(answer + f"--{boundary}--\r\n".encode(), media_type=f"multipart/mixed; boundary={boundary}")
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from local.storage.bodies import Bodies, Body
 from local.storage.database import Database
-from local.storage.errors import conflict, no_such_bucket, no_such_object
+from local.storage.errors import conflict, invalid, no_such_bucket, no_such_object
 from local.storage.preconditions import Preconditions
 
 Fields = dict[str, Any]
+NAME_MAX_BYTES = 1024
 NO_CONDITIONS = Preconditions()
 OBJECT_COLUMNS = "bucket, name, generation, metageneration, created_us, updated_us, components, fields, file, size, crc32c, md5"
 
@@ -142,7 +143,7 @@ class Catalog:
     ) -> StoredObject:
         """Makes ``body`` the content of an object. Raises ApiError 404 (bucket) and 412; the caller then discards the body."""
         with self._database.transaction():
-            current = self.find(bucket, name)
+            current = self.find(bucket, _valid(name))
             conditions.check(current)
             now = self.now_us()
             made = StoredObject(bucket, name, now, 1, now, now, components, fields, body)
@@ -168,6 +169,17 @@ class Catalog:
 
     def _release(self, body: Body) -> None:
         self._database.after_commit(partial(self._bodies.remove, body.file))
+
+
+def _valid(name: str) -> str:
+    """Raises ApiError 400 for a name that Cloud Storage does not take."""
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        raise invalid("An object's name must be text that UTF-8 can write.") from None
+    if not 1 <= length <= NAME_MAX_BYTES or name in (".", "..") or "\r" in name or "\n" in name:
+        raise invalid(f"Not a name for an object (1 to {NAME_MAX_BYTES} bytes, no line breaks): {name[:100]!r}")
+    return name
 
 
 def _bucket(row: tuple[Any, ...]) -> StoredBucket:

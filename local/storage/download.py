@@ -35,12 +35,11 @@ def content(request: Request, store: Store, stored: StoredObject, etag: str) -> 
         headers["Warning"] = "214 UploadServer gunzipped"
         return StreamingResponse(_unpacked(store.bodies.open(stored.body)), headers=headers)
     size = stored.body.size
-    start, end = _range(request.headers.get("range"), size)
-    status = 200
-    if (start, end) != (0, size) or (size and "range" in request.headers and _is_one_range(request.headers["range"])):
-        status = 206
+    part = _range(request.headers.get("range"), size)
+    start, end = part or (0, size)
+    status, length = 206 if part else 200, end - start
+    if part:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
-    length = end - start
     headers["Content-Length"] = str(length)
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers)
@@ -96,19 +95,14 @@ def _blocks(file: BinaryIO, length: int) -> Iterator[bytes]:
             yield data
 
 
-def _is_one_range(header: str) -> bool:
-    return re.fullmatch(r"bytes=(\d+-\d*|-\d+)", header.strip()) is not None
-
-
-def _range(header: str | None, size: int) -> tuple[int, int]:
-    """First byte and the byte after the last. A header that is not one range of bytes asks for everything."""
-    if header is None or not _is_one_range(header):
-        return 0, size
-    first, _, last = header.strip().removeprefix("bytes=").partition("-")
-    if not first:
-        start, end = max(0, size - int(last)), size
-    else:
-        start, end = int(first), min(size, int(last) + 1) if last else size
+def _range(header: str | None, size: int) -> tuple[int, int] | None:
+    """First byte and the byte after the last; None, for everything, where the header is not one range of bytes."""
+    asked = re.fullmatch(r"bytes=(?:(\d+)-(\d*)|-(\d+))", (header or "").strip())
+    if asked is None:
+        return None
+    first, last, suffix = asked.groups()
+    start = max(0, size - int(suffix)) if suffix else int(first)
+    end = min(size, int(last) + 1) if last else size
     if start >= end:
         message = f"The requested range cannot be satisfied: {header} of {size} bytes"
         raise ApiError(416, "requestedRangeNotSatisfiable", "InvalidRange", message)

@@ -105,7 +105,7 @@ async def list_objects(request: Request, store: Store, bucket: str) -> Response:
         end=query.get("endOffset", ""),
         after=after_token(query.get("pageToken", "")),
         glob=query.get("matchGlob", ""),
-        trailing_delimiter=query.get("includeTrailingDelimiter") == "true",
+        trailing_delimiter=query.get("includeTrailingDelimiter", "").lower() == "true",
         limit=PAGE_MAX if limit is None else limit,
     )
     page = list_page(store.catalog, bucket, wanted)

@@ -23,13 +23,14 @@ from local.storage.sessions import Session
 from local.storage.store import Store
 from local.storage.uploads import check_digests, session_url, stated_digests
 
+NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 DECLARATION = "<?xml version='1.0' encoding='UTF-8'?>"
 METADATA_PREFIX = "x-goog-meta-"
 PARTS_MAX = 10_000
 
 
 def xml(element: str, content: str, headers: dict[str, str] | None = None) -> Response:
-    return Response(f"{DECLARATION}<{element}>{content}</{element}>", 200, headers, "application/xml")
+    return Response(f'{DECLARATION}<{element} xmlns="{NAMESPACE}">{content}</{element}>', 200, headers, "application/xml")
 
 
 # Buckets
