@@ -62,7 +62,8 @@ def _rows(client: bigquery.Client, partition: str) -> int:
         rows = client.query(query, job_config=bigquery.QueryJobConfig(query_parameters=parameters)).result()
     except NotFound:
         return 0
-    return int(next(iter(rows))["n"])
+    counted: int = next(iter(rows))["n"]
+    return counted
 
 
 def _packages(environments: Iterable[Path], day: datetime.date) -> Iterator[dict[str, object]]:

@@ -28,6 +28,13 @@ def test_a_row_becomes_its_text_and_null_reads_as_empty() -> None:
     assert kind.render({"name": "a", "text": None}) == "a: "
 
 
+def test_what_a_template_calls_is_no_column() -> None:
+    kind = load(a_spec(request__input="{% for n in range(2) %}{{ text }}{% endfor %}"))
+
+    assert kind.columns == ("text",)
+    assert kind.render({"text": "ab"}) == "abab"
+
+
 @pytest.mark.parametrize("text", ["", "  \n", None])
 def test_nothing_to_say_is_bad_input(text: str | None) -> None:
     with pytest.raises(BadInput, match="nothing"):

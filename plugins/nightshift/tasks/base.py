@@ -98,7 +98,8 @@ def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     environment = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, **_ENVIRONMENT_OPTIONS)
-    columns = tuple(sorted(meta.find_undeclared_variables(environment.parse(source))))
+    # What a template may call without any row, `range` for example, is no column.
+    columns = tuple(sorted(meta.find_undeclared_variables(environment.parse(source)) - environment.globals.keys()))
     return environment.from_string(source), columns
 
 
