@@ -247,6 +247,7 @@ class Warehouse:
             location=self._settings.location,
             retry=bounded_retry(),
             timeout=CALL_TIMEOUT_S,
+            job_retry=None,
         )
 
     def _rows(self, what: str, sql: str, parameters: Sequence[ScalarQueryParameter]) -> list[Row]:

@@ -1,0 +1,78 @@
+"""The audit table: one row for each run, whatever is repeated."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any
+
+import pytest
+
+from nightshift.plan import Plan
+from nightshift.warehouse import WarehouseError
+from nightshift.warehouse.audit import COLUMNS, audit_row
+from tests.integration.emulators import PROJECT
+from tests.integration.warehouse.conftest import PARTITION, Night
+
+pytestmark = pytest.mark.integration
+
+
+def audited(night: Night) -> list[dict[str, Any]]:
+    table = f"{PROJECT}.{night.settings.dataset}.audit"
+    return [dict(row) for row in night.client.query(f"SELECT * FROM `{table}` ORDER BY run_id").result()]
+
+
+def published_row(night: Night, generation: int = 1) -> dict[str, Any]:
+    run = night.run_of(PARTITION, generation)
+    manifest = night.seal(run, ["a", "b", "c"], dead=[2])
+    published = night.publish(run, manifest)
+    plan = Plan(run.run_id, 0, 1, 1, ())
+    return audit_row(night.spec, run, plan, manifest, published, dag_run_id="manual__1", seconds=12.5)
+
+
+def test_a_published_run_leaves_one_row_with_every_column(night: Night) -> None:
+    night.warehouse.record_audit(published_row(night))
+    (row,) = audited(night)
+
+    assert list(row) == list(COLUMNS)
+    assert [name for name, value in row.items() if value is None] == []
+    assert (row["run_id"], row["partition_date"], row["dag_run_id"]) == (
+        night.run.run_id,
+        date.fromisoformat(PARTITION),
+        "manual__1",
+    )
+    assert (row["input_rows"], row["predictions"], row["dead_letters"], row["dead_reasons"]) == (3, 2, 1, '{"too_long":1}')
+    assert row["source_tables"] == f"{PROJECT}.{night.settings.bucket}.source"
+    assert row["sealed_at"] == datetime.fromisoformat("2026-11-21T02:00:00+00:00")
+
+
+def test_a_repeat_changes_nothing(night: Night) -> None:
+    row = published_row(night)
+    night.warehouse.record_audit(row)
+    before = audited(night)
+    night.warehouse.record_audit(published_row(night))
+
+    assert audited(night) == before
+
+
+def test_a_later_record_of_a_run_replaces_the_earlier_and_no_other(night: Night) -> None:
+    first, second = published_row(night), published_row(night, generation=2)
+    night.warehouse.record_audit(first)
+    night.warehouse.record_audit(second)
+    night.warehouse.record_audit({**first, "seconds": 99.0})
+
+    assert {row["run_id"]: row["seconds"] for row in audited(night)} == {first["run_id"]: 99.0, second["run_id"]: 12.5}
+
+
+def test_what_is_not_known_is_null(night: Night) -> None:
+    night.warehouse.record_audit({"run_id": "r", "partition_date": PARTITION})
+    (row,) = audited(night)
+
+    assert {name for name, value in row.items() if value is not None} == {"run_id", "partition_date"}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"), [({"run_id": "r", "colour": "red"}, "colour, which the table lacks"), ({"job": "j"}, "no run_id")]
+)
+def test_a_row_that_does_not_fit_is_refused(night: Night, row: dict[str, Any], message: str) -> None:
+    with pytest.raises(WarehouseError, match=message):
+        night.warehouse.record_audit(row)

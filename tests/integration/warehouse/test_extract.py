@@ -1,0 +1,197 @@
+"""From the query to the plan: what is exported, in which order, and that a repeat never exports twice."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import obstore
+import pyarrow.parquet as pq
+import pytest
+from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
+
+from nightshift.ledger import load_plan
+from nightshift.plan import PlanError
+from nightshift.spec import JobSpec
+from nightshift.warehouse import Warehouse, WarehouseError
+from nightshift.warehouse.extract import build_plan
+from tests.integration.warehouse.conftest import OTHER, PARTITION, TEXTS, Night
+
+pytestmark = pytest.mark.integration
+
+
+def with_query(night: Night, query: str, **source: Any) -> JobSpec:
+    return night.spec.model_copy(update={"source": night.spec.source.model_copy(update={"query": query, **source})})
+
+
+def rows_of(night: Night, paths: list[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for path in paths:
+        body = bytes(obstore.get(night.store, f"{night.run.prefix}/{path}").bytes())
+        found += pq.read_table(io.BytesIO(body)).to_pylist()
+    return found
+
+
+def test_the_query_is_exported_in_the_order_of_the_keys_and_planned(night: Night) -> None:
+    night.succeed(night.warehouse.start_extract(night.spec, night.run, PARTITION))
+    plan = build_plan(night.store, night.run, night.spec)
+    rows = rows_of(night, [file.path for file in plan.files])
+
+    assert [row["name"] for row in rows] == sorted(TEXTS)
+    assert {row["name"]: row["text"] for row in rows} == TEXTS
+    assert (plan.rows, [file.path.split("-part-")[0] for file in plan.files]) == (len(TEXTS), ["inputs/0"])
+    assert sum(sum(file.row_groups) for file in plan.files) == len(TEXTS)
+    assert load_plan(night.store, night.run) == plan
+
+
+def test_the_plan_names_the_version_of_each_file(night: Night) -> None:
+    night.succeed(night.warehouse.start_extract(night.spec, night.run, PARTITION))
+    (file,) = build_plan(night.store, night.run, night.spec).files
+    meta = obstore.head(night.store, f"{night.run.prefix}/{file.path}")
+
+    assert (file.etag, file.size) == (meta["e_tag"], meta["size"])
+
+
+@pytest.mark.parametrize(
+    "tail", ["", ";", " -- the end", ";\n-- the end ;", "\n# the end", " /* ; */ ; ;", " ORDER BY text LIMIT 3;"]
+)
+def test_what_follows_the_query_does_not_break_the_export(night: Night, tail: str) -> None:
+    spec = with_query(night, night.spec.source.query + tail)
+    night.succeed(night.warehouse.start_extract(spec, night.run, PARTITION))
+
+    assert (
+        build_plan(night.store, night.run, spec).rows
+        == night.warehouse.count_rows(spec, PARTITION)
+        == (3 if "LIMIT" in tail else 5)
+    )
+
+
+def test_a_query_without_rows_is_a_plan_without_rows(night: Night) -> None:
+    run = night.run_of("1999-01-01")
+    night.succeed(night.warehouse.start_extract(night.spec, run, "1999-01-01"))
+    plan = build_plan(night.store, run, night.spec)
+
+    assert (plan.rows, plan.files, plan.chunk_count) == (0, (), 0)
+
+
+def test_a_repeat_finds_the_job_and_the_plan(night: Night) -> None:
+    first = night.warehouse.start_extract(night.spec, night.run, PARTITION)
+    second = night.warehouse.start_extract(night.spec, night.run, PARTITION)
+    night.succeed(first)
+    plan = build_plan(night.store, night.run, night.spec)
+
+    assert first == second == night.warehouse.start_extract(night.spec, night.run, PARTITION)
+    assert first == f"nightshift-{night.run.run_id}-20261120-extract-0"
+    assert build_plan(night.store, night.run, night.spec) == plan
+
+
+def test_attempts_that_race_share_one_job(night: Night) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(lambda _: night.warehouse.start_extract(night.spec, night.run, PARTITION), range(8)))
+    night.succeed(ids[0])
+
+    assert len(set(ids)) == 1
+    assert [job.job_id for job in night.client.list_jobs() if night.run.run_id in job.job_id] == [ids[0]]
+
+
+def test_after_a_failed_export_the_next_one_writes_beside_it(night: Night, storage_client: StorageClient) -> None:
+    later = f"{night.settings.bucket}-later"
+    warehouse = Warehouse(night.client, replace(night.settings, bucket=later))
+    failed = night.finished(warehouse.start_extract(night.spec, night.run, PARTITION))
+    assert failed.done
+    assert failed.error is not None
+
+    storage_client.create_bucket(later)
+    second = warehouse.start_extract(night.spec, night.run, PARTITION)
+    night.succeed(second)
+
+    assert second.endswith("-extract-1")
+    names = [blob.name for blob in storage_client.list_blobs(later)]
+    assert [name.startswith(f"{night.run.prefix}/inputs/1-part-") for name in names] == [True]
+
+
+def test_what_a_failed_export_left_is_never_planned(night: Night) -> None:
+    obstore.put(night.store, f"{night.run.prefix}/inputs/0-part-000000000000.parquet", b"half-written")
+    night.client.query("SELECT ERROR('made to fail')", job_id=f"nightshift-{night.run.run_id}-20261120-extract-0").exception(
+        timeout=60
+    )  # type: ignore[no-untyped-call]
+    job_id = night.warehouse.start_extract(night.spec, night.run, PARTITION)
+    night.succeed(job_id)
+    plan = build_plan(night.store, night.run, night.spec)
+
+    assert job_id.endswith("-extract-1")
+    assert plan.rows == len(TEXTS)
+    assert {file.path.split("-part-")[0] for file in plan.files} == {"inputs/1"}
+
+
+def test_a_job_that_bigquery_forgot_is_lost_and_may_be_started_again(night: Night) -> None:
+    job_id = night.warehouse.start_extract(night.spec, night.run, PARTITION)
+    night.succeed(job_id)
+    night.client.delete_job_metadata(job_id)
+    lost = night.warehouse.job(job_id)
+
+    assert (lost.done, lost.retryable) == (True, True)
+    assert "does not know" in str(lost.error)
+    assert night.warehouse.start_extract(night.spec, night.run, PARTITION) == job_id
+    night.succeed(job_id)
+
+
+def test_a_file_without_a_column_that_the_job_reads_is_refused(night: Night) -> None:
+    night.succeed(night.warehouse.start_extract(night.spec, night.run, PARTITION))
+    spec = night.spec.model_copy(update={"request": night.spec.request.model_copy(update={"input": "{{ title }}"})})
+
+    with pytest.raises(PlanError, match=r"lacks the columns \['title'\]"):
+        build_plan(night.store, night.run, spec)
+    assert load_plan(night.store, night.run) is None
+
+
+def test_rows_are_counted_for_the_partition_alone(night: Night) -> None:
+    assert night.warehouse.count_rows(night.spec, PARTITION) == len(TEXTS)
+    assert night.warehouse.count_rows(night.spec, OTHER) == 1
+
+
+def test_the_columns_of_a_sound_query_come_with_their_types(night: Night) -> None:
+    assert night.warehouse.check_query(night.spec, PARTITION) == {
+        "name": "STRING",
+        "version": "INT64",
+        "text": "STRING",
+        "day": "DATE",
+        "parts": "ARRAY<STRING>",
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT name, version, txt FROM `{d}.source`", r"source.query.*Unrecognized name: txt.*Correct the SQL"),
+        ("SELEC name", r"source.query.*at \[1:\d+\]. Correct the SQL"),
+        ("SELECT * FROM `{d}.nowhere`", r"Not found: Table .*nowhere.*Create it, or correct its name"),
+        ("SELECT name, version FROM `{d}.source`", r"request.input names the column text, which source.query does not return"),
+        ("SELECT name, text FROM `{d}.source`", r"source.key names the column version, which"),
+        ("SELECT Name AS names, version, text FROM `{d}.source`", r"source.key names the column name.*did you mean names\?"),
+        ("SELECT name, version, text, day AS Text FROM `{d}.source`", r"two columns called Text"),
+        ("SELECT parts AS name, version, text FROM `{d}.source`", r"name of type ARRAY<STRING>, which cannot be a key"),
+        ("DELETE FROM `{d}.source` WHERE day = @partition", r"is a DELETE statement. Write one SELECT"),
+        ("SELECT 1 AS a; SELECT 2 AS a", r"more than one statement"),
+        ("SELECT 'open", r"cannot be read as SQL"),
+        (" ; -- nothing", r"is empty"),
+    ],
+)
+def test_a_query_that_does_not_fit_is_explained(night: Night, query: str, message: str) -> None:
+    spec = with_query(night, query.replace("{d}", night.settings.bucket))
+
+    with pytest.raises(WarehouseError, match=message):
+        night.warehouse.check_query(spec, PARTITION)
+
+
+@pytest.mark.parametrize(
+    ("destination", "message"),
+    [({"column": "NAME"}, "two columns called"), ({"partition_column": "version"}, "two columns called")],
+)
+def test_a_destination_column_may_not_be_a_key(night: Night, destination: dict[str, str], message: str) -> None:
+    spec = night.spec.model_copy(update={"destination": night.spec.destination.model_copy(update=destination)})
+
+    with pytest.raises(WarehouseError, match=message):
+        night.warehouse.check_query(spec, PARTITION)
