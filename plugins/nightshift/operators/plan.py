@@ -12,6 +12,7 @@ from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from nightshift.lineage.facets import Lineage
 
 
 def partition_of(context: Context) -> str:
@@ -50,8 +51,11 @@ class PlanOperator(RunOperator):
         super().__init__(run_prefix="", **kwargs)
         self.job = spec
 
-    def get_openlineage_facets_on_start(self) -> None:
-        """Nothing: which run it is, is what the task finds out."""
+    def get_openlineage_facets_on_start(self) -> Lineage:
+        """Nothing yet: which run it is, is what the task finds out."""
+        from nightshift.lineage.facets import Lineage
+
+        return Lineage()
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.freeze import open_run

@@ -1,0 +1,22 @@
+"""Airflow reads its environment when it is imported, so a test session gets an Airflow home of its own before any test is."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# The object lives as long as the session and removes the folder at its end.
+_home = tempfile.TemporaryDirectory(prefix="nightshift-test-airflow-", ignore_cleanup_errors=True)
+
+os.environ.update(
+    {
+        "AIRFLOW_HOME": _home.name,
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_home.name}/airflow.db",
+    }
+)

@@ -1,0 +1,165 @@
+"""The DAGs that job files become: structure, import errors, serialization, and a light parse."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from airflow.sdk import Asset
+from airflow.serialization.serialized_objects import DagSerialization
+from tests.unit.dags.conftest import ROOT, Parse
+
+pytestmark = pytest.mark.unit
+
+TASKS = ["plan", "extract", "infer", "seal", "publish", "audit"]
+
+
+def test_a_job_file_becomes_a_chain_of_six_tasks(parse: Parse, job_text: str) -> None:
+    bag = parse(job=job_text)
+
+    assert bag.import_errors == {}
+    dag = bag.dags["package-embeddings"]
+    assert [task.task_id for task in dag.topological_sort()] == TASKS
+    assert [sorted(dag.get_task(task).downstream_task_ids) for task in TASKS] == [[task] for task in TASKS[1:]] + [[]]
+
+
+def test_what_the_job_says_of_itself_is_what_the_dag_says(parse: Parse, job_text: str) -> None:
+    dag = parse(job=job_text).dags["package-embeddings"]
+
+    assert dag.tags == {"nightshift", "embeddings", "demo"}
+    assert {task.owner for task in dag.tasks} == {"search-team"}
+    assert dag.start_date == datetime(2026, 11, 1, tzinfo=UTC)
+    assert dag.timetable.summary == "0 2 * * *"
+    assert not dag.catchup
+    assert all(task.retries > 0 for task in dag.tasks)
+
+
+def test_the_page_tells_query_model_and_destination(parse: Parse, job_text: str) -> None:
+    docs = parse(job=job_text).dags["package-embeddings"].doc_md
+
+    assert docs is not None
+    for fact in (
+        "One vector per installed Python package",
+        "WHERE snapshot_date = @partition",
+        "`gt-0.1.0`",
+        "`catalog.package_embeddings`",
+        "5%; with more, nothing is published",
+        "airflow backfill create --dag-id package-embeddings",
+    ):
+        assert fact in docs
+
+
+def test_publishing_is_what_updates_the_tables_asset(parse: Parse, job_text: str) -> None:
+    dag = parse(job=job_text).dags["package-embeddings"]
+
+    assert {task.task_id: task.outlets for task in dag.tasks if task.outlets} == {
+        "publish": [Asset("acme.catalog.package_embeddings")]
+    }
+
+
+def test_a_destination_in_another_project_is_that_projects_asset(parse: Parse, job_text: str) -> None:
+    dag = parse(job=job_text.replace("table: catalog.", "table: lake.catalog.")).dags["package-embeddings"]
+
+    assert dag.get_task("publish").outlets == [Asset("lake.catalog.package_embeddings")]
+
+
+def test_the_trigger_form_takes_a_date_or_nothing(parse: Parse, job_text: str) -> None:
+    params = parse(job=job_text).dags["package-embeddings"].params
+
+    assert params.dump() == {"partition": None, "fresh": False}
+    params["partition"] = "2026-11-19"
+    with pytest.raises(ValueError, match="is not a 'date'"):
+        params["partition"] = "19 November"
+
+
+def test_a_job_without_schedule_runs_only_when_asked(parse: Parse, job_text: str) -> None:
+    dag = parse(job=job_text.replace('schedule: "0 2 * * *"', "schedule: null")).dags["package-embeddings"]
+
+    assert not dag.timetable.can_be_scheduled
+
+
+def test_a_dag_lives_through_serialization(parse: Parse, job_text: str) -> None:
+    dag = parse(job=job_text).dags["package-embeddings"]
+
+    stored = json.loads(json.dumps(DagSerialization.to_dict(dag)))
+    again = DagSerialization.from_dict(stored)
+
+    assert again.dag_id == "package-embeddings"
+    assert again.timetable == dag.timetable
+    assert [sorted(again.get_task(task).downstream_task_ids) for task in TASKS] == [[task] for task in TASKS[1:]] + [[]]
+    assert list(again.get_task("infer").template_fields) == ["run_prefix"]
+
+
+class TestABrokenJobFile:
+    """It is an import error that names its file and field, and nobody else's trouble."""
+
+    def test_good_jobs_beside_it_are_there(self, parse: Parse, job_text: str) -> None:
+        bag = parse(good=job_text, broken=job_text.replace("job: package-embeddings", "job: Broken_One"))
+
+        assert set(bag.dags) == {"package-embeddings"}
+
+    def test_the_import_error_names_file_line_and_field(self, parse: Parse, job_text: str) -> None:
+        bag = parse(good=job_text, broken=job_text.replace("task: embedding", "task: telepathy"))
+
+        ((file, message),) = bag.import_errors.items()
+        assert file.endswith("broken_jobs.py")
+        line = job_text.splitlines().index("task: embedding") + 1
+        assert f"dags/jobs/broken.yaml:{line}: task: " in message
+
+    def test_every_mistake_of_every_file_is_named(self, parse: Parse, job_text: str) -> None:
+        bag = parse(
+            first=job_text.replace("deadline: 1h", "deadline: soon").replace("profile: cpu", "profile: abacus"),
+            second=job_text.replace("owner: search-team", "ownr: search-team"),
+        )
+
+        assert bag.dags == {}
+        (message,) = bag.import_errors.values()
+        for place in ("first.yaml", "deadline", "compute.profile", "second.yaml", "ownr"):
+            assert place in message
+
+    def test_a_file_that_is_no_yaml_at_all(self, parse: Parse, job_text: str) -> None:
+        bag = parse(good=job_text, broken="\x00{{{")
+
+        assert set(bag.dags) == {"package-embeddings"}
+        assert "dags/jobs/broken.yaml" in next(iter(bag.import_errors.values()))
+
+    def test_two_files_of_one_job(self, parse: Parse, job_text: str) -> None:
+        bag = parse(first=job_text, second=job_text)
+
+        assert set(bag.dags) == {"package-embeddings"}
+        (message,) = bag.import_errors.values()
+        assert "dags/jobs/second.yaml: job: 'package-embeddings' is the job of dags/jobs/first.yaml already" in message
+
+
+def test_a_deployment_without_project_says_which_variable_to_set(
+    parse: Parse, job_text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NIGHTSHIFT_PROJECT")
+
+    (message,) = parse(job=job_text).import_errors.values()
+
+    assert "NIGHTSHIFT_PROJECT is not set" in message
+
+
+def test_parsing_loads_nothing_heavy() -> None:
+    """What a DAG file imports is paid again at each parse and each task."""
+    heavy = ["google.cloud", "google.auth", "kubernetes", "pyarrow", "obstore", "pandas", "requests", "aiohttp", "grpc", "openlineage"]
+    code = (
+        "import sys, airflow.sdk.definitions.dag\n"
+        "before = set(sys.modules)\n"
+        "import batch_inference, broken_jobs\n"
+        f"print([name for name in {heavy} if name in set(sys.modules) - before])\n"
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT / 'dags'}",
+        "NIGHTSHIFT_PROJECT": "acme",
+        "NIGHTSHIFT_BUCKET": "runs",
+    }
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+
+    assert done.stdout.splitlines()[-1] == "[]"
