@@ -52,7 +52,7 @@ def load(client: bigquery.Client, partition: str, environments: Iterable[Path]) 
     )
     # The decorator makes the truncation concern this partition alone, so a demo that was killed here is simply repeated.
     client.load_table_from_file(body, f"{TABLE}${partition.replace('-', '')}", job_config=config).result()
-    return table.num_rows
+    return int(table.num_rows)
 
 
 def _rows(client: bigquery.Client, partition: str) -> int:
