@@ -1,24 +1,28 @@
-"""EXPORT DATA keeps BigQuery's two rules about its ``uri`` option, which local-bigquery does not know.
+"""EXPORT DATA keeps BigQuery's types and its two rules about the ``uri`` option, which local-bigquery does not know.
 
 - It holds exactly one ``*``. local-bigquery takes a plain name, so a mistake would be found in production only.
 - Unless ``overwrite=true`` is said, no object may be there yet that the wildcard matches. local-bigquery overwrites silently.
+- Columns have BigQuery's types: an expression like ``1`` is INT64, where DuckDB would write an INT32 column.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from local_bigquery.engine import types
+from local_bigquery.engine.database import quote
 from local_bigquery.errors import BigQueryError
 from local_bigquery.jobs import extract
 from sqlglot import exp
 
 from local.bigquery import objects
 
-_export_config = extract.export_config
+_export_config, _write = extract.export_config, extract.write
 
 
 def install() -> None:
     extract.export_config = export_config
+    extract.write = write
 
 
 def export_config(tree: exp.Expression) -> Any:
@@ -31,6 +35,17 @@ def export_config(tree: exp.Expression) -> Any:
             "invalidQuery", f"Invalid option: files already exist at '{uri}'. Use the option overwrite=true to overwrite them."
         )
     return config
+
+
+def write(cursor: Any, query: str, params: dict[str, Any], config: Any) -> int:
+    """local-bigquery's export of a query; the order of its rows is kept. Returns their number."""
+    relation = cursor.sql(query, params=params)
+    columns = ", ".join(
+        f"{types.cast(quote(name), type_)} AS {quote(name)}"
+        for name, type_ in zip(relation.columns, relation.types, strict=True)
+    )
+    rows: int = _write(cursor, f"SELECT {columns} FROM ({query})", params, config)
+    return rows
 
 
 def _overwrites(tree: exp.Expression) -> bool:

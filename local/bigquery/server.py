@@ -17,7 +17,7 @@ from local_bigquery.engine import database
 from local_bigquery.grpc import server as storage_api
 from local_bigquery.settings import settings
 
-from local.bigquery import exports, extensions, jobs, objects, partitions
+from local.bigquery import exports, extensions, jobs, objects, partitions, transactions
 
 # How long requests in progress may take to end after SIGTERM. Clients that wait for a job ask again anyway.
 GRACE_S = 1
@@ -26,7 +26,7 @@ GRACE_S = 1
 def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     """Serves until SIGTERM or SIGINT, then ends the process with exit code 0; with 1 or 3 when it cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for correction in (extensions, objects, exports, partitions, jobs):
+    for correction in (extensions, objects, exports, partitions, transactions, jobs):
         correction.install()
     # The lake stores its folder's name and refuses to be opened under another one.
     settings.data_dir = data_dir.resolve()

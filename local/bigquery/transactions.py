@@ -1,0 +1,138 @@
+"""Two transactions never both change the rows of one table.
+
+DuckLake lets transactions that began together delete and insert in the same table as long as no row is deleted twice. Two that
+replace the same empty partition (DELETE, then INSERT) both commit, and the partition holds every row twice. In BigQuery:
+
+- a transaction may DELETE, UPDATE, MERGE or TRUNCATE a table only when no other transaction has done so since it began,
+  committed or not; else it fails with "Transaction is aborted due to concurrent update";
+- such a statement outside of a transaction waits until no transaction holds the table;
+- an INSERT conflicts with nothing.
+
+Jobs that replace whole tables (WRITE_TRUNCATE, CREATE OR REPLACE) are not covered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from local_bigquery.engine import sessions
+from local_bigquery.errors import BigQueryError
+from local_bigquery.jobs import query
+from sqlglot import exp
+
+MUTATIONS = (exp.Delete, exp.Update, exp.Merge, exp.TruncateTable)
+STATEMENT_TYPES = {
+    exp.Transaction: "BEGIN_TRANSACTION",
+    exp.Commit: "COMMIT_TRANSACTION",
+    exp.Rollback: "ROLLBACK_TRANSACTION",
+}
+
+TableName = tuple[str, ...]
+
+_run, _execute, _abort_session = query._run, query.execute, sessions.abort
+
+
+@dataclass
+class Transaction:
+    """``began`` is how many changes were committed when it began; ``tables`` are those it has changed."""
+
+    began: int
+    tables: set[TableName] = field(default_factory=set)
+
+
+class Conflicts:
+    """Who holds which table, and when each was last changed. Transactions are named by the id of their cursor."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._committed = 0
+        self._last_change: dict[TableName, int] = {}
+        self._open: dict[int, Transaction] = {}
+
+    def begin(self, key: int) -> None:
+        with self._changed:
+            self._open[key] = Transaction(self._committed)
+
+    def end(self, key: int, *, committed: bool) -> None:
+        """Does nothing when there is no such transaction."""
+        with self._changed:
+            ended = self._open.pop(key, None)
+            if ended and committed and ended.tables:
+                self._note_change(ended.tables)
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def changing(self, key: int, table: TableName) -> Iterator[None]:
+        """Around one statement that changes rows of ``table``. Raises BigQueryError when the transaction must be aborted."""
+        with self._changed:
+            transaction = self._open.get(key)
+            if transaction is not None:
+                if self._held(table, key) or self._last_change.get(table, 0) > transaction.began:
+                    raise _aborted(table)
+                transaction.tables.add(table)
+            else:
+                self._changed.wait_for(lambda: not self._held(table, key))
+        yield
+        if transaction is None:
+            with self._changed:
+                self._note_change({table})
+
+    def _held(self, table: TableName, key: int) -> bool:
+        return any(table in other.tables for owner, other in self._open.items() if owner != key)
+
+    def _note_change(self, tables: set[TableName]) -> None:
+        self._committed += 1
+        self._last_change.update(dict.fromkeys(tables, self._committed))
+
+
+conflicts = Conflicts()
+
+
+def install() -> None:
+    query._run = run
+    query.execute = execute
+    sessions.abort = abort_session
+
+
+def run(cursor: Any, tree: exp.Expression, context: Any, destination: Any, config: Any, dry_run: bool, isolated: bool) -> Any:
+    """local-bigquery's execution of one statement."""
+    arguments = (cursor, tree, context, destination, config, dry_run, isolated)
+    if dry_run:
+        return _run(*arguments)
+    if isinstance(tree, MUTATIONS):
+        with conflicts.changing(id(cursor), query._target(tree, context)):
+            return _run(*arguments)
+    if type(tree) not in STATEMENT_TYPES:
+        return _run(*arguments)
+    if isinstance(tree, exp.Transaction):
+        conflicts.begin(id(cursor))
+        statistics = _run(*arguments)
+    else:
+        statistics = _run(*arguments)
+        conflicts.end(id(cursor), committed=isinstance(tree, exp.Commit))
+    return statistics.replace(statementType=STATEMENT_TYPES[type(tree)])
+
+
+def execute(cursor: Any, project_id: str, job_id: str | None, config: Any, dry_run: bool = False, session: Any = None) -> Any:
+    """local-bigquery's execution of a query job. A transaction that the job leaves open is rolled back with its cursor."""
+    try:
+        return _execute(cursor, project_id, job_id, config, dry_run, session)
+    finally:
+        if session is None:
+            conflicts.end(id(cursor), committed=False)
+
+
+def abort_session(session_id: str) -> None:
+    if session := sessions._sessions.get(session_id):
+        conflicts.end(id(session.cursor), committed=False)
+    _abort_session(session_id)
+
+
+def _aborted(table: TableName) -> BigQueryError:
+    project, *rest = table
+    name = f"{project}:{'.'.join(rest)}"
+    return BigQueryError("invalidQuery", f"Transaction is aborted due to concurrent update against table {name}.")
