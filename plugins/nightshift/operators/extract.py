@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nightshift.operators.run import RunOperator, permanent_failures
-from nightshift.operators.waiting import deferred, finished_jobs
+from nightshift.operators.waiting import deferred, finished_jobs, finished_soon
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,9 +31,13 @@ class ExtractOperator(RunOperator):
             if plan is not None:
                 self.log.info("%s has its plan already", self.run.prefix)
                 return self._summary(plan)
-            job = warehouse_for(self.settings).start_extract(self.spec, self.run, self.run.partition)
-        self.log.info("BigQuery job %s exports the query to %s/inputs", job, self.run.url(self.settings.bucket))
-        raise deferred([job], method_name="build_plan")
+            warehouse = warehouse_for(self.settings)
+            job = warehouse.start_extract(self.spec, self.run, self.run.partition)
+            self.log.info("BigQuery job %s exports the query to %s/inputs", job, self.run.url(self.settings.bucket))
+            event = finished_soon(warehouse, [job])
+        if event is None:
+            raise deferred([job], method_name="build_plan")
+        return self.build_plan(context, event)
 
     def build_plan(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the export is done: counts the files' rows and fixes the plan."""

@@ -12,6 +12,7 @@ from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
     from nightshift.lineage.facets import Lineage
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.operators.run import RunOperator, permanent_failures
-from nightshift.operators.waiting import deferred, finished_jobs
+from nightshift.operators.waiting import deferred, finished_jobs, finished_soon
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,26 +24,29 @@ class PublishOperator(RunOperator):
     works. Its outlet is the table: the asset's event says partition, run and counts.
     """
 
-    def execute(self, context: Context) -> None:
+    def execute(self, context: Context) -> dict[str, Any]:
         self.keep_lineage()
         with permanent_failures():
-            jobs = self._warehouse().start_staging(self.spec, self.run, self._manifest())
-        if not jobs:
-            self._replace_partition()
-        self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs))
-        raise deferred(jobs, method_name="replace_partition")
+            warehouse = self._warehouse()
+            jobs = warehouse.start_staging(self.spec, self.run, self._manifest())
+            self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs) or "(none)")
+            event = finished_soon(warehouse, jobs)
+        if event is None:
+            raise deferred(jobs, method_name="replace_partition")
+        return self.replace_partition(context, event)
 
-    def replace_partition(self, context: Context, event: dict[str, Any]) -> None:
+    def replace_partition(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when everything is staged."""
         self.keep_lineage()
         finished_jobs(event)
-        self._replace_partition()
-
-    def _replace_partition(self) -> NoReturn:
         with permanent_failures():
-            job = self._warehouse().start_publish(self.spec, self.run, self.run.partition, self._manifest())
-        self.log.info("BigQuery job %s replaces partition %s of %s", job, self.run.partition, self.spec.destination.table)
-        raise deferred([job], method_name="verify")
+            warehouse = self._warehouse()
+            job = warehouse.start_publish(self.spec, self.run, self.run.partition, self._manifest())
+            self.log.info("BigQuery job %s replaces partition %s of %s", job, self.run.partition, self.spec.destination.table)
+            published = finished_soon(warehouse, [job])
+        if published is None:
+            raise deferred([job], method_name="verify")
+        return self.verify(context, published)
 
     def verify(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the transaction is done: counts what the destination shows, then drops the staging table."""

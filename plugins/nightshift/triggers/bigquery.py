@@ -42,7 +42,8 @@ class BigQueryJobsTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         from nightshift.warehouse import WarehouseError, WarehouseUnavailable
 
-        problem, states = None, []
+        problem: str | None = None
+        states: list[JobState] = []
         try:
             states = await poll(
                 _asker(self.job_ids),
@@ -56,7 +57,12 @@ class BigQueryJobsTrigger(BaseTrigger):
             problem = f"BigQuery jobs {', '.join(self.job_ids)} were not seen to end before the deadline"
         except (WarehouseError, AirflowException) as error:
             problem = f"BigQuery jobs {', '.join(self.job_ids)}: {error}"
-        yield TriggerEvent({"version": VERSION, "jobs": [asdict(state) for state in states], "problem": problem})  # type: ignore[no-untyped-call]
+        yield TriggerEvent(jobs_event(states, problem))  # type: ignore[no-untyped-call]
+
+
+def jobs_event(states: Sequence[JobState], problem: str | None = None) -> dict[str, Any]:
+    """What `BigQueryJobsTrigger` fires, plain JSON."""
+    return {"version": VERSION, "jobs": [asdict(state) for state in states], "problem": problem}
 
 
 def _asker(job_ids: Sequence[str]) -> Callable[[], list[JobState]]:

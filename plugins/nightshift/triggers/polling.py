@@ -11,6 +11,9 @@ Answer = TypeVar("Answer")
 
 BACKOFF_FACTOR: Final = 2.0
 BACKOFF_MAX_S: Final = 60.0
+SETTLE_S: Final = 10.0
+"""No trigger fires sooner. Airflow takes a task that resumes before the scheduler has seen its deferring process end for one that
+died (`_process_executor_events`: same try number, state running), and spends one of its retries."""
 CHATTER_S: Final = 60.0
 """An outage is logged when it begins, when it ends, and this often in between."""
 
@@ -35,12 +38,15 @@ async def poll(
     deadline: float,
     unavailable: type[Exception],
     log: Log,
+    settle_s: float = SETTLE_S,
 ) -> Answer:
     """Calls the blocking `ask` in a thread until `final` holds of its answer; returns that answer.
 
     `unavailable` says nothing about what is asked for, so it is never final: the pause doubles, up to a minute, and
-    begins anew with the next answer. deadline: Unix time; DeadlinePassed after it. Any other exception passes through.
+    begins anew with the next answer. deadline: Unix time; DeadlinePassed after it. Any other exception passes through. The
+    first question is asked after `settle_s`.
     """
+    await asyncio.sleep(settle_s)
     pause, outage_logged = interval_s, 0.0
     while True:
         try:
