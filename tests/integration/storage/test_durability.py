@@ -89,6 +89,38 @@ def test_kill_9_among_writers_loses_nothing_and_tears_nothing(emulator: StorageE
         assert bytes(obstore.get(store, name).bytes()) == content_of(name)
 
 
+def overwrite_until_killed(url: str, first: int) -> int:
+    """Overwrites one object with ever higher versions; returns the last that was acknowledged."""
+    store = impatient(url)
+    for version in range(first, first + 100_000):
+        try:
+            obstore.put(store, "same", version_content(version), use_multipart=False)
+        except (BaseError, OSError):
+            break
+    return version - 1
+
+
+def version_content(version: int) -> bytes:
+    return version.to_bytes(8, "big") * (1 + version % 7 * 3000)
+
+
+def test_kill_9_among_overwrites_leaves_the_last_acknowledged_version_or_the_one_after_it(emulator: StorageEmulator) -> None:
+    next_version = 0
+    for _ in range(KILLS):
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(overwrite_until_killed, emulator.url, next_version)
+            time.sleep(random.uniform(0.2, 0.6))
+            emulator.kill()
+            acknowledged = writing.result()
+        emulator.start()
+
+        content = bytes(obstore.get(open_bucket(emulator.url, BUCKET), "same").bytes())
+        version = int.from_bytes(content[:8], "big")
+        assert version in (acknowledged, acknowledged + 1)
+        assert content == version_content(version)
+        next_version = version + 1
+
+
 def test_no_files_are_left_of_writes_that_were_killed(emulator: StorageEmulator, tmp_path: Path) -> None:
     with ThreadPoolExecutor(WRITERS) as pool:
         writing = [pool.submit(write_until_killed, emulator.url, 0, n) for n in range(WRITERS)]
