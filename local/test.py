@@ -1,0 +1,98 @@
+"""Runs everything this machine can: style, types, then the tests tier by tier; says what was skipped and why.
+
+python3 -m local.test [--tier unit] [--tier chaos] [-- PYTEST ARGUMENTS]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from local.environments import ROOT, environment_dir, python_of
+
+# In this order a broken basis shows before minutes are spent on what stands on it.
+TIERS = ("unit", "simulation", "integration", "cluster", "chaos")
+NOT_THERE = {
+    "simulation": "there are none yet: the simulator comes with the next step of the ledger",
+    "cluster": "there are none yet: nightshift has no Kubernetes runtime at present, only the local one",
+}
+NO_TESTS_COLLECTED = 5
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tier", action="append", choices=TIERS, help="only this tier, without style and types")
+    parser.add_argument("rest", nargs="*", metavar="PYTEST ARGUMENTS")
+    options = parser.parse_args(arguments)
+    failed = [] if options.tier else [name for name, command in _checks() if not _passes(name, command)]
+    counts: dict[str, dict[str, int]] = {}
+    reasons: dict[str, list[str]] = {}
+    for tier in options.tier or TIERS:
+        code, counts[tier], reasons[tier] = _run_tier(tier, options.rest)
+        if code not in (0, NO_TESTS_COLLECTED):
+            failed.append(tier)
+    _report(counts, reasons, failed)
+    return 1 if failed else 0
+
+
+def _checks() -> list[tuple[str, list[str]]]:
+    tools = environment_dir("test") / "bin"
+    places = ["plugins", "dags", "local", "tests"]
+    return [
+        ("style", [str(tools / "ruff"), "check", *places]),
+        ("format", [str(tools / "ruff"), "format", "--check", "--quiet", *places]),
+        ("types", [str(tools / "mypy")]),
+    ]
+
+
+def _passes(name: str, command: Sequence[str]) -> bool:
+    print(f"== {name}", flush=True)
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+
+
+def _run_tier(tier: str, rest: Sequence[str]) -> tuple[int, dict[str, int], list[str]]:
+    """Runs one tier; pytest's exit code, the counts, and why tests were skipped."""
+    print(f"== {tier}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [str(python_of("test")), "-m", "pytest", "-q", "-m", tier, f"--junit-xml={report}", *rest]
+        began = time.monotonic()
+        code = subprocess.run(command, cwd=ROOT, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}).returncode
+        cases = list(ElementTree.parse(report).getroot().iter("testcase")) if report.exists() else []
+    skipped = [case for case in cases if case.find("skipped") is not None]
+    broken = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    counts = {
+        "passed": len(cases) - len(skipped) - len(broken),
+        "failed": len(broken),
+        "skipped": len(skipped),
+        "seconds": round(time.monotonic() - began),
+    }
+    why = sorted({str(element.get("message")) for case in skipped if (element := case.find("skipped")) is not None})
+    return code, counts, why
+
+
+def _report(counts: dict[str, dict[str, int]], reasons: dict[str, list[str]], failed: Sequence[str]) -> None:
+    print("== what ran")
+    for tier, count in counts.items():
+        if not count["passed"] and not count["failed"] and not count["skipped"]:
+            print(f"{tier:<12} no tests: {NOT_THERE.get(tier, 'nothing matches')}")
+            continue
+        print(
+            f"{tier:<12} {count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped in {count['seconds']} s"
+        )
+        for reason in reasons[tier]:
+            print(f"             skipped: {reason}")
+    print(f"failed: {', '.join(failed)}" if failed else "everything that ran has passed")
+    total = {name: sum(count[name] for count in counts.values()) for name in ("passed", "failed", "skipped")}
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
