@@ -48,7 +48,7 @@ format: ## put the code into shape
 
 lock: ## compile requirements/*.in into pins
 	@$(ENVIRONMENTS) driver
-	@UV=$$($(PYTHON) local/environments.py --uv) requirements/compile.sh
+	@UV=$$($(PYTHON) -c 'from local.environments import _uv; print(_uv())') requirements/compile.sh
 
 clean: down ## stop the stack and delete its data
 	@rm -rf $(STATE)

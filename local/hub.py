@@ -28,19 +28,28 @@ def ensure() -> Path:
 
     Raises FileNotFoundError when the server environment, whose package holds the model, is not made yet.
     """
-    home = hub_dir() / f"models--{REPOSITORY.replace('/', '--')}"
+    if not _reference(hub_dir()).exists():
+        lay_out(_packaged_model(), hub_dir())
+    return hub_dir()
+
+
+def lay_out(model: Path, cache: Path) -> None:
+    """Makes `REPOSITORY` at `REVISION` in the hub cache `cache` the content of the folder `model`."""
     # The reference is written last, so whoever finds it finds a whole snapshot.
-    reference = home / "refs" / REVISION
+    reference = _reference(cache)
     if not reference.exists():
-        model = _packaged_model()
         files = sorted(path for path in model.rglob("*") if path.is_file())
         commit = _digest(model, files)
-        _snapshot(model, files, home / "snapshots" / commit)
+        _snapshot(model, files, reference.parent.parent / "snapshots" / commit)
         reference.parent.mkdir(parents=True, exist_ok=True)
         fresh = reference.with_name(f".{REVISION}.{os.getpid()}")
         fresh.write_text(commit)
         fresh.replace(reference)
-    return hub_dir()
+
+
+def _reference(cache: Path) -> Path:
+    """The file that names the snapshot of `REVISION`."""
+    return cache / f"models--{REPOSITORY.replace('/', '--')}" / "refs" / REVISION
 
 
 def _packaged_model() -> Path:

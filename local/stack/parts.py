@@ -162,7 +162,7 @@ def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str]
         # standalone stops its components on Ctrl-C only; a SIGTERM would end it alone.
         stop_signal=signal.SIGINT,
         stop_s=15,
-        start_s=180,
+        start_s=300,
     )
 
 

@@ -20,7 +20,7 @@ from local.stack import airflow, environment, marks, parts
 from local.stack.folder import ROOT, Folder
 
 DEFAULT_STATE: Final = ROOT / ".state"
-UP_S: Final = 300.0
+UP_S: Final = 400.0
 DOWN_S: Final = 90.0
 POLL_S: Final = 0.1
 LOG_TAIL: Final = 3000

@@ -1,0 +1,109 @@
+"""``airflow standalone`` as a part: it runs a DAG, gets well by itself when a component is killed, and leaves no process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.stack import Stack
+from local.stack.airflow import COMPONENTS
+from tests.integration.stack.support import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+# A loaded machine takes minutes to start Airflow.
+PATIENCE_S = 400.0
+DAG = """
+from airflow.sdk import DAG, task
+with DAG("chain", schedule=None):
+    @task
+    def first():
+        return 1
+    @task
+    def second(number):
+        return number + 1
+    second(first())
+"""
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("airflow")
+    (folder / "dags").mkdir()
+    (folder / "dags" / "chain.py").write_text(DAG)
+    with Stack(folder / "state", parts=("airflow",), dags=folder / "dags") as stack:
+        yield stack
+    assert stack.processes() == []
+
+
+def _call(stack: Stack, path: str, body: Any = None, token: str = "") -> Any:
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(stack.airflow()["url"] + path, data, headers)
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)
+
+
+def _run_chain(stack: Stack) -> None:
+    login = stack.airflow()
+    token = _call(stack, "/auth/token", {"username": login["user"], "password": login["password"]})["access_token"]
+
+    def seen() -> bool:
+        try:
+            return bool(_call(stack, "/api/v2/dags/chain", token=token))
+        except urllib.error.HTTPError:
+            return False
+
+    wait_until(seen, "Airflow has read the DAG", PATIENCE_S)
+    run = _call(stack, "/api/v2/dags/chain/dagRuns", {"logical_date": None}, token)["dag_run_id"]
+
+    def state() -> str:
+        return str(_call(stack, f"/api/v2/dags/chain/dagRuns/{run}", token=token)["state"])
+
+    wait_until(lambda: state() in ("success", "failed"), "the run has ended", PATIENCE_S)
+    assert state() == "success"
+
+
+def test_a_run_succeeds_and_writes_its_lineage(stack: Stack) -> None:
+    _run_chain(stack)
+    lines = (stack.state / "lineage" / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert {"START", "COMPLETE"} <= {event["eventType"] for event in events if event["job"]["name"] == "chain.second"}
+    assert {event["job"]["namespace"] for event in events} == {"nightshift-local"}
+
+
+def test_every_process_of_airflow_carries_the_mark(stack: Stack) -> None:
+    known = set(stack.pids("airflow"))
+    session = os.getsid(stack.document()["parts"]["airflow"]["pid"])
+    members = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _session(entry) == session}
+    assert members
+    assert members <= known | set(stack.pids("airflow"))
+
+
+@pytest.mark.parametrize("component", ["scheduler", "triggerer"])
+def test_a_killed_component_comes_back(stack: Stack, component: str) -> None:
+    before = {name: stack.pids(name) for name in COMPONENTS}
+    assert all(len(pids) == 1 for pids in before.values())
+    os.kill(before[component][0], signal.SIGKILL)
+    wait_until(lambda: not stack.healthy(), "the death is noticed", PATIENCE_S)
+    wait_until(stack.healthy, "Airflow is well again", PATIENCE_S)
+    assert all(len(stack.pids(name)) == 1 for name in COMPONENTS)
+    assert not set(before[component]) & set(stack.pids(component))
+    _run_chain(stack)
+
+
+def _session(process: Path) -> int:
+    try:
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return -1
+    # A dead process has no environment any more.
+    return -1 if fields[0] == "Z" else int(fields[3])
