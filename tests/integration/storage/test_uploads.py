@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.client
 import io
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -176,3 +178,16 @@ def test_an_xml_multipart_upload_by_the_transfer_manager(bucket: Bucket, tmp_pat
 
     assert bucket.blob("a").download_as_bytes() == content
     assert bucket.get_blob("a").md5_hash is None
+
+
+def test_a_client_that_vanishes_in_the_middle_of_a_body_leaves_the_old_object(url: str, bucket: Bucket) -> None:
+    bucket.blob("a").upload_from_string(b"old")
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.netloc)
+    connection.putrequest("PUT", f"{address.path}/a")
+    connection.putheader("Content-Length", str(len(CONTENT)))
+    connection.endheaders(CONTENT[:CHUNK])
+    connection.close()
+
+    requests.put(f"{url}/after", data=b"x").raise_for_status()
+    assert bucket.blob("a").download_as_bytes() == b"old"
