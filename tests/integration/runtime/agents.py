@@ -61,6 +61,12 @@ class AgentProcess:
         """pods.json of a JobSet."""
         return dict(json.loads((self.state / "jobsets" / name / "pods.json").read_text()))
 
+    def pid(self, name: str, pod: str, container: str) -> int:
+        """Process id of a container's main process, once it is recorded: that may be after its first output."""
+        return int(
+            wait_for(lambda: self.pods(name).get(pod, {}).get("pids", {}).get(container), f"a process id of {container}")
+        )
+
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.signal(signal.SIGKILL)

@@ -59,6 +59,10 @@ def children_of(runtime: LocalRuntime, name: str, pod: str) -> list[int]:
     return [int(pid) for line in runtime.logs(name, pod, "driver") if "children" in line for pid in line.split()[1:]]
 
 
+def is_sleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+
+
 def family(image: str = "nightshift/test:1") -> dict[str, object]:
     return {"name": "driver", "image": image, "command": ["python3", "-c", FAMILY]}
 
@@ -70,7 +74,7 @@ def test_killed_container_leaves_no_child(agent: AgentProcess, runtime: LocalRun
     pod = logged(runtime, "night", "ready")
     children = children_of(runtime, "night", pod.name)
     assert [alive(pid) for pid in children] == [True, True]
-    os.kill(agent.pods("night")[pod.name]["pids"]["driver"], signal.SIGKILL)
+    os.kill(agent.pid("night", pod.name, "driver"), signal.SIGKILL)
     status = finished(runtime, "night")
 
     assert (container(status.pods[0], "driver").exit_code, container(status.pods[0], "driver").signal) == (137, 9)
@@ -92,7 +96,7 @@ def test_killed_shim_is_a_killed_container(agent: AgentProcess, runtime: LocalRu
     agent.start()
     runtime.submit(jobset("night", sh("sleep 1000 & echo ready; wait")))
     pod = logged(runtime, "night", "ready")
-    main = agent.pods("night")[pod.name]["pids"]["driver"]
+    main = agent.pid("night", pod.name, "driver")
     everything = marked({POD_MARK: f"night/{pod.name}", CONTAINER_MARK: "driver"})
     shim = int(Path(f"/proc/{main}/stat").read_text().rpartition(")")[2].split()[1])
     assert {main, shim} < set(everything)
@@ -141,9 +145,9 @@ def test_next_agent_sweeps_what_nobody_killed(agent: AgentProcess, runtime: Loca
     agent.start()
     runtime.submit(jobset("night", sh("sleep 1000 & echo ready; wait"), rules=[IGNORE_DISRUPTION]))
     pod = logged(runtime, "night", "ready")
-    main = agent.pods("night")[pod.name]["pids"]["driver"]
-    others = [pid for pid in agent.processes() if pid != main and Path(f"/proc/{pid}/comm").read_text() != "sleep\n"]
-    (sleeper,) = [pid for pid in agent.processes() if pid not in (main, *others)]
+    main = agent.pid("night", pod.name, "driver")
+    sleeper = wait_for(lambda: next((pid for pid in agent.processes() if is_sleep(pid)), None), "the child of the driver")
+    others = [pid for pid in agent.processes() if pid not in (main, sleeper)]
     # A stopped shim cannot act on the agent's death.
     for pid in others:
         os.kill(pid, signal.SIGSTOP)

@@ -122,6 +122,13 @@ def test_signal_is_128_more(runtime: RuntimeUnderTest, image: str, name: str) ->
     assert container(finished(runtime, name).pods[0], "driver").exit_code == 137
 
 
+def test_signals_are_not_ignored(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """A writer whose reader has gone ends silently, as in any shell."""
+    runtime.submit(jobset(name, sh("yes | head -n 1", image=image)))
+
+    assert list(runtime.logs(name, finished(runtime, name).pods[0].name, "driver")) == ["y"]
+
+
 def test_one_failing_container_fails_the_pod(runtime: RuntimeUnderTest, image: str, name: str) -> None:
     runtime.submit(jobset(name, sh("exit 0", image=image), sh("exit 5", name="helper", image=image)))
     status = finished(runtime, name)
@@ -283,8 +290,12 @@ def test_pod_knows_its_names(runtime: RuntimeUnderTest, image: str, name: str) -
 
 
 def test_suspended_jobset_starts_when_resumed(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """A JobSet submitted after it has run to its end meanwhile."""
     runtime.submit(jobset(name, sh("exit 0", image=image), spec={"suspend": True}))
-    status = wait_for(lambda: runtime.status(name), "a status")
+    runtime.submit(jobset(f"{name}-not", sh("exit 0", image=image)))
+    finished(runtime, f"{name}-not")
+    runtime.stop(f"{name}-not")
+    status = runtime.status(name)
     assert (status.phase, status.pods) == ("Suspended", ())
     runtime.resume(name)
 
