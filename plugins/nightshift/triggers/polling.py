@@ -12,8 +12,8 @@ Answer = TypeVar("Answer")
 BACKOFF_FACTOR: Final = 2.0
 BACKOFF_MAX_S: Final = 60.0
 SETTLE_S: Final = 10.0
-"""No trigger fires sooner. Airflow takes a task that resumes before the scheduler has seen its deferring process end for one that
-died (`_process_executor_events`: same try number, state running), and spends one of its retries."""
+"""No trigger fires sooner. When a task resumes before the scheduler has seen its deferring process end, Airflow takes that
+process for the resumed task's, calls the task dead and spends a retry (`SchedulerJobRunner.process_executor_events`)."""
 CHATTER_S: Final = 60.0
 """An outage is logged when it begins, when it ends, and this often in between."""
 

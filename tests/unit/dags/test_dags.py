@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from airflow.sdk import Asset
 from airflow.serialization.serialized_objects import DagSerialization
+
 from tests.unit.dags.conftest import ROOT, Parse
 
 pytestmark = pytest.mark.unit
@@ -147,7 +148,7 @@ def test_a_deployment_without_project_says_which_variable_to_set(
 
 def test_parsing_loads_nothing_heavy() -> None:
     """What a DAG file imports is paid again at each parse and each task."""
-    heavy = ["google.cloud", "google.auth", "kubernetes", "pyarrow", "obstore", "pandas", "requests", "aiohttp", "grpc", "openlineage"]
+    heavy = ["google.cloud", "google.auth", "kubernetes", "pyarrow", "obstore", "pandas", "requests", "grpc", "openlineage"]
     code = (
         "import sys, airflow.sdk.definitions.dag\n"
         "before = set(sys.modules)\n"

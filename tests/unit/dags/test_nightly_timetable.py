@@ -6,8 +6,9 @@ import pendulum
 import pytest
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
-from nightshift.timetables.nightly import NightlyTimetable
 from pendulum import DateTime
+
+from nightshift.timetables.nightly import NightlyTimetable
 
 pytestmark = pytest.mark.unit
 
