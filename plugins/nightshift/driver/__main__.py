@@ -9,6 +9,7 @@ POD_NAME, NODE_NAME   for the provenance of what it commits; optional
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
 import math
@@ -222,4 +223,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    faulthandler.enable()
+    code = main()
+    sys.stdout.flush()
+    # Not sys.exit: the interpreter's end waits for every thread, and one of them may hang in a store that does not answer.
+    os._exit(code)

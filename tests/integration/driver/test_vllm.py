@@ -1,0 +1,168 @@
+"""The real driver against a real vLLM on the CPU."""
+
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import hub
+from local.environments import ROOT, python_of
+from nightshift import exits
+from nightshift.jobset.manifest import server_args
+from nightshift.spec import JobSpec
+from tests.builders import a_spec
+from tests.integration.driver.runs import DriverProcess, prepare
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+JOB: dict[str, Any] = {
+    "model__name": "minilm",
+    "model__uri": f"hf://{hub.REPOSITORY}",
+    "model__revision": hub.REVISION,
+    "engine__max_num_seqs": 16,
+    "engine__max_model_len": 128,
+    "engine__dtype": "float32",
+    "engine__args": {"enforce-eager": True},
+    "request__rows_per_request": 8,
+}
+LONG = "a sentence about trains. " * 200
+TEXTS: list[str | None] = [
+    "an HTTP client for Python",
+    "a parser for YAML files",
+    None,
+    "",
+    LONG,
+    "<h1>HTML</h1> &amp; <script>alert(1)</script>",
+    "emoji 😀🚂 and \u202eright to left\u202c",
+    "a NUL \x00 inside",
+    *(f"package number {n} does thing {n * 7 % 13}" for n in range(56)),
+]
+
+
+class Vllm:
+    """A vLLM server as the manifest starts it, on one port through all its lives."""
+
+    def __init__(self, spec: JobSpec, log: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._arguments = [argument.replace("$(ENGINE_PORT)", str(self.port)) for argument in server_args(spec)]
+        self._log = log
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        environment = {
+            **os.environ,
+            "HF_HUB_OFFLINE": "1",
+            "HF_HUB_CACHE": str(hub.ensure()),
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+        command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *self._arguments]
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def await_health(self) -> None:
+        while True:
+            assert self._process.poll() is None, self._log.read_text()[-3000:]
+            try:
+                urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
+                return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.5)
+
+    def kill(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def requests_served(self) -> float:
+        """What the engine itself has counted since its start."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as reply:
+            lines = reply.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total"))
+
+
+@pytest.fixture(scope="module")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    server = Vllm(a_spec(**JOB), tmp_path_factory.mktemp("vllm") / "vllm.log")
+    server.await_health()
+    yield server
+    server.kill()
+
+
+def cosine(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True)) / (math.hypot(*one) * math.hypot(*other))
+
+
+def test_real_text_overlong_rows_kept_out(tmp_path: Path, vllm: Vllm) -> None:
+    prepared = prepare(tmp_path, TEXTS, **JOB)
+    before = vllm.requests_served()
+
+    code = DriverProcess(prepared, vllm.url).finish()
+
+    assert code == exits.DONE
+    rows = prepared.rows()
+    assert sorted(rows) == list(range(len(TEXTS)))
+    assert {ordinal: row["dead_reason"] for ordinal, row in rows.items() if row["dead_reason"]} == {
+        2: "bad_input",
+        3: "bad_input",
+        4: "too_long",
+    }
+    assert all(len(row["prediction"]) == 384 for row in rows.values() if row["prediction"])
+    assert vllm.requests_served() - before == len(TEXTS) - 3, "each good row was computed once"
+
+
+def test_real_text_overlong_rows_cut(tmp_path: Path, vllm: Vllm) -> None:
+    prepared = prepare(tmp_path, TEXTS[4:6], **{**JOB, "request__overlong": "truncate"})
+
+    code = DriverProcess(prepared, vllm.url).finish()
+
+    assert code == exits.DONE
+    assert [row["dead_reason"] for row in prepared.rows().values()] == [None, None]
+
+
+def test_a_search_speaks_the_same_language_as_the_engine(tmp_path: Path, vllm: Vllm) -> None:
+    prepared = prepare(tmp_path, TEXTS[:2], **JOB)
+    DriverProcess(prepared, vllm.url).finish()
+    command = [str(python_of("server")), str(ROOT / "local/demo/embed.py"), hub.REPOSITORY, hub.REVISION]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub.ensure())}
+
+    done = subprocess.run(command, input=json.dumps(TEXTS[:2]), capture_output=True, text=True, check=True, env=environment)
+
+    for ordinal, vector in enumerate(json.loads(done.stdout)):
+        assert cosine(vector, prepared.rows()[ordinal]["prediction"]) > 0.9999
+
+
+def test_an_engine_killed_in_the_middle_costs_no_row(tmp_path: Path, vllm: Vllm) -> None:
+    texts: list[str | None] = [f"{n} {LONG[:400]}" for n in range(120)]
+    prepared = prepare(tmp_path, texts, chunk_rows=8, **JOB)
+    driver = DriverProcess(prepared, vllm.url)
+    driver.wait_for("committed")
+
+    vllm.kill()
+    vllm.start()
+    code = driver.finish()
+
+    assert code == exits.DONE
+    assert "engine back" in driver.messages()
+    rows = prepared.rows()
+    assert sorted(rows) == list(range(120))
+    assert all(row["dead_reason"] is None for row in rows.values())
+    assert vllm.requests_served() <= 120 - 8, "what was committed before the kill was not computed again"
