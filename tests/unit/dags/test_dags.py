@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk import Asset
 from airflow.serialization.serialized_objects import DagSerialization
 
+from nightshift.timetables.nightly import NightlyTimetable
 from tests.unit.dags.conftest import ROOT, Parse
 
 pytestmark = pytest.mark.unit
@@ -24,7 +25,7 @@ def test_a_job_file_becomes_a_chain_of_six_tasks(parse: Parse, job_text: str) ->
 
     assert bag.import_errors == {}
     dag = bag.dags["package-embeddings"]
-    assert [task.task_id for task in dag.topological_sort()] == TASKS
+    assert sorted(dag.task_ids) == sorted(TASKS)
     assert [sorted(dag.get_task(task).downstream_task_ids) for task in TASKS] == [[task] for task in TASKS[1:]] + [[]]
 
 
@@ -34,9 +35,9 @@ def test_what_the_job_says_of_itself_is_what_the_dag_says(parse: Parse, job_text
     assert dag.tags == {"nightshift", "embeddings", "demo"}
     assert {task.owner for task in dag.tasks} == {"search-team"}
     assert dag.start_date == datetime(2026, 11, 1, tzinfo=UTC)
-    assert dag.timetable.summary == "0 2 * * *"
+    assert dag.timetable == NightlyTimetable("0 2 * * *")
     assert not dag.catchup
-    assert all(task.retries > 0 for task in dag.tasks)
+    assert {task.retries for task in dag.tasks} == {5}
 
 
 def test_the_page_tells_query_model_and_destination(parse: Parse, job_text: str) -> None:

@@ -1,0 +1,86 @@
+"""The trigger that waits for BigQuery, with Google's client on Airflow's connection, against the emulator and its outages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightshift.triggers.bigquery import BigQueryJobsTrigger
+from nightshift.triggers.polling import poll
+from tests.integration.emulators import PROJECT, BigQueryEmulator, StorageEmulator, start_bigquery
+
+pytestmark = pytest.mark.integration
+
+GIVE_UP_S = 120
+
+
+@pytest.fixture
+def emulator(tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[BigQueryEmulator]:
+    """An emulator of the test's own, so that it may be killed, and a deployment that uses it."""
+    emulator = start_bigquery(tmp_path, storage_emulator)
+    connection = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": PROJECT}}
+    monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", json.dumps(connection))
+    monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", emulator.url)
+    monkeypatch.setenv("NIGHTSHIFT_PROJECT", PROJECT)
+    monkeypatch.setenv("NIGHTSHIFT_BUCKET", "runs")
+    assert poll.__kwdefaults__ is not None
+    monkeypatch.setitem(poll.__kwdefaults__, "settle_s", 0)
+    yield emulator
+    emulator.kill()
+
+
+def a_job(emulator: BigQueryEmulator, sql: str = "SELECT 1") -> str:
+    job = emulator.client().query(sql, job_id=f"job-{uuid.uuid4().hex}", location="US", job_retry=None)
+    job.exception()  # type: ignore[no-untyped-call]
+    return str(job.job_id)
+
+
+async def event(*job_ids: str, seconds: float = GIVE_UP_S) -> dict[str, Any]:
+    trigger = BigQueryJobsTrigger(job_ids=job_ids, deadline=time.time() + seconds, poll_interval=0.2)
+    (fired,) = [fired.payload async for fired in trigger.run()]
+    return dict(fired)
+
+
+async def test_it_fires_when_every_job_is_done(emulator: BigQueryEmulator) -> None:
+    jobs = [a_job(emulator), a_job(emulator)]
+
+    told = await event(*jobs)
+
+    assert told["problem"] is None
+    assert [(job["job_id"], job["done"], job["error"]) for job in told["jobs"]] == [(job, True, None) for job in jobs]
+
+
+async def test_a_failed_job_is_an_answer(emulator: BigQueryEmulator) -> None:
+    told = await event(a_job(emulator, "SELECT ERROR('no such row')"))
+
+    assert told["problem"] is None
+    assert "no such row" in told["jobs"][0]["error"]
+
+
+async def test_a_job_that_bigquery_does_not_know_is_lost(emulator: BigQueryEmulator) -> None:
+    told = await event("never-started")
+
+    assert (told["jobs"][0]["done"], told["jobs"][0]["retryable"]) == (True, True)
+
+
+async def test_an_outage_is_waited_out(emulator: BigQueryEmulator) -> None:
+    """The emulator is killed before the first question and comes back; its jobs are there again or count as lost."""
+    job = a_job(emulator)
+    emulator.kill()
+
+    waiting = asyncio.create_task(event(job))
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    await asyncio.to_thread(emulator.start)
+    told = await waiting
+
+    assert told["problem"] is None
+    assert told["jobs"][0]["job_id"] == job
+    assert told["jobs"][0]["done"]

@@ -1,0 +1,132 @@
+"""The OpenLineage events of a run's tasks, made by Airflow's own provider and written by its client to a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import obstore
+import pytest
+from airflow.providers.openlineage.extractors.manager import ExtractorManager
+from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
+from airflow.sdk import DAG
+from airflow.utils.state import TaskInstanceState
+from obstore.store import MemoryStore
+from openlineage.client import OpenLineageClient
+from openlineage.client.transport.file import FileConfig, FileTransport
+
+from nightshift.ledger import save_plan
+from nightshift.operators.extract import ExtractOperator
+from nightshift.operators.jobset import KubernetesJobSetOperator
+from nightshift.operators.plan import PlanOperator
+from nightshift.operators.publish import PublishOperator
+from nightshift.operators.run import RunOperator
+from nightshift.operators.seal import SealOperator
+from nightshift.run import canonical_json
+from nightshift.settings import Settings
+from tests.builders import RUN, a_plan, a_spec
+
+pytestmark = pytest.mark.unit
+
+SOURCE = ("bigquery", "acme.d.t")
+INPUTS = ("gs://runs", f"{RUN.prefix}/inputs")
+LEDGER = ("gs://runs", f"{RUN.prefix}/ledger")
+DESTINATION = ("bigquery", "acme.d.out")
+DEAD_LETTERS = ("bigquery", "acme.nightshift.dead_letters")
+
+MANIFEST = {"rows": 8, "predictions": 7, "dead_letters": 1, "merkle_root": "ab", "chunks": []}
+
+
+def a_task(kind: type[RunOperator]) -> RunOperator:
+    """A task of a run that is sealed."""
+    store = MemoryStore()
+    obstore.put(store, f"{RUN.prefix}/spec.json", canonical_json({"spec": a_spec().model_dump(mode="json")}))
+    obstore.put(store, f"{RUN.prefix}/manifest.json", canonical_json(MANIFEST))
+    save_plan(store, RUN, a_plan(rows=8))
+    with DAG("job", schedule=None):
+        task = kind(task_id="task", run_prefix=RUN.prefix)
+    task.__dict__.update(settings=Settings(bucket="runs", project="acme"), store=store)
+    return task
+
+
+EXTRACT = ExtractorManager().extract_metadata  # type: ignore[no-untyped-call]
+AIRFLOW_RUN = SimpleNamespace(run_id="manual")
+
+
+def events(task: RunOperator, folder: Path) -> list[dict[str, Any]]:
+    """START and COMPLETE of a task, through extractor, adapter and file."""
+    path = folder / "events.jsonl"
+    client = OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=str(path), append=True)))
+    adapter = OpenLineageAdapter(client)
+    moment = "2026-11-21T02:00:00+00:00"
+    common: dict[str, Any] = {
+        "run_id": "01a1f640-bc00-7269-9d5e-f516cde364db",
+        "job_name": "job.task",
+        "job_description": None,
+        "nominal_start_time": None,
+        "nominal_end_time": None,
+        "owners": None,
+        "tags": None,
+    }
+    adapter.start_task(event_time=moment, task=EXTRACT(AIRFLOW_RUN, task, TaskInstanceState.RUNNING, None), **common)
+    task.keep_lineage()
+    adapter.complete_task(end_time=moment, task=EXTRACT(AIRFLOW_RUN, task, TaskInstanceState.SUCCESS, None), **common)
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def names(datasets: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(dataset["namespace"], dataset["name"]) for dataset in datasets]
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "outputs"),
+    [
+        (ExtractOperator, [SOURCE], [INPUTS]),
+        (KubernetesJobSetOperator, [INPUTS], [LEDGER]),
+        (PublishOperator, [LEDGER], [DESTINATION, DEAD_LETTERS]),
+        (SealOperator, [], []),
+    ],
+)
+def test_a_tasks_events_name_what_it_reads_and_writes(
+    kind: type[RunOperator], inputs: list[tuple[str, str]], outputs: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    told = events(a_task(kind), tmp_path)
+
+    assert [event["eventType"] for event in told] == ["START", "COMPLETE"]
+    for event in told:
+        assert (names(event["inputs"]), names(event["outputs"])) == (inputs, outputs)
+        assert event["run"]["facets"]["nightshift_run"]["runId"] == RUN.run_id
+
+
+def test_publish_says_how_many_rows_it_wrote(tmp_path: Path) -> None:
+    complete = events(a_task(PublishOperator), tmp_path)[-1]
+
+    counts = [output["outputFacets"]["outputStatistics"]["rowCount"] for output in complete["outputs"]]
+    assert counts == [MANIFEST["predictions"], MANIFEST["dead_letters"]]
+
+
+def test_the_failure_of_a_task_names_its_datasets_too() -> None:
+    task = a_task(ExtractOperator)
+    task.keep_lineage()
+
+    said = EXTRACT(AIRFLOW_RUN, task, TaskInstanceState.FAILED, None)
+
+    assert [(dataset.namespace, dataset.name) for dataset in said.outputs] == [INPUTS]
+
+
+def test_the_task_plan_has_no_run_to_tell_of_at_its_start() -> None:
+    with DAG("job", schedule=None):
+        task = PlanOperator(task_id="plan", spec={})
+
+    assert task.get_openlineage_facets_on_start().run_facets == {}
+
+
+def test_lineage_that_cannot_be_made_fails_nothing() -> None:
+    task = a_task(ExtractOperator)
+    task.run_prefix = "nowhere"
+
+    task.keep_lineage()
+
+    assert task.get_openlineage_facets_on_complete(None) is None

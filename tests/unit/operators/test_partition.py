@@ -1,0 +1,41 @@
+"""The one day that a DAG run is for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from nightshift.operators.plan import partition_of
+
+pytestmark = pytest.mark.unit
+
+NOW = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
+
+
+def run(*, asked: str | None = None, logical_date: datetime | None = None) -> Any:
+    return {"params": {"partition": asked}, "dag_run": SimpleNamespace(logical_date=logical_date, run_after=NOW)}
+
+
+@pytest.mark.parametrize(
+    ("context", "partition"),
+    [
+        pytest.param(run(logical_date=datetime(2026, 11, 19, tzinfo=UTC)), "2026-11-19", id="scheduled or backfill"),
+        pytest.param(run(), "2026-11-20", id="manual, without anything"),
+        pytest.param(run(logical_date=NOW), "2026-11-20", id="manual, the form's logical date is now"),
+        pytest.param(run(logical_date=datetime(2026, 11, 7, tzinfo=UTC)), "2026-11-07", id="manual, --logical-date 2026-11-07"),
+        pytest.param(run(asked="2026-11-05"), "2026-11-05", id="manual, with the param"),
+        pytest.param(run(asked="2026-11-05", logical_date=datetime(2026, 11, 19, tzinfo=UTC)), "2026-11-05", id="param wins"),
+        pytest.param(run(asked=""), "2026-11-20", id="an empty param is none"),
+    ],
+)
+def test_every_kind_of_run_has_one_day(context: Any, partition: str) -> None:
+    assert partition_of(context) == partition
+
+
+def test_a_param_that_is_no_date_is_refused() -> None:
+    with pytest.raises(AirflowFailException, match="Write a date, for example 2026-11-19"):
+        partition_of(run(asked="yesterday"))

@@ -1,0 +1,75 @@
+"""Which failures are for good, and where a task's link leads."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from nightshift.freeze import NoSuchRun
+from nightshift.operators.links import RunFolderLink
+from nightshift.operators.run import permanent_failures
+from nightshift.operators.seal import SealOperator
+from nightshift.operators.waiting import BigQueryJobFailed, finished_jobs
+from nightshift.seal import ConservationError, ToleranceExceeded
+from nightshift.settings import SettingsError
+from nightshift.store import StoreUnavailable
+from nightshift.triggers.bigquery import jobs_event
+from nightshift.warehouse import JobState, WarehouseError, WarehouseUnavailable
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize("error", [ConservationError, NoSuchRun, SettingsError, ToleranceExceeded, WarehouseError])
+def test_what_a_repeat_cannot_mend_fails_for_good_in_its_own_words(error: type[Exception]) -> None:
+    with pytest.raises(AirflowFailException, match="what is wrong"), permanent_failures():
+        raise error("what is wrong")
+
+
+@pytest.mark.parametrize("error", [WarehouseUnavailable, StoreUnavailable, ConnectionError])
+def test_what_may_pass_is_left_to_the_retries(error: type[Exception]) -> None:
+    with pytest.raises(error), permanent_failures():
+        raise error("out of reach")
+
+
+class TestBigQueryJobs:
+    def test_all_went_well(self) -> None:
+        assert finished_jobs(jobs_event([JobState("a", True, statistics={"output_rows": 3})])) == [{"output_rows": 3}]
+
+    def test_a_failure_that_a_successor_may_escape_is_retried(self) -> None:
+        with pytest.raises(BigQueryJobFailed, match="it was lost"):
+            finished_jobs(jobs_event([JobState("a", True), JobState("b", True, "it was lost", retryable=True)]))
+
+    def test_one_hopeless_failure_fails_for_good(self) -> None:
+        jobs = [JobState("a", True, "it was lost", retryable=True), JobState("b", True, "Syntax error")]
+
+        with pytest.raises(AirflowFailException, match="it was lost; Syntax error"):
+            finished_jobs(jobs_event(jobs))
+
+    def test_an_unknown_end_is_retried(self) -> None:
+        with pytest.raises(BigQueryJobFailed, match="were not seen to end"):
+            finished_jobs(jobs_event([], "BigQuery jobs a were not seen to end before the deadline"))
+
+
+class TestLink:
+    @pytest.fixture(autouse=True)
+    def deployment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NIGHTSHIFT_PROJECT", "acme")
+        monkeypatch.setenv("NIGHTSHIFT_BUCKET", "runs")
+        monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+
+    def link(self, run_prefix: str) -> str:
+        with DAG("job", schedule=None):
+            task = SealOperator(task_id="seal", run_prefix=run_prefix)
+        return RunFolderLink().get_link(task, ti_key=None)  # type: ignore[arg-type]
+
+    def test_the_cloud_console(self) -> None:
+        assert self.link("job/2026-11-20/0123") == "https://console.cloud.google.com/storage/browser/runs/job/2026-11-20/0123"
+
+    def test_the_stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:4443/")
+
+        assert self.link("job/2026-11-20/0123") == ("http://127.0.0.1:4443/storage/v1/b/runs/o?prefix=job%2F2026-11-20%2F0123/")
+
+    def test_a_task_that_has_no_run_yet(self) -> None:
+        assert self.link("") == ""
