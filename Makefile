@@ -1,11 +1,13 @@
 # Every target makes the environments that it needs; those that are there are not made again.
 PYTHON ?= python3
 ENVIRONMENTS = $(PYTHON) local/environments.py
+DEMO = PYTHONPATH=plugins .envs/airflow/bin/python -m local.demo --state $(STATE)
 STATE ?= .state
-export STATE
+# Read by the shell, so that any character may stand in them.
+export PARTITION Q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo search up down status test lint format lock clean
+.PHONY: help setup demo search up down status test lint format lock
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,13 +15,13 @@ help: ## say what there is
 setup: ## make all environments (every other target makes those that it needs)
 	@$(ENVIRONMENTS) driver airflow emulators server test
 
-demo: ## one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19 for another day)
+demo: ## one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: again)
 	@$(ENVIRONMENTS) driver airflow emulators server
-	@$(PYTHON) -m local.demo
+	@$(DEMO) $(if $(PARTITION),--partition "$$PARTITION") $(if $(FRESH),--fresh)
 
 search: ## search what the demo published: make search Q="parse yaml"
 	@$(ENVIRONMENTS) driver airflow emulators server
-	@$(PYTHON) -m local.demo search
+	@$(DEMO) --search "$$Q"
 
 up: ## start the local stack and leave it up; prints Airflow's address and password
 	@$(ENVIRONMENTS) driver airflow emulators server
@@ -33,7 +35,7 @@ status: ## say what of the local stack is up
 
 test: ## all tests; says what was skipped and why
 	@$(ENVIRONMENTS) driver airflow emulators server test
-	@$(PYTHON) local/test.py
+	@$(PYTHON) -m local.test
 
 lint: ## ruff and mypy, as the tests run them
 	@$(ENVIRONMENTS) test
@@ -49,6 +51,3 @@ format: ## put the code into shape
 lock: ## compile requirements/*.in into pins
 	@$(ENVIRONMENTS) driver
 	@UV=$$($(PYTHON) -c 'from local.environments import _uv; print(_uv())') requirements/compile.sh
-
-clean: down ## stop the stack and delete its data
-	@rm -rf $(STATE)

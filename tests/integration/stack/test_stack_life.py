@@ -141,16 +141,27 @@ def test_the_supervisors_death_ends_everything_and_up_goes_on(stack: Stack) -> N
     assert stack.environment() == environment
 
 
+def test_parts_die_with_the_supervisor_even_without_a_guardian(stack: Stack) -> None:
+    stack.up()
+    guardian = stack.pids("guardian")[0]
+    os.kill(guardian, signal.SIGSTOP)
+    _kill(stack.pids("supervisor")[0])
+    wait_until(lambda: stack.processes() == [guardian], "the parts have ended")
+
+
 def test_up_ends_what_an_earlier_life_left(stack: Stack) -> None:
     stack.up()
     stack.down()
     stray = subprocess.Popen(["sleep", "600"], env={**os.environ, marks.STACK: str(stack.state)})
     stranger = subprocess.Popen(["sleep", "600"], env={**os.environ, marks.STACK: f"{stack.state}-of-another"})
-    stack.up()
-    assert stray.wait() == -signal.SIGKILL
-    assert stranger.poll() is None
-    stranger.kill()
-    stranger.wait()
+    try:
+        stack.up()
+        assert not alive(stray.pid)
+        assert alive(stranger.pid)
+    finally:
+        for process in (stray, stranger):
+            process.kill()
+            process.wait()
 
 
 def test_a_tied_stack_ends_with_its_process(stack: Stack, holder: subprocess.Popen[str]) -> None:
