@@ -97,6 +97,9 @@ def test_columns_are_followed_through_a_plain_select() -> None:
         "WITH x AS (SELECT a FROM d.t) SELECT a FROM x",
         "SELECT a FROM d.t, UNNEST(items) AS a",
         "SELECT a FROM d.t UNION ALL SELECT a FROM d.u",
+        "SELECT * REPLACE (b AS a) FROM d.t",
+        "SELECT * EXCEPT (b), b + 1 AS a FROM d.t",
+        "SELECT t.* FROM d.t",
     ],
 )
 def test_columns_of_anything_else_are_not_guessed(query: str) -> None:

@@ -73,7 +73,7 @@ def source_tables(query: str, default_project: str) -> list[str]:
 def column_sources(query: str, default_project: str, columns: Iterable[str]) -> dict[str, tuple[ColumnName, ...]]:
     """Which source columns each of `columns` is made of, where it is plain: one SELECT from one table.
 
-    Empty for anything else (joins, CTEs, unions, subqueries): a wrong edge in a lineage graph is worse than none.
+    Empty for anything else (joins, CTEs, unions, subqueries, ``* EXCEPT``): a wrong edge in a lineage graph is worse than none.
     """
     from sqlglot import exp
 
@@ -85,13 +85,15 @@ def column_sources(query: str, default_project: str, columns: Iterable[str]) -> 
     if name is None or tree.find(exp.Unnest):
         return {}
     dataset = bigquery_table(name, default_project)
+    stars = [item for item in tree.expressions if item.is_star]
+    if any(star.sql(dialect="bigquery") != "*" for star in stars):
+        return {}
     made = {
         item.alias_or_name: sorted({column.name for column in item.find_all(exp.Column)})
         for item in tree.expressions
-        if not isinstance(item, exp.Star)
+        if not item.is_star
     }
-    star = any(isinstance(item, exp.Star) for item in tree.expressions)
-    found = {column: made.get(column, [column] if star else []) for column in columns}
+    found = {column: made.get(column, [column] if stars else []) for column in columns}
     return {column: tuple(ColumnName(dataset, source) for source in sources) for column, sources in found.items() if sources}
 
 

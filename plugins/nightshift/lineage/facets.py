@@ -6,6 +6,7 @@ three steps: destination <- ledger <- inputs <- source table. Nothing is emitted
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ from openlineage.client.facet_v2 import (
 
 from nightshift.lineage import datasets
 from nightshift.lineage.datasets import ColumnName, DatasetName
+from nightshift.run import canonical_json
 
 if TYPE_CHECKING:
     from nightshift.run import RunRef
@@ -111,8 +113,6 @@ def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Ma
 
 def run_facet(spec: JobSpec, run: RunRef, manifest: Mapping[str, Any] | None) -> NightshiftRunFacet:
     """manifest: None as long as the run is not sealed."""
-    from nightshift.warehouse.audit import digest
-
     sealed = manifest or {}
     return NightshiftRunFacet(
         runId=run.run_id,
@@ -124,9 +124,14 @@ def run_facet(spec: JobSpec, run: RunRef, manifest: Mapping[str, Any] | None) ->
         rows=sealed.get("rows"),
         predictions=sealed.get("predictions"),
         deadLetters=sealed.get("dead_letters"),
-        manifestDigest=digest(manifest) if manifest is not None else None,
+        manifestDigest=_digest(manifest) if manifest is not None else None,
         merkleRoot=sealed.get("merkle_root"),
     )
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    """sha256 of manifest.json, which is written in canonical form."""
+    return hashlib.sha256(canonical_json(manifest)).hexdigest()
 
 
 def _run_facets(spec: JobSpec, run: RunRef, manifest: Mapping[str, Any] | None) -> dict[str, RunFacet]:

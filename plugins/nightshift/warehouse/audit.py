@@ -62,8 +62,6 @@ def audit_row(
 
     Made from recorded facts alone, never from the clock, so that a repeat writes the same row.
     """
-    from nightshift.lineage.datasets import source_tables
-
     return {
         "run_id": run.run_id,
         "job": run.job,
@@ -71,7 +69,7 @@ def audit_row(
         "generation": run.generation,
         "dag_run_id": dag_run_id,
         "owner": spec.owner,
-        "source_tables": ", ".join(source_tables(spec.source.query, published["project"])),
+        "source_tables": ", ".join(published["source_tables"]),
         "destination": published["table"],
         "input_rows": manifest["rows"],
         "predictions": manifest["predictions"],

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.warehouse import audit, extract, publish, query, schema
+from nightshift.warehouse import audit, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
 
@@ -54,7 +54,7 @@ class Warehouse:
         """Starts the export of the query to the run's ``inputs/`` and returns its job id. Only for a run without a plan."""
 
         def start(job_id: str, attempt: int) -> None:
-            sql = query.export_statement(spec, extract.export_uri(self._settings.bucket, run, attempt))
+            sql = query.export_statement(spec, query.export_uri(self._settings.bucket, run, attempt))
             self._submit(sql, [_date("partition", partition)], job_id=job_id)
 
         return self._jobs.find_or_start(run, "extract", start)
@@ -105,8 +105,9 @@ class Warehouse:
     def finish_publish(self, spec: JobSpec, run: RunRef, partition: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Counts what destination and dead letter table show, then drops the staging tables.
 
-        Returns project, table, partition, rows, predictions, dead_letters, job_id and published_at (ISO 8601, the end of the
-        transaction). Raises WarehouseError when the partition does not show exactly this run.
+        Returns table, partition, rows, predictions, dead_letters, source_tables (what BigQuery says the query reads, tables
+        behind views included), job_id and published_at (ISO 8601, the end of the transaction). Raises WarehouseError when the
+        partition does not show exactly this run.
         """
         job = self._jobs.succeeded(run, "publish")
         table = schema.destination_table(spec, self._settings)
@@ -115,16 +116,17 @@ class Warehouse:
                 f"Partition {partition} of {table} does not show run {run.run_id} with {manifest['predictions']} predictions. "
                 "Another run was published in between, or somebody changed the table. Repeat the task 'publish' to show it."
             )
+        read = self._dry_run(spec, partition)
         for name, _ in publish.staging_tables(run, manifest, self._settings):
             with translated(f"Staging table {name}"):
                 self._client.delete_table(name, not_found_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
         return {
-            "project": self._settings.project,
             "table": table,
             "partition": partition,
             "rows": manifest["rows"],
             "predictions": manifest["predictions"],
             "dead_letters": manifest["dead_letters"],
+            "source_tables": sorted(f"{at.project}.{at.dataset_id}.{at.table_id}" for at in read.referenced_tables),
             "job_id": job.job_id,
             "published_at": job.ended.astimezone(UTC).isoformat(),
         }
@@ -137,11 +139,14 @@ class Warehouse:
         self._rows(f"The audit row of run {row['run_id']}", audit.audit_script(table), parameters)
 
     def _columns(self, spec: JobSpec, partition: str) -> dict[str, str]:
+        return query.check_columns(spec, self._dry_run(spec, partition).schema or ())
+
+    def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
         with translated(f"The query of job {spec.job} (source.query)"):
             job = self._submit(query.bare_query(spec.source.query), [_date("partition", partition)], dry_run=True)
         if job.statement_type not in (None, "SELECT"):
             raise WarehouseError(f"source.query is a {job.statement_type} statement. Write one SELECT.")
-        return query.check_columns(spec, job.schema or ())
+        return job
 
     def _check_destination(self, spec: JobSpec, columns: Mapping[str, str]) -> None:
         """A missing table is fine, publish makes it; a missing dataset is not."""

@@ -1,8 +1,8 @@
 """From the exported Parquet files to `plan.json`, which fixes the ordinals.
 
-Export attempt N writes ``inputs/N-part-*.parquet``. Attempts are started one after another, each only when the last one has
-failed (`nightshift.warehouse.jobs`), so after a success the highest N is the one that succeeded; what a failed attempt
-left half-written stays beside it and is never planned.
+Export attempt N writes ``inputs/N-part-*.parquet`` (`nightshift.warehouse.query.export_uri`). Attempts are started one
+after another, each only when the last one has failed (`nightshift.warehouse.jobs`), so after a success the highest N is the
+one that succeeded; what a failed attempt left half-written stays beside it and is never planned.
 """
 
 from __future__ import annotations
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 READERS: Final = 16
 """Parquet footers that are read at once."""
 _INPUT: Final = re.compile(r"(\d+)-part-.*\.parquet")
-
-
-def export_uri(bucket: str, run: RunRef, attempt: int) -> str:
-    return f"{run.url(bucket)}/inputs/{attempt}-part-*.parquet"
 
 
 def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec) -> Plan:

@@ -83,7 +83,7 @@ class Jobs:
                 return name
             if job.error_result is None and (holds is None or holds()):
                 return name
-            error = _error(job) or "its effect is gone"
+            error = failure(job) or "its effect is gone"
         raise WarehouseError(
             f"The step {step} of run {run.run_id} was tried {ATTEMPTS_MAX} times in BigQuery; the last time: {error} "
             "Remove the cause, then trigger the DAG with fresh."
@@ -105,7 +105,7 @@ class Jobs:
         job = self.find(name)
         if job is None:
             return JobState(name, done=True, error=f"BigQuery does not know the job {name}: it was lost.", retryable=True)
-        return JobState(name, job.state == "DONE", _error(job), _retryable(job.error_result or {}), statistics(job))
+        return JobState(name, job.state == "DONE", failure(job), _retryable(job.error_result or {}), statistics(job))
 
     def find(self, name: str) -> AnyJob | None:
         """The job as it is now, None where BigQuery answers 404."""
@@ -147,7 +147,7 @@ def _retryable(error: Mapping[str, Any]) -> bool:
     return error.get("reason") in TRANSIENT_REASONS or "aborted due to concurrent update" in str(error.get("message"))
 
 
-def _error(job: AnyJob) -> str | None:
+def failure(job: AnyJob) -> str | None:
     """What went wrong, with the reason's remedy; load jobs name the file in their further errors."""
     result = job.error_result
     if result is None:

@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from nightshift.chunks import RESERVED
 from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import KEY_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, quoted, sql_type
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import SchemaField
 
+    from nightshift.run import RunRef
     from nightshift.spec import JobSpec
 
 
@@ -38,6 +38,11 @@ def bare_query(sql: str) -> str:
             f"source.query has more than one statement: a semicolon ends the first in line {inner.line}. Write one SELECT."
         )
     return sql[: tokens[-1].end + 1]
+
+
+def export_uri(bucket: str, run: RunRef, attempt: int) -> str:
+    """Where an attempt's files go: beside those of the attempts before it, never over them."""
+    return f"{run.url(bucket)}/inputs/{attempt}-part-*.parquet"
 
 
 def export_statement(spec: JobSpec, uri: str) -> str:
@@ -83,6 +88,8 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
 
 def _check_names(spec: JobSpec) -> None:
     """No two columns of the staging table or of the destination may have one name."""
+    from nightshift.chunks import RESERVED
+
     keys = {name.lower() for name in spec.source.key}
     for name in sorted(keys & set(RESERVED)):
         raise WarehouseError(f"source.key has a column {name}, a name that the ledger uses. Rename it in the query with AS.")

@@ -114,9 +114,9 @@ def test_after_a_failed_export_the_next_one_writes_beside_it(night: Night, stora
 
 def test_what_a_failed_export_left_is_never_planned(night: Night) -> None:
     obstore.put(night.store, f"{night.run.prefix}/inputs/0-part-000000000000.parquet", b"half-written")
-    night.client.query("SELECT ERROR('made to fail')", job_id=f"nightshift-{night.run.run_id}-20261120-extract-0").exception(
-        timeout=60
-    )  # type: ignore[no-untyped-call]
+    failed = f"nightshift-{night.run.run_id}-20261120-extract-0"
+    night.client.query("SELECT ERROR('made to fail')", job_id=failed, job_retry=None)
+    assert "made to fail" in str(night.finished(failed).error)
     job_id = night.warehouse.start_extract(night.spec, night.run, PARTITION)
     night.succeed(job_id)
     plan = build_plan(night.store, night.run, night.spec)

@@ -1,0 +1,192 @@
+"""The warehouse's pure parts: names, SQL text, types, and what BigQuery's errors mean. No emulator here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import requests
+from google.api_core import exceptions as api
+from google.auth.exceptions import TransportError
+from google.cloud.bigquery import SchemaField
+
+from nightshift.run import RunRef
+from nightshift.settings import Settings
+from nightshift.warehouse import WarehouseError, WarehouseUnavailable, errors, jobs, publish, query, schema
+from tests.builders import RUN, a_spec
+
+pytestmark = pytest.mark.unit
+
+SETTINGS = Settings(bucket="lake", project="acme")
+COLUMNS = {"id": "INT64", "text": "STRING"}
+
+
+def test_importing_the_warehouse_is_light() -> None:
+    heavy = "('google.cloud.bigquery', 'pyarrow', 'obstore', 'pydantic', 'requests', 'sqlglot', 'jinja2')"
+    code = f"import sys, nightshift.warehouse; print([name for name in {heavy} if name in sys.modules])"
+    path = next(entry for entry in sys.path if entry.endswith("plugins"))
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_job_id_names_run_partition_step_and_attempt() -> None:
+    assert jobs.job_id(RUN, "extract", 3) == "nightshift-0123456789abcdef-20261120-extract-3"
+
+
+@pytest.mark.parametrize(
+    ("sql", "bare"),
+    [
+        ("SELECT 1", "SELECT 1"),
+        ("SELECT 1;", "SELECT 1"),
+        ("  SELECT 1 -- one;\n ; # two\n;/* three; */\n", "SELECT 1"),
+        ("SELECT ';' AS a -- \N{GRINNING FACE};", "SELECT ';' AS a"),
+        ("SELECT '\N{GRINNING FACE}\N{GRINNING FACE}' AS a;", "SELECT '\N{GRINNING FACE}\N{GRINNING FACE}' AS a"),
+        ("-- first\nSELECT r'\\d;' AS a;", "SELECT r'\\d;' AS a"),
+    ],
+)
+def test_a_query_loses_what_follows_its_end_and_nothing_else(sql: str, bare: str) -> None:
+    assert query.bare_query(sql).removeprefix("-- first\n").strip() == bare
+
+
+def test_the_export_keeps_a_comment_from_swallowing_the_wrapping() -> None:
+    spec = a_spec(source={"query": "SELECT id, text -- all of it\nFROM `d.t` WHERE day = @partition;", "key": ["id", "text"]})
+
+    assert query.export_statement(spec, query.export_uri("lake", RUN, 2)) == (
+        "EXPORT DATA OPTIONS (uri='gs://lake/job/2026-11-20/0123456789abcdef/inputs/2-part-*.parquet', "
+        "format='PARQUET', compression='SNAPPY', overwrite=true) AS\n"
+        "SELECT * FROM (\nSELECT id, text -- all of it\nFROM `d.t` WHERE day = @partition\n)\nORDER BY `id`, `text`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("chunks", "sizes"), [(0, [0]), (1, [1]), (10_000, [10_000]), (10_001, [10_000, 1]), (25_000, [10_000, 10_000, 5_000])]
+)
+def test_chunks_are_staged_in_as_many_tables_as_load_jobs(chunks: int, sizes: list[int]) -> None:
+    run = RunRef("job", "2026-11-20", "0123456789abcdef", 2)
+    manifest = {"chunks": [{"path": f"{run.prefix}/ledger/chunk-{number:08d}.parquet"} for number in range(chunks)]}
+    tables = publish.staging_tables(run, manifest, SETTINGS)
+
+    assert [len(uris) for _, uris in tables] == sizes
+    assert [uri for _, uris in tables for uri in uris] == [f"gs://lake/{chunk['path']}" for chunk in manifest["chunks"]]
+    assert [name for name, _ in tables][:2] == [
+        "acme.nightshift.staging_0123456789abcdef_g2",
+        "acme.nightshift.staging_0123456789abcdef_g2_1",
+    ][: len(sizes)]
+
+
+def test_everything_that_changes_a_row_stands_inside_the_transaction() -> None:
+    script = publish.publish_script(a_spec(), COLUMNS, ["acme.nightshift.staging_x"], SETTINGS)
+    before, _, rest = script.partition("BEGIN TRANSACTION;")
+    inside, _, after = rest.partition("COMMIT TRANSACTION;")
+
+    assert [word for word in ("INSERT", "DELETE", "ASSERT") if word in before + after] == []
+    assert "CREATE" not in inside
+    assert after.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("arrow", "sql"),
+    [
+        (pa.list_(pa.float32()), "ARRAY<FLOAT64>"),
+        (pa.string(), "STRING"),
+        (pa.int32(), "INT64"),
+        (pa.bool_(), "BOOL"),
+        (pa.struct([("label", pa.string()), ("score", pa.float64())]), "STRUCT<label STRING, score FLOAT64>"),
+        (pa.list_(pa.struct([("label", pa.string())])), "ARRAY<STRUCT<label STRING>>"),
+    ],
+)
+def test_a_prediction_type_has_its_column_type(arrow: pa.DataType, sql: str) -> None:
+    assert schema.sql_type(schema.arrow_field("vector", arrow)) == sql
+
+
+def test_a_prediction_type_without_a_column_type_is_refused() -> None:
+    with pytest.raises(ValueError, match="no column type"):
+        schema.arrow_field("vector", pa.map_(pa.string(), pa.string()))
+
+
+@pytest.mark.parametrize(
+    ("legacy", "standard"),
+    [("INTEGER", "INT64"), ("FLOAT", "FLOAT64"), ("BOOLEAN", "BOOL"), ("INT64", "INT64"), ("DATE", "DATE")],
+)
+def test_types_are_said_in_one_way(legacy: str, standard: str) -> None:
+    assert schema.sql_type(SchemaField("a", legacy)) == standard
+
+
+@pytest.mark.parametrize(
+    ("table", "whole"), [("d.t", "acme.d.t"), ("other.d.t", "other.d.t"), ("example.com:other.d.t", "example.com:other.d.t")]
+)
+def test_a_destination_without_a_project_lies_in_the_deployments(table: str, whole: str) -> None:
+    assert schema.destination_table(a_spec(destination__table=table), SETTINGS) == whole
+
+
+def test_a_name_cannot_leave_its_quotes() -> None:
+    with pytest.raises(ValueError, match="cannot be quoted"):
+        schema.quoted("a`; DROP TABLE b; --")
+
+
+def _api_error(kind: Callable[..., Exception], reason: str | None = None, message: str = "words at [2:7]") -> Exception:
+    details = [{"reason": reason, "message": message}] if reason else []
+    return kind(f"POST https://bigquery/jobs: {message}\n\nLocation: EU\nJob ID: x\n", errors=details)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        _api_error(api.ServiceUnavailable),
+        _api_error(api.InternalServerError, "backendError"),
+        _api_error(api.TooManyRequests),
+        _api_error(api.Forbidden, "rateLimitExceeded"),
+        _api_error(api.BadRequest, "jobBackendError"),
+        api.RetryError("gave up", requests.ConnectionError("refused")),  # type: ignore[no-untyped-call]
+        requests.ConnectionError("refused"),
+        requests.ReadTimeout("slow"),
+        TransportError("no token"),  # type: ignore[no-untyped-call]
+        ConnectionResetError("reset"),
+        TimeoutError("slow"),
+    ],
+)
+def test_what_may_pass_by_itself_is_unavailable(error: Exception) -> None:
+    with pytest.raises(WarehouseUnavailable, match=r"^The query: "), errors.translated("The query"):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (_api_error(api.BadRequest, "invalidQuery"), r"^The query: words at \[2:7\]\. Correct the SQL\.$"),
+        (_api_error(api.BadRequest), r"^The query: words at \[2:7\]$"),
+        (_api_error(api.NotFound), r"^The query: words at \[2:7\]\. Create it"),
+        (_api_error(api.Forbidden, "accessDenied"), r"Grant the connection's service account"),
+        (_api_error(api.Forbidden), r"Grant the connection's service account"),
+        (_api_error(api.Forbidden, "quotaExceeded"), r"Wait until the quota is free"),
+    ],
+)
+def test_what_a_person_must_change_is_said_in_bigquerys_words(error: Exception, message: str) -> None:
+    with pytest.raises(WarehouseError, match=message), errors.translated("The query"):
+        raise error
+
+
+def test_other_exceptions_are_not_disguised() -> None:
+    with pytest.raises(KeyError), errors.translated("The query"):
+        raise KeyError("a bug of our own")
+
+
+class _Job:
+    """The three fields of a client's job that its error is made from."""
+
+    job_id = "j"
+
+    def __init__(self, result: dict[str, Any] | None, further: list[dict[str, Any]]) -> None:
+        self.error_result, self.errors = result, further
+
+
+def test_a_failed_job_tells_every_distinct_message_once() -> None:
+    error = {"reason": "invalid", "message": "first"}
+
+    assert jobs.failure(_Job(error, [error, {"message": "second"}])) == "BigQuery job j failed: first; second"  # type: ignore[arg-type]
+    assert jobs.failure(_Job(None, [])) is None  # type: ignore[arg-type]
