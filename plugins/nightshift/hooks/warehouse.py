@@ -15,5 +15,5 @@ def warehouse_for(settings: Settings) -> Warehouse:
 
     from nightshift.warehouse import Warehouse
 
-    hook = BigQueryHook(gcp_conn_id=settings.gcp_conn_id, location=settings.location)
+    hook = BigQueryHook(gcp_conn_id=settings.gcp_conn_id, location=settings.location, use_legacy_sql=False)
     return Warehouse(hook.get_client(project_id=settings.project, location=settings.location), settings)
