@@ -62,6 +62,8 @@ def settings(folder: Folder, ports: Mapping[str, int], dags: Path) -> dict[str, 
             # The wait between two tasks of a chain: with the default of 1 s a chain of six takes 7.5 s, with this 2 to 3 s.
             "scheduler_idle_sleep_time": 0.25,
             "catchup_by_default": False,
+            # The cron of a job is for deployments: here a night runs when somebody asks for it, not when the stack comes up.
+            "use_job_schedule": False,
             # What a killed scheduler left behind is taken up after 20 s instead of 5 min, without costing a task an attempt.
             "scheduler_health_check_threshold": 20,
             "orphaned_tasks_check_interval": 10,
