@@ -1,0 +1,95 @@
+"""`make demo` itself: killed, repeated, and repeated again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from local.demo.__main__ import JOB_FILE
+from local.environments import ROOT, python_of
+from local.stack import Stack
+from nightshift.spec import load
+from tests.chaos.nights import PARTITION, Night, live_pods, strays, wait_until
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+
+SPEC = load(JOB_FILE)
+
+
+def demo(state: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """The demo as the Makefile starts it, in a process group of its own as a terminal would give it."""
+    command = [str(python_of("airflow")), "-m", "local.demo", "--state", str(state), "--partition", PARTITION, *arguments]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}"}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, start_new_session=True
+    )
+
+
+def finished(process: "subprocess.Popen[str]") -> str:
+    output, _ = process.communicate()
+    print(output)
+    assert process.returncode == 0
+    return output
+
+
+def published(state: Path) -> str:
+    """Every row of the published partition in one order, as text."""
+    with Stack(state, parts=("storage", "bigquery")) as stack:
+        os.environ.update(stack.environment())
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud import bigquery
+
+        client = bigquery.Client(project="local", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
+        rows = client.query(f"SELECT * FROM `{SPEC.destination.table}` ORDER BY nightshift_ordinal").result()
+        return json.dumps([dict(row) for row in rows], default=str, sort_keys=True)
+
+
+def test_a_killed_demo_leaves_nothing_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    first = demo(state)
+    wait_until("the engine's start", lambda: any(pod["pids"].get("server") for pod in live_pods(Stack(state)).values()))
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    wait_until("the end of every process", lambda: not strays(state), patience_s=60)
+
+    second = finished(demo(state))
+
+    assert "going on with the DAG run" in second
+    assert "duplicates    0" in second
+    assert "httplib2" in second.split("HTTP client")[1].split("parse yaml")[0]
+    assert strays(state) == []
+    before = published(state)
+
+    third = finished(demo(state))
+
+    assert "computed now  0 rows" in third
+    assert published(state) == before
+    assert not list((state / "runtime" / "jobsets").glob("*")), "no engine was started"
+    assert strays(state) == []
+
+
+def test_the_command_line_backfills_three_days(tmp_path: Path) -> None:
+    from local.demo import catalog
+    from local.environments import environment_dir
+
+    days = ["2026-11-16", "2026-11-17", "2026-11-18"]
+    with Stack(tmp_path / "state") as stack:
+        night = Night(stack, SPEC.job)
+        for day in days:
+            catalog.load(night.client, day, [environment_dir("driver")])
+        night.api.wait_for_dag(SPEC.job)
+
+        night.airflow("backfill", "create", "--dag-id", SPEC.job, "--from-date", days[0], "--to-date", days[-1])
+        wait_until("three successful runs", lambda: [run["state"] for run in night.api.dag_runs(SPEC.job)] == ["success"] * 3)
+
+        rows = night.query(
+            f"SELECT CAST({SPEC.destination.partition_column} AS STRING) AS day, COUNT(*) AS n "
+            f"FROM `{SPEC.destination.table}` GROUP BY 1 ORDER BY 1"
+        )
+        assert [row["day"] for row in rows] == days
+        assert len({row["n"] for row in rows}) == 1
+        assert rows[0]["n"] > 0

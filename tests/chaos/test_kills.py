@@ -1,0 +1,72 @@
+"""One night in which every kind of process is killed with SIGKILL in the middle of `infer`."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from local import hub
+from local.demo import catalog
+from local.environments import environment_dir
+from local.stack import Stack
+from nightshift.run import RunRef
+from nightshift.seal import load_manifest
+from tests.chaos.nights import (
+    ENVIRONMENTS,
+    PARTITION,
+    Night,
+    kill_container,
+    kill_part,
+    own_dags,
+    strays,
+    wait_until,
+)
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+
+RUN_ID = "chaos"
+
+
+def committed(night: Night, run: RunRef) -> int:
+    return asyncio.run(night.committed(run, night.plan_of(run)))
+
+
+def test_whatever_is_killed_the_night_completes_with_every_row_once(tmp_path: Path) -> None:
+    hub.ensure()
+    dags = own_dags(tmp_path / "dags", Path(__file__).parent / "job.yaml")
+    with Stack(tmp_path / "state", dags=dags) as stack:
+        night = Night(stack, "chaos-embeddings")
+        packages = catalog.load(night.client, PARTITION, [environment_dir(name) for name in ENVIRONMENTS])
+        night.api.wait_for_dag(night.job)
+        night.trigger(RUN_ID, partition=PARTITION)
+        run = night.run_of(RUN_ID)
+        plan = night.plan_of(run)
+        assert plan.rows == 3 * packages
+
+        for victim in ("scheduler", "triggerer", "driver", "storage", "server", "bigquery"):
+            before = committed(night, run)
+            # Progress since the last kill shows that the night had recovered from it and is at work again.
+            wait_until(f"progress before {victim} is killed", lambda before=before: committed(night, run) > before)
+            assert committed(night, run) < plan.chunk_count, f"the work was done before {victim} could be killed"
+            assert night.stack.document()["state"] == "up"
+            kill = kill_container if victim in ("driver", "server") else kill_part
+            kill(stack, victim)
+            if victim not in ("driver", "server"):
+                wait_until(f"the stack's health after {victim} was killed", stack.healthy)
+
+        night.finish(RUN_ID)
+
+        manifest = load_manifest(night.store, run)
+        assert manifest is not None
+        assert manifest["rows"] == plan.rows == manifest["predictions"] + manifest["dead_letters"]
+        [counts] = night.query(
+            "SELECT COUNT(*) AS n, COUNT(DISTINCT nightshift_ordinal) AS ordinals, COUNT(DISTINCT name || version) AS packages "
+            f"FROM `catalog.chaos_embeddings` WHERE partition_date = '{PARTITION}'"
+        )
+        assert counts == dict.fromkeys(("n", "ordinals", "packages"), manifest["predictions"])
+        [letters] = night.query(f"SELECT COUNT(*) AS n FROM `nightshift.dead_letters` WHERE run_id = '{run.run_id}'")
+        assert letters["n"] == manifest["dead_letters"]
+        [audited] = night.query(f"SELECT COUNT(*) AS n FROM `nightshift.audit` WHERE run_id = '{run.run_id}'")
+        assert audited["n"] == 1
+
+    assert strays(tmp_path / "state") == []
