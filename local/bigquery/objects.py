@@ -27,7 +27,9 @@ from local_bigquery.jobs import load, runner, storage
 
 _emulator_paths = storage.paths
 _load = load.run
-_folder: ContextVar[Path] = ContextVar("folder of the load that runs in this thread")
+# Of the load that runs in this thread: where objects are put, and which object each file is.
+_folder: ContextVar[Path] = ContextVar("_folder")
+_origins: ContextVar[dict[str, str]] = ContextVar("_origins")
 
 
 def install() -> None:
@@ -36,13 +38,16 @@ def install() -> None:
 
 
 def run_load(cursor: Any, config: Any, upload: str | None) -> Any:
-    """The load job's handler, with a temporary folder for what `paths` fetches."""
+    """The load job's handler, with a temporary folder for what `paths` fetches. Errors name objects, not its files."""
     with tempfile.TemporaryDirectory(prefix="bigquery-load-") as folder:
-        token = _folder.set(Path(folder))
+        _folder.set(Path(folder))
+        _origins.set({})
         try:
             return _load(cursor, config, upload)
-        finally:
-            _folder.reset(token)
+        except BigQueryError as error:
+            for file, uri in _origins.get().items():
+                error.message = error.message.replace(file, uri)
+            raise
 
 
 def paths(cursor: Any, uri: str) -> list[str]:
@@ -53,7 +58,9 @@ def paths(cursor: Any, uri: str) -> list[str]:
     if not found:
         raise _missing(uri)
     folder = Path(tempfile.mkdtemp(dir=_folder.get()))
-    return [str(_fetched(name, folder / f"{number:08d}")) for number, name in enumerate(found)]
+    files = {str(_fetched(name, folder / f"{number:08d}")): name for number, name in enumerate(found)}
+    _origins.get().update(files)
+    return list(files)
 
 
 def in_emulator(uri: str) -> bool:

@@ -17,16 +17,18 @@ from local_bigquery.engine import database
 from local_bigquery.grpc import server as storage_api
 from local_bigquery.settings import settings
 
-from local.bigquery import exports, extensions, jobs, objects, partitions, transactions
+from local.bigquery import exports, extensions, jobs, objects, partitions, row_counts, transactions
 
 # How long requests in progress may take to end after SIGTERM. Clients that wait for a job ask again anyway.
 GRACE_S = 1
+# Clients pool their connections; one that is closed just as it is used again fails a request that is not repeatable.
+KEEP_ALIVE_S = 600
 
 
 def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     """Serves until SIGTERM or SIGINT, then ends the process with exit code 0; with 1 or 3 when it cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for correction in (extensions, objects, exports, partitions, transactions, jobs):
+    for correction in (extensions, objects, exports, partitions, row_counts, transactions, jobs):
         correction.install()
     # The lake stores its folder's name and refuses to be opened under another one.
     settings.data_dir = data_dir.resolve()
@@ -40,7 +42,16 @@ def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     # uvicorn raises the signal again when it is done; by then it has been obeyed.
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: None)
-    uvicorn.Server(uvicorn.Config(rest, host=host, port=port, access_log=False, timeout_graceful_shutdown=GRACE_S)).run()
+    config = uvicorn.Config(
+        rest,
+        host=host,
+        port=port,
+        access_log=False,
+        log_level="warning",
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    uvicorn.Server(config).run()
     grpc_server.stop(None)
     _end()
 
