@@ -143,6 +143,9 @@ class _Watch:
             return
         self._rows_shown = rows
         total = self._plan.rows
+        if rows == total:
+            self._say(f"infer    all {total} rows are committed")
+            return
         if rows <= self._rows_before:
             already = f"{rows} of {total} rows are committed already, " if rows else ""
             self._say(f"infer    {already}{self._plan.workers} workers start: the engine loads the model, about a minute")

@@ -8,12 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
 
+from local.demo import catalog
 from local.demo.__main__ import JOB_FILE
-from local.environments import ROOT, python_of
+from local.environments import ROOT, environment_dir, python_of
 from local.stack import Stack
 from nightshift.spec import load
-from tests.chaos.nights import PARTITION, Night, live_pods, strays, wait_until
+from tests.chaos.nights import PARTITION, Night, live_pods, own_dags, strays, wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -40,9 +43,6 @@ def published(state: Path) -> str:
     """Every row of the published partition in one order, as text."""
     with Stack(state, parts=("storage", "bigquery")) as stack:
         os.environ.update(stack.environment())
-        from google.auth.credentials import AnonymousCredentials
-        from google.cloud import bigquery
-
         client = bigquery.Client(project="local", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
         rows = client.query(f"SELECT * FROM `{SPEC.destination.table}` ORDER BY nightshift_ordinal").result()
         return json.dumps([dict(row) for row in rows], default=str, sort_keys=True)
@@ -72,16 +72,21 @@ def test_a_killed_demo_leaves_nothing_and_goes_on_where_it_stopped(tmp_path: Pat
     assert strays(state) == []
 
 
-def test_the_command_line_backfills_three_days(tmp_path: Path) -> None:
-    from local.demo import catalog
-    from local.environments import environment_dir
-
+def test_the_command_line_backfills_three_days_beside_a_broken_job(tmp_path: Path) -> None:
     days = ["2026-11-16", "2026-11-17", "2026-11-18"]
-    with Stack(tmp_path / "state") as stack:
+    dags = own_dags(tmp_path / "dags", JOB_FILE)
+    broken = JOB_FILE.read_text().replace("max_num_seqs: 64", "max_num_seq: 64").replace("job: package", "job: broken")
+    (dags / "jobs" / "broken.yaml").write_text(broken)
+    with Stack(tmp_path / "state", dags=dags) as stack:
         night = Night(stack, SPEC.job)
         for day in days:
             catalog.load(night.client, day, [environment_dir("driver")])
         night.api.wait_for_dag(SPEC.job)
+
+        [message] = wait_until("the broken job's import error", night.api.import_errors)
+        assert "broken.yaml:" in message
+        assert "engine.max_num_seq: " in message
+        assert "Did you mean 'max_num_seqs'?" in message
 
         night.airflow("backfill", "create", "--dag-id", SPEC.job, "--from-date", days[0], "--to-date", days[-1])
         wait_until("three successful runs", lambda: [run["state"] for run in night.api.dag_runs(SPEC.job)] == ["success"] * 3)

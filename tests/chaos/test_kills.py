@@ -1,6 +1,7 @@
 """One night in which every kind of process is killed with SIGKILL in the middle of `infer`."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,10 @@ def committed(night: Night, run: RunRef) -> int:
     return asyncio.run(night.committed(run, night.plan_of(run)))
 
 
+def moved(night: Night, run: RunRef, before: int) -> bool:
+    return committed(night, run) > before
+
+
 def test_whatever_is_killed_the_night_completes_with_every_row_once(tmp_path: Path) -> None:
     hub.ensure()
     dags = own_dags(tmp_path / "dags", Path(__file__).parent / "job.yaml")
@@ -44,9 +49,9 @@ def test_whatever_is_killed_the_night_completes_with_every_row_once(tmp_path: Pa
         assert plan.rows == 3 * packages
 
         for victim in ("scheduler", "triggerer", "driver", "storage", "server", "bigquery"):
-            before = committed(night, run)
             # Progress since the last kill shows that the night had recovered from it and is at work again.
-            wait_until(f"progress before {victim} is killed", lambda before=before: committed(night, run) > before)
+            before = committed(night, run)
+            wait_until(f"progress before {victim} is killed", partial(moved, night, run, before))
             assert committed(night, run) < plan.chunk_count, f"the work was done before {victim} could be killed"
             assert night.stack.document()["state"] == "up"
             kill = kill_container if victim in ("driver", "server") else kill_part
