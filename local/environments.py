@@ -84,7 +84,7 @@ def ensure(name: str) -> Path:
 
 
 def _digest(name: str) -> str:
-    """A digest of what the environment is made from: pins, recipe, interpreter and, for ``driver``, this clone's own metadata."""
+    """A digest of what the environment is made from: pins, recipe, interpreter; for ``driver`` also this clone's metadata."""
     parts = [RECIPE, UV_VERSION, platform.python_version(), sys.base_prefix, platform.machine()]
     parts += [(REQUIREMENTS / file).read_text() for file in ENVIRONMENTS[name]]
     if name == "driver":
@@ -150,7 +150,7 @@ def _make_uv(home: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
     if not _succeeds(sys.executable, "-m", "venv", str(home)):
         if os.geteuid() != 0 or not shutil.which("apt-get"):
-            raise SetupError("Python's venv module is not usable here. Install it (Debian, Ubuntu: apt-get install python3-venv).")
+            raise SetupError("Python's venv module is not usable here: apt-get install python3-venv (Debian, Ubuntu).")
         _say("installing the package python3-venv")
         _run("apt-get", "update", "-qq")
         _run("apt-get", "install", "-y", "-qq", "python3-venv")
@@ -199,7 +199,8 @@ def _say(text: str) -> None:
 
 
 def main(names: list[str]) -> int:
-    if sys.version_info < (3, 11):
+    # The one module that an older interpreter may meet: it is what says which one is needed.
+    if sys.version_info < (3, 11):  # noqa: UP036
         print(f"nightshift needs Python 3.11 or later; this is {platform.python_version()}.", file=sys.stderr)
         return 2
     unknown = [name for name in names if name not in ENVIRONMENTS]
