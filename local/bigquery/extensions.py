@@ -1,8 +1,8 @@
 """DuckDB's extensions come from PyPI packages instead of the network.
 
 DuckDB downloads an extension, ducklake above all, when it is first needed, into the user's home. The `duckdb-extension-*`
-packages carry the same signed files, which are loaded from where they are. Downloads are switched off, so that a missing
-extension is an error that names it and not a wait for a network.
+packages carry the same signed files, which are loaded from where they are. Everything else is switched off: no wait for a
+network, and no extension that another program once left in the user's home.
 
 There is no such package for `spatial`: the GEOGRAPHY functions stay out.
 """
@@ -29,7 +29,7 @@ def connect(
     database: str = ":memory:", read_only: bool = False, config: dict[str, Any] | None = None, **options: Any
 ) -> duckdb.DuckDBPyConnection:
     """`duckdb.connect`, with the extensions loaded and the network never asked."""
-    settings = {"autoinstall_known_extensions": False} | (config or {})
+    settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False} | (config or {})
     # As a start option TimeZone is looked up before any extension is there, which means a download.
     time_zone = settings.pop("TimeZone", None)
     connection = _connect(database, read_only, settings, **options)

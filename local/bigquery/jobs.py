@@ -1,9 +1,7 @@
-"""Jobs: an id is taken once, whoever waits gets an answer, and no job stays RUNNING for ever.
+"""Jobs: an id is taken once, and no job stays RUNNING for ever.
 
 - *One id, one job.* local-bigquery looks whether the id exists and then writes it: two submits at once both pass and the
   work is done twice. BigQuery answers 409 to all but one. `submit` reserves the id between the look and the write.
-- *Waiting.* Between a job's record and its start local-bigquery has no future to wait on, and a second client that asks at that
-  moment gets a 500. `wait` lets it ask again.
 - *A job that outlives its process.* local-bigquery keeps the record RUNNING, and a client polls it for ever. In BigQuery every
   job ends. `interrupted` ends such jobs at the next start with `jobBackendError`, the reason that BigQuery gives a job which
   failed for reasons of its own and may be sent again under a new id.
@@ -13,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import Any
 
 from local_bigquery import errors
@@ -24,18 +21,13 @@ from local_bigquery.models import Job, JobStatistics
 
 log = logging.getLogger("local.bigquery")
 
-# The longest that jobs.getQueryResults waits when the client names no time, in milliseconds.
-DEFAULT_WAIT_MS = 10_000
-POLL_S = 0.005
-
-_submit, _wait = runner.submit, runner.wait
+_submit = runner.submit
 _lock = threading.Lock()
 _reserved: set[tuple[str, str]] = set()
 
 
 def install() -> None:
     runner.submit = submit
-    runner.wait = wait
     errors.STATUSES["jobBackendError"] = (400, "INTERNAL")
 
 
@@ -51,14 +43,6 @@ def submit(project_id: str, job_id: str, configuration: Any, upload: str | None 
     finally:
         with _lock:
             _reserved.discard(key)
-
-
-def wait(project_id: str, job_id: str, timeout_ms: int | None = None) -> Any:
-    """The job when it is done, or as it is after ``timeout_ms``. Raises BigQueryError `notFound`."""
-    deadline = time.monotonic() + (DEFAULT_WAIT_MS if timeout_ms is None else timeout_ms) / 1000
-    while (running := runner._running.get((project_id, job_id))) and running.future is None and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-    return _wait(project_id, job_id, timeout_ms)
 
 
 def interrupted() -> int:

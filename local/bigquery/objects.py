@@ -1,8 +1,8 @@
 """gs:// sources are listed and fetched through Cloud Storage's JSON API.
 
-local-bigquery lets DuckDB's httpfs read gs:// through the S3-style XML API of the storage emulator: a wildcard then fails
-(501), a missing object is an "HTTP Error" instead of 404 `notFound`, and DuckDB's file cache may answer for an object that was
-replaced meanwhile. Here a load lists what a wildcard means, copies the objects into a temporary folder and reads them there.
+local-bigquery lets DuckDB's httpfs extension read gs:// through the storage emulator's S3-style XML API. A missing object is
+then an "HTTP Error" instead of 404 `notFound`, and DuckDB keeps a cache of what it has read. Here a load lists what a wildcard
+means, copies the objects into a temporary folder and reads them there.
 
 Without STORAGE_EMULATOR_HOST gs://BUCKET is the folder gcs/BUCKET below the data folder, as in local-bigquery.
 """

@@ -8,9 +8,11 @@ import os
 import shutil
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
+import grpc  # type: ignore[import-untyped]
 import local_bigquery
 import uvicorn
 from local_bigquery.engine import database
@@ -23,6 +25,8 @@ from local.bigquery import exports, extensions, jobs, objects, partitions, row_c
 GRACE_S = 1
 # Clients pool their connections; one that is closed just as it is used again fails a request that is not repeatable.
 KEEP_ALIVE_S = 600
+# Each open stream of the Storage API holds a thread.
+STORAGE_API_THREADS = 16
 
 
 def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
@@ -37,8 +41,7 @@ def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     rest = local_bigquery.app
     # In front of local-bigquery's routes, the last of which match nearly any path.
     rest.router.add_api_route("/healthz", _health, include_in_schema=False)
-    # Kept in a name: a gRPC server that nobody refers to stops.
-    grpc_server, _ = storage_api.start(host, grpc_port)
+    grpc_server = _storage_api(host, grpc_port)
     # uvicorn raises the signal again when it is done; by then it has been obeyed.
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: None)
@@ -54,6 +57,21 @@ def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     uvicorn.Server(config).run()
     grpc_server.stop(None)
     _end()
+
+
+def _storage_api(host: str, port: int) -> grpc.Server:
+    """The BigQuery Storage API. It lives as long as somebody refers to the result."""
+    # gRPC would share a port that another emulator has, and each would get some of the other's calls.
+    server = grpc.server(ThreadPoolExecutor(STORAGE_API_THREADS), options=[("grpc.so_reuseport", 0)])
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(name, methods) for name, methods in storage_api.SERVICES.items()]
+    )
+    try:
+        server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as error:
+        sys.exit(f"cannot listen on {host}:{port}: {error}")
+    server.start()
+    return server
 
 
 def _open_database() -> None:

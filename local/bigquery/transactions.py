@@ -5,7 +5,7 @@ replace the same empty partition (DELETE, then INSERT) both commit, and the part
 
 - a transaction may DELETE, UPDATE, MERGE or TRUNCATE a table only when no other transaction has done so since it began,
   committed or not; else it fails with "Transaction is aborted due to concurrent update";
-- such a statement outside of a transaction waits until no transaction holds the table;
+- such a statement outside of a transaction waits, up to `QUEUE_TIMEOUT_S`, until no transaction holds the table;
 - an INSERT conflicts with nothing.
 
 Jobs that replace whole tables (WRITE_TRUNCATE, CREATE OR REPLACE) are not covered.
@@ -30,6 +30,9 @@ STATEMENT_TYPES = {
     exp.Commit: "COMMIT_TRANSACTION",
     exp.Rollback: "ROLLBACK_TRANSACTION",
 }
+
+# How long a statement outside of transactions waits for a table before it fails.
+QUEUE_TIMEOUT_S = 60
 
 TableName = tuple[str, ...]
 
@@ -75,7 +78,8 @@ class Conflicts:
                     raise _aborted(table)
                 transaction.tables.add(table)
             else:
-                self._changed.wait_for(lambda: not self._held(table, key))
+                if not self._changed.wait_for(lambda: not self._held(table, key), QUEUE_TIMEOUT_S):
+                    raise _aborted(table)
         yield
         if transaction is None:
             with self._changed:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from google.api_core.exceptions import BadRequest, Conflict
+from google.cloud import bigquery
 
 from tests.integration.bigquery.support import DAY, Warehouse, new_job_id, parameters
 
@@ -193,6 +194,27 @@ def test_racing_transactions_never_double_a_partition(warehouse: Warehouse, targ
     assert published(warehouse) == [("a", DAY), ("b", DAY)]
     assert None in errors
     assert all("concurrent update" in error for error in errors if error is not None)
+
+
+def test_a_transaction_holds_the_tables_that_it_has_changed(warehouse: Warehouse, target: str) -> None:
+    """Another transaction is aborted; a single statement waits for the commit. A session keeps the first one open meanwhile."""
+    warehouse.run(f"INSERT INTO `{target}` VALUES ('x', '2026-01-01')")
+    opened = warehouse.run(
+        f"BEGIN TRANSACTION; UPDATE `{target}` SET name = CONCAT(name, ' first') WHERE TRUE;",
+        bigquery.QueryJobConfig(create_session=True),
+    )
+    assert opened.session_info is not None
+    assert opened.session_info.session_id is not None
+    session = bigquery.ConnectionProperty("session_id", opened.session_info.session_id)
+
+    with pytest.raises(BadRequest, match="concurrent update"):
+        warehouse.run(publish_sql(warehouse), parameters(partition=DAY))
+    waiting = warehouse.start(f"UPDATE `{target}` SET name = CONCAT(name, ' second') WHERE TRUE")
+    assert not waiting.done()
+    warehouse.run("COMMIT TRANSACTION", bigquery.QueryJobConfig(connection_properties=[session]))
+    waiting.result()
+
+    assert published(warehouse) == [("x first second", DAY)]
 
 
 def test_a_statement_outside_of_transactions_waits_for_its_turn(warehouse: Warehouse, target: str) -> None:

@@ -22,7 +22,8 @@ from tests.integration.bigquery.support import (
     vectors,
 )
 
-pytestmark = pytest.mark.integration
+# The client library would rather have its dataframes read by pandas-gbq.
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")]
 
 # What real descriptions hold: emoji with joiners, markup, quotes, control characters, NUL, the last characters of a plane.
 ODD_TEXTS = [

@@ -16,7 +16,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.integration.bigquery.support import DAY, Warehouse, records
 
-pytestmark = pytest.mark.integration
+# The client library would rather have its dataframes read by pandas-gbq.
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")]
 
 
 def row_message() -> tuple[Any, descriptor_pb2.DescriptorProto]:
