@@ -18,6 +18,7 @@ from nightshift.run import RunRef, canonical_json
 from nightshift.store import Objects, create_or_read, get_bytes
 
 _CHUNK: Final = re.compile(r"chunk-(\d{8,})\.parquet")
+_PARTIAL: Final = re.compile(r".*/partials/chunk-(\d{8,})/[^/]+\.parquet")
 
 
 class ForeignObject(ValueError):
@@ -65,11 +66,14 @@ class Ledger:
         await self._objects.create(f"{self._folder}/partials/chunk-{chunk:08d}/{attempt}.parquet", body)
 
     async def partials(self) -> dict[int, list[str]]:
-        """Paths of all saved partials by chunk, by one LIST, sorted so that every reader meets them in the same order."""
+        """Paths of all saved partials by chunk, by one LIST, sorted so that every reader meets them in the same order.
+
+        What is called otherwise is passed over: partials only save work.
+        """
         found: dict[int, list[str]] = {}
         async for path in self._objects.list(f"{self._folder}/partials"):
-            chunk = path.rsplit("/", 2)[1].removeprefix("chunk-")
-            found.setdefault(int(chunk), []).append(path)
+            if match := _PARTIAL.fullmatch(path):
+                found.setdefault(int(match[1]), []).append(path)
         return {chunk: sorted(paths) for chunk, paths in found.items()}
 
     async def read_partial(self, path: str) -> bytes | None:

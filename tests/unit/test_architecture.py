@@ -116,7 +116,7 @@ def test_modules_stay_short(path: Path) -> None:
 
 def test_the_driver_loads_nothing_that_a_pod_lacks() -> None:
     heavy = ["airflow", "google.cloud.bigquery", "kubernetes", "sqlglot", "openlineage", "pandas"]
-    code = f"import nightshift.driver.__main__, sys; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import nightshift.driver.process, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(PLUGINS)}
     )

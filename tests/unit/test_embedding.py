@@ -41,9 +41,17 @@ def test_nothing_to_say_is_bad_input(text: str | None) -> None:
         load(a_spec()).render({"text": text})
 
 
-def test_a_template_that_fails_on_a_row_is_bad_input() -> None:
-    with pytest.raises(BadInput, match="division by zero"):
-        load(a_spec(request__input="{{ 1 / n }}")).render({"n": 0})
+@pytest.mark.parametrize(
+    ("template", "value", "message"),
+    [
+        ("{{ 1 / n }}", 0, "division by zero"),
+        ("{{ n | dictsort }}", 7, "no attribute 'items'"),
+        ("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(n) }}", 1, "recursion"),
+    ],
+)
+def test_a_template_that_fails_on_a_row_is_bad_input(template: str, value: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load(a_spec(request__input=template)).render({"n": value})
 
 
 def test_templates_cannot_leave_their_sandbox() -> None:
@@ -77,6 +85,10 @@ def test_vectors_come_back_in_the_order_of_the_rows() -> None:
         reply(encoded(1.0), encoded(float("nan"))),
         reply(encoded(1.0), encoded(float("inf"))),
         {"data": [{"index": 0}, {"index": 1}]},
+        {"data": [{"index": "first", "embedding": encoded(1.0)}, {"index": 1, "embedding": encoded(1.0)}]},
+        {"data": [{"index": float("inf"), "embedding": encoded(1.0)}, {"index": 1, "embedding": encoded(1.0)}]},
+        {"data": [1, None]},
+        reply(encoded(1.0), "\u00e9"),
     ],
 )
 def test_a_reply_that_is_not_two_vectors_is_invalid(bad: dict[str, Any]) -> None:

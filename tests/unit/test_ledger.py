@@ -87,6 +87,14 @@ async def test_partials_are_found_by_chunk_in_one_order(ledger: Ledger) -> None:
     assert await ledger.committed() == set(), "a partial commits nothing"
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "chunk-1/a.parquet", "chunk-00000001/a.tmp", "chunk-00000001/a/b.parquet"])
+async def test_what_is_no_partial_is_passed_over(store: ObjectStore, ledger: Ledger, name: str) -> None:
+    obstore.put(store, f"{RUN.prefix}/partials/{name}", b"")
+    await ledger.save_partial(1, "pod", b"x")
+
+    assert await ledger.partials() == {1: [f"{RUN.prefix}/partials/chunk-00000001/pod.parquet"]}
+
+
 def test_the_first_plan_counts_for_ever(store: ObjectStore) -> None:
     assert load_plan(store, RUN) is None
 

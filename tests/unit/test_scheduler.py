@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nightshift.chunks import Result
-from nightshift.driver.scheduler import TRIES, Group, OpenChunk, Scheduler
+from nightshift.driver.scheduler import TRIES, Group, OpenChunk, Scheduler, judge_reply
 from nightshift.tasks.base import Answer, BadInput, Reason
 
 pytestmark = pytest.mark.unit
@@ -161,3 +161,26 @@ def test_the_counts_are_shown() -> None:
     take(scheduler)
 
     assert repr(scheduler) == "Scheduler(open_chunks=1, ready_groups=1, rows_in_flight=4, finished_chunks=0)"
+
+
+def test_a_message_that_no_file_can_hold_costs_no_other_row() -> None:
+    scheduler = opened(["a"])
+    group = scheduler.next_group()
+    assert group is not None
+    scheduler.refused(group, Reason.REJECTED, "half a pair: \ud83d")
+    chunk = scheduler.pop_finished()
+    assert chunk is not None
+
+    assert chunk.in_order()[0].message == "half a pair: ?"
+
+
+@pytest.mark.parametrize("usage", [None, [], {}, {"prompt_tokens": None}, {"prompt_tokens": "many"}])
+def test_a_reply_without_a_count_of_tokens_counts_none(usage: Any) -> None:
+    class Answering(Kind):
+        def answers(self, reply: Mapping[str, Any], count: int) -> list[Answer]:
+            return [Answer(n) for n in range(count)]
+
+    group = opened(["a", "b"]).next_group()
+    assert group is not None
+
+    assert judge_reply(Answering(), group, {"usage": usage}) == ([Answer(0), Answer(1)], 0)

@@ -129,7 +129,7 @@ def judge(status: int, body: bytes, retry_after: str | None) -> Outcome:
     if status == 200:
         try:
             parsed = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return Failed(f"200 with a body that is not JSON: {error}")
         return Replied(parsed) if isinstance(parsed, dict) else Failed("200 with a body that is not a JSON object")
     message = _message(body)
@@ -148,7 +148,7 @@ def _message(body: bytes) -> str:
         parsed = json.loads(body)
         error = parsed.get("error", parsed)
         return str(error.get("message", error) if isinstance(error, dict) else error)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return body[:500].decode(errors="replace")
 
 

@@ -7,6 +7,7 @@ chunks), and finished chunks are encoded and committed beside them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -33,6 +34,8 @@ ENGINE_LOSSES: Final = 5
 """Times in a row that the engine may vanish without answering a single row in between."""
 COMMIT_BUDGET_S: Final = 600.0
 COMMITS_AT_ONCE: Final = 4
+COMMITS_WAITING: Final = 8
+"""Finished chunks that may wait for the store; with more, no further chunk is opened, so that an outage fills no memory."""
 BACKOFF_S: Final = 0.5
 BACKOFF_MAX_S: Final = 20.0
 # A drain has 15 s in all (Spot); these two leave three for the process itself.
@@ -119,8 +122,8 @@ class Worker:
         """Opens chunks so that the senders always find a window's worth of groups ready."""
         for chunk in open_chunks:
             rows = await asyncio.to_thread(self._reader.read, chunk)
-            known = await self._read_partials(partials.get(chunk, ()))
-            while self._scheduler.statistics()["ready_groups"] >= self._window and not self._stop.is_set():
+            known = await self._read_partials(chunk, partials.get(chunk, ()))
+            while self._enough_open() and not self._stop.is_set():
                 await self._wait_for_change()
             if self._stop.is_set():
                 return
@@ -131,13 +134,19 @@ class Worker:
         self._feeding = False
         self._changed.set()
 
-    async def _read_partials(self, paths: list[str] | tuple[()]) -> list[Result]:
+    def _enough_open(self) -> bool:
+        return self._scheduler.statistics()["ready_groups"] >= self._window or len(self._commits) >= COMMITS_WAITING
+
+    async def _read_partials(self, chunk: int, paths: list[str] | tuple[()]) -> list[Result]:
         """Rows that earlier attempts saved. A torn or foreign partial is left out: it only saves work."""
         known: list[Result] = []
         for path in paths:
             body = await self._ledger.read_partial(path)
             try:
-                known += chunks.results_of(chunks.decode(body or b"")[0])
+                table, provenance = chunks.decode(body or b"")
+                if (provenance.run_id, provenance.chunk) != (self._plan.run_id, chunk):
+                    raise chunks.NotAChunk(f"it is of chunk {provenance.chunk} of run {provenance.run_id}")
+                known += chunks.results_of(table)
             except chunks.NotAChunk as error:
                 log.warning("partial ignored", extra={"fields": {"path": path, "error": str(error)}})
         return known
@@ -155,9 +164,9 @@ class Worker:
             settled = await self._send_one(group)
             self._collect()
             wait = BACKOFF_S if settled else min(wait * 2, BACKOFF_MAX_S)
-            if not settled and not self._stop.is_set():
+            if not settled:
                 # Full jitter: many slots that failed together must not come back together.
-                await asyncio.sleep(random.uniform(0, wait))
+                await self._pause(random.uniform(0, wait))
 
     async def _send_one(self, group: Group) -> bool:
         """Sends one group; False when the slot should wait before its next try."""
@@ -175,7 +184,7 @@ class Worker:
                 self._scheduler.failed(group, Reason.ENGINE_ERROR, message)
             case Busy(_, retry_after):
                 self._scheduler.returned(group)
-                await asyncio.sleep(min(retry_after or 0.0, BACKOFF_MAX_S))
+                await self._pause(min(retry_after or 0.0, BACKOFF_MAX_S))
             case Gone(message):
                 self._scheduler.returned(group)
                 await self._await_engine(message)
@@ -226,15 +235,16 @@ class Worker:
     async def _save(self) -> None:
         """Lets running commits end and, after a drain, saves the finished rows of open chunks; in bounded time then."""
         self._collect()
-        pending = [*self._commits]
-        if self._stop.is_set():
-            pending += [asyncio.create_task(self._save_partial(chunk)) for chunk in self._scheduler.unfinished()]
+        while self._commits and not self._stop.is_set():
+            await self._wait_for_change()
+        saves = [asyncio.create_task(self._save_partial(chunk)) for chunk in self._scheduler.unfinished()]
+        pending = [*self._commits, *saves]
         if not pending:
             return
-        _, late = await asyncio.wait(pending, timeout=DRAIN_SAVE_S if self._stop.is_set() else None)
+        _, late = await asyncio.wait(pending, timeout=DRAIN_SAVE_S)
         for task in late:
             task.cancel()
-        for task in pending:
+        for task in saves:
             if task.done() and not task.cancelled() and (error := task.exception()):
                 log.error("not saved", extra={"fields": {"error": str(error)}})
 
@@ -248,8 +258,15 @@ class Worker:
         while (chunk := self._scheduler.pop_finished()) is not None:
             task = asyncio.create_task(self._commit(chunk))
             self._commits.add(task)
-            task.add_done_callback(self._commits.discard)
+            task.add_done_callback(self._commit_ended)
         self._changed.set()
+
+    def _commit_ended(self, task: asyncio.Task[None]) -> None:
+        self._commits.discard(task)
+        self._changed.set()
+        if not task.cancelled() and (error := task.exception()):
+            # The chunk stays open, so the worker will ask to be resumed; the others go on.
+            log.error("not committed", exc_info=error)
 
     async def _commit(self, chunk: OpenChunk) -> None:
         async with self._commit_slots:
@@ -265,7 +282,10 @@ class Worker:
                     if time.monotonic() > deadline:
                         self.drain()
                         return
-                    await asyncio.sleep(random.uniform(0, wait))
+                    if self._stop.is_set():
+                        await asyncio.sleep(BACKOFF_S)
+                    else:
+                        await self._pause(random.uniform(0, wait))
                     wait = min(wait * 2, BACKOFF_MAX_S)
         self._open.discard(chunk.number)
         del self._keys[chunk.number]
@@ -278,6 +298,12 @@ class Worker:
             first = self._plan.chunk_range(chunk.number).start
             keys = keys.take([result.ordinal - first for result in results])
         return chunks.encode(keys, results, self._kind.prediction_type, self._provenance(chunk))
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleeps, but not on after a drain has begun."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
 
     async def _wait_for_change(self) -> None:
         self._changed.clear()

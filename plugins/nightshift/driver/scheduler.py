@@ -166,7 +166,9 @@ class Scheduler:
         return self._open[group.rows[0].chunk]
 
     def _bury(self, chunk: OpenChunk, ordinal: int, reason: Reason, message: str, tries: int) -> None:
-        chunk.results[ordinal] = Result(ordinal, None, str(reason), message[:MESSAGE_MAX], tries)
+        # JSON can escape half a surrogate pair, which no Parquet file takes: the chunk's other rows must not suffer for it.
+        kept = message[:MESSAGE_MAX].encode(errors="replace").decode()
+        chunk.results[ordinal] = Result(ordinal, None, str(reason), kept, tries)
 
     def _settle(self, chunk: OpenChunk) -> None:
         if chunk.complete:
@@ -181,5 +183,5 @@ def judge_reply(kind: TaskKind, group: Group, reply: Mapping[str, Any]) -> tuple
     except InvalidReply as error:
         return error
     usage = reply.get("usage")
-    tokens = usage.get("prompt_tokens", 0) if isinstance(usage, dict) else 0
-    return answers, int(tokens)
+    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return answers, tokens if isinstance(tokens, int) else 0

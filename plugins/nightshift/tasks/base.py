@@ -105,12 +105,10 @@ def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
 
 def render_text(template: jinja2.Template, columns: Sequence[str], row: Mapping[str, Any]) -> str:
     """The text of one row; NULL columns read as empty text. Raises BadInput for an error or for blank text."""
-    import jinja2
-
     values = {name: "" if row[name] is None else row[name] for name in columns}
     try:
         text = template.render(values)
-    except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except Exception as error:  # The template is the user's program: what it raises concerns this row alone.
         raise BadInput(f"the template failed on this row: {error}") from error
     if not text.strip():
         raise BadInput("the template rendered to nothing")

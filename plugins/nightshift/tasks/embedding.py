@@ -7,7 +7,6 @@ parsing that decimal numbers would take.
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import sys
 from array import array
@@ -56,7 +55,9 @@ class Embedding:
             if [item["index"] for item in ordered] != list(range(count)):
                 raise InvalidReply("the embeddings are not numbered 0, 1, 2, ...")
             return [Answer(_vector(item["embedding"])) for item in ordered]
-        except (KeyError, TypeError, binascii.Error) as error:
+        except InvalidReply:
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidReply(f"not an embeddings reply: {error!r}") from error
 
 

@@ -64,11 +64,11 @@ def prepare(folder: Path, texts: list[str | None], *, chunk_rows: int = 8, worke
 class DriverProcess:
     """``python -m nightshift.driver`` on a run, as a pod would start it."""
 
-    def __init__(self, prepared: PreparedRun, engine_url: str, index: int = 0) -> None:
+    def __init__(self, prepared: PreparedRun, engine_url: str, index: int | str = 0, run_url: str | None = None) -> None:
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(PLUGINS),
-            "NIGHTSHIFT_RUN_URL": f"{prepared.url}/{prepared.run.prefix}",
+            "NIGHTSHIFT_RUN_URL": run_url or f"{prepared.url}/{prepared.run.prefix}",
             "JOB_COMPLETION_INDEX": str(index),
             "ENGINE_URL": engine_url,
             "POD_NAME": "pod",

@@ -1,6 +1,7 @@
 """The real driver process against engine faults: what it retries, bisects, gives up, saves and resumes."""
 
 import asyncio
+import signal
 import time
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 from aiohttp import web
 
 from nightshift import exits, seal
+from nightshift.run import RunRef
 from nightshift.store import open_store
+from tests.builders import a_chunk
 from tests.integration.driver.canned import Behaviour, CannedEngine, vector_of
 from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
 
@@ -271,3 +274,68 @@ def test_a_torn_partial_is_left_out(tmp_path: Path) -> None:
 
     assert code == exits.DONE
     check_all_answered(prepared, TEXTS[:8])
+
+
+def test_a_partial_of_another_run_or_chunk_is_left_out(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS[:16], chunk_rows=8)
+    another = RunRef("job", "2026-11-19", "f" * 16)
+    for name, run, chunk in (("other-run", another, 0), ("other-chunk", prepared.run, 1)):
+        path = f"{prepared.run.prefix}/partials/chunk-00000000/{name}.parquet"
+        body = a_chunk(run, prepared.plan, chunk, ordinals=range(8))
+        obstore.put(open_store(prepared.url), path, body)
+
+    code, _ = run_driver(prepared)
+
+    assert code == exits.DONE
+    check_all_answered(prepared, TEXTS[:16])
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.1, 0.2, 0.4, 0.8])
+def test_a_sigterm_at_any_moment_of_the_start_asks_to_be_resumed(tmp_path: Path, wait_s: float) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+
+    async def stalls(texts: list[str]) -> None:
+        await asyncio.sleep(3600)
+
+    with CannedEngine(stalls) as engine:
+        driver = DriverProcess(prepared, engine.url)
+        # As soon as Python itself runs: an interpreter that still starts has no handlers of anybody's.
+        while b"nightshift.driver" not in Path(f"/proc/{driver.process.pid}/cmdline").read_bytes() or not takes(driver):
+            time.sleep(0.001)
+        time.sleep(wait_s)
+        driver.terminate()
+        code = driver.finish()
+
+    assert code == exits.RESUME
+
+
+def takes(driver: DriverProcess) -> bool:
+    """Whether the process has a handler of its own for SIGTERM."""
+    status = Path(f"/proc/{driver.process.pid}/status").read_text()
+    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1], 16)
+    return bool(caught & (1 << (signal.SIGTERM - 1)))
+
+
+@pytest.mark.parametrize(
+    "run_url", ["nonsense", "s3://bucket/job/2026-11-20/0123456789abcdef", "file:///x/job/2026-11-20/not-a-digest", "gs://b"]
+)
+def test_a_run_url_without_sense_is_a_configuration_error(tmp_path: Path, run_url: str) -> None:
+    with CannedEngine() as engine:
+        driver = DriverProcess(prepare(tmp_path, TEXTS[:1]), engine.url, run_url=run_url)
+
+        assert driver.finish() == exits.CONFIG
+
+
+@pytest.mark.parametrize("index", ["-1", "one", "\u00b2"])
+def test_an_index_that_is_no_number_is_a_configuration_error(tmp_path: Path, index: str) -> None:
+    with CannedEngine() as engine:
+        assert DriverProcess(prepare(tmp_path, TEXTS[:1]), engine.url, index).finish() == exits.CONFIG
+
+
+@pytest.mark.parametrize("name", ["spec.json", "plan.json"])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"{}", b"null"])
+def test_a_broken_document_is_a_configuration_error(tmp_path: Path, name: str, body: bytes) -> None:
+    prepared = prepare(tmp_path, TEXTS[:1])
+    (prepared.folder / name).write_bytes(body)
+
+    assert run_driver(prepared)[0] == exits.CONFIG
