@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,21 +25,30 @@ class NoSuchRun(LookupError):
     """There is no `spec.json` where a run was said to be."""
 
 
-def open_run(store: ObjectStore, spec: JobSpec, partition: str, *, opened_by: str, fresh: bool = False) -> RunRef:
+def open_run(
+    store: ObjectStore,
+    spec: JobSpec,
+    partition: str,
+    *,
+    opened_by: str,
+    fresh: bool = False,
+    superseded: Callable[[RunRef], bool] = lambda _: False,
+) -> RunRef:
     """Finds or creates the run of `spec` for `partition` (YYYY-MM-DD) in a store rooted at the bucket.
 
     Without `fresh`: the newest generation there is, else the first. With it: the generation that `opened_by` opened
-    before, else a new one.
+    before, else a new one. superseded: says of a generation that would be returned that it must not be; the next one is
+    taken then.
     """
     first = RunRef(spec.job, partition, run_digest(spec.job, partition, spec.semantic()))
     generations = (replace(first, generation=number) for number in itertools.count(1))
     newest = None
     candidate = next(generations)
     while (there := get_bytes(store, _path(candidate))) is not None:
-        if fresh and json.loads(there)["opened_by"] == opened_by:
+        if fresh and json.loads(there)["opened_by"] == opened_by and not superseded(candidate):
             return candidate
         newest, candidate = candidate, next(generations)
-    if newest is not None and not fresh:
+    if newest is not None and not fresh and not superseded(newest):
         return newest
     # Several may open at once: create-only lets one of them have this generation, and the others look at who it was.
     while True:

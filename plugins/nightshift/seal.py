@@ -162,8 +162,8 @@ def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:
         listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         raise ToleranceExceeded(
             f"{dead} of {plan.rows} rows are dead letters ({listed}); the job tolerates {allowed} "
-            f"(dead_letters.tolerate: {spec.dead_letters.tolerate}). Nothing is published. Mend the rows "
-            "or raise the tolerance."
+            f"(dead_letters.tolerate: {spec.dead_letters.tolerate}). Nothing is published. Raise the "
+            "tolerance and trigger the DAG again, which computes nothing again; or mend the rows and trigger it with fresh."
         )
 
 

@@ -24,10 +24,10 @@ class AuditOperator(RunOperator):
         published = context["ti"].xcom_pull(task_ids="publish")
         with permanent_failures():
             self.keep_lineage()
-            spec, record = load_run(self.store, self.run)
+            record = load_run(self.store, self.run)[1]
             manifest = load_manifest(self.store, self.run)
             if manifest is None or published is None:
                 raise AirflowFailException(f"{self.run.prefix} is not published. Repeat the task 'publish' first.")
-            row = audit_row(spec, self.run, self.plan, manifest, published, dag_run_id=record["opened_by"])
+            row = audit_row(self.spec, self.run, self.plan, manifest, published, dag_run_id=record["opened_by"])
             warehouse_for(self.settings).record_audit(row)
         self.log.info("Audit row of run %s: %s", self.run.run_id, row)

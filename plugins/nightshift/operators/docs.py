@@ -44,7 +44,9 @@ def dag_docs(spec: JobSpec) -> str:
 
 **Another day**: Trigger, and choose the *partition*. **Several days**:
 `airflow backfill create --dag-id {spec.job} --from-date 2026-11-17 --to-date 2026-11-19` runs the 17th, 18th and 19th.
-A day that is published is not computed again; *fresh* does compute it again, beside what is there, and then replaces it.
+A day that is published is not computed again, also when its source has changed since: *fresh* computes it again, beside
+what is there, and then replaces it. A day without rows is published without rows; once its source has some, the next run
+of that day computes them. A new *tolerate*, destination or deadline counts from the next run on and computes nothing again.
 """
 
 

@@ -24,6 +24,7 @@ class ExtractOperator(RunOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.ledger import load_plan
+        from nightshift.warehouse.extract import exported
 
         with permanent_failures():
             self.keep_lineage()
@@ -32,7 +33,9 @@ class ExtractOperator(RunOperator):
                 self.log.info("%s has its plan already", self.run.prefix)
                 return self._summary(plan)
             warehouse = warehouse_for(self.settings)
-            job = warehouse.start_extract(self.spec, self.run, self.run.partition)
+            job = warehouse.start_extract(
+                self.spec, self.run, self.run.partition, holds=lambda: bool(exported(self.store, self.run))
+            )
             self.log.info("BigQuery job %s exports the query to %s/inputs", job, self.run.url(self.settings.bucket))
             event = finished_soon(warehouse, [job])
         if event is None:
@@ -44,9 +47,9 @@ class ExtractOperator(RunOperator):
         from nightshift.warehouse.extract import build_plan
 
         self.keep_lineage()
-        finished_jobs(event)
+        (statistics,) = finished_jobs(event)
         with permanent_failures():
-            return self._summary(build_plan(self.store, self.run, self.spec))
+            return self._summary(build_plan(self.store, self.run, self.spec, rows=statistics.get("exported_rows")))
 
     def lineage(self, **counts: Any) -> Lineage:
         from nightshift.lineage.facets import extract_lineage

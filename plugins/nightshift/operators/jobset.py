@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -58,8 +58,6 @@ class KubernetesJobSetOperator(RunOperator):
 
     :param poll_interval: seconds between two questions about the JobSet.
     """
-
-    template_fields: Sequence[str] = ("run_prefix",)
 
     def __init__(self, *, poll_interval: float = 5.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

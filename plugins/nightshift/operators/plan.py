@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from nightshift.lineage.facets import Lineage
+    from nightshift.run import RunRef
 
 
 def partition_of(context: Context) -> str:
@@ -41,7 +42,9 @@ class PlanOperator(RunOperator):
     """
     Checks the job against the warehouse, freezes it into a run, and says how large the run will be.
 
-    Returns ``{run_prefix, run_id, partition, rows}``, by which every later task knows the run.
+    Returns ``{run_prefix, run_id, partition, rows, spec}``, by which every later task knows the run and its terms.
+
+    A day that had no rows is not empty for ever: once its query has some, the next generation of its run is opened.
 
     :param spec: the job in its JSON form, as it was when Airflow read the job's file for this task.
     """
@@ -49,7 +52,7 @@ class PlanOperator(RunOperator):
     template_fields: Sequence[str] = ()
 
     def __init__(self, *, spec: dict[str, Any], **kwargs: Any) -> None:
-        super().__init__(run_prefix="", **kwargs)
+        super().__init__(run_prefix="", terms="", **kwargs)
         self.job = spec
 
     def get_openlineage_facets_on_start(self) -> Lineage:
@@ -61,6 +64,7 @@ class PlanOperator(RunOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.freeze import open_run
         from nightshift.hooks.warehouse import warehouse_for
+        from nightshift.ledger import load_plan
         from nightshift.plan import size
         from nightshift.seal import load_manifest
         from nightshift.spec import JobSpec
@@ -74,8 +78,15 @@ class PlanOperator(RunOperator):
             warehouse.check_query(spec, partition)
             rows = warehouse.count_rows(spec, partition)
             sizing = size(rows, spec)
-            run = open_run(self.store, spec, partition, opened_by=opened_by, fresh=fresh)
-            sealed = load_manifest(self.store, run)
+            run = open_run(
+                self.store,
+                spec,
+                partition,
+                opened_by=opened_by,
+                fresh=fresh,
+                superseded=lambda run: rows > 0 and self._empty(run),
+            )
+            plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
         self.run_prefix = run.prefix
         self.keep_lineage()
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
@@ -86,6 +97,28 @@ class PlanOperator(RunOperator):
                 sealed["sealed_at"],
                 sealed["rows"],
             )
+        elif plan is not None:
+            self.log.info("The run was planned before with %d rows: it goes on where it stopped", plan.rows)
+        elif rows:
+            self.log.info("The query has %d rows: %s", rows, "; ".join(sizing.reasons))
         else:
-            self.log.info("The query has %d rows today: %s", rows, "; ".join(sizing.reasons))
-        return {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows}
+            self.log.warning(
+                "The query has no rows for %s: the partition will be published without rows. Is the source late? "
+                "Once it has rows, trigger the DAG again: they are computed then.",
+                partition,
+            )
+        if plan is not None and plan.rows != rows:
+            self.log.warning(
+                "The query has %d rows now, but this run was planned with %d and keeps to them. "
+                "To take the source as it is now, trigger with fresh.",
+                rows,
+                plan.rows,
+            )
+        found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows}
+        return {**found, "spec": spec.model_dump(mode="json")}
+
+    def _empty(self, run: RunRef) -> bool:
+        from nightshift.ledger import load_plan
+
+        plan = load_plan(self.store, run)
+        return plan is not None and plan.rows == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -23,24 +24,29 @@ if TYPE_CHECKING:
 
 RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
 """Where the task ``plan`` says the run is."""
+TERMS_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('spec') | tojson }}"
+"""The job's file as the task ``plan`` had it."""
 
 
 class RunOperator(BaseOperator):
     """
     A task that works on one run.
 
-    It knows the run by its folder alone and reads everything else there, so that a repeat, in whatever process and after
-    whatever change of the job's file, works on the same run.
+    It knows the run by its folder, so that a repeat, in whatever process and after whatever change of the job's file, works
+    on the same run. What decides no answer (destination, tolerance, deadline, compute, owner) is no part of a run's name:
+    the terms say it, as the job's file did when this DAG run was planned. So a changed tolerance counts without a new run.
 
     :param run_prefix: the run's folder inside the bucket, JOB/PARTITION/RUN (templated).
+    :param terms: the job as JSON (templated); without it those are the terms that the run was opened with.
     """
 
-    template_fields: Sequence[str] = ("run_prefix",)
+    template_fields: Sequence[str] = ("run_prefix", "terms")
     operator_extra_links = (RunFolderLink(),)
 
-    def __init__(self, *, run_prefix: str = RUN_OF_PLAN, **kwargs: Any) -> None:
+    def __init__(self, *, run_prefix: str = RUN_OF_PLAN, terms: str = TERMS_OF_PLAN, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.run_prefix = run_prefix
+        self.terms = terms
         self._lineage: Lineage | None = None
 
     @cached_property
@@ -60,10 +66,18 @@ class RunOperator(BaseOperator):
 
     @cached_property
     def spec(self) -> JobSpec:
-        """The spec that was frozen when the run was opened, not what the job's file says now."""
+        """The spec that was frozen when the run was opened, under the terms of this DAG run."""
         from nightshift.freeze import load_run
+        from nightshift.spec import JobSpec
 
-        return load_run(self.store, self.run)[0]
+        frozen = load_run(self.store, self.run)[0]
+        terms = json.loads(self.terms or "null")
+        spec = frozen if terms is None else JobSpec.model_validate(terms)
+        if spec.semantic() != frozen.semantic():
+            raise AirflowFailException(
+                f"{self.run.prefix} is a run of another query, model or request. Repeat the task 'plan'."
+            )
+        return spec
 
     @property
     def plan(self) -> Plan:
@@ -105,6 +119,7 @@ class RunOperator(BaseOperator):
 def permanent_failures() -> Iterator[None]:
     """Fails the task for good where a repeat cannot help; everything else is left to the task's retries."""
     from nightshift.freeze import NoSuchRun
+    from nightshift.ledger import ForeignObject
     from nightshift.plan import PlanError
     from nightshift.seal import ConservationError, ToleranceExceeded
     from nightshift.spec import SpecErrors
@@ -112,5 +127,14 @@ def permanent_failures() -> Iterator[None]:
 
     try:
         yield
-    except (ConservationError, NoSuchRun, PlanError, SettingsError, SpecErrors, ToleranceExceeded, WarehouseError) as error:
+    except (
+        ConservationError,
+        ForeignObject,
+        NoSuchRun,
+        PlanError,
+        SettingsError,
+        SpecErrors,
+        ToleranceExceeded,
+        WarehouseError,
+    ) as error:
         raise AirflowFailException(str(error)) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,14 +50,18 @@ class Warehouse:
         rows = self._rows(f"The rows of job {spec.job}", query.count_statement(spec), [_date("partition", partition)])
         return int(rows[0][0])
 
-    def start_extract(self, spec: JobSpec, run: RunRef, partition: str) -> str:
-        """Starts the export of the query to the run's ``inputs/`` and returns its job id. Only for a run without a plan."""
+    def start_extract(self, spec: JobSpec, run: RunRef, partition: str, *, holds: Callable[[], bool] | None = None) -> str:
+        """Starts the export of the query to the run's ``inputs/`` and returns its job id. Only for a run without a plan.
+
+        holds: whether what an earlier export wrote is still there. Where it is not, because the run's folder was deleted or
+        lies in another bucket now, the query is exported again: BigQuery remembers its jobs longer than a bucket its objects.
+        """
 
         def start(job_id: str, attempt: int) -> None:
             sql = query.export_statement(spec, query.export_uri(self._settings.bucket, run, attempt))
             self._submit(sql, [_date("partition", partition)], job_id=job_id)
 
-        return self._jobs.find_or_start(run, "extract", start)
+        return self._jobs.find_or_start(run, "extract", start, holds=holds)
 
     def start_staging(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any]) -> list[str]:
         """Starts loading exactly the manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
@@ -157,9 +161,19 @@ class Warehouse:
             try:
                 table = self._client.get_table(name, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
             except NotFound:
-                self._client.get_dataset(name.rpartition(".")[0], retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+                dataset = self._client.get_dataset(name.rpartition(".")[0], retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+                self._check_location(name, dataset.location)
                 return
+        self._check_location(name, table.location)
         schema.check_compatible(table, schema.destination_fields(spec, columns), spec.destination.partition_column)
+
+    def _check_location(self, destination: str, location: str | None) -> None:
+        """One BigQuery job reads and writes in one location: better said before the night than at its end."""
+        if location and location.upper() != self._settings.location.upper():
+            raise WarehouseError(
+                f"The destination {destination} lies in {location}, but jobs run in {self._settings.location} "
+                "(NIGHTSHIFT_LOCATION). Write a destination in that location."
+            )
 
     def _shows(self, spec: JobSpec, run: RunRef, partition: str, manifest: Mapping[str, Any]) -> bool:
         """Whether destination and dead letter table show exactly this run's rows for the partition."""

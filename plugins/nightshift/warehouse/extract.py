@@ -25,11 +25,12 @@ READERS: Final = 16
 _INPUT: Final = re.compile(r"(\d+)-part-.*\.parquet")
 
 
-def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec) -> Plan:
+def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec, *, rows: int | None = None) -> Plan:
     """Writes the run's plan from the files of the export that has just succeeded; returns the plan that is there.
 
     The store is rooted at the bucket. Files are ordered by name; files without rows are left out; no row at all is a plan
-    too. Only footers are read, by ranges. Raises PlanError for a file that lacks a column, StoreUnavailable.
+    too. Only footers are read, by ranges. rows: how many BigQuery says it exported, where it says so. Raises PlanError for
+    a file that lacks a column and for files that do not hold those rows, StoreUnavailable.
     """
     import obstore
 
@@ -39,18 +40,23 @@ def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec) -> Plan:
         planned = load_plan(store, run)
         if planned is not None:
             return planned
-        paths = _exported(store, run)
+        paths = exported(store, run)
         with ThreadPoolExecutor(READERS) as pool:
             files = [file for file in pool.map(lambda path: _input_file(store, run, spec, path), paths) if file.rows]
-        rows = sum(file.rows for file in files)
-        sizing = size(rows, spec)
-        plan = Plan(run.run_id, rows, sizing.chunk_rows, sizing.workers, tuple(files), sizing.reasons)
+        found = sum(file.rows for file in files)
+        if rows is not None and rows != found:
+            raise PlanError(
+                f"BigQuery exported {rows} rows, but the files in {run.prefix}/inputs hold {found}: some were deleted or "
+                "added since. Trigger the DAG with fresh."
+            )
+        sizing = size(found, spec)
+        plan = Plan(run.run_id, found, sizing.chunk_rows, sizing.workers, tuple(files), sizing.reasons)
         return save_plan(store, run, plan)
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"plan the inputs of {run.prefix}: {error}") from error
 
 
-def _exported(store: ObjectStore, run: RunRef) -> list[str]:
+def exported(store: ObjectStore, run: RunRef) -> list[str]:
     """Paths of the files of the highest attempt, sorted by name."""
     import obstore
 

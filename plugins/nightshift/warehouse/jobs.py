@@ -33,7 +33,8 @@ class JobState:
     """A job at one moment.
 
     error: BigQuery's own words, None unless the job failed or was lost. retryable: a successor may well succeed.
-    statistics: plain values for people: started, ended (ISO 8601), seconds, bytes_processed, slot_seconds, output_rows.
+    statistics: plain values for people: started, ended (ISO 8601), seconds, bytes_processed, slot_seconds, output_rows,
+        exported_rows.
     """
 
     job_id: str
@@ -135,8 +136,15 @@ def statistics(job: AnyJob) -> dict[str, Any]:
         "bytes_processed": getattr(job, "total_bytes_processed", None),
         "slot_seconds": _seconds(getattr(job, "slot_millis", None)),
         "output_rows": getattr(job, "output_rows", None),
+        "exported_rows": _exported_rows(job),
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _exported_rows(job: AnyJob) -> int | None:
+    """What an EXPORT DATA statement wrote; the client has no property for it."""
+    found = job._properties.get("statistics", {}).get("query", {}).get("exportDataStatistics", {}).get("rowCount")
+    return None if found is None else int(found)
 
 
 def _seconds(milliseconds: int | None) -> float | None:

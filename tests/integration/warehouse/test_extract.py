@@ -10,13 +10,15 @@ from typing import Any
 import obstore
 import pyarrow.parquet as pq
 import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
 from nightshift.ledger import load_plan
 from nightshift.plan import PlanError
 from nightshift.spec import JobSpec
-from nightshift.warehouse import Warehouse, WarehouseError
-from nightshift.warehouse.extract import build_plan
+from nightshift.warehouse import Warehouse, WarehouseError, jobs
+from nightshift.warehouse.extract import build_plan, exported
 from tests.integration.warehouse.conftest import OTHER, PARTITION, TEXTS, Night
 
 pytestmark = pytest.mark.integration
@@ -136,6 +138,51 @@ def test_a_job_that_bigquery_forgot_is_lost_and_may_be_started_again(night: Nigh
     assert "does not know" in str(lost.error)
     assert night.warehouse.start_extract(night.spec, night.run, PARTITION) == job_id
     night.succeed(job_id)
+
+
+def test_a_run_whose_folder_was_deleted_is_exported_anew(night: Night) -> None:
+    def start() -> str:
+        return night.warehouse.start_extract(
+            night.spec, night.run, PARTITION, holds=lambda: bool(exported(night.store, night.run))
+        )
+
+    first = start()
+    night.succeed(first)
+    assert start() == first
+    obstore.delete(night.store, exported(night.store, night.run))
+    second = start()
+    night.succeed(second)
+
+    assert second.endswith("-extract-1")
+    assert build_plan(night.store, night.run, night.spec).rows == len(TEXTS)
+
+
+@pytest.mark.parametrize("said", [len(TEXTS) - 1, len(TEXTS) + 1])
+def test_files_that_do_not_hold_what_was_exported_are_refused(night: Night, said: int) -> None:
+    night.succeed(night.warehouse.start_extract(night.spec, night.run, PARTITION))
+
+    with pytest.raises(PlanError, match=f"exported {said} rows, but the files in .* hold {len(TEXTS)}"):
+        build_plan(night.store, night.run, night.spec, rows=said)
+    assert load_plan(night.store, night.run) is None
+    assert build_plan(night.store, night.run, night.spec, rows=len(TEXTS)).rows == len(TEXTS)
+
+
+def test_how_many_rows_an_export_wrote_is_read_from_its_job() -> None:
+    resource = {
+        "jobReference": {"projectId": "p", "jobId": "x"},
+        "configuration": {"query": {"query": "EXPORT DATA"}},
+        "statistics": {"query": {"exportDataStatistics": {"fileCount": "1", "rowCount": "5"}}},
+    }
+    job = bigquery.QueryJob.from_api_repr(resource, bigquery.Client("p", AnonymousCredentials()))  # type: ignore[no-untyped-call]
+
+    assert jobs.statistics(job)["exported_rows"] == 5
+
+
+def test_a_destination_in_another_location_is_found_before_the_night(night: Night) -> None:
+    elsewhere = Warehouse(night.client, replace(night.settings, location="europe-west4"))
+
+    with pytest.raises(WarehouseError, match=r"lies in US, but jobs run in europe-west4"):
+        elsewhere.check_query(night.spec, PARTITION)
 
 
 def test_a_file_without_a_column_that_the_job_reads_is_refused(night: Night) -> None:

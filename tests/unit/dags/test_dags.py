@@ -93,7 +93,7 @@ def test_a_dag_lives_through_serialization(parse: Parse, job_text: str) -> None:
     assert again.dag_id == "package-embeddings"
     assert again.timetable == dag.timetable
     assert [sorted(again.get_task(task).downstream_task_ids) for task in TASKS] == [[task] for task in TASKS[1:]] + [[]]
-    assert list(again.get_task("infer").template_fields) == ["run_prefix"]
+    assert list(again.get_task("infer").template_fields) == ["run_prefix", "terms"]
 
 
 class TestABrokenJobFile:

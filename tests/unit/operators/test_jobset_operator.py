@@ -61,7 +61,7 @@ class Night:
 
     def task(self) -> KubernetesJobSetOperator:
         with DAG("job", schedule=None):
-            operator = KubernetesJobSetOperator(task_id="infer", run_prefix=RUN.prefix)
+            operator = KubernetesJobSetOperator(task_id="infer", run_prefix=RUN.prefix, terms="")
         operator.__dict__.update(settings=Settings(bucket=BUCKET, project="acme"), store=self.store, runtime=self.runtime)
         return operator
 

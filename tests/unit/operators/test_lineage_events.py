@@ -46,7 +46,7 @@ def a_task(kind: type[RunOperator]) -> RunOperator:
     obstore.put(store, f"{RUN.prefix}/manifest.json", canonical_json(MANIFEST))
     save_plan(store, RUN, a_plan(rows=8))
     with DAG("job", schedule=None):
-        task = kind(task_id="task", run_prefix=RUN.prefix)
+        task = kind(task_id="task", run_prefix=RUN.prefix, terms="")
     task.__dict__.update(settings=Settings(bucket="runs", project="acme"), store=store)
     return task
 

@@ -60,7 +60,7 @@ class TestLink:
 
     def link(self, run_prefix: str) -> str:
         with DAG("job", schedule=None):
-            task = SealOperator(task_id="seal", run_prefix=run_prefix)
+            task = SealOperator(task_id="seal", run_prefix=run_prefix, terms="")
         return RunFolderLink().get_link(task, ti_key=None)  # type: ignore[arg-type]
 
     def test_the_cloud_console(self) -> None:
