@@ -78,7 +78,7 @@ class Stack:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._process is not None:
+        if self._ours():
             self.down()
 
     @property
@@ -104,7 +104,7 @@ class Stack:
         try:
             self._await_health(began)
         except BaseException:
-            if self._process is not None:
+            if self._ours():
                 self.down()
             raise
         if "storage" in self._names:
@@ -181,14 +181,21 @@ class Stack:
             document = self._folder.read()
             owner = document["owner"] if document else None
             if document and document["state"] == "up" and (owner is None or _alive(owner)):
-                if owner not in (None, os.getpid()):
-                    raise StackBusy(f"the stack in {self._folder.path} belongs to process {owner} and ends with it")
+                self._must_be_usable(owner)
                 self._must_match(document)
                 return True
             if time.monotonic() > deadline:
                 raise StackError(f"the stack in {self._folder.path} does not end: python3 -m local.stack down")
             time.sleep(POLL_S)
         return False
+
+    def _must_be_usable(self, owner: int | None) -> None:
+        if owner not in (None, os.getpid()):
+            raise StackBusy(f"the stack in {self._folder.path} belongs to process {owner} and ends with it")
+
+    def _ours(self) -> bool:
+        """Whether this object has started the stack that is there. Of two that start at once one supervisor gets the lock."""
+        return self._process is not None and self._folder.held() in (None, self._process.pid)
 
     def _must_match(self, document: dict[str, Any]) -> None:
         missing = [name for name in self._names if name not in document["parts"]]
@@ -197,7 +204,9 @@ class Stack:
                 f"the stack in {self._folder.path} is up without {', '.join(missing)}: python3 -m local.stack down"
             )
         if "airflow" in self._names and document["dags"] != str(self._dags):
-            raise StackError(f"the stack in {self._folder.path} is up with the DAG folder {document['dags']}")
+            raise StackError(
+                f"the stack in {self._folder.path} is up with the DAG folder {document['dags']}: python3 -m local.stack down"
+            )
 
     def _spawn(self, tied: bool) -> None:
         self._folder.make()
@@ -230,6 +239,10 @@ class Stack:
         while True:
             document = self._folder.read()
             reports = document["parts"] if document and document["state"] == "up" else {}
+            if document and not self._ours():
+                # Somebody else was faster.
+                self._must_be_usable(document["owner"])
+                self._must_match(document)
             for name in self._names:
                 report = reports.get(name, {"state": "starting"})
                 if report["state"] == "failed":

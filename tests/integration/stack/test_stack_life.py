@@ -197,6 +197,40 @@ def test_a_block_leaves_up_what_it_has_not_started(stack: Stack) -> None:
     assert stack.processes() == []
 
 
+def test_of_processes_that_start_at_once_one_has_the_stack_and_the_others_do_not_end_it(stack: Stack) -> None:
+    command = [sys.executable, "-c", HOLD, str(stack.state)]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    try:
+        said = [process.stdout.readline() for process in processes if process.stdout]
+        losers = [process for process, line in zip(processes, said, strict=True) if line != "ready\n"]
+        (winner,) = set(processes) - set(losers)
+
+        assert len(losers) == 3
+        for loser in losers:
+            assert f"belongs to process {winner.pid} and ends with it" in loser.communicate()[1]
+        assert stack.document()["owner"] == winner.pid
+        assert Stack.attach(stack.state).healthy()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    wait_until(lambda: stack.processes() == [], "the stack has ended")
+
+
+def test_who_loses_the_race_against_up_leaves_the_stack_up(stack: Stack) -> None:
+    late = Stack(stack.state, parts=PARTS)
+    late._usable = lambda: False  # type: ignore[method-assign]  # it looked before the other one had begun
+    stack.up()
+    supervisor = stack.pids("supervisor")
+    with late:
+        assert late.pids("supervisor") == supervisor
+
+    assert stack.pids("supervisor") == supervisor
+    assert stack.healthy()
+
+
 def test_a_part_that_cannot_start_is_reported_with_its_log(stack: Stack) -> None:
     stack.state.mkdir()
     (stack.state / "storage").write_text("in the way of the data folder")
