@@ -1,10 +1,10 @@
 # Every target makes the environments that it needs; those that are there are not made again.
 PYTHON ?= python3
 ENVIRONMENTS = $(PYTHON) local/environments.py
-DEMO = PYTHONPATH=plugins .envs/airflow/bin/python -m local.demo --state $(STATE)
+DEMO = PYTHONPATH=plugins .envs/airflow/bin/python -m local.demo --state "$$STATE"
 STATE ?= .state
 # Read by the shell, so that any character may stand in them.
-export PARTITION Q
+export PARTITION Q STATE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo search up down status test lint format lock
@@ -25,13 +25,13 @@ search: ## search what the demo published: make search Q="parse yaml"
 
 up: ## start the local stack and leave it up; prints Airflow's address and password
 	@$(ENVIRONMENTS) driver airflow emulators server
-	@$(PYTHON) -m local.stack up --state $(STATE)
+	@$(PYTHON) -m local.stack up --state "$$STATE"
 
 down: ## stop the local stack and everything that it started
-	@$(PYTHON) -m local.stack down --state $(STATE)
+	@$(PYTHON) -m local.stack down --state "$$STATE"
 
 status: ## say what of the local stack is up
-	@$(PYTHON) -m local.stack status --state $(STATE)
+	@$(PYTHON) -m local.stack status --state "$$STATE"
 
 test: ## all tests; says what was skipped and why
 	@$(ENVIRONMENTS) driver airflow emulators server test

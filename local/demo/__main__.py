@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import requests
 from google.api_core.exceptions import NotFound
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
@@ -24,7 +25,7 @@ from local.demo.airflow_api import AirflowApi
 from local.demo.night import NightFailed, spend
 from local.demo.search import embed, nearest
 from local.environments import ROOT, environment_dir
-from local.stack import Stack, StackError
+from local.stack import Stack, StackDown, StackError
 from local.stack.stack import DEFAULT_STATE
 from nightshift.spec import JobSpec, load
 from nightshift.store import open_store
@@ -60,8 +61,11 @@ def night(partition: str, fresh: bool, state: Path) -> int:
         store = open_store(f"gs://{stack.environment()['NIGHTSHIFT_BUCKET']}")
         try:
             api.wait_for_dag(spec.job)
-            spent = spend(api, store, spec.job, partition, fresh=fresh, say=clock.say)
-        except (NightFailed, TimeoutError) as error:
+            spent = spend(api, store, spec.job, partition, fresh=fresh, say=clock.say, still_up=stack.document)
+        except StackDown:
+            clock.say("the stack was stopped; the same command goes on where this one stopped")
+            return 1
+        except (NightFailed, TimeoutError, requests.RequestException) as error:
             clock.say(str(error))
             return 1
         clock.say("the night is over")
@@ -111,6 +115,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--search", metavar="QUESTION", help="ask the published vectors instead")
     parser.add_argument("--state", type=Path, default=DEFAULT_STATE, help="the stack's state folder")
     options = parser.parse_args(arguments)
+    if options.search is not None and not options.search.strip():
+        parser.error('say what to look for: make search Q="parse yaml"')
     # A terminal that closes, or `kill`, ends the demo as Ctrl-C does: the stack goes down in order.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)

@@ -7,23 +7,26 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import requests
+from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from local.demo.airflow_api import AirflowApi
 from nightshift.ledger import Ledger, load_plan
 from nightshift.plan import Plan
 from nightshift.run import RunRef
-from nightshift.store import ObjectStorage
+from nightshift.store import ObjectStorage, StoreUnavailable
+
+Answer = TypeVar("Answer")
 
 TASKS: Final = ("plan", "extract", "infer", "seal", "publish", "audit")
 ENDED: Final = ("success", "failed", "upstream_failed", "skipped", "removed")
 POLL_S: Final = 0.5
 PROGRESS_S: Final = 3.0
 UNREACHABLE_S: Final = 180.0
-"""How long Airflow may be away (it is restarted by the supervisor when a part of it dies) before the demo gives up."""
+"""How long a part of the stack may be away (the supervisor starts a dead one anew) before the demo gives up."""
 LOG_LINES: Final = 15
 
 
@@ -42,16 +45,52 @@ class Night:
 
 
 def spend(
-    api: AirflowApi, store: ObjectStore, dag_id: str, partition: str, *, fresh: bool, say: Callable[[str], None]
+    api: AirflowApi,
+    store: ObjectStore,
+    dag_id: str,
+    partition: str,
+    *,
+    fresh: bool,
+    say: Callable[[str], None],
+    still_up: Callable[[], object],
 ) -> Night:
-    """Runs the DAG for `partition`, or follows its run that is under way already. Raises NightFailed."""
-    run_id = _follow_or_trigger(api, dag_id, partition, fresh, say)
-    return _Watch(api, store, dag_id, run_id, say).to_the_end()
+    """Runs the DAG for `partition`, or follows its run that is under way already. Raises NightFailed.
+
+    A part of the stack that does not answer is waited for, as long as `still_up` does not raise.
+    """
+    patient = _Patience(still_up)
+    run_id = patient(_follow_or_trigger, api, dag_id, partition, fresh, say)
+    return _Watch(api, store, dag_id, run_id, say, patient).to_the_end()
+
+
+class _Patience:
+    """Asks again while a part of the stack does not answer: the supervisor starts a dead one anew."""
+
+    def __init__(self, still_up: Callable[[], object]) -> None:
+        self._still_up = still_up
+
+    def __call__(self, ask: Callable[..., Answer], *arguments: Any) -> Answer:
+        """The answer. Raises NightFailed after `UNREACHABLE_S` without one, requests.HTTPError when the question is refused,
+        and whatever `still_up` raises."""
+        deadline = time.monotonic() + UNREACHABLE_S
+        while True:
+            try:
+                return ask(*arguments)
+            except (requests.RequestException, StoreUnavailable, BaseError, OSError) as error:
+                if isinstance(error, requests.HTTPError) and error.response is not None and error.response.status_code < 500:
+                    raise
+                self._still_up()
+                if time.monotonic() > deadline:
+                    raise NightFailed(f"the stack has not answered for {UNREACHABLE_S:.0f} s: {error}") from error
+                time.sleep(POLL_S)
 
 
 def _follow_or_trigger(api: AirflowApi, dag_id: str, partition: str, fresh: bool, say: Callable[[str], None]) -> str:
     for run in api.dag_runs(dag_id):
-        if run["state"] in ("queued", "running") and (run.get("conf") or {}).get("partition") == partition and not fresh:
+        conf = run.get("conf") or {}
+        # A fresh night that was interrupted is the one to go on with, not a reason for one more.
+        wanted = conf.get("partition") == partition and (not fresh or conf.get("fresh"))
+        if wanted and run["state"] in ("queued", "running"):
             say(f"going on with the DAG run {run['dag_run_id']}, which was interrupted")
             return str(run["dag_run_id"])
     run_id = f"demo__{partition}__{datetime.now().strftime('%Y%m%dT%H%M%S')}"
@@ -63,8 +102,17 @@ def _follow_or_trigger(api: AirflowApi, dag_id: str, partition: str, fresh: bool
 class _Watch:
     """Prints each task's states and, during infer, the rows that are committed."""
 
-    def __init__(self, api: AirflowApi, store: ObjectStore, dag_id: str, run_id: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        api: AirflowApi,
+        store: ObjectStore,
+        dag_id: str,
+        run_id: str,
+        say: Callable[[str], None],
+        patient: _Patience,
+    ) -> None:
         self._api = api
+        self._patient = patient
         self._store = store
         self._dag_id = dag_id
         self._run_id = run_id
@@ -78,21 +126,12 @@ class _Watch:
         self._next_progress = 0.0
 
     def to_the_end(self) -> Night:
-        away_since: float | None = None
         while True:
-            try:
-                state, tasks = self._look()
-                away_since = None
-            except requests.RequestException as error:
-                away_since = away_since or time.monotonic()
-                if time.monotonic() - away_since > UNREACHABLE_S:
-                    raise NightFailed(f"Airflow has not answered for {UNREACHABLE_S:.0f} s: {error}") from error
-                time.sleep(POLL_S)
-                continue
+            state, tasks = self._patient(self._look)
             if state == "failed":
-                raise NightFailed(self._why(tasks))
+                raise NightFailed(self._patient(self._why, tasks))
             if state == "success":
-                return self._night(tasks)
+                return self._patient(self._night, tasks)
             time.sleep(POLL_S)
 
     def _look(self) -> tuple[str, dict[str, dict[str, Any]]]:
