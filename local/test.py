@@ -24,6 +24,8 @@ NOT_THERE = {
     "cluster": "there are none yet: nightshift has no Kubernetes runtime at present, only the local one",
 }
 NO_TESTS_COLLECTED = 5
+# Integration tests wait for processes more than they compute. A file stays in one worker, with the emulators it started.
+WORKERS = {"integration": ("-n", "3", "--dist", "loadfile")}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,7 +64,8 @@ def _run_tier(tier: str, rest: Sequence[str]) -> tuple[int, dict[str, int], list
     print(f"== {tier}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [str(python_of("test")), "-m", "pytest", "-q", "-m", tier, f"--junit-xml={report}", *rest]
+        command = [str(python_of("test")), "-m", "pytest", "-q", "-m", tier, f"--junit-xml={report}"]
+        command += ["--durations=8", *WORKERS.get(tier, ()), *rest]
         began = time.monotonic()
         code = subprocess.run(command, cwd=ROOT, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}).returncode
         cases = list(ElementTree.parse(report).getroot().iter("testcase")) if report.exists() else []
