@@ -12,7 +12,6 @@ from pathlib import Path
 from airflow.sdk import DAG, Asset, Param
 from airflow.sdk.bases.operator import chain
 
-from nightshift.jobs import load_folder
 from nightshift.operators.audit import AuditOperator
 from nightshift.operators.docs import dag_docs
 from nightshift.operators.extract import ExtractOperator
@@ -21,7 +20,7 @@ from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.seal import SealOperator
 from nightshift.settings import Settings
-from nightshift.spec import JobSpec
+from nightshift.spec import JobSpec, load_all
 from nightshift.timetables.nightly import NightlyTimetable
 
 PARAMS = {
@@ -30,11 +29,11 @@ PARAMS = {
         type=["null", "string"],
         format="date",
         title="Partition",
-        description="The day to compute, for example 2026-11-19. Empty: the day of the logical date, or yesterday.",
+        description="The day to compute, for example 2026-11-19. Empty: the day before the logical date, as last night.",
     ),
     "fresh": Param(
         False,
-        type="boolean",
+        type=["null", "boolean"],  # without null the form marks it as required
         title="Fresh",
         description="Compute the day again although it is there: a new run beside the old one, which is then replaced.",
     ),
@@ -76,5 +75,5 @@ def build(spec: JobSpec, project: str) -> DAG:
     return dag
 
 
-for job in load_folder(Path(__file__).parent / "jobs").good:
+for job in load_all(Path(__file__).parent / "jobs")[0].values():
     globals()[job.job] = build(job, Settings.from_environment().project)

@@ -7,8 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nightshift.jobs import BrokenJobs, load_folder
+from nightshift.spec import load_all
 
-broken = load_folder(Path(__file__).parent / "jobs").broken
+DAGS = Path(__file__).parent
+
+
+class BrokenJobs(Exception):
+    """Job files that cannot be used; the message has a line for each mistake of each file."""
+
+
+broken = load_all(DAGS / "jobs", relative_to=DAGS.parent)[1]
 if broken:
-    raise BrokenJobs(broken)
+    raise BrokenJobs("\n" + "\n".join(str(errors) for errors in broken.values()))

@@ -21,7 +21,6 @@ ALLOWED: dict[str, set[str]] = {
     "settings": set(),
     "store": set(),
     "spec": {"profiles", "tasks"},
-    "jobs": {"spec"},
     "tasks": {"spec"},
     "plan": {"profiles", "spec"},
     "chunks": set(),

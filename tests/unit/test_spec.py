@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from nightshift import chunks
 from nightshift.profiles import PROFILES
 from nightshift.run import run_digest
-from nightshift.spec import JobSpec, SpecErrors, load, load_all, load_files, sql
+from nightshift.spec import JobSpec, SpecErrors, load, load_all, load_files, loading, sql
+from nightshift.spec.document import Document, Finding
 from nightshift.spec.names import LEDGER_COLUMNS
 from nightshift.spec.schema import json_schema, json_schema_text
 from nightshift.warehouse import schema as warehouse_schema
@@ -422,10 +423,25 @@ class TestFolder:
         good, bad = write(tmp_path, job(), "b.yaml"), write(tmp_path, "job: [", "a.yml")
         write(tmp_path, "not a job", "notes.txt")
         write(tmp_path, "job: [", ".hidden.yaml")
+        (tmp_path / "folder.yaml").mkdir()
         specs, errors = load_all(tmp_path)
 
         assert list(specs) == [good]
         assert list(errors) == [bad]
+
+    def test_a_file_that_breaks_the_reader_hides_no_other(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        good, bad = write(tmp_path, job(), "b.yaml"), write(tmp_path, job(job="other"), "a.yaml")
+
+        def breaks(document: Document) -> list[Finding]:
+            if document.value["job"] == "other":
+                raise RecursionError("too deep")
+            return []
+
+        monkeypatch.setattr(loading, "check", breaks)
+        specs, errors = load_all(tmp_path, relative_to=tmp_path)
+
+        assert list(specs) == [good]
+        assert str(errors[bad]).startswith("a.yaml: The file breaks its reader (RecursionError: too deep).")
 
     def test_second_file_with_a_name_is_the_bad_one(self, tmp_path: Path) -> None:
         first, other = write(tmp_path, job(), "a.yaml"), write(tmp_path, job(job="other"), "c.yaml")

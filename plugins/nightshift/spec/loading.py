@@ -14,11 +14,14 @@ from nightshift.spec.explain import explain
 from nightshift.spec.model import JobSpec
 
 
-def load(path: str | Path) -> JobSpec:
-    """The job in a file. Raises SpecErrors with every mistake of the file; no other error, whatever the file holds."""
-    file = Path(path)
+def load(path: str | Path, *, shown: Path | None = None) -> JobSpec:
+    """The job in a file. Raises SpecErrors with every mistake of the file; no other error, whatever the file holds.
+
+    shown: what messages call the file, where that is not `path`.
+    """
+    file = shown or Path(path)
     try:
-        text = file.read_bytes().decode()
+        text = Path(path).read_bytes().decode()
     except OSError as error:
         raise SpecErrors([SpecError(file, None, "", f"The file cannot be read: {error.strerror}", "Check its path")]) from None
     except UnicodeDecodeError as error:
@@ -44,33 +47,43 @@ def load(path: str | Path) -> JobSpec:
     return spec
 
 
-def load_files(paths: Iterable[Path]) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
-    """Every good job and every bad file of `paths`. Of two jobs with one name the later file is bad."""
+def load_files(paths: Iterable[Path], *, relative_to: Path | None = None) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
+    """Every good job and every bad file of `paths`. Of two jobs with one name the later file is bad.
+
+    relative_to: a folder above all files; messages then name them as seen from there.
+    """
     specs: dict[Path, JobSpec] = {}
     errors: dict[Path, SpecErrors] = {}
     holders: dict[str, Path] = {}
     for path in paths:
+        shown = path.relative_to(relative_to) if relative_to else path
         try:
-            spec = load(path)
+            spec = load(path, shown=shown)
         except SpecErrors as error:
             errors[path] = error
             continue
-        holder = holders.setdefault(spec.job, path)
-        if holder == path:
+        except Exception as error:  # One file that breaks the reader itself must not take every other job with it.
+            problem = f"The file breaks its reader ({type(error).__name__}: {error})"
+            errors[path] = SpecErrors([SpecError(shown, None, "", problem, "Write it more simply, and report this")])
+            continue
+        holder = holders.setdefault(spec.job, shown)
+        if holder == shown:
             specs[path] = spec
         else:
             line = Document(path.read_text(encoding="utf-8")).line(("job",))
             problem = f"The name {spec.job!r} is taken by {holder}"
-            errors[path] = SpecErrors([SpecError(path, line, "job", problem, "Give one of the two jobs another name")])
+            errors[path] = SpecErrors([SpecError(shown, line, "job", problem, "Give one of the two jobs another name")])
     return specs, errors
 
 
-def load_all(folder: str | Path) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
+def load_all(folder: str | Path, *, relative_to: Path | None = None) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
     """`load_files` of a folder's ``*.yaml`` and ``*.yml`` in the order of their names; hidden files are passed over."""
     found = sorted(
-        path for path in Path(folder).iterdir() if path.suffix in (".yaml", ".yml") and not path.name.startswith(".")
+        path
+        for path in Path(folder).iterdir()
+        if path.suffix in (".yaml", ".yml") and not path.name.startswith(".") and not path.is_dir()
     )
-    return load_files(found)
+    return load_files(found, relative_to=relative_to)
 
 
 def _located(file: Path, document: Document, findings: list[Finding]) -> Iterator[SpecError]:

@@ -134,7 +134,8 @@ class TestABrokenJobFile:
 
         assert set(bag.dags) == {"package-embeddings"}
         (message,) = bag.import_errors.values()
-        assert "dags/jobs/second.yaml: job: 'package-embeddings' is the job of dags/jobs/first.yaml already" in message
+        line = next(n for n, text in enumerate(job_text.splitlines(), 1) if text.startswith("job: "))
+        assert f"dags/jobs/second.yaml:{line}: job: The name 'package-embeddings' is taken by dags/jobs/first.yaml." in message
 
 
 def test_a_deployment_without_project_says_which_variable_to_set(
