@@ -29,7 +29,7 @@ PARAMS = {
         type=["null", "string"],
         format="date",
         title="Partition",
-        description="The day to compute, for example 2026-11-19. Empty: the day before the logical date, as last night.",
+        description="The day to compute. Empty: the day before the logical date, or its own day when that is midnight.",
     ),
     "fresh": Param(
         False,

@@ -47,8 +47,9 @@ def test_the_page_tells_query_model_and_destination(parse: Parse, job_text: str)
     for fact in (
         "One vector per installed Python package",
         "WHERE snapshot_date = @partition",
-        "`gt-0.1.0`",
-        "`catalog.package_embeddings`",
+        "**gt-0.1.0**",
+        r"**catalog.package\_embeddings**",
+        r"**0 2 \* \* \***",
         "5%; with more, nothing is published",
         "airflow backfill create --dag-id package-embeddings",
     ):
