@@ -70,7 +70,9 @@ class Warehouse:
         """
         from google.cloud.bigquery import Table
 
-        if self._jobs.succeeded(run, "publish") is not None and self._shows(spec, run, run.partition, manifest):
+        if self._jobs.succeeded(run, _step("publish", manifest)) is not None and self._shows(
+            spec, run, run.partition, manifest
+        ):
             return []
         self._ensure_dataset()
         fields = schema.staging_fields(spec, self._columns(spec, run.partition))
@@ -83,7 +85,8 @@ class Warehouse:
                     )
                 continue
             chunks = manifest["chunks"][number * publish.URIS_PER_LOAD :][: len(uris)]
-            started.append(self._start_load(run, number, name, fields, uris, rows=sum(chunk["rows"] for chunk in chunks)))
+            rows = sum(chunk["rows"] for chunk in chunks)
+            started.append(self._start_load(run, _step(f"stage{number}", manifest), name, fields, uris, rows=rows))
         return started
 
     def start_publish(self, spec: JobSpec, run: RunRef, partition: str, manifest: Mapping[str, Any]) -> str:
@@ -100,7 +103,9 @@ class Warehouse:
         def start(job_id: str, attempt: int) -> None:
             self._submit(script, parameters, job_id=job_id)
 
-        return self._jobs.find_or_start(run, "publish", start, holds=lambda: self._shows(spec, run, partition, manifest))
+        return self._jobs.find_or_start(
+            run, _step("publish", manifest), start, holds=lambda: self._shows(spec, run, partition, manifest)
+        )
 
     def job(self, job_id: str) -> JobState:
         """How a job fares. Raises only WarehouseUnavailable, or WarehouseError where jobs may not be read."""
@@ -113,7 +118,7 @@ class Warehouse:
         behind views included), job_id and published_at (ISO 8601, the end of the transaction). Raises WarehouseError when the
         partition does not show exactly this run.
         """
-        job = self._jobs.succeeded(run, "publish")
+        job = self._jobs.succeeded(run, _step("publish", manifest))
         table = schema.destination_table(spec, self._settings)
         if job is None or not self._shows(spec, run, partition, manifest):
             raise WarehouseError(
@@ -193,9 +198,7 @@ class Warehouse:
         predictions, dead_letters = manifest["predictions"], manifest["dead_letters"]
         return bool(shown == (predictions, predictions, dead_letters, dead_letters))
 
-    def _start_load(
-        self, run: RunRef, number: int, table: str, fields: Sequence[Any], uris: Sequence[str], *, rows: int
-    ) -> str:
+    def _start_load(self, run: RunRef, step: str, table: str, fields: Sequence[Any], uris: Sequence[str], *, rows: int) -> str:
         from google.cloud.bigquery import LoadJobConfig, ParquetOptions, Table
 
         def start(job_id: str, attempt: int) -> None:
@@ -223,7 +226,7 @@ class Warehouse:
             counted = f"SELECT COUNT(*) FROM {schema.quoted(table)}"
             return self._exists(table) and self._rows(f"Staging table {table}", counted, [])[0][0] == rows
 
-        return self._jobs.find_or_start(run, f"stage{number}", start, holds=holds)
+        return self._jobs.find_or_start(run, step, start, holds=holds)
 
     def _exists(self, table: str) -> bool:
         from google.api_core.exceptions import NotFound
@@ -273,6 +276,12 @@ class Warehouse:
         """Runs a short statement and waits for its rows. Only for statements that may run twice."""
         with translated(what):
             return list(self._submit(sql, parameters).result(timeout=STATEMENT_TIMEOUT_S, retry=bounded_retry()))
+
+
+def _step(name: str, manifest: Mapping[str, Any]) -> str:
+    """A step that works on the contents of a manifest. A run whose folder was deleted and that was computed again has other
+    contents under the same run id; what BigQuery remembers of the first ones must not pass for theirs."""
+    return f"{manifest['merkle_root'][:8]}-{name}"
 
 
 def _query_config(parameters: Sequence[ScalarQueryParameter], *, dry_run: bool) -> QueryJobConfig:

@@ -73,6 +73,8 @@ class DriverProcess:
             "ENGINE_URL": engine_url,
             "POD_NAME": "pod",
         }
+        if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
+            environment["STORAGE_EMULATOR_HOST"] = emulator
         command = [sys.executable, "-m", "nightshift.driver"]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         self.log: list[dict[str, Any]] = []

@@ -19,6 +19,7 @@ from obstore.store import ObjectStore
 from nightshift import chunks
 from nightshift.chunks import Provenance, Result
 from nightshift.run import RunRef, run_digest
+from nightshift.seal import merkle_root
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
@@ -91,7 +92,7 @@ class Night:
         self, run: RunRef, names: Sequence[str], *, dead: Sequence[int] = (), per_chunk: int = 2, bias: float = 0.0
     ) -> dict[str, Any]:
         """Writes the chunks of a run whose rows have these names, and returns the manifest of it."""
-        entries = []
+        entries: list[dict[str, Any]] = []
         for number, start in enumerate(range(0, len(names), per_chunk)):
             ordinals = range(start, min(start + per_chunk, len(names)))
             gone = [ordinal for ordinal in ordinals if ordinal in dead]
@@ -113,7 +114,7 @@ class Night:
             "duplicates": 0,
             "prompt_tokens": 10 * len(names),
             "attempts": ["pod-0"],
-            "merkle_root": "00" * 32,
+            "merkle_root": merkle_root([entry["sha256"] for entry in entries]),
             "chunks": entries,
             "sealed_at": "2026-11-21T02:00:00+00:00",
         }

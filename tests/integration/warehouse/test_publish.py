@@ -99,6 +99,15 @@ def test_publishing_again_what_was_destroyed_gives_identical_tables(night: Night
     assert (night.shown(), night.dead_letters()) == before
 
 
+def test_a_run_computed_again_after_its_folder_was_deleted_is_published_again(night: Night) -> None:
+    night.publish(night.run, night.seal(night.run, NAMES))
+    again = night.seal(night.run, NAMES, bias=8.0)
+    night.publish(night.run, again)
+
+    assert [row[2] for row in night.shown()] == [prediction(n, 8.0) for n in range(len(NAMES))]
+    assert night.warehouse.start_staging(night.spec, night.run, again) == []
+
+
 def test_a_new_run_replaces_the_partition_and_no_other(night: Night) -> None:
     other = night.run_of(OTHER)
     night.publish(other, night.seal(other, NAMES[:3], dead=[1]))
