@@ -7,7 +7,7 @@ STATE ?= .state
 export PARTITION Q STATE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo search up down status test lint format lock
+.PHONY: help setup demo search lineage up down status test lint format lock
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ demo: ## one night on this machine: warehouse -> vLLM -> warehouse, then a searc
 search: ## search what the demo published: make search Q="parse yaml"
 	@$(ENVIRONMENTS) driver airflow emulators server
 	@$(DEMO) --search "$$Q"
+
+lineage: ## the datasets that the stack's OpenLineage events name
+	@$(PYTHON) -m local.lineage --state $(STATE)
 
 up: ## start the local stack and leave it up; prints Airflow's address and password
 	@$(ENVIRONMENTS) driver airflow emulators server
