@@ -7,7 +7,7 @@ STATE ?= .state
 export PARTITION Q STATE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo search lineage up down status test lint format lock
+.PHONY: help setup demo search lineage up down status screenshots test lint format lock
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ down: ## stop the local stack and everything that it started
 
 status: ## say what of the local stack is up
 	@$(PYTHON) -m local.stack status --state "$$STATE"
+
+screenshots: ## pictures of Airflow's pages into docs/images/, with Chromium (after make demo, and while make up is up)
+	@$(ENVIRONMENTS) test
+	@PYTHONPATH=plugins .envs/test/bin/python -m local.screenshots --state $(STATE)
 
 test: ## all tests; says what was skipped and why
 	@$(ENVIRONMENTS) driver airflow emulators server test

@@ -124,8 +124,6 @@ def _node(folder: Folder, life: str, shared: Mapping[str, str], driver: Path, se
         "VLLM_CACHE_ROOT": str(cache.parent / "vllm"),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        # The model runs in the engine's process instead of one more: ready 7 s sooner, 0.5 GB less, no slower.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "TOKENIZERS_PARALLELISM": "false",
