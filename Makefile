@@ -10,7 +10,7 @@ export PARTITION Q STATE
 .PHONY: help setup demo search lineage up down status screenshots test lint format lock
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make all environments (every other target makes those that it needs)
 	@$(ENVIRONMENTS) driver airflow emulators server test
@@ -38,7 +38,7 @@ status: ## say what of the local stack is up
 
 screenshots: ## pictures of Airflow's pages into docs/images/, with Chromium (after make demo, and while make up is up)
 	@$(ENVIRONMENTS) test
-	@PYTHONPATH=plugins .envs/test/bin/python -m local.screenshots --state $(STATE)
+	@PYTHONPATH=plugins .envs/test/bin/python -m local.screenshots --state "$$STATE"
 
 test: ## all tests; says what was skipped and why
 	@$(ENVIRONMENTS) driver airflow emulators server test
