@@ -111,7 +111,7 @@ def _import_errors(page: Page, out: Path) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto("/")
     page.get_by_role("button", name="Import Error").click()
-    page.get_by_role("dialog").get_by_text("broken_jobs.py").click()
+    page.get_by_role("dialog").get_by_role("button", name="broken_jobs.py").click()
     _picture(page, out / "airflow-import-errors.png")
 
 
