@@ -33,6 +33,8 @@ def blob(bucket: Bucket) -> object:
         (5, len(CONTENT) + 100, CONTENT[5:]),
         (None, 9, CONTENT[:10]),
     ],
+    # The content is random: as a part of the tests' names it would differ from process to process.
+    ids=["middle", "first byte", "last bytes", "over the end", "from the start"],
 )
 def test_a_range(bucket: Bucket, blob: object, start: int | None, end: int | None, expected: bytes) -> None:
     assert bucket.blob("a").download_as_bytes(start=start, end=end) == expected
