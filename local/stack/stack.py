@@ -112,13 +112,9 @@ class Stack:
 
     def down(self) -> None:
         """Stops the stack, whoever started it, and kills every process that carries its mark."""
-        pid = self._folder.held()
         marked = {marks.STACK: str(self._folder.path)}
-        if pid is not None:
-            marks.kill(pid, marked, signal.SIGTERM)
-            if not self._gone(pid):
-                self._say("the supervisor does not end; killing it")
-                marks.kill(pid, marked)
+        if not self._end_supervisor(marked):
+            self._say("the supervisor does not end; killing it")
         if self._process is not None:
             self._process.wait()
             self._process = None
@@ -268,10 +264,18 @@ class Stack:
         self._process = None
         return False
 
-    def _gone(self, supervisor: int) -> bool:
-        """Waits for the end of the supervisor. The lock alone does not tell: it is free a moment before the process is gone."""
+    def _end_supervisor(self, marked: dict[str, str]) -> bool:
+        """Tells the supervisor to end and waits for it; whether it ended in time.
+
+        One that was waiting for the lock takes it then, and is told as well. The lock alone does not tell the end: it is free a
+        moment before the process is gone.
+        """
         deadline = time.monotonic() + DOWN_S
-        while self._folder.held() is not None or marks.carries(supervisor, {marks.STACK: str(self._folder.path)}):
+        told: set[int] = set()
+        while (holder := self._folder.held()) is not None or any(marks.carries(pid, marked) for pid in told):
+            if holder and holder not in told:
+                marks.kill(holder, marked, signal.SIGTERM)
+                told.add(holder)
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_S)
