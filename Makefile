@@ -57,4 +57,4 @@ format: ## put the code into shape
 
 lock: ## compile requirements/*.in into pins
 	@$(ENVIRONMENTS) driver
-	@UV=$$($(PYTHON) -c 'from local.environments import _uv; print(_uv())') requirements/compile.sh
+	@UV=$$($(PYTHON) -c 'from local.environments import uv_program; print(uv_program())') requirements/compile.sh

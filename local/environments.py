@@ -94,7 +94,7 @@ def _digest(name: str) -> str:
 
 def _make(name: str, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
-    uv = _uv()
+    uv = uv_program()
     _run(uv, "venv", "--quiet", "--python", sys.executable, str(target))
     # The pins are a closed set, so nothing is resolved again: what is listed is what is installed.
     install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", str(target / "bin" / "python")]
@@ -132,7 +132,7 @@ def _files(names: Iterable[str]) -> list[str]:
     return [word for name in names for word in ("--requirement", str(REQUIREMENTS / name))]
 
 
-def _uv() -> str:
+def uv_program() -> str:
     """A uv of the pinned version: kept in the cache, installed there by pip where it is missing."""
     home = cache_dir() / f"uv-{UV_VERSION}"
     program = home / "bin" / "uv"
