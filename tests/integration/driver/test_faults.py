@@ -52,6 +52,19 @@ def each_once(status: int) -> Behaviour:
     return behave
 
 
+def stalls_after(count: int) -> Behaviour:
+    """The first `count` requests are answered; those after them hang."""
+    answered = 0
+
+    async def behave(texts: list[str]) -> None:
+        nonlocal answered
+        if answered >= count:
+            await asyncio.sleep(3600)
+        answered += 1
+
+    return behave
+
+
 def test_all_rows_are_answered_and_sealed(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS, workers=2)
 
@@ -170,15 +183,8 @@ def test_only_missing_chunks_are_computed(tmp_path: Path) -> None:
 
 def test_a_drain_saves_every_finished_row_and_the_next_attempt_computes_the_rest(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS, chunk_rows=60)
-    answered = 0
 
-    async def stalls_after_five(texts: list[str]) -> None:
-        nonlocal answered
-        if answered >= 5:
-            await asyncio.sleep(3600)
-        answered += 1
-
-    with CannedEngine(stalls_after_five) as engine:
+    with CannedEngine(stalls_after(5)) as engine:
         driver = DriverProcess(prepared, engine.url)
         while len(engine.seen) < 5 * 4 + 4 * 4:
             time.sleep(0.05)
@@ -216,15 +222,7 @@ def test_a_drain_with_all_committed_is_done(tmp_path: Path) -> None:
 def test_an_engine_that_comes_back_is_waited_for(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS)
 
-    answered = 0
-
-    async def stalls_after_three(texts: list[str]) -> None:
-        nonlocal answered
-        if answered >= 3:
-            await asyncio.sleep(3600)
-        answered += 1
-
-    with CannedEngine(stalls_after_three) as engine:
+    with CannedEngine(stalls_after(3)) as engine:
         driver = DriverProcess(prepared, engine.url)
         driver.wait_for("committed")
         port = engine.port
