@@ -365,7 +365,8 @@ def test_a_warehouse_killed_in_the_middle_of_publishing_ends_with_one_whole_run(
         night.publish(second, manifest)
 
         assert [row[2] for row in night.shown()] == [prediction(n, 8.0) for n in (0, 1, 2, 4)]
-        assert between == (old if lost else night.shown())
+        # A job that the kill ended may have committed in the instant before (the emulator's fault model): whole either way.
+        assert between in ([old, night.shown()] if lost else [night.shown()])
         assert [row[3] for row in night.dead_letters()] == [3]
     finally:
         emulator.stop()
