@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,7 +40,9 @@ class Result:
 class Provenance:
     """Who made a chunk and from what. Times are ISO 8601 in UTC by the worker's own clock, for people, not for ordering.
 
-    prompt_tokens: tokens that this attempt's requests reported. predictions + dead_letters = rows of the file.
+    started, finished: when the chunk was opened and when it was encoded. predictions + dead_letters = rows of the file.
+    prompt_tokens, output_tokens: what this attempt's requests reported. computed_rows: rows that this attempt worked out;
+    merged: {attempt: rows} taken over from what other attempts saved.
     """
 
     run_id: str
@@ -54,6 +56,9 @@ class Provenance:
     predictions: int
     dead_letters: int
     prompt_tokens: int
+    output_tokens: int = 0
+    computed_rows: int = 0
+    merged: dict[str, int] = field(default_factory=dict)
 
 
 def encode(keys: pa.Table, results: Sequence[Result], prediction_type: pa.DataType, provenance: Provenance) -> bytes:
@@ -77,7 +82,7 @@ def decode(body: bytes) -> tuple[pa.Table, Provenance]:
     try:
         table = pq.read_table(io.BytesIO(body))
         provenance = Provenance(**json.loads(table.schema.metadata[METADATA_KEY]))
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:  # OSError: what Thrift cannot read
         raise NotAChunk(f"not a chunk: {error!r}") from error
     if missing := [name for name in RESERVED if name not in table.column_names]:
         raise NotAChunk(f"not a chunk: it lacks the columns {missing}")

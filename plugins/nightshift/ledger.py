@@ -1,14 +1,15 @@
-"""The ledger: a run's committed chunks in object storage. Nothing else is state.
+"""The ledger: a run's committed chunks in object storage. Nothing else is state. The protocol is docs/ledger.md.
 
 A chunk is committed by creating one object with a create-only precondition; the first writer wins and a loser throws its
 copy away. Resume is one LIST. A drain saves the finished rows of open chunks as partials, one object per attempt and chunk,
-which only save work: they are never published.
+which only save work: they are never published. Notes tell people and an early stop what happened; nothing rests on them.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from obstore.store import ObjectStore
@@ -17,12 +18,43 @@ from nightshift.plan import Plan
 from nightshift.run import RunRef, canonical_json
 from nightshift.store import Objects, create_or_read, get_bytes
 
-_CHUNK: Final = re.compile(r"chunk-(\d{8,})\.parquet")
-_PARTIAL: Final = re.compile(r".*/partials/chunk-(\d{8,})/[^/]+\.parquet")
+_CHUNK: Final = re.compile(r"chunk-(\d{8})\.parquet")
+_PARTIAL: Final = re.compile(r".*/partials/chunk-\d{8}/([^/]+)\.parquet")
+_DEAD: Final = re.compile(r".*/notes/dead/chunk-(\d{8})-(\d+)")
 
 
 class ForeignObject(ValueError):
     """The run's ledger holds an object that its plan does not know: somebody wrote where only nightshift may."""
+
+
+class Chunks:
+    """A set of chunk numbers below `count`: a byte each, so that a run of a million chunks takes a megabyte."""
+
+    def __init__(self, count: int) -> None:
+        self._marks = bytearray(count)
+
+    def __contains__(self, chunk: int) -> bool:
+        return bool(self._marks[chunk])
+
+    def __len__(self) -> int:
+        return self._marks.count(1)
+
+    def __iter__(self) -> Iterator[int]:
+        return (chunk for chunk, mark in enumerate(self._marks) if mark)
+
+    def add(self, chunk: int) -> None:
+        self._marks[chunk] = 1
+
+    def count_missing(self, chunks: range) -> int:
+        """How many of these (contiguous) chunks are not in the set."""
+        return self._marks.count(0, chunks.start, chunks.stop)
+
+    def missing(self, chunks: range) -> Iterator[int]:
+        """Those of these (contiguous) chunks that are not in the set, in order."""
+        at = self._marks.find(0, chunks.start, chunks.stop)
+        while at >= 0:
+            yield at
+            at = self._marks.find(0, at + 1, chunks.stop)
 
 
 class Ledger:
@@ -39,23 +71,31 @@ class Ledger:
     def chunk_path(self, chunk: int) -> str:
         return f"{self._folder}/ledger/chunk-{chunk:08d}.parquet"
 
-    async def committed(self) -> set[int]:
+    async def committed(self) -> Chunks:
         """The committed chunks, by one paged LIST. Raises ForeignObject for a name that no chunk of the plan has."""
-        found = set()
-        async for path in self._objects.list(f"{self._folder}/ledger"):
+        found = Chunks(self._chunk_count)
+        await self.refresh(found, range(self._chunk_count))
+        return found
+
+    async def refresh(self, known: Chunks, chunks: range) -> None:
+        """Adds to `known` those of the contiguous `chunks` that are committed by now, by a LIST of their names alone."""
+        after = self.chunk_path(chunks.start - 1) if chunks.start else ""
+        async for path in self._objects.list(f"{self._folder}/ledger", after):
             match = _CHUNK.fullmatch(path.rsplit("/", 1)[1])
             if match is None or int(match[1]) >= self._chunk_count:
                 raise ForeignObject(f"{path} is not a chunk of this run, which has {self._chunk_count} chunks")
-            found.add(int(match[1]))
-        return found
+            if int(match[1]) >= chunks.stop:
+                return
+            known.add(int(match[1]))
 
     async def commit(self, chunk: int, body: bytes) -> bool:
-        """Commits a chunk. True: it is committed by this call. False: it was committed before, this copy is not needed.
+        """Commits a chunk. True: what is committed is this very copy. False: another's; this one is not needed.
 
-        A repeat after StoreUnavailable is safe. It may answer False to the writer whose first, lost reply was a success;
-        either way the chunk is committed, so callers need not tell the two apart.
+        A repeat after StoreUnavailable is safe: a first try whose reply was lost, or that the store's client repeated by
+        itself, finds its own bytes there. Every copy differs from every other, since it names its attempt.
         """
-        return await self._objects.create(self.chunk_path(chunk), body)
+        path = self.chunk_path(chunk)
+        return await self._objects.create(path, body) or await self._objects.read(path) == body
 
     async def read(self, chunk: int) -> bytes | None:
         """The committed object of a chunk, or None."""
@@ -65,19 +105,38 @@ class Ledger:
         """Keeps the finished rows of an open chunk. An attempt saves a chunk once; a repeat after a lost reply is harmless."""
         await self._objects.create(f"{self._folder}/partials/chunk-{chunk:08d}/{attempt}.parquet", body)
 
-    async def partials(self) -> dict[int, list[str]]:
-        """Paths of all saved partials by chunk, by one LIST, sorted so that every reader meets them in the same order.
+    async def partials(self, chunk: int) -> dict[str, str]:
+        """What was saved of a chunk: paths by attempt, in the order of names, so that every reader meets them alike.
 
         What is called otherwise is passed over: partials only save work.
         """
-        found: dict[int, list[str]] = {}
-        async for path in self._objects.list(f"{self._folder}/partials"):
-            if match := _PARTIAL.fullmatch(path):
-                found.setdefault(int(match[1]), []).append(path)
-        return {chunk: sorted(paths) for chunk, paths in found.items()}
+        paths = self._objects.list(f"{self._folder}/partials/chunk-{chunk:08d}")
+        return {match[1]: path async for path in paths if (match := _PARTIAL.fullmatch(path))}
 
     async def read_partial(self, path: str) -> bytes | None:
         return await self._objects.read(path)
+
+    async def note_dead(self, chunk: int, reasons: Mapping[str, int]) -> None:
+        """Says that the committed chunk has dead letters. Their number stands in the name, so that a LIST can add them up."""
+        name = f"{self._folder}/notes/dead/chunk-{chunk:08d}-{sum(reasons.values())}"
+        await self._objects.create(name, canonical_json(dict(reasons)))
+
+    async def note_lost(self, chunk: int, attempt: str, rows: int) -> None:
+        """Says that `attempt` computed `rows` rows of a chunk that another committed first."""
+        await self._objects.create(f"{self._folder}/notes/lost/chunk-{chunk:08d}/{attempt}-{rows}", b"{}")
+
+    async def dead_letters_noted(self, enough: int) -> int:
+        """How many dead letters committed chunks have, at least; counting stops above `enough`.
+
+        Never too many, since only the writer of the committed copy notes it; too few where it died before it could.
+        """
+        total = 0
+        async for path in self._objects.list(f"{self._folder}/notes/dead"):
+            if match := _DEAD.fullmatch(path):
+                total += int(match[2])
+            if total > enough:
+                break
+        return total
 
 
 def load_plan(store: ObjectStore, run: RunRef) -> Plan | None:

@@ -9,15 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.profiles import profile_of
-from nightshift.spec import JobSpec
+
+if TYPE_CHECKING:
+    from nightshift.spec import JobSpec
 
 VERSION: Final = 1
 CHUNK_SECONDS: Final = 60.0
 """A chunk is about this much of one worker's work: what a kill -9 can cost."""
+CHUNKS_WANTED: Final = 400
+"""Of a run that is large enough: then one chunk is a quarter of a percent of it."""
 CHUNK_ROWS_MAX: Final = 50_000
+CHUNK_BYTES_MAX: Final = 32 << 20
+"""Of input as it lies in the exported files, compressed."""
+CHUNKS_MAX: Final = 10**8
+"""What eight digits in a chunk's name can tell apart."""
 START_UP_SECONDS: Final = 600.0
 """Node, image and weights, before the first row; taken off the deadline."""
 SAFETY: Final = 0.7
@@ -37,8 +45,8 @@ class Sizing:
     reasons: tuple[str, ...]
 
 
-def size(rows: int, spec: JobSpec) -> Sizing:
-    """Chooses workers and rows per chunk for `rows` rows.
+def size(rows: int, spec: JobSpec, input_bytes: int = 0) -> Sizing:
+    """Chooses workers and rows per chunk for `rows` rows. input_bytes: of the exported files, 0 where they are not there yet.
 
     Workers: as many as the deadline demands, but never so many that one of them has fewer rows than the engine computes
     at once (``max_num_seqs``), since an accelerator without a full batch idles. What the job states outright wins.
@@ -64,11 +72,17 @@ def size(rows: int, spec: JobSpec) -> Sizing:
         chunk_rows = spec.chunk_rows
         reasons.append(f"{_n(chunk_rows, 'row')} a chunk: the job says so")
     else:
-        group = spec.request.rows_per_request
+        group = spec.rows_per_request
         share = max(1, math.ceil(rows / workers))
-        # At least four chunks a worker, so that help and loss come in quarters at most; whole requests only.
-        wanted = min(speed * CHUNK_SECONDS, share / 4, CHUNK_ROWS_MAX)
+        # At least four chunks a worker, so that help comes in quarters at most, and hundreds a run, so that a kill costs little
+        # of a short one too; but a second's work each, so that commits cost nothing beside it. Whole requests only.
+        wanted = min(speed * CHUNK_SECONDS, share / 4, CHUNK_ROWS_MAX, max(rows / CHUNKS_WANTED, speed))
         chunk_rows = max(1, math.ceil(wanted / group)) * group
+        most = CHUNK_BYTES_MAX * rows // input_bytes if input_bytes else chunk_rows
+        if chunk_rows > most:
+            # A worker holds a few chunks of input rows in memory, and rows may be of a megabyte each.
+            chunk_rows = max(1, most // group) * group
+            reasons.append(f"rows of {input_bytes // rows:,} bytes: at most {CHUNK_BYTES_MAX >> 20} MiB of input a chunk")
         reasons.append(f"{_n(chunk_rows, 'row')} a chunk: about {chunk_rows / speed:.0f} s of a worker's time")
     chunks = math.ceil(rows / chunk_rows)
     if chunks and workers > chunks:
@@ -113,6 +127,10 @@ class Plan:
     def __post_init__(self) -> None:
         if self.chunk_rows < 1 or self.workers < 1:
             raise PlanError(f"chunk_rows {self.chunk_rows} and workers {self.workers} must be at least 1")
+        if self.chunk_count > CHUNKS_MAX:
+            raise PlanError(
+                f"{self.chunk_count} chunks are more than {CHUNKS_MAX}; use larger ones (chunk_rows {self.chunk_rows})"
+            )
         if sum(file.rows for file in self.files) != self.rows:
             raise PlanError(f"the files hold {sum(file.rows for file in self.files)} rows, the plan says {self.rows}")
         if self.workers > max(1, self.chunk_count):

@@ -48,7 +48,8 @@ class _Checked:
     entry: dict[str, Any]
     reasons: Counter[str]
     prompt_tokens: int
-    attempt: str
+    output_tokens: int
+    attempts: frozenset[str]
 
 
 def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str, Any]:
@@ -76,7 +77,8 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str
         "dead_reasons": dict(sorted(reasons.items())),
         "duplicates": 0,
         "prompt_tokens": sum(item.prompt_tokens for item in checked),
-        "attempts": sorted({item.attempt for item in checked}),
+        "output_tokens": sum(item.output_tokens for item in checked),
+        "attempts": sorted(frozenset().union(*(item.attempts for item in checked))),
         "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
         "chunks": [item.entry for item in checked],
         "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -117,16 +119,18 @@ async def _check_all(ledger: Ledger, run: RunRef, plan: Plan) -> list[_Checked]:
             f"{len(missing)} of {plan.chunk_count} chunks are not committed ({named}): {rows} of {plan.rows} rows have "
             "no answer. Repeat the task 'infer': it computes only these."
         )
-    gate = asyncio.Semaphore(READERS)
+    checked: dict[int, _Checked] = {}
+    numbers = iter(range(plan.chunk_count))
 
-    async def check(chunk: int) -> _Checked:
-        async with gate:
+    async def read() -> None:
+        for chunk in numbers:
             body = await ledger.read(chunk)
             if body is None:
                 raise ConservationError(f"chunk {chunk} vanished while it was read: the ledger must not be deleted from")
-            return await asyncio.to_thread(_check_chunk, ledger.chunk_path(chunk), body, chunk, run, plan)
+            checked[chunk] = await asyncio.to_thread(_check_chunk, ledger.chunk_path(chunk), body, chunk, run, plan)
 
-    return await asyncio.gather(*(check(chunk) for chunk in range(plan.chunk_count)))
+    await asyncio.gather(*(read() for _ in range(READERS)))
+    return [checked[chunk] for chunk in range(plan.chunk_count)]
 
 
 def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) -> _Checked:
@@ -153,7 +157,9 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
         "predictions": predictions,
         "dead_letters": len(dead),
     }
-    return _Checked(entry, Counter(dead.column("dead_reason").to_pylist()), provenance.prompt_tokens, provenance.attempt)
+    reasons = Counter(dead.column("dead_reason").to_pylist())
+    attempts = frozenset({provenance.attempt, *provenance.merged})
+    return _Checked(entry, reasons, provenance.prompt_tokens, provenance.output_tokens, attempts)
 
 
 def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:

@@ -131,8 +131,11 @@ class Objects(Protocol):
         """The object's bytes, None where there is none. Raises StoreUnavailable."""
         ...
 
-    def list(self, prefix: str) -> AsyncIterator[str]:
-        """Full paths below a folder, page by page, in no promised order. Raises StoreUnavailable."""
+    def list(self, prefix: str, after: str = "") -> AsyncIterator[str]:
+        """Full paths below the folder `prefix` that sort after `after`, page by page, in lexicographic order.
+
+        Raises StoreUnavailable.
+        """
         ...
 
 
@@ -164,10 +167,19 @@ class ObjectStorage:
         except (obstore.exceptions.BaseError, OSError) as error:
             raise StoreUnavailable(f"read {path}: {error}") from error
 
-    async def list(self, prefix: str) -> AsyncIterator[str]:
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[str]:
         try:
-            async for page in obstore.list(self._store, prefix, chunk_size=1000):
-                for meta in page:
-                    yield meta["path"]
+            if isinstance(self._store, LocalStore):
+                # A folder has no order of its own.
+                for path in sorted([path async for path in self._pages(prefix, after)]):
+                    yield path
+            else:
+                async for path in self._pages(prefix, after):
+                    yield path
         except (obstore.exceptions.BaseError, OSError) as error:
             raise StoreUnavailable(f"list {prefix}: {error}") from error
+
+    async def _pages(self, prefix: str, after: str) -> AsyncIterator[str]:
+        async for page in obstore.list(self._store, prefix, offset=after or None, chunk_size=1000):
+            for meta in page:
+                yield meta["path"]

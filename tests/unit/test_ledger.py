@@ -1,6 +1,7 @@
 """The ledger on a memory store and on a folder: create-only commits, resume by listing, and the proof at the seal."""
 
 import asyncio
+import contextlib
 import hashlib
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from obstore.store import MemoryStore, ObjectStore
 
 from nightshift import chunks, seal
-from nightshift.ledger import ForeignObject, Ledger, load_plan, save_plan
+from nightshift.ledger import Chunks, ForeignObject, Ledger, load_plan, save_plan
 from nightshift.store import ObjectStorage, open_store
 from tests.builders import RUN, a_chunk, a_plan, a_spec
 
@@ -49,12 +50,12 @@ async def test_of_racing_writers_one_wins(ledger: Ledger) -> None:
 
 
 async def test_resume_is_what_was_committed(ledger: Ledger) -> None:
-    assert await ledger.committed() == set()
+    assert list(await ledger.committed()) == []
 
     await ledger.commit(2, b"x")
     await ledger.commit(0, b"x")
 
-    assert await ledger.committed() == {0, 2}
+    assert list(await ledger.committed()) == [0, 2]
     assert await ledger.read(1) is None
 
 
@@ -64,7 +65,7 @@ async def test_resume_lists_page_after_page() -> None:
     for chunk in range(plan.chunk_count):
         await ledger.commit(chunk, b"")
 
-    assert await ledger.committed() == set(range(2500))
+    assert list(await ledger.committed()) == list(range(2500))
 
 
 @pytest.mark.parametrize("name", ["chunk-00000003.parquet", "chunk-1.parquet", "notes.txt"])
@@ -75,24 +76,77 @@ async def test_a_foreign_object_in_the_ledger_is_an_error(store: ObjectStore, le
         await ledger.committed()
 
 
-async def test_partials_are_found_by_chunk_in_one_order(ledger: Ledger) -> None:
+async def test_a_range_is_learnt_without_the_rest(ledger: Ledger) -> None:
+    for chunk in range(PLAN.chunk_count):
+        await ledger.commit(chunk, b"x")
+    known = Chunks(PLAN.chunk_count)
+
+    await ledger.refresh(known, range(1, 2))
+
+    assert list(known) == [1]
+
+
+class LosesReplies:
+    """A store that creates and then loses its reply, and whose client repeats by itself: only a fault like that shows it."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._real = ObjectStorage(store)
+        self.read, self.list = self._real.read, self._real.list
+
+    async def create(self, path: str, body: bytes) -> bool:
+        await self._real.create(path, body)
+        return await self._real.create(path, body)
+
+
+async def test_our_own_copy_after_a_lost_reply_is_ours(store: ObjectStore) -> None:
+    ledger = Ledger(LosesReplies(store), RUN, PLAN)
+
+    assert await ledger.commit(1, b"mine") is True
+    assert await ledger.commit(1, b"another's") is False
+
+
+async def test_partials_are_found_in_one_order(ledger: Ledger) -> None:
     await ledger.save_partial(2, "pod-b", b"b")
     await ledger.save_partial(2, "pod-a", b"a")
     await ledger.save_partial(0, "pod-a", b"c")
 
-    found = await ledger.partials()
+    found = await ledger.partials(2)
 
-    assert sorted(found) == [0, 2]
-    assert [await ledger.read_partial(path) for path in found[2]] == [b"a", b"b"]
-    assert await ledger.committed() == set(), "a partial commits nothing"
+    assert list(found) == ["pod-a", "pod-b"]
+    assert [await ledger.read_partial(path) for path in found.values()] == [b"a", b"b"]
+    assert await ledger.partials(1) == {}
+    assert list(await ledger.committed()) == [], "a partial commits nothing"
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "chunk-1/a.parquet", "chunk-00000001/a.tmp", "chunk-00000001/a/b.parquet"])
+@pytest.mark.parametrize("name", ["notes.txt", "a.tmp", "a/b.parquet"])
 async def test_what_is_no_partial_is_passed_over(store: ObjectStore, ledger: Ledger, name: str) -> None:
-    obstore.put(store, f"{RUN.prefix}/partials/{name}", b"")
+    obstore.put(store, f"{RUN.prefix}/partials/chunk-00000001/{name}", b"")
     await ledger.save_partial(1, "pod", b"x")
 
-    assert await ledger.partials() == {1: [f"{RUN.prefix}/partials/chunk-00000001/pod.parquet"]}
+    assert await ledger.partials(1) == {"pod": f"{RUN.prefix}/partials/chunk-00000001/pod.parquet"}
+
+
+async def test_dead_letters_are_added_up_until_there_are_enough(ledger: Ledger) -> None:
+    assert await ledger.dead_letters_noted(10) == 0
+
+    await ledger.note_dead(0, {"too_long": 2, "rejected": 1})
+    await ledger.note_dead(0, {"too_long": 2, "rejected": 1})
+    await ledger.note_dead(2, {"rejected": 1})
+    await ledger.note_lost(1, "pod", 4)
+
+    assert await ledger.dead_letters_noted(10) == 4
+    assert await ledger.dead_letters_noted(2) == 3
+
+
+def test_a_set_of_chunks() -> None:
+    known = Chunks(6)
+    known.add(4)
+    known.add(1)
+
+    assert (list(known), len(known), 4 in known, 3 in known) == ([1, 4], 2, True, False)
+    assert list(known.missing(range(1, 6))) == [2, 3, 5]
+    assert known.count_missing(range(1, 6)) == 3
+    assert known.count_missing(range(0)) == 0
 
 
 def test_the_first_plan_counts_for_ever(store: ObjectStore) -> None:
@@ -116,6 +170,15 @@ def test_a_chunk_survives_its_file() -> None:
 def test_a_torn_chunk_is_none(torn: int) -> None:
     with pytest.raises(chunks.NotAChunk):
         chunks.decode(a_chunk(RUN, PLAN, 1)[:torn])
+
+
+@pytest.mark.parametrize("at", range(8, 400, 7))
+def test_a_chunk_with_a_broken_byte_is_none_or_whole(at: int) -> None:
+    body = bytearray(a_chunk(RUN, PLAN, 1))
+    body[-at] ^= 0xFF
+
+    with contextlib.suppress(chunks.NotAChunk):
+        chunks.decode(bytes(body))
 
 
 def test_sealing_proves_and_counts(store: ObjectStore, ledger: Ledger) -> None:

@@ -116,3 +116,29 @@ def test_any_size_gives_a_valid_plan(rows: int) -> None:
 
     assert plan.rows == rows
     assert sizing.chunk_rows % 4 == 0, "whole requests"
+
+
+def test_large_rows_make_small_chunks() -> None:
+    spec = a_spec(compute__rows_per_worker_per_second=1000.0)
+
+    assert size(10**8, spec, 10**8 * 100).chunk_rows == size(10**8, spec).chunk_rows == 50_000
+    sizing = size(10_000, spec, 10_000 * 1_000_000)
+    assert sizing.chunk_rows == 32
+    assert "rows of 1,000,000 bytes: at most 32 MiB of input a chunk" in sizing.reasons
+    assert size(100, spec, 100 * (1 << 30)).chunk_rows == spec.rows_per_request, "one request at least"
+
+
+def test_more_chunks_than_names_are_refused() -> None:
+    rows = 10**8 + 1
+
+    with pytest.raises(PlanError, match="use larger ones"):
+        Plan("r", rows, 1, 1, (InputFile("a", rows, (rows,), 1, "e"),))
+
+
+@pytest.mark.parametrize("speed", [1.0, 20.0, 100.0])
+def test_a_chunk_is_a_small_part_of_a_run(speed: float) -> None:
+    rows = 100_000
+
+    chunk_rows = size(rows, a_spec(compute__rows_per_worker_per_second=speed, compute__workers=1)).chunk_rows
+
+    assert 2 * chunk_rows < rows / 100, "a kill in the middle of two open chunks costs less than a hundredth"
