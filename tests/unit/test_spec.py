@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +19,14 @@ from pydantic import ValidationError
 
 from nightshift import chunks
 from nightshift.profiles import PROFILES
-from nightshift.run import run_digest
+from nightshift.run import canonical_json, run_digest
 from nightshift.spec import JobSpec, SpecErrors, load, load_all, load_files, loading, sql
 from nightshift.spec.document import Document, Finding
 from nightshift.spec.names import LEDGER_COLUMNS
 from nightshift.spec.schema import json_schema, json_schema_text
+from nightshift.tasks import TASK_KINDS, request_model
 from nightshift.warehouse import schema as warehouse_schema
+from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
 
@@ -68,7 +71,12 @@ def test_demo_job_loads() -> None:
     assert spec.job == "package-embeddings"
     assert spec.start_date == datetime.date(2026, 11, 1)
     assert spec.source.key == ("name", "version")
-    assert (spec.request.overlong, spec.request.rows_per_request) == ("truncate", 16)
+    assert spec.request.model_dump() == {
+        "input": "{{ summary }} {{ description }}",
+        "overlong": "truncate",
+        "rows_per_request": 16,
+        "timeout": "10m",
+    }
     assert spec.engine.args == {"enforce-eager": True}
     assert (spec.compute.profile, spec.compute.workers, spec.chunk_rows) == ("cpu", 2, 32)
     assert spec.deadline_seconds == 3600
@@ -92,7 +100,7 @@ def test_optional_keys_have_their_defaults(tmp_path: Path) -> None:
     assert (spec.engine.max_model_len, spec.engine.dtype, spec.engine.args) == (None, "auto", {})
     assert (spec.compute.workers, spec.compute.rows_per_worker_per_second) == (None, None)
     assert spec.destination.partition_column == "partition_date"
-    assert spec.request.overlong == "dead_letter"
+    assert spec.request.semantic()["overlong"] == "dead_letter"
     assert spec.dead_letters.tolerate == 0
 
 
@@ -418,6 +426,107 @@ class TestFrozen:
         assert json.dumps(before) == json.dumps(after)
 
 
+class TestRequest:
+    """The section ``request:`` of each task kind."""
+
+    def test_an_embedding_run_keeps_its_digest(self) -> None:
+        """Runs that were begun before there were other kinds are found again: these digests are those of commit 6a67321."""
+        old = {"input": "{{ text }}", "overlong": "dead_letter", "rows_per_request": 4}
+        specs = [a_spec(request=old), a_spec(), a_spec(request__overlong="truncate")]
+
+        assert canonical_json(specs[0].semantic()) == (
+            b'{"engine":{"args":{},"dtype":"auto","max_model_len":null,"max_num_seqs":8},'
+            b'"model":{"name":"m","revision":"r1","uri":"hf://org/m"},'
+            b'"request":{"input":"{{ text }}","overlong":"dead_letter"},'
+            b'"source":{"key":["id"],"query":"SELECT id, text FROM `d.t` WHERE day = @partition"},"task":"embedding"}'
+        )
+        assert [run_digest("j", "2026-11-01", spec.semantic()) for spec in specs] == [
+            "c95b46d5b86c460b",
+            "c95b46d5b86c460b",
+            "3f5e58b800add149",
+        ]
+
+    @pytest.mark.parametrize(
+        ("task", "request_"),
+        [
+            ("chat", {"messages_column": "turns", "temperature": 1, "stop": ["#"], "json_schema": {"type": "integer"}}),
+            ("completion", {"prompt": "{{ text }}", "seed": None}),
+            ("classify", {"input": "{{ text }}"}),
+            ("score", {"text_1": "{{ a }}", "text_2": "{{ b }}"}),
+            ("rerank", {"query": "{{ a }}", "documents": "b"}),
+            ("image", {"image": "nightshift_photo", "user": "What?"}),
+        ],
+    )
+    def test_a_frozen_spec_is_read_back(self, task: str, request_: dict[str, Any]) -> None:
+        spec = a_spec(task=task, request=request_)
+        frozen = json.loads(json.dumps(spec.model_dump(mode="json"), sort_keys=True))
+
+        assert JobSpec.model_validate(frozen) == spec
+        assert JobSpec.model_validate(frozen).semantic() == spec.semantic()
+        assert type(JobSpec.model_validate(frozen).request) is request_model(task)
+        assert not {"timeout", "rows_per_request"} & set(spec.semantic()["request"])
+
+    def test_optional_fields_leave_no_trace_so_that_kinds_can_grow(self) -> None:
+        request = a_spec(task="chat", request={"user": "{{ text }}"}).semantic()["request"]
+
+        assert request == {"user": "{{ text }}", "max_tokens": 256, "stop": [], "seed": 0}
+
+    def test_rows_share_a_request_only_where_the_endpoint_takes_lists(self) -> None:
+        assert a_spec().rows_per_request == 4
+        assert a_spec(task="chat", request={"user": "{{ text }}"}).rows_per_request == 1
+
+    def test_timeout(self) -> None:
+        assert (a_spec().request.timeout_seconds, a_spec(request__timeout="1h30m").request.timeout_seconds) == (600, 5400)
+
+    def test_a_request_of_an_unknown_task_is_not_judged(self, tmp_path: Path) -> None:
+        (message,) = mistakes(tmp_path, job(task="poem", request={"rhyme": True}))
+
+        assert message.startswith("task: There is no task kind 'poem'")
+
+    @pytest.mark.parametrize("value", [None, "text", ["a"], 7])
+    @pytest.mark.parametrize("task", TASK_KINDS)
+    def test_a_request_that_is_no_mapping(self, tmp_path: Path, task: str, value: Any) -> None:
+        (message,) = mistakes(tmp_path, job(task=task, request=value))
+
+        assert message.startswith("request: ")
+        assert "where a mapping belongs" in message
+
+    def test_a_question_about_an_image_needs_no_column(self, tmp_path: Path) -> None:
+        query = "SELECT name, version, photo FROM t WHERE d = @partition"
+        value = job(task="image", source__query=query, request={"image": "photo", "user": "What does it show?"})
+
+        assert mistakes(tmp_path, value) == []
+
+    def test_a_schema_may_be_text(self, tmp_path: Path) -> None:
+        value = job(task="chat", request={"user": "{{ name }}", "json_schema": '{"type": "integer"}'})
+
+        assert mistakes(tmp_path, value) == []
+        (message,) = mistakes(tmp_path, job(task="chat", request={"user": "{{ name }}", "json_schema": "{"}))
+        assert message.startswith("request.json_schema: The text is not JSON")
+
+    @pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+    def test_a_new_kind_is_one_file(self, tmp_path: Path, packed: bool) -> None:
+        """The file alone makes the kind known to validation, to the schema and to the driver, also from a zip."""
+        shutil.copytree(
+            ROOT / "plugins/nightshift", tmp_path / "plugins/nightshift", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        kind = (ROOT / "plugins/nightshift/tasks/classify.py").read_text(encoding="utf-8")
+        (tmp_path / "plugins/nightshift/tasks/sentiment.py").write_text(kind, encoding="utf-8")
+        place = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path / "plugins") if packed else tmp_path / "plugins"
+        path = write(tmp_path, job(task="sentiment", request={"input": "{{ name }}"}))
+        program = (
+            "import sys; sys.path.insert(0, sys.argv[1]); from nightshift import spec; from nightshift.spec import schema;"
+            "from nightshift.tasks import base; kind = base.load(spec.load(sys.argv[2]));"
+            "assert base.__file__.startswith(sys.argv[1]);"
+            "print(type(kind).__module__, 'sentiment-request' in schema.json_schema()['$defs'])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(place), str(path)], capture_output=True, text=True, check=True, cwd=tmp_path
+        )
+
+        assert done.stdout.split() == ["nightshift.tasks.sentiment", "True"]
+
+
 class TestFolder:
     def test_one_bad_file_hides_no_other(self, tmp_path: Path) -> None:
         good, bad = write(tmp_path, job(), "b.yaml"), write(tmp_path, "job: [", "a.yml")
@@ -487,6 +596,11 @@ class TestSchema:
             {"dead_letters__tolerate": -1},
             {"destination__table": "x"},
             {"model__revision": 0.1},
+            {"request": {}},
+            {"request": {"input": "{{ name }}", "prompt": "{{ name }}"}},
+            {"task": "chat"},
+            {"task": "completion", "request": {"prompt": "{{ name }}", "temperature": 3}},
+            {"task": "rerank", "request": {"query": "{{ name }}", "documents": "a b"}},
         ],
     )
     def test_agrees_about_bad_jobs(self, tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -497,13 +611,16 @@ class TestSchema:
             jsonschema.validate(json.loads(json.dumps(value, default=str)), json_schema())
 
 
-def test_import_is_light() -> None:
+@pytest.mark.parametrize("task", TASK_KINDS)
+def test_import_is_light(task: str) -> None:
     """Neither the import nor reloading a frozen spec needs the parsers of SQL and templates, let alone Airflow."""
     program = (
-        "import json, sys; from nightshift.spec import JobSpec; JobSpec.model_validate(json.load(sys.stdin));"
+        "import json, sys; from nightshift.spec import JobSpec; JobSpec.model_validate(json.load(sys.stdin)).semantic();"
         "print([name for name in ('airflow', 'sqlglot', 'jinja2', 'pyarrow', 'obstore') if name in sys.modules])"
     )
-    frozen = load(DEMO).model_dump_json()
+    fields = dict.fromkeys(request_model(task).TEMPLATES, "{{ name }}") | {"documents": "a", "image": "a"}
+    request = {name: value for name, value in fields.items() if name in request_model(task).model_fields}
+    frozen = JobSpec.model_validate(job(task=task, request=request)).model_dump_json()
     done = subprocess.run(
         [sys.executable, "-c", program], input=frozen, capture_output=True, text=True, check=True, cwd=ROOT / "plugins"
     )

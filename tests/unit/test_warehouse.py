@@ -96,8 +96,8 @@ def test_everything_that_changes_a_row_stands_inside_the_transaction() -> None:
         (pa.string(), "STRING"),
         (pa.int32(), "INT64"),
         (pa.bool_(), "BOOL"),
-        (pa.struct([("label", pa.string()), ("score", pa.float64())]), "STRUCT<label STRING, score FLOAT64>"),
-        (pa.list_(pa.struct([("label", pa.string())])), "ARRAY<STRUCT<label STRING>>"),
+        (pa.struct([("label", pa.string()), ("score", pa.float64())]), "STRUCT<`label` STRING, `score` FLOAT64>"),
+        (pa.list_(pa.struct([("label", pa.string())])), "ARRAY<STRUCT<`label` STRING>>"),
     ],
 )
 def test_a_prediction_type_has_its_column_type(arrow: pa.DataType, sql: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nightshift.spec import JobSpec
+from nightshift.spec import JobSpec, parts
 
 MARKUP = re.compile(r"[\\`*_{}\[\]<>|~]")
 BACKSLASH = r"\\\g<0>"
@@ -26,7 +26,7 @@ def dag_docs(spec: JobSpec) -> str:
             f"partitioned by {_name(spec.destination.partition_column)}; a partition is replaced as a whole"
         ),
         "When": f"{_name(spec.schedule)} (UTC), for the day before" if spec.schedule else "only when asked",
-        "Text over the model's length": {"truncate": "is cut", "dead_letter": "becomes a dead letter"}[spec.request.overlong],
+        "Text over the model's length": "is cut" if parts.truncation(spec.request) else "becomes a dead letter",
         "Dead letters tolerated": f"{spec.dead_letters.tolerate}; with more, nothing is published",
         "Deadline": spec.deadline,
         "Workers": f"{workers}, profile {_name(spec.compute.profile)}" + (f", queue {_name(spec.queue)}" if spec.queue else ""),
@@ -48,9 +48,7 @@ def dag_docs(spec: JobSpec) -> str:
 
 **What the model sees of a row**
 
-```jinja
-{spec.request.input.strip()}
-```
+{_request(spec)}
 
 **Another day**: Trigger, and choose the *partition*. **Several days**, here the 17th, 18th and 19th:
 
@@ -63,6 +61,18 @@ A day that is published is not computed again, also when its source has changed 
 what is there, and then replaces it. A day without rows is published without rows; once its source has some, the next run
 of that day computes them. A new *tolerate*, destination or deadline counts from the next run on and computes nothing again.
 """
+
+
+def _request(spec: JobSpec) -> str:
+    """The templates of the request, each below the name of its field, then the columns that go to the model as they are."""
+    fields = {name: getattr(spec.request, name) for name in (*spec.request.TEMPLATES, *spec.request.COLUMNS)}
+    templates = {name: fields[name] for name in spec.request.TEMPLATES if fields[name] is not None}
+    shown = [
+        (f"{_name(name)}:\n\n" if len(templates) > 1 else "") + f"```jinja\n{source.strip()}\n```"
+        for name, source in templates.items()
+    ]
+    shown += [f"The column {_name(fields[name])} ({_name(name)})" for name in spec.request.COLUMNS if fields[name] is not None]
+    return "\n\n".join(shown)
 
 
 def _name(text: str) -> str:

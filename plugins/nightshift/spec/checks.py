@@ -6,12 +6,13 @@ Works on the document, not on the model, so that a mistake elsewhere hides none 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from nightshift.spec import names
 from nightshift.spec.document import Document, FieldPath, Finding
 from nightshift.spec.errors import nearest
+from nightshift.tasks import TASK_KINDS, request_model
 
 
 def check(document: Document) -> Iterator[Finding]:
@@ -31,7 +32,7 @@ def check(document: Document) -> Iterator[Finding]:
             columns = sql.columns(statement)
             yield from _repeated(path, columns or ())
     yield from _key(document, columns)
-    yield from _template(document, columns)
+    yield from _request(document, columns)
     yield from _destination(document)
 
 
@@ -87,16 +88,38 @@ def _lacking(path: FieldPath, user: str, column: str, columns: tuple[str, ...]) 
     yield Finding(path, f"{user} names the column {column!r}, which the query lacks", remedy)
 
 
-def _template(document: Document, columns: tuple[str, ...] | None) -> Iterator[Finding]:
-    source = document.get("request", "input")
-    if not _is_text(source):
+def _request(document: Document, columns: tuple[str, ...] | None) -> Iterator[Finding]:
+    """Templates and columns that the request of the job's task names, and what the task kind itself finds."""
+    task, values = document.get("task"), document.get("request")
+    if not isinstance(task, str) or task not in TASK_KINDS or not isinstance(values, dict):
         return
+    request = request_model(task)
+    sources = [(name, values[name]) for name in request.TEMPLATES if _is_text(values.get(name))]
+    named = [(name, values[name]) for name in request.COLUMNS if isinstance(values.get(name), str)]
+    used = bool(named)
+    for name, source in sources:
+        compiled = yield from _template(document, ("request", name), source)
+        used = used or compiled is None or bool(compiled)
+        for column in compiled or () if columns is not None else ():
+            yield from _lacking(("request", name), "The template", column, columns or ())
+    # Without its question the request has a mistake already.
+    if not used and sources and sources[-1][0] == request.TEMPLATES[-1]:
+        problem = f"The template{'s use' if len(sources) > 1 else ' uses'} no column, so that every row would be the same"
+        yield Finding(("request", sources[-1][0]), problem, "Name one, for example {{ summary }}")
+    for name, column in named if columns is not None else ():
+        if re.fullmatch(names.COLUMN_PATTERN, column):  # else the model says so
+            yield from _lacking(("request", name), "The request", column, columns or ())
+    for finding in request.findings(values):
+        yield Finding(("request", *finding.path), finding.problem, finding.remedy)
+
+
+def _template(document: Document, path: FieldPath, source: str) -> Generator[Finding, None, tuple[str, ...] | None]:
+    """Returns the columns that the template reads; None for one that does not compile."""
     import jinja2
     from jinja2 import meta
 
     from nightshift.tasks.base import compile_template
 
-    path: FieldPath = ("request", "input")
     try:
         template, used = compile_template(source)
     except jinja2.TemplateSyntaxError as error:
@@ -104,18 +127,13 @@ def _template(document: Document, columns: tuple[str, ...] | None) -> Iterator[F
         remedy = "Use what Jinja2 itself offers" if unknown else "Write a column as {{ column }}"
         line = document.line_within(path, error.lineno)
         yield Finding(path, f"The template does not compile: {error.message}", remedy, line)
-        return
+        return None
     except (RecursionError, SyntaxError, ValueError) as error:
         yield Finding(path, f"Python cannot compile the template: {error}", "Write a simpler one, or do the work in the query")
-        return
+        return None
     if any(True for _ in meta.find_referenced_templates(template.environment.parse(source))):
         yield Finding(path, "The template reads another file", "Write the whole template here; there are no files beside it")
-    if not used:
-        yield Finding(
-            path, "The template uses no column, so that every row would be the same", "Name one, for example {{ summary }}"
-        )
-    for column in used if columns is not None else ():
-        yield from _lacking(path, "The template", column, columns or ())
+    return used
 
 
 def _destination(document: Document) -> Iterator[Finding]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from nightshift.spec.document import Document, FieldPath, Finding
 from nightshift.spec.errors import choice, nearest
 from nightshift.spec.model import JobSpec
+from nightshift.tasks import TASK_KINDS, request_model
 
 _EXPECTED: Final = {
     "string_type": "a text",
@@ -26,57 +27,144 @@ _EXPECTED: Final = {
     "literal_error": "a text",
 }
 _LIMITS: Final = {
-    "greater_than_equal": ("ge", "less than {:g}", "{:g} or more"),
-    "less_than_equal": ("le", "more than {:g}", "{:g} or less"),
-    "greater_than": ("gt", "not more than {:g}", "more than {:g}"),
+    "greater_than_equal": ("ge", "less than {}", "{} or more"),
+    "less_than_equal": ("le", "more than {}", "{} or less"),
+    "greater_than": ("gt", "not more than {}", "more than {}"),
 }
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Finding]:
     """A finding for each error, at the place in the document."""
+    task = document.get("task")
+    words = _Words(document, request_model(task) if task in TASK_KINDS else None)
     items = error.errors(include_url=False)
     unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
-    misspelt = {(*path[:-1], _slip_of(path)) for path in unknown}
+    misspelt = {(*path[:-1], words.slip_of(path)) for path in unknown}
     for item in items:
         # '[key]' marks an error in a mapping's key rather than in its value.
         path: FieldPath = tuple(part for part in item["loc"] if part != "[key]")
         # A key that is not text is among Document.findings; one that is misspelt is not missing too.
         if item["type"] != "invalid_key" and not (item["type"] == "missing" and path in misspelt):
-            yield Finding(path, *_words(item, path, document))
+            yield Finding(path, *words.of(item, path))
 
 
-def _words(item: ErrorDetails, path: FieldPath, document: Document) -> tuple[str, str]:
-    kind, context = item["type"], item.get("ctx", {})
-    if kind == "nightshift":
-        return context["problem"], context["remedy"]
-    if kind == "missing":
-        return "The key is missing", _example(path)
-    if kind == "extra_forbidden":
-        return _unknown_key(path)
-    if kind in _LIMITS:
-        name, problem, remedy = _LIMITS[kind]
-        return f"{_shown(item, path, document)} is {problem.format(context[name])}", f"Write {remedy.format(context[name])}"
-    if kind == "literal_error" and isinstance(item["input"], str):
-        field = _field(path)
-        return f"There is no {path[-1]} {item['input']!r}", choice(item["input"], get_args(field.annotation) if field else ())
-    return _wrong_type(item, path, document)
+class _Words:
+    """Problem and remedy of pydantic's errors. request: the model of the section of that name; None for an unknown task."""
+
+    def __init__(self, document: Document, request: type[BaseModel] | None) -> None:
+        self._document = document
+        self._request = request
+
+    def of(self, item: ErrorDetails, path: FieldPath) -> tuple[str, str]:
+        kind, context = item["type"], item.get("ctx", {})
+        if kind == "nightshift":
+            return context["problem"], context["remedy"]
+        if kind == "missing":
+            return "The key is missing", self._example(path)
+        if kind == "extra_forbidden":
+            return self._unknown_key(path)
+        if kind in _LIMITS:
+            name, problem, remedy = _LIMITS[kind]
+            limit = f"{context[name]:g}" if isinstance(context[name], float) else str(context[name])
+            return f"{self._shown(item, path)} is {problem.format(limit)}", f"Write {remedy.format(limit)}"
+        if kind == "literal_error" and isinstance(item["input"], str):
+            field = self._field(path)
+            choices = get_args(field.annotation) if field else ()
+            return f"There is no {path[-1]} {item['input']!r}", choice(item["input"], choices)
+        return self._wrong_type(item, path)
+
+    def _wrong_type(self, item: ErrorDetails, path: FieldPath) -> tuple[str, str]:
+        value, expected = item["input"], _EXPECTED.get(item["type"])
+        if expected is None:
+            return f"{self._shown(item, path)} does not fit: {item['msg']}", self._example(path)
+        if value is None:
+            return f"There is no value where {expected} belongs", self._example(path)
+        problem = f"{self._shown(item, path)} is {_kind(value)}, where {expected} belongs"
+        written = self._document.source(path)
+        if expected == "a text" and written is not None:
+            return problem, f'Put it in quotes: "{written}"'
+        if expected == "a list" and written is not None:
+            only = written if re.fullmatch(r"[\w.-]+", written) else json.dumps(written)
+            return problem, f"Write a list: [{only}]"
+        if expected.endswith("number") and isinstance(value, str) and value.isdecimal():
+            return problem, f"Write it without quotes: {value}"
+        return problem, self._example(path)
+
+    def _shown(self, item: ErrorDetails, path: FieldPath) -> str:
+        """The value as it is written in the file; a collection is not repeated."""
+        written = self._document.source(path)
+        if written is None:
+            return "The value"
+        shown = repr(written) if isinstance(item["input"], str) else written
+        return shown if len(shown) <= 80 else f"{shown[:76]} ..."
+
+    def _unknown_key(self, path: FieldPath) -> tuple[str, str]:
+        key = str(path[-1])
+        siblings = self._siblings(path)
+        problem = f"There is no key {key!r} {'in ' + _dotted(path[:-1]) if path[:-1] else 'at the top of a job'}"
+        near = self.slip_of(path)
+        if near is not None:
+            return problem, f"Did you mean {near!r}?"
+        elsewhere = [place for place in self._places() if place[-1] == key]
+        if elsewhere:
+            belongs = _dotted(elsewhere[0][:-1]) or "the top of the file"
+            return problem, f"It belongs to {belongs}: write it as {_dotted(elsewhere[0])}"
+        tasks = _tasks_with(key) if path[:-1] == ("request",) else []
+        if tasks:
+            *others, last = tasks
+            listed = f"{', '.join(others)} or {last}" if others else last
+            return problem + f" of the task {self._document.get('task')}", f"It belongs to the task {listed}"
+        return problem, f"Remove it. There {'are' if len(siblings) > 1 else 'is'} {', '.join(siblings)}"
+
+    def slip_of(self, path: FieldPath) -> str | None:
+        """The key that an unknown one was meant to be."""
+        return nearest(str(path[-1]), self._siblings(path))
+
+    def _siblings(self, path: FieldPath) -> list[str]:
+        return [place[-1] for place in self._places() if place[:-1] == path[:-1]]
+
+    def _example(self, path: FieldPath) -> str:
+        """What to write for the field at `path`, made from its example."""
+        field = self._field(path)
+        if field is None:
+            return "Write a job: a mapping from keys to values" if not path else "Write a value that fits"
+        name = path[-1]
+        if field.examples:
+            return f"Write for example {name}: {json.dumps(field.examples[0])}"
+        part = self._part(str(name), field)
+        fields = part.model_fields if part else {}
+        keys = [key for key, inner in fields.items() if inner.is_required()] or list(fields)
+        return f"Write {name}: and below it {', '.join(keys)}"
+
+    def _field(self, path: FieldPath) -> FieldInfo | None:
+        """The model's field that `path` is or lies in; None for an unknown one and for the whole file."""
+        model: type[BaseModel] | None = JobSpec
+        field: FieldInfo | None = None
+        for part in path:
+            if model is None or part not in model.model_fields:
+                break
+            field = model.model_fields[str(part)]
+            model = self._part(str(part), field)
+        return field
+
+    def _part(self, name: str, field: FieldInfo) -> type[BaseModel] | None:
+        if name == "request":
+            return self._request
+        kind = field.annotation
+        return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+    def _places(self) -> list[tuple[str, ...]]:
+        """The path of every key there is."""
+        found: list[tuple[str, ...]] = []
+        for name, field in JobSpec.model_fields.items():
+            part = self._part(name, field)
+            found += [(name,), *((name, inner) for inner in (part.model_fields if part else ()))]
+        return found
 
 
-def _wrong_type(item: ErrorDetails, path: FieldPath, document: Document) -> tuple[str, str]:
-    value, expected = item["input"], _EXPECTED.get(item["type"])
-    if expected is None:
-        return f"{_shown(item, path, document)} does not fit: {item['msg']}", _example(path)
-    if value is None:
-        return f"There is no value where {expected} belongs", _example(path)
-    problem = f"{_shown(item, path, document)} is {_kind(value)}, where {expected} belongs"
-    written = document.source(path)
-    if expected == "a text" and written is not None:
-        return problem, f'Put it in quotes: "{written}"'
-    if expected == "a list" and written is not None:
-        return problem, f"Write a list: [{written}]"
-    if expected.endswith("number") and isinstance(value, str) and value.isdecimal():
-        return problem, f"Write it without quotes: {value}"
-    return problem, _example(path)
+def _tasks_with(key: str) -> list[str]:
+    """The task kinds whose requests have a key."""
+    return [task for task in TASK_KINDS if key in request_model(task).model_fields]
 
 
 def _kind(value: Any) -> str:
@@ -84,80 +172,6 @@ def _kind(value: Any) -> str:
         return "a truth value"
     kinds: Mapping[type, str] = {str: "a text", int: "a whole number", float: "a number", list: "a list", dict: "a mapping"}
     return kinds.get(type(value), f"a {type(value).__name__}")
-
-
-def _shown(item: ErrorDetails, path: FieldPath, document: Document) -> str:
-    """The value as it is written in the file; a collection is not repeated."""
-    written = document.source(path)
-    if written is None:
-        return "The value"
-    shown = repr(written) if isinstance(item["input"], str) else written
-    return shown if len(shown) <= 80 else f"{shown[:76]} ..."
-
-
-def _unknown_key(path: FieldPath) -> tuple[str, str]:
-    key = str(path[-1])
-    places, siblings = _places(), _siblings(path)
-    problem = f"There is no key {key!r} {'in ' + _dotted(path[:-1]) if path[:-1] else 'at the top of a job'}"
-    near = _slip_of(path)
-    if near is not None:
-        return problem, f"Did you mean {near!r}?"
-    elsewhere = [place for place in places if place[-1] == key]
-    if elsewhere:
-        return (
-            problem,
-            f"It belongs to {_dotted(elsewhere[0][:-1]) or 'the top of the file'}: write it as {_dotted(elsewhere[0])}",
-        )
-    return problem, f"Remove it. There {'are' if len(siblings) > 1 else 'is'} {', '.join(siblings)}"
-
-
-def _slip_of(path: FieldPath) -> str | None:
-    """The key that an unknown one was meant to be."""
-    return nearest(str(path[-1]), _siblings(path))
-
-
-def _siblings(path: FieldPath) -> list[str]:
-    return [place[-1] for place in _places() if place[:-1] == path[:-1]]
-
-
-def _example(path: FieldPath) -> str:
-    """What to write for the field at `path`, made from its example."""
-    field = _field(path)
-    if field is None:
-        return "Write a job: a mapping from keys to values" if not path else "Write a value that fits"
-    name = path[-1]
-    if field.examples:
-        return f"Write for example {name}: {json.dumps(field.examples[0])}"
-    part = _part(field)
-    keys = [key for key, inner in part.model_fields.items() if inner.is_required()] or list(part.model_fields) if part else []
-    return f"Write {name}: and below it {', '.join(keys)}"
-
-
-def _field(path: FieldPath) -> FieldInfo | None:
-    """The model's field that `path` is or lies in; None for an unknown one and for the whole file."""
-    model: type[BaseModel] | None = JobSpec
-    field: FieldInfo | None = None
-    for part in path:
-        if model is None or part not in model.model_fields:
-            break
-        field = model.model_fields[str(part)]
-        model = _part(field)
-    return field
-
-
-def _part(field: FieldInfo) -> type[BaseModel] | None:
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-
-
-@functools.cache
-def _places() -> tuple[tuple[str, ...], ...]:
-    """The path of every key there is."""
-    found: list[tuple[str, ...]] = []
-    for name, field in JobSpec.model_fields.items():
-        part = _part(field)
-        found += [(name,), *((name, inner) for inner in (part.model_fields if part else ()))]
-    return tuple(found)
 
 
 def _dotted(path: FieldPath | tuple[str, ...]) -> str:

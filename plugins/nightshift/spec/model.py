@@ -12,29 +12,18 @@ import math
 from fractions import Fraction
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema, field_validator
 
 from nightshift.profiles import PROFILES
 from nightshift.spec import cron, names
-from nightshift.tasks import TASK_KINDS
+from nightshift.spec.parts import ColumnName, Duration, Part, TaskRequest, Text, enum, pattern
+from nightshift.tasks import TASK_KINDS, request_model
 
-
-def _pattern(pattern: str) -> Any:
-    return Field(json_schema_extra={"pattern": pattern})
-
-
-def _enum(*values: str) -> Any:
-    return Field(json_schema_extra={"enum": list(values)})
-
-
-Text = Annotated[str, AfterValidator(names.text)]
-JobName = Annotated[str, AfterValidator(names.job_name), _pattern(names.JOB_PATTERN)]
-Label = Annotated[str, AfterValidator(names.label), _pattern(names.LABEL_PATTERN)]
-ObjectName = Annotated[str, AfterValidator(names.object_name), _pattern(names.OBJECT_PATTERN)]
-ColumnName = Annotated[str, AfterValidator(names.column_name), _pattern(names.COLUMN_PATTERN)]
-TableName = Annotated[str, AfterValidator(names.table_name), _pattern(names.TABLE_PATTERN)]
-ModelUri = Annotated[str, AfterValidator(names.model_uri), _pattern(names.URI_PATTERN)]
-Duration = Annotated[str, BeforeValidator(names.duration), _pattern(names.DURATION_PATTERN)]
+JobName = Annotated[str, AfterValidator(names.job_name), pattern(names.JOB_PATTERN)]
+Label = Annotated[str, AfterValidator(names.label), pattern(names.LABEL_PATTERN)]
+ObjectName = Annotated[str, AfterValidator(names.object_name), pattern(names.OBJECT_PATTERN)]
+TableName = Annotated[str, AfterValidator(names.table_name), pattern(names.TABLE_PATTERN)]
+ModelUri = Annotated[str, AfterValidator(names.model_uri), pattern(names.URI_PATTERN)]
 Tolerance = Annotated[
     int | str,
     BeforeValidator(names.tolerance),
@@ -44,12 +33,6 @@ FlagName = Annotated[str, AfterValidator(names.engine_flag)]
 FlagValue = Annotated[bool | int | float | str, BeforeValidator(names.engine_value)]
 
 ROWS_MAX: Final = 1_000_000
-
-
-class Part(BaseModel):
-    """A mapping of the file: no unknown key, no value turned silently into another type, frozen once read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Source(Part):
@@ -64,23 +47,6 @@ class Source(Part):
         examples=[["name", "version"]],
         strict=False,
         json_schema_extra={"minItems": 1},
-    )
-
-
-class Request(Part):
-    """What the model is asked for a row."""
-
-    input: Text = Field(
-        description="Jinja2 template over the query's columns: the text that the model sees. NULL reads as empty text.",
-        examples=["{{ summary }} {{ description }}"],
-    )
-    overlong: Literal["truncate", "dead_letter"] = Field(
-        default="dead_letter",
-        description="What becomes of a text over the model's length: cut, or kept out with its reason.",
-        examples=["truncate"],
-    )
-    rows_per_request: int = Field(
-        default=16, ge=1, le=2048, description="How many rows share a request where the endpoint takes lists.", examples=[16]
     )
 
 
@@ -148,7 +114,7 @@ class DeadLetters(Part):
 class Compute(Part):
     """What it runs on."""
 
-    profile: Annotated[str, AfterValidator(names.profile), _enum(*PROFILES)] = Field(
+    profile: Annotated[str, AfterValidator(names.profile), enum(*PROFILES)] = Field(
         description="The kind of worker: accelerator, and Spot or not.", examples=["gpu-l4-spot"]
     )
     workers: int | None = Field(
@@ -188,10 +154,10 @@ class JobSpec(Part):
         description="The first partition.", examples=["2026-11-01"]
     )
     source: Source
-    task: Annotated[str, AfterValidator(names.task_kind), _enum(*TASK_KINDS)] = Field(
+    task: Annotated[str, AfterValidator(names.task_kind), enum(*TASK_KINDS)] = Field(
         description="What kind of prediction is made.", examples=["embedding"]
     )
-    request: Request
+    request: SerializeAsAny[TaskRequest] = Field(description="What the model is asked for a row; the task decides its keys.")
     model: Model
     engine: Engine
     destination: Destination
@@ -208,9 +174,21 @@ class JobSpec(Part):
     def deadline_seconds(self) -> int:
         return names.duration_seconds(self.deadline)
 
+    @property
+    def rows_per_request(self) -> int:
+        """How many rows share a request: 1 for a task kind whose endpoint takes no lists."""
+        return getattr(self.request, "rows_per_request", 1)
+
+    @field_validator("request", mode="before")
+    @classmethod
+    def _by_task(cls, value: object, info: ValidationInfo) -> object:
+        """The keys of ``request`` are those of the task; of an unknown task nothing can be said about them."""
+        task = info.data.get("task")
+        if isinstance(value, dict):
+            return request_model(task).model_validate(value) if task else TaskRequest()
+        return value
+
     def semantic(self) -> dict[str, Any]:
         """The JSON form of what decides answers; `nightshift.run.run_digest` hashes it."""
-        return self.model_dump(
-            mode="json",
-            include={"source": True, "task": True, "request": {"input", "overlong"}, "model": True, "engine": True},
-        )
+        parts = self.model_dump(mode="json", include={"source", "task", "model", "engine"})
+        return {**parts, "request": self.request.semantic()}

@@ -138,13 +138,19 @@ def profile(value: str) -> str:
     return value
 
 
-def column_name(value: str) -> str:
+def input_column(value: str) -> str:
     """A BigQuery column name, of the characters that SQL and templates take unquoted."""
     if not re.fullmatch(COLUMN_PATTERN, value):
         raise mistake(
             f"{value!r} cannot be the name of a BigQuery column",
             "Write letters, digits and underscores, not beginning with a digit, at most 300 characters",
         )
+    return value
+
+
+def column_name(value: str) -> str:
+    """An `input_column` that BigQuery and nightshift leave free to be written."""
+    input_column(value)
     if value.casefold().startswith(_OWN_PREFIX):
         raise mistake(f"{value!r} begins with {_OWN_PREFIX}, as the columns that publishing adds", "Write another name")
     reserved = next((prefix for prefix in _BIGQUERY_PREFIXES if value.upper().startswith(prefix)), None)

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from nightshift.spec.model import JobSpec
+from nightshift.tasks import TASK_KINDS, request_model
 
 
 class _Generator(GenerateJsonSchema):
@@ -18,8 +19,23 @@ class _Generator(GenerateJsonSchema):
 
 
 def json_schema() -> JsonSchemaValue:
+    """The job's schema. ``task`` decides which of the definitions ``KIND-request`` the section ``request`` follows."""
     schema = JobSpec.model_json_schema(schema_generator=_Generator)
-    return {"$schema": _Generator.schema_dialect, **schema, "title": "nightshift job"}
+    parts = schema["$defs"]
+    del parts["TaskRequest"]
+    rules = []
+    for task in TASK_KINDS:
+        request = request_model(task).model_json_schema(schema_generator=_Generator)
+        name = f"{task}-request"
+        parts[name] = {**request, "title": name}
+        rules.append(
+            {
+                "if": {"properties": {"task": {"const": task}}, "required": ["task"]},
+                "then": {"properties": {"request": {"$ref": f"#/$defs/{name}"}}},
+            }
+        )
+    schema["properties"]["request"] = {"type": "object", "description": schema["properties"]["request"]["description"]}
+    return {"$schema": _Generator.schema_dialect, **schema, "title": "nightshift job", "allOf": rules}
 
 
 def json_schema_text() -> str:

@@ -1,5 +1,23 @@
-"""Task kinds: one small pure file each. `TASK_KINDS` names them; `nightshift.tasks.base.load` finds them."""
+"""Task kinds: one small pure file each, named as jobs name them. Adding a kind is adding its file.
 
-from typing import Final
+A module whose name begins with an underscore, and `base`, is what kinds share.
+"""
 
-TASK_KINDS: Final[tuple[str, ...]] = ("embedding",)
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from nightshift.spec.parts import TaskRequest
+
+TASK_KINDS: Final[tuple[str, ...]] = tuple(
+    sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base" and module.name[0] != "_")
+)
+
+
+def request_model(task: str) -> type[TaskRequest]:
+    """The class of the section ``request:`` of a kind in TASK_KINDS."""
+    model: type[TaskRequest] = importlib.import_module(f"nightshift.tasks.{task}").Request
+    return model

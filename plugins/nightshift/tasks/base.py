@@ -1,16 +1,17 @@
 """What a task kind is: rows to a request body, a reply to answers. Pure; no kind opens a socket.
 
-A kind is one module of this package, named as the job names it, that defines ``make(spec) -> TaskKind``. Adding one touches
-`TASK_KINDS` and nothing else.
+A kind is one module of this package, named as the job names it. It defines ``class Request(TaskRequest)``, the job's section
+``request:``, and ``make(spec) -> TaskKind``. Nothing else names it.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nightshift.tasks import TASK_KINDS
 
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from nightshift.spec import JobSpec
+    from nightshift.spec.parts import TaskRequest
 
 
 class Reason(StrEnum):
     """Why a row is a dead letter."""
 
     BAD_INPUT = "bad_input"
-    """The row cannot be made into a request: the template failed on it or rendered to nothing."""
+    """The row cannot be made into a request: its template failed or rendered to nothing, its image is none, and the like."""
     TOO_LONG = "too_long"
     """The engine refused the row for its length."""
     REJECTED = "rejected"
@@ -34,6 +36,10 @@ class Reason(StrEnum):
     """The engine answered, but not with what the task asks for."""
     ENGINE_ERROR = "engine_error"
     """The engine, otherwise healthy, failed on this row again and again."""
+    ENGINE_KILLED = "engine_killed"
+    """The engine died with this row in flight three times, the last time with no other row."""
+    TIMEOUT = "timeout"
+    """No reply within the request's time, again and again, from an engine that answered others."""
 
 
 class BadInput(ValueError):
@@ -41,7 +47,11 @@ class BadInput(ValueError):
 
 
 class InvalidReply(ValueError):
-    """A 200 reply that does not hold what was asked for."""
+    """A 200 reply that does not hold what was asked for. The rows are sent again a few times, then become dead letters."""
+
+
+class NotDone(Exception):
+    """A 200 reply by which the engine gave the request up (``finish_reason: "abort"``): sent again, and nobody's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +61,65 @@ class Answer:
     prediction: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a 200 reply holds: an answer for each payload, in their order, and the tokens that the engine reports."""
+
+    rows: Sequence[Answer]
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+
+
 class TaskKind(Protocol):
     """One kind, bound to one job.
 
-    endpoint: path below the engine's base URL. server_args: what vLLM must be started with to serve it.
-    columns: the input columns that `render` reads.
-    prediction_type: Arrow type of the column ``prediction``. rows_per_request: 1 where the endpoint takes no lists.
+    server_args: what vLLM must be started with to serve it. columns: the input columns that `render` reads.
+    rows_per_request: 1 where the endpoint takes no lists.
     """
 
-    endpoint: str
     server_args: tuple[str, ...]
     columns: tuple[str, ...]
     rows_per_request: int
 
     @property
-    def prediction_type(self) -> pa.DataType: ...
+    def prediction_type(self) -> pa.DataType:
+        """Arrow type of the column ``prediction``."""
+        ...
 
-    def render(self, row: Mapping[str, Any]) -> Any:
+    def render(self, row: Mapping[str, Any], ordinal: int) -> Any:
         """One row's payload. Raises BadInput."""
         ...
 
-    def body(self, payloads: Sequence[Any]) -> dict[str, Any]:
-        """The JSON body of a request for these payloads, in their order."""
+    def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
+        """The path below the engine's base URL and the JSON body of a request for these payloads, in their order.
+
+        retry: how many replies to these rows were invalid so far; a kind that samples draws anew, from a seed of its own.
+        """
         ...
 
-    def answers(self, reply: Mapping[str, Any], count: int) -> list[Answer]:
-        """The answers of a 200 reply, in the order of the payloads. Raises InvalidReply."""
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        """What a 200 reply, decoded from JSON, holds for the payloads that were sent. Raises InvalidReply, NotDone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """An object that a payload lacks. url: gs://BUCKET/OBJECT, as the row gives it. bytes_max: what is larger is refused."""
+
+    url: str
+    bytes_max: int
+
+
+@runtime_checkable
+class Fetching(Protocol):
+    """A task kind some of whose rows name an object in place of holding it; the driver fetches it before `TaskKind.request`."""
+
+    def fetches(self, payload: Any) -> Fetch | None:
+        """What a payload lacks; None for a complete one."""
+        ...
+
+    def with_bytes(self, payload: Any, body: bytes) -> Any:
+        """The complete payload. Raises BadInput for bytes that are not what the kind sends."""
         ...
 
 
@@ -88,28 +131,104 @@ def load(spec: JobSpec) -> TaskKind:
     return kind
 
 
-_ENVIRONMENT_OPTIONS: Final = {"autoescape": False, "keep_trailing_newline": True}
+def usage(reply: Mapping[str, Any]) -> tuple[int, int]:
+    """Prompt and completion tokens by a reply's ``usage``; 0 where it says nothing."""
+    counts = reply.get("usage")
+    if not isinstance(counts, dict):
+        return 0, 0
+    prompt, output = counts.get("prompt_tokens"), counts.get("completion_tokens")
+    return prompt if isinstance(prompt, int) else 0, output if isinstance(output, int) else 0
 
 
 def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
     """A sandboxed Jinja2 template and the columns it reads, sorted. Raises jinja2.TemplateSyntaxError."""
-    import jinja2
-    from jinja2 import meta
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from nightshift.tasks._templates import compile_text
 
-    environment = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, **_ENVIRONMENT_OPTIONS)
-    # What a template may call without any row, `range` for example, is no column.
-    columns = tuple(sorted(meta.find_undeclared_variables(environment.parse(source)) - environment.globals.keys()))
-    return environment.from_string(source), columns
+    return compile_text(source)
 
 
-def render_text(template: jinja2.Template, columns: Sequence[str], row: Mapping[str, Any]) -> str:
-    """The text of one row; NULL columns read as empty text. Raises BadInput for an error or for blank text."""
-    values = {name: "" if row[name] is None else row[name] for name in columns}
+def render_text(template: jinja2.Template, columns: Sequence[str], row: Mapping[str, Any], *, blank: bool = False) -> str:
+    """The text of one row; NULL reads as empty text. Raises BadInput for an error and, unless `blank`, for blank text."""
+    from nightshift.tasks import _templates
+
     try:
-        text = template.render(values)
+        values = {name: "" if row[name] is None else _templates.plain(row[name]) for name in columns}
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the row holds bytes that are not UTF-8 text: {error}") from error
+    try:
+        text = _templates.render(template, values)
     except Exception as error:  # The template is the user's program: what it raises concerns this row alone.
         raise BadInput(f"the template failed on this row: {error}") from error
-    if not text.strip():
+    if not blank and not text.strip():
         raise BadInput("the template rendered to nothing")
+    return encodable(text)
+
+
+class Text:
+    """A template field of a job, compiled once. columns: those that it reads."""
+
+    def __init__(self, source: str, *, blank: bool = False) -> None:
+        self._template, self.columns = compile_template(source)
+        self._blank = blank
+
+    def of(self, row: Mapping[str, Any]) -> str:
+        """Raises BadInput, for blank text too unless `blank` was given."""
+        return render_text(self._template, self.columns, row, blank=self._blank)
+
+
+def plain_text(value: Any) -> str:
+    """A single value of a row as text: BYTES by UTF-8, NULL as empty text. Raises BadInput."""
+    if value is None:
+        return ""
+    if isinstance(value, list | dict):
+        raise BadInput("there is an array or a struct where a text belongs")
+    try:
+        return encodable(value.decode() if isinstance(value, bytes) else str(value))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the row holds bytes that are not UTF-8 text: {error}") from error
+
+
+def encodable(text: str) -> str:
+    """The text itself. Raises BadInput for half a surrogate pair, which no request can carry."""
+    try:
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(f"the text cannot be encoded: {error}") from error
     return text
+
+
+def union(*columns: Sequence[str]) -> tuple[str, ...]:
+    """Sorted, each once."""
+    return tuple(sorted({name for group in columns for name in group}))
+
+
+def read_columns(request: TaskRequest) -> list[tuple[str, tuple[str, ...]]]:
+    """The columns that each field of a request reads, as field and names. Raises jinja2.TemplateSyntaxError."""
+    fields = [(name, getattr(request, name)) for name in (*request.TEMPLATES, *request.COLUMNS)]
+    return [
+        (name, compile_template(value)[1] if name in request.TEMPLATES else (value,))
+        for name, value in fields
+        if value is not None
+    ]
+
+
+def numbered(reply: Any, key: str, count: int) -> list[Mapping[str, Any]]:
+    """The items of a reply's list in the order of their ``index``. Raises InvalidReply unless that is 0 to count - 1."""
+    items = reply.get(key) if isinstance(reply, dict) else None
+    if not isinstance(items, list) or len(items) != count:
+        raise InvalidReply(f"asked for {count} answers, got {len(items) if isinstance(items, list) else 'none'}")
+    try:
+        ordered = sorted(items, key=lambda item: int(item["index"]))
+        if [item["index"] for item in ordered] == list(range(count)):
+            return ordered
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidReply(f"the answers are not numbered: {error!r}") from error
+    raise InvalidReply("the answers are not numbered 0, 1, 2, ...")
+
+
+def finite(value: Any) -> float:
+    """A number of a reply. Raises InvalidReply for anything but a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidReply(f"{value!r} is not a finite number")
+    return float(value)

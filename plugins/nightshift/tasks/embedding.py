@@ -11,9 +11,13 @@ import math
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from nightshift.tasks.base import Answer, InvalidReply, compile_template, render_text
+import orjson
+from pydantic import Field
+
+from nightshift.spec import parts
+from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, numbered, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,18 +25,24 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 
+class Request(parts.ListRequest):
+    """What the model is asked for a row of an embedding job."""
+
+    TEMPLATES: ClassVar = ("input",)
+
+    input: parts.Text = Field(description=parts.INPUT, examples=["{{ summary }} {{ description }}"])
+
+
 class Embedding:
     """`nightshift.tasks.base.TaskKind` for embedding models."""
 
-    endpoint = "/v1/embeddings"
     server_args = ("--runner", "pooling")
 
-    def __init__(self, spec: JobSpec) -> None:
-        self._template, self.columns = compile_template(spec.request.input)
-        self.rows_per_request = spec.request.rows_per_request
-        self._model = spec.model.name
-        # -1: vLLM cuts at the model's own length. Absent: it refuses an overlong input with 400.
-        self._options = {"truncate_prompt_tokens": -1} if spec.request.overlong == "truncate" else {}
+    def __init__(self, spec: JobSpec, request: Request) -> None:
+        self._text = Text(request.input)
+        self.columns = self._text.columns
+        self.rows_per_request = request.rows_per_request
+        self._options = {"model": spec.model.name, "encoding_format": "base64", **parts.truncation(request)}
 
     @property
     def prediction_type(self) -> pa.DataType:
@@ -40,25 +50,20 @@ class Embedding:
 
         return pa.list_(pa.float32())
 
-    def render(self, row: Mapping[str, Any]) -> str:
-        return render_text(self._template, self.columns, row)
+    def render(self, row: Mapping[str, Any], ordinal: int) -> str:
+        return self._text.of(row)
 
-    def body(self, payloads: Sequence[Any]) -> dict[str, Any]:
-        return {"model": self._model, "input": list(payloads), "encoding_format": "base64", **self._options}
+    def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
+        return "/v1/embeddings", orjson.dumps({**self._options, "input": list(payloads)})
 
-    def answers(self, reply: Mapping[str, Any], count: int) -> list[Answer]:
-        data = reply.get("data")
-        if not isinstance(data, list) or len(data) != count:
-            raise InvalidReply(f"asked for {count} embeddings, got {len(data) if isinstance(data, list) else 'none'}")
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        items = numbered(reply, "data", len(payloads))
         try:
-            ordered = sorted(data, key=lambda item: int(item["index"]))
-            if [item["index"] for item in ordered] != list(range(count)):
-                raise InvalidReply("the embeddings are not numbered 0, 1, 2, ...")
-            return [Answer(_vector(item["embedding"])) for item in ordered]
+            return Answers([Answer(_vector(item["embedding"])) for item in items], *usage(reply))
         except InvalidReply:
             raise
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InvalidReply(f"not an embeddings reply: {error!r}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidReply(f"not an embedding: {error!r}") from error
 
 
 def _vector(encoded: str) -> array[float]:
@@ -74,4 +79,5 @@ def _vector(encoded: str) -> array[float]:
 
 
 def make(spec: JobSpec) -> Embedding:
-    return Embedding(spec)
+    assert isinstance(spec.request, Request)
+    return Embedding(spec, spec.request)

@@ -49,7 +49,7 @@ def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec, *, rows: int | No
                 f"BigQuery exported {rows} rows, but the files in {run.prefix}/inputs hold {found}: some were deleted or "
                 "added since. Trigger the DAG with fresh."
             )
-        sizing = size(found, spec)
+        sizing = size(found, spec, sum(file.size for file in files))
         plan = Plan(run.run_id, found, sizing.chunk_rows, sizing.workers, tuple(files), sizing.reasons)
         return save_plan(store, run, plan)
     except (obstore.exceptions.BaseError, OSError) as error:

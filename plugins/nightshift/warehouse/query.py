@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from nightshift.warehouse.errors import WarehouseError
@@ -69,13 +69,15 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
                 f"source.query returns two columns called {field.name}. Give one of them another name with AS."
             )
         columns[field.name] = sql_type(field)
-    for place, names in (("source.key", spec.source.key), ("request.input", base.load(spec).columns)):
+    read = [(f"request.{field}", names) for field, names in base.read_columns(spec.request)]
+    for place, names in (("source.key", spec.source.key), *read):
         for name in names:
             if name not in columns:
                 raise WarehouseError(
                     f"{place} names the column {name}, which source.query does not return{_near(name, columns)} "
                     f"It returns {', '.join(columns)}. Add {name} to the query or correct {place}."
                 )
+    _check_request_types(spec, columns)
     for name in spec.source.key:
         if columns[name] not in KEY_TYPES:
             raise WarehouseError(
@@ -84,6 +86,17 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
             )
     _check_names(spec)
     return columns
+
+
+def _check_request_types(spec: JobSpec, columns: Mapping[str, str]) -> None:
+    """A column that a request takes as it is has a type that the task can send; templates take any."""
+    for field, types in spec.request.COLUMNS.items():
+        name = getattr(spec.request, field)
+        if name is not None and not columns[name].startswith(types):
+            raise WarehouseError(
+                f"request.{field} names the column {name} of type {columns[name]}; it takes {' or '.join(types)}. "
+                "Name another column, or cast this one in the query."
+            )
 
 
 def _check_names(spec: JobSpec) -> None:

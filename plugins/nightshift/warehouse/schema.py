@@ -27,10 +27,13 @@ _STANDARD: Final = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "
 
 
 def sql_type(field: SchemaField) -> str:
-    """A field's type as GoogleSQL writes it, for example ``ARRAY<FLOAT64>`` or ``STRUCT<label STRING, score FLOAT64>``."""
+    """A field's type as GoogleSQL writes it, for example ``ARRAY<FLOAT64>`` or ``STRUCT<`label` STRING, `score` FLOAT64>``.
+
+    A struct's own names are quoted: a job's JSON schema may have a property ``order``, which is a word of the language.
+    """
     name = _STANDARD.get(field.field_type, field.field_type)
     if name == "STRUCT":
-        name = f"STRUCT<{', '.join(f'{part.name} {sql_type(part)}' for part in field.fields)}>"
+        name = f"STRUCT<{', '.join(f'{quoted(part.name)} {sql_type(part)}' for part in field.fields)}>"
     return f"ARRAY<{name}>" if field.mode == "REPEATED" else name
 
 

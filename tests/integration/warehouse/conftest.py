@@ -23,6 +23,7 @@ from nightshift.seal import merkle_root
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
+from nightshift.tasks.base import load
 from nightshift.warehouse import JobState, Warehouse
 from tests.builders import a_spec
 from tests.integration.emulators import PROJECT, StorageEmulator
@@ -89,14 +90,22 @@ class Night:
         return {table.table_id for table in self.client.list_tables(f"{PROJECT}.{self.settings.dataset}")}
 
     def seal(
-        self, run: RunRef, names: Sequence[str], *, dead: Sequence[int] = (), per_chunk: int = 2, bias: float = 0.0
+        self,
+        run: RunRef,
+        names: Sequence[str],
+        *,
+        dead: Sequence[int] = (),
+        per_chunk: int = 2,
+        bias: float = 0.0,
+        predictions: Sequence[Any] | None = None,
     ) -> dict[str, Any]:
         """Writes the chunks of a run whose rows have these names, and returns the manifest of it."""
+        values = [prediction(ordinal, bias) for ordinal in range(len(names))] if predictions is None else predictions
         entries: list[dict[str, Any]] = []
         for number, start in enumerate(range(0, len(names), per_chunk)):
             ordinals = range(start, min(start + per_chunk, len(names)))
             gone = [ordinal for ordinal in ordinals if ordinal in dead]
-            body = _chunk(run, number, names, ordinals, gone, bias)
+            body = _chunk(self.spec, run, number, names, ordinals, gone, values)
             path = f"{run.prefix}/ledger/chunk-{number:08d}.parquet"
             obstore.put(self.store, path, body)
             sizes = {"rows": len(ordinals), "predictions": len(ordinals) - len(gone), "dead_letters": len(gone)}
@@ -132,11 +141,13 @@ def prediction(ordinal: int, bias: float = 0.0) -> list[float]:
     return [ordinal + 0.5 + bias, -0.25]
 
 
-def _chunk(run: RunRef, number: int, names: Sequence[str], ordinals: range, gone: Sequence[int], bias: float) -> bytes:
+def _chunk(
+    spec: JobSpec, run: RunRef, number: int, names: Sequence[str], ordinals: range, gone: Sequence[int], values: Sequence[Any]
+) -> bytes:
     results = [
         Result(ordinal, None, "too_long", f"row {ordinal} is too long", 2)
         if ordinal in gone
-        else Result(ordinal, prediction(ordinal, bias), None, None, 1)
+        else Result(ordinal, values[ordinal], None, None, 1)
         for ordinal in ordinals
     ]
     keys = pa.table(
@@ -158,7 +169,7 @@ def _chunk(run: RunRef, number: int, names: Sequence[str], ordinals: range, gone
         dead_letters=len(gone),
         prompt_tokens=10 * len(ordinals),
     )
-    return chunks.encode(keys, results, pa.list_(pa.float32()), provenance)
+    return chunks.encode(keys, results, load(spec).prediction_type, provenance)
 
 
 def make_night(client: bigquery.Client, storage: StorageClient, monkeypatch: pytest.MonkeyPatch, storage_url: str) -> Night:

@@ -1,0 +1,175 @@
+"""What the kinds that generate text have in common: sampling, a seed for each row, and reading one choice of a reply.
+
+The seed of a row is a hash of the job's seed, the row's ordinal and the count of its invalid answers so far. So a resumed
+run gives the same answers, no two rows share their randomness, and an invalid answer is drawn anew from another seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import orjson
+from pydantic import AfterValidator, Field
+
+from nightshift.spec import parts
+from nightshift.spec.document import Finding
+from nightshift.spec.errors import mistake
+from nightshift.tasks import _typed
+from nightshift.tasks.base import Answer, Answers, InvalidReply, NotDone, usage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nightshift.spec import JobSpec
+
+STOPS_MAX: Final = 4
+SAMPLING: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "max_tokens",
+    "stop",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+)
+
+
+def _stops(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(value) > STOPS_MAX:
+        raise mistake(f"There are {len(value)} stop texts", f"Write at most {STOPS_MAX}, which is vLLM's own limit")
+    if "" in value:
+        raise mistake("A stop text is empty", "Write a text, or leave it out")
+    return value
+
+
+class SamplingRequest(parts.TaskRequest):
+    """Sampling parameters and the form of the answer. What is absent is not sent: the model's own default holds."""
+
+    temperature: float | None = Field(
+        default=None, ge=0, le=2, allow_inf_nan=False, description="Randomness; 0 takes the likeliest token.", examples=[0]
+    )
+    top_p: float | None = Field(
+        default=None, gt=0, le=1, allow_inf_nan=False, description="Share of probability to choose from.", examples=[0.9]
+    )
+    top_k: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="How many tokens to choose from; 0 for all.", examples=[40]
+    )
+    min_p: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Least probability of a token, as a share of the likeliest one's.",
+        examples=[0.05],
+    )
+    max_tokens: int = Field(default=256, ge=1, le=10_000_000, description="Most tokens of an answer.", examples=[64])
+    stop: Annotated[tuple[str, ...], AfterValidator(_stops)] = Field(
+        default=(),
+        description="At most four texts that end the answer and are not part of it.",
+        examples=[["###"]],
+        strict=False,
+        json_schema_extra={"maxItems": 4, "items": {"type": "string", "minLength": 1}},
+    )
+    presence_penalty: float | None = Field(
+        default=None, ge=-2, le=2, allow_inf_nan=False, description="Against tokens that occurred.", examples=[0.5]
+    )
+    frequency_penalty: float | None = Field(
+        default=None, ge=-2, le=2, allow_inf_nan=False, description="Against tokens that occurred often.", examples=[0.5]
+    )
+    repetition_penalty: float | None = Field(
+        default=None, gt=0, le=100, allow_inf_nan=False, description="Against repetition; 1 is none.", examples=[1.1]
+    )
+    seed: int | None = Field(
+        default=0,
+        ge=0,
+        le=2**63 - 1,
+        description="Each row's own seed is made from it. null sends none: a resumed run then gives other answers.",
+        examples=[0],
+    )
+    json_schema: parts.SchemaText | None = Field(
+        default=None,
+        description="JSON schema of the answer, which makes it a typed column; without it the answer is text.",
+        examples=[{"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]}],
+    )
+
+    @classmethod
+    def findings(cls, values: Mapping[str, Any]) -> list[Finding]:
+        schema = values.get("json_schema")
+        if isinstance(schema, str):
+            try:
+                schema = json.loads(schema)
+            except ValueError:
+                return []  # the field's own type says so
+        problems = _typed.compile_schema(schema)[1] if isinstance(schema, dict) else []
+        return [Finding(("json_schema", *path), problem, remedy) for path, problem, remedy in problems]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A payload. ordinal: the row's, for its seed. content: what the kind sends: a text or messages."""
+
+    ordinal: int
+    content: Any
+
+
+class Sampling:
+    """A job's sampling parameters, bound once."""
+
+    def __init__(self, spec: JobSpec, request: SamplingRequest) -> None:
+        values = {name: getattr(request, name) for name in SAMPLING}
+        self._options: dict[str, Any] = {"model": spec.model.name, "n": 1}
+        self._options |= {name: value for name, value in values.items() if value is not None and value != ()}
+        self._seed = request.seed
+        self._typed: _typed.Node | None = None
+        if request.json_schema is not None:
+            self._typed = _typed.compile_text(request.json_schema)
+            schema = {"name": "answer", "schema": orjson.Fragment(request.json_schema), "strict": True}
+            self._options["response_format"] = orjson.Fragment(orjson.dumps({"type": "json_schema", "json_schema": schema}))
+
+    @property
+    def prediction_type(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return self._typed.arrow() if self._typed else pa.string()
+
+    def body(self, prompt: Prompt, retry: int, fields: Mapping[str, Any]) -> bytes:
+        body = {**self._options, **fields}
+        if self._seed is not None:
+            body["seed"] = row_seed(self._seed, prompt.ordinal, retry)
+        return orjson.dumps(body)
+
+    def answers(self, choice: Mapping[str, Any], text: Any, reply: Mapping[str, Any]) -> Answers:
+        """The one answer of a reply. Raises InvalidReply."""
+        reason = choice.get("finish_reason")
+        if not isinstance(text, str):
+            raise InvalidReply(f"the reply holds no text (finish_reason {reason!r})")
+        if self._typed is None:
+            return Answers([Answer(_typed.storable(text))], *usage(reply))
+        if reason == "length":
+            raise InvalidReply(f"the answer was cut after {self._options['max_tokens']} tokens (max_tokens)")
+        return Answers([Answer(self._typed.parse(text))], *usage(reply))
+
+
+def the_choice(reply: Any) -> Mapping[str, Any]:
+    """The one choice of a reply. Raises NotDone for one that was aborted, and InvalidReply for a reply without exactly one."""
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+        raise InvalidReply("the reply does not hold one choice")
+    choice: Mapping[str, Any] = choices[0]
+    if choice.get("finish_reason") == "abort":
+        raise NotDone("the engine aborted the request")
+    if choice.get("finish_reason") == "error":
+        raise InvalidReply("the engine failed while it answered")
+    return choice
+
+
+def row_seed(seed: int, ordinal: int, retry: int) -> int:
+    """63 bits, the non-negative half of what vLLM takes; -1 would mean none."""
+    digest = hashlib.blake2b(f"{seed}:{ordinal}:{retry}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1

@@ -1,0 +1,399 @@
+"""A JSON schema as a column: its Arrow type, and an answer's text checked against it and made into a value of that type.
+
+Only what a BigQuery column can hold is supported; `compile_schema` names everything else, each with its place and a remedy.
+What it accepts it also checks: a value that passes here is valid by the schema, but for ``format``, which the engine alone
+enforces.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.tasks.base import InvalidReply
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Path = tuple[str | int, ...]
+Problem = tuple[Path, str, str]
+"""Place within the schema, what is wrong, what to write."""
+
+DEPTH_MAX: Final = 15
+"""BigQuery's limit on nested structs."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
+_NOTES: Final = frozenset({"title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs", "definitions"})
+_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
+    "string": frozenset({"minLength", "maxLength", "pattern", "format", "enum", "const"}),
+    "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "enum", "const"}),
+    "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
+    "boolean": frozenset(),
+    "array": frozenset({"items", "minItems", "maxItems"}),
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+}
+_COMPARISONS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "minimum": (lambda value, limit: value >= limit, "less than"),
+    "maximum": (lambda value, limit: value <= limit, "more than"),
+    "exclusiveMinimum": (lambda value, limit: value > limit, "not more than"),
+    "exclusiveMaximum": (lambda value, limit: value < limit, "not less than"),
+}
+
+
+class Node(ABC):
+    """One place of a schema."""
+
+    nullable = False
+
+    @abstractmethod
+    def arrow(self) -> pa.DataType: ...
+
+    @abstractmethod
+    def check(self, value: Any, where: str) -> Any:
+        """The value for Arrow. Raises InvalidReply, which names `where`. value: not null."""
+
+    def convert(self, value: Any, where: str) -> Any:
+        if value is None and self.nullable:
+            return None
+        return self.check(value, where)
+
+    def parse(self, text: str) -> Any:
+        """The value of an answer. Raises InvalidReply for what is not JSON or not by the schema."""
+        try:
+            value = json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise InvalidReply(f"the answer is not JSON ({error}): {text[:200]!r}") from error
+        return self.convert(value, "the answer")
+
+
+class _String(Node):
+    def __init__(self, schema: Mapping[str, Any], choices: tuple[Any, ...]) -> None:
+        self._choices = choices
+        self._least, self._most = schema.get("minLength", 0), schema.get("maxLength", math.inf)
+        self._pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
+
+    def arrow(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.string()
+
+    def check(self, value: Any, where: str) -> str:
+        if not isinstance(value, str):
+            raise _wrong(value, where, "a text")
+        if self._choices and value not in self._choices:
+            raise _wrong(value, where, f"one of {', '.join(map(str, self._choices))}")
+        if not self._least <= len(value) <= self._most:
+            raise _wrong(value, where, f"a text of {self._least} to {self._most} characters")
+        if self._pattern and not self._pattern.search(value):
+            raise _wrong(value, where, f"a text that matches {self._pattern.pattern}")
+        return storable(value)
+
+
+class _Number(Node):
+    def __init__(self, schema: Mapping[str, Any], choices: tuple[Any, ...], *, whole: bool) -> None:
+        self._choices, self._whole = choices, whole
+        self._limits = [(name, schema[name]) for name in _COMPARISONS if name in schema]
+
+    def arrow(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.int64() if self._whole else pa.float64()
+
+    def check(self, value: Any, where: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _wrong(value, where, "a whole number" if self._whole else "a number")
+        for name, limit in self._limits:
+            holds, words = _COMPARISONS[name]
+            if not holds(value, limit):
+                raise InvalidReply(f"{where} is {words} {limit}: {_shown(value)}")
+        if self._choices and value not in self._choices:
+            raise _wrong(value, where, f"one of {', '.join(map(str, self._choices))}")
+        return self._whole_number(value, where) if self._whole else self._finite(value, where)
+
+    def _whole_number(self, value: float, where: str) -> int:
+        if isinstance(value, float) and not value.is_integer():
+            raise _wrong(value, where, "a whole number")
+        if not -(2**63) <= value < 2**63:
+            raise _wrong(value, where, "a number of 64 bits")
+        return int(value)
+
+    def _finite(self, value: float, where: str) -> float:
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise _wrong(value, where, "a number that a float holds")
+        return number
+
+
+class _Boolean(Node):
+    def arrow(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.bool_()
+
+    def check(self, value: Any, where: str) -> bool:
+        if not isinstance(value, bool):
+            raise _wrong(value, where, "true or false")
+        return value
+
+
+class _Array(Node):
+    def __init__(self, schema: Mapping[str, Any], items: Node) -> None:
+        self._items = items
+        self._least, self._most = schema.get("minItems", 0), schema.get("maxItems", math.inf)
+
+    def arrow(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.list_(self._items.arrow())
+
+    def check(self, value: Any, where: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise _wrong(value, where, "an array")
+        if not self._least <= len(value) <= self._most:
+            raise InvalidReply(f"{where} has {len(value)} items, not {self._least} to {self._most}")
+        return [self._items.convert(item, f"{where}[{index}]") for index, item in enumerate(value)]
+
+
+class _Object(Node):
+    def __init__(self, fields: Mapping[str, Node], required: frozenset[str], *, closed: bool) -> None:
+        self._fields, self._required, self._closed = fields, required, closed
+
+    def arrow(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.struct([(name, node.arrow()) for name, node in self._fields.items()])
+
+    def check(self, value: Any, where: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _wrong(value, where, "an object")
+        if missing := sorted(self._required - value.keys()):
+            raise InvalidReply(f"{where} lacks {', '.join(missing)}")
+        if self._closed and (others := sorted(value.keys() - self._fields.keys())):
+            raise InvalidReply(f"{where} has {_shown(others)}, which the schema does not name")
+        return {
+            name: node.convert(value[name], f"{where}.{name}") if name in value else None for name, node in self._fields.items()
+        }
+
+
+def compile_text(schema: str) -> Node:
+    """The root of a schema that was found good. Raises ValueError for another."""
+    node, problems = compile_schema(json.loads(schema))
+    if problems:
+        path, problem, remedy = problems[0]
+        raise ValueError(f"json_schema.{'.'.join(map(str, path))}: {problem}. {remedy}.")
+    return node
+
+
+def compile_schema(schema: Mapping[str, Any]) -> tuple[Node, list[Problem]]:
+    """The root and everything that is wrong; where something is, the root is of no use."""
+    compiler = _Compiler(schema)
+    root = compiler.node(schema, (), ())
+    if root.nullable:
+        compiler.problem((), "The answer itself may be null", "Make it an object with a property that may be null")
+    return root, compiler.problems
+
+
+class _Compiler:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self.problems: list[Problem] = []
+
+    def problem(self, path: Path, problem: str, remedy: str) -> None:
+        self.problems.append((path, problem, remedy))
+
+    def node(self, schema: Any, path: Path, through: tuple[str, ...]) -> Node:
+        """through: the references that led here, so that one to itself is found."""
+        if not isinstance(schema, dict):
+            self.problem(path, "A schema is a mapping", "Write for example {type: string}")
+            return _Boolean()
+        if len(path) > 2 * DEPTH_MAX + 2:
+            self.problem(path, "The schema is nested too deeply for BigQuery", f"Nest at most {DEPTH_MAX} objects")
+            return _Boolean()
+        if "$ref" in schema:
+            return self._reference(schema, path, through)
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in schema:
+                return self._optional(schema, keyword, path, through)
+        kind, nullable = self._kind(schema, path)
+        if kind is None:
+            return _Boolean()
+        for keyword in schema.keys() - _KEYWORDS[kind] - _NOTES - {"type"}:
+            self._unsupported(keyword, kind, path)
+        node = self._built(kind, schema, path, through)
+        node.nullable = nullable
+        return node
+
+    def _reference(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> Node:
+        target: Any = self._root
+        name = schema["$ref"]
+        if not isinstance(name, str) or not re.fullmatch(r"#/(\$defs|definitions)/[^/~%]+", name):
+            self.problem((*path, "$ref"), f"The reference {name!r} cannot be followed", "Refer to '#/$defs/NAME'")
+            return _Boolean()
+        if name in through:
+            self.problem((*path, "$ref"), f"{name} contains itself, which no column can hold", "Write a schema of fixed depth")
+            return _Boolean()
+        for part in name.split("/")[1:]:
+            target = target.get(part) if isinstance(target, dict) else None
+        if target is None:
+            self.problem((*path, "$ref"), f"There is no {name}", "Define it below $defs")
+            return _Boolean()
+        return self.node(target, path, (*through, name))
+
+    def _optional(self, schema: Mapping[str, Any], keyword: str, path: Path, through: tuple[str, ...]) -> Node:
+        """anyOf of one schema and null, as pydantic writes what is optional."""
+        branches = schema[keyword] if isinstance(schema[keyword], list) else []
+        others = [branch for branch in branches if branch != {"type": "null"}]
+        if len(branches) != 2 or len(others) != 1 or schema.keys() - _NOTES - {keyword}:
+            remedy = f"Write one type, or {keyword} of one and null"
+            self.problem((*path, keyword), f"{keyword} of several types has no column type", remedy)
+            return _Boolean()
+        node = self.node(others[0], path, through)
+        node.nullable = True
+        return node
+
+    def _kind(self, schema: Mapping[str, Any], path: Path) -> tuple[str | None, bool]:
+        """The one type beside null, and whether null is allowed."""
+        named = schema.get("type")
+        names = named if isinstance(named, list) else [] if named is None else [named]
+        values = _choices(schema)
+        if named is None and values:
+            types = {_type_name(value) for value in values}
+            names = sorted(types)
+        kinds = [name if isinstance(name, str) else repr(name) for name in names if name != "null"]
+        if named is None and not values:
+            keyword = next((key for key in ("allOf", "not", "if", "patternProperties") if key in schema), None)
+            self.problem(
+                (*path, keyword) if keyword else path,
+                f"{keyword} has no column type" if keyword else "The schema has no type",
+                f"Write a type: {', '.join(_KEYWORDS)}",
+            )
+        elif len(kinds) != 1 or kinds[0] not in _KEYWORDS:
+            remedy = f'Write one of {", ".join(_KEYWORDS)}, or a list of one and "null"'
+            shown = repr(named) if named else ", ".join(names)
+            self.problem((*path, "type") if named else path, f"{shown} is not one type that a column can have", remedy)
+        else:
+            return kinds[0], "null" in names and (not values or None in values)
+        return None, False
+
+    def _unsupported(self, keyword: str, kind: str, path: Path) -> None:
+        if keyword == "additionalProperties":
+            return
+        belongs = next((other for other, known in _KEYWORDS.items() if keyword in known), None)
+        if belongs is not None:
+            problem = f"{keyword} has no sense for a value of type {kind}"
+        else:
+            problem = f"{keyword} is not supported for a value of type {kind}"
+        self.problem((*path, keyword), problem, f"Leave it out. There are {', '.join(sorted(_KEYWORDS[kind])) or 'none'}")
+
+    def _built(self, kind: str, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> Node:
+        if not self._values_fit(kind, schema, path):
+            return _Boolean()
+        choices = tuple(value for value in _choices(schema) if value is not None)
+        if kind == "string":
+            return _String(schema, choices)
+        if kind in ("integer", "number"):
+            return _Number(schema, choices, whole=kind == "integer")
+        if kind == "array":
+            return self._array(schema, path, through)
+        return self._object(schema, path, through) if kind == "object" else _Boolean()
+
+    def _values_fit(self, kind: str, schema: Mapping[str, Any], path: Path) -> bool:
+        """Whether the keywords' own values are of use."""
+        before = len(self.problems)
+        for keyword in ("minLength", "maxLength", "minItems", "maxItems"):
+            if keyword in schema and (type(schema[keyword]) is not int or schema[keyword] < 0):
+                self.problem((*path, keyword), f"{schema[keyword]!r} is no count", "Write a whole number")
+        for keyword in _COMPARISONS:
+            if keyword in schema and type(schema[keyword]) not in (int, float):
+                self.problem((*path, keyword), f"{schema[keyword]!r} is no limit", "Write a number")
+        if "enum" in schema and (not isinstance(schema["enum"], list) or not schema["enum"]):
+            self.problem((*path, "enum"), "The value is not a list of choices", "Write for example [good, bad]")
+        elif any(_type_name(value) not in (kind, "null") for value in _choices(schema)):
+            keyword = "enum" if "enum" in schema else "const"
+            self.problem((*path, keyword), f"Not every choice is of type {kind}", "Write choices of one type")
+        try:
+            re.compile(schema.get("pattern", ""))
+        except (re.error, TypeError) as error:
+            self.problem((*path, "pattern"), f"The pattern does not compile: {error}", "Write a regular expression")
+        return len(self.problems) == before
+
+    def _array(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> Node:
+        if "items" not in schema:
+            self.problem(path, "The array has no items", "Write for example items: {type: string}")
+            return _Boolean()
+        items = self.node(schema["items"], (*path, "items"), through)
+        if isinstance(items, _Array):
+            self.problem((*path, "items"), "BigQuery has no array of arrays", "Put an object between the two")
+        if items.nullable:
+            self.problem((*path, "items"), "BigQuery keeps no null in an array", "Leave the null out")
+        return _Array(schema, items)
+
+    def _object(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> Node:
+        properties, required = schema.get("properties"), schema.get("required", [])
+        if not isinstance(properties, dict) or not properties:
+            self.problem(path, "The object has no properties", "Write at least one below properties")
+            return _Boolean()
+        if schema.get("additionalProperties", False) is not False:
+            self.problem(
+                (*path, "additionalProperties"), "Properties without a name have no column", "Name them all; write false here"
+            )
+        self._names_fit(properties, path)
+        if not isinstance(required, list):
+            self.problem((*path, "required"), "The value is not a list of properties", f"Write [{next(iter(properties))}]")
+            required = []
+        for name in [name for name in required if name not in list(properties)]:
+            self.problem((*path, "required"), f"There is no property {name!r}", "Define it below properties, or leave it out")
+        fields = {str(name): self.node(inner, (*path, "properties", name), through) for name, inner in properties.items()}
+        closed = schema.get("additionalProperties") is False
+        return _Object(fields, frozenset(map(str, required)), closed=closed)
+
+    def _names_fit(self, properties: Mapping[str, Any], path: Path) -> None:
+        seen: set[str] = set()
+        for name in properties:
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                self.problem(
+                    (*path, "properties", name),
+                    f"{name!r} cannot be the name of a field in BigQuery",
+                    "Write letters, digits and underscores, not beginning with a digit",
+                )
+            elif name.casefold() in seen:
+                self.problem((*path, "properties", name), f"{name!r} is there twice", "Rename one: BigQuery folds case")
+            seen.add(str(name).casefold())
+
+
+def storable(text: str) -> str:
+    """A text that Parquet takes: halves of surrogate pairs, which only JSON's escapes can make, become U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _choices(schema: Mapping[str, Any]) -> list[Any]:
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return values if isinstance(values, list) else []
+
+
+def _type_name(value: Any) -> str:
+    names = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _wrong(value: Any, where: str, wanted: str) -> InvalidReply:
+    return InvalidReply(f"{where} is not {wanted}: {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 200 else f"{shown[:196]} ..."

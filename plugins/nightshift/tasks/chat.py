@@ -1,0 +1,123 @@
+"""Chat: ``POST /v1/chat/completions``, one answer a row, to one question or to a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pydantic import Field, model_validator
+
+from nightshift.spec import parts
+from nightshift.spec.errors import mistake
+from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_choice
+from nightshift.tasks.base import Answers, BadInput, InvalidReply, Text, plain_text, union
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nightshift.spec import JobSpec
+
+ROLES: Final = ("system", "user", "assistant")
+PATH: Final = "/v1/chat/completions"
+SYSTEM: Final = "Jinja2 template of the system message; no such message where it is absent or renders to nothing."
+
+
+class Request(SamplingRequest):
+    """What the model is asked for a row of a chat job: `user`, or the conversation in `messages_column`."""
+
+    TEMPLATES: ClassVar = ("system", "user")
+    COLUMNS: ClassVar = {"messages_column": ("ARRAY",)}
+
+    system: parts.Text | None = Field(default=None, description=SYSTEM, examples=["You label support tickets."])
+    user: parts.Text | None = Field(
+        default=None, description="Jinja2 template of the user's message.", examples=["{{ subject }}: {{ body }}"]
+    )
+    messages_column: parts.InputColumn | None = Field(
+        default=None,
+        description="An array column in place of user: structs of role and content, or texts of user and assistant in turn.",
+        examples=["conversation"],
+    )
+
+    @model_validator(mode="after")
+    def _one_question(self) -> Request:
+        if self.user is None and self.messages_column is None:
+            raise mistake("There is neither user nor messages_column", 'Write for example user: "{{ question }}"')
+        if self.user is not None and self.messages_column is not None:
+            raise mistake("There are both user and messages_column", "Keep one of the two")
+        return self
+
+
+class Chat:
+    """`nightshift.tasks.base.TaskKind` for chat models."""
+
+    server_args = ("--runner", "generate")
+    rows_per_request = 1
+
+    def __init__(self, spec: JobSpec, request: Request) -> None:
+        self._system = Text(request.system, blank=True) if request.system is not None else None
+        self._user = Text(request.user) if request.user is not None else None
+        self._column = request.messages_column
+        self._sampling = Sampling(spec, request)
+        texts = [text.columns for text in (self._system, self._user) if text]
+        self.columns = union(*texts, (self._column,) if self._column else ())
+
+    @property
+    def prediction_type(self) -> pa.DataType:
+        return self._sampling.prediction_type
+
+    def render(self, row: Mapping[str, Any], ordinal: int) -> Prompt:
+        if self._user is not None:
+            messages = [{"role": "user", "content": self._user.of(row)}]
+        else:
+            messages = conversation(row[str(self._column)])
+        return Prompt(ordinal, [*system_message(self._system, row, messages), *messages])
+
+    def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
+        (prompt,) = payloads
+        return PATH, self._sampling.body(prompt, retry, {"messages": prompt.content})
+
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        return read_message(self._sampling, reply)
+
+
+def read_message(sampling: Sampling, reply: Any) -> Answers:
+    """The answer of a chat reply. Raises InvalidReply, NotDone."""
+    choice = the_choice(reply)
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise InvalidReply("the reply holds no message")
+    return sampling.answers(choice, message.get("content"), reply)
+
+
+def system_message(system: Text | None, row: Mapping[str, Any], messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The job's system message, unless a conversation begins with one of its own."""
+    if system is None or (messages and messages[0]["role"] == "system"):
+        return []
+    text = system.of(row)
+    return [{"role": "system", "content": text}] if text.strip() else []
+
+
+def conversation(value: Any) -> list[dict[str, str]]:
+    """The messages of an array column's value. Raises BadInput unless they end with something that the user says."""
+    if not isinstance(value, list):
+        raise BadInput("the conversation is NULL" if value is None else "the conversation is not an array")
+    messages = [_message(index, item) for index, item in enumerate(value)]
+    if not messages:
+        raise BadInput("the conversation is empty")
+    if messages[-1]["role"] != "user" or not messages[-1]["content"].strip():
+        raise BadInput("the conversation does not end with a message of the user")
+    return messages
+
+
+def _message(index: int, item: Any) -> dict[str, str]:
+    if isinstance(item, dict):
+        role, content = item.get("role"), plain_text(item.get("content"))
+        if role not in ROLES:
+            raise BadInput(f"message {index} has the role {role!r}; there are {', '.join(ROLES)}")
+        return {"role": role, "content": content}
+    return {"role": "assistant" if index % 2 else "user", "content": plain_text(item)}
+
+
+def make(spec: JobSpec) -> Chat:
+    assert isinstance(spec.request, Request)
+    return Chat(spec, spec.request)

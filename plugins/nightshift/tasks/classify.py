@@ -1,0 +1,74 @@
+"""Classification: ``POST /classify`` with a list of texts, one label a row.
+
+The reply names the best class alone, so the prediction holds its label and score, and the scores of all classes in the order
+of the model's own ``id2label``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import orjson
+from pydantic import Field
+
+from nightshift.spec import parts
+from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, finite, numbered, usage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nightshift.spec import JobSpec
+
+
+class Request(parts.ListRequest):
+    """What the model is asked for a row of a classify job."""
+
+    TEMPLATES: ClassVar = ("input",)
+
+    input: parts.Text = Field(description=parts.INPUT, examples=["{{ title }} {{ body }}"])
+
+
+class Classify:
+    """`nightshift.tasks.base.TaskKind` for sequence classification models."""
+
+    server_args = ("--runner", "pooling")
+
+    def __init__(self, spec: JobSpec, request: Request) -> None:
+        self._text = Text(request.input)
+        self.columns = self._text.columns
+        self.rows_per_request = request.rows_per_request
+        self._options = {"model": spec.model.name, **parts.truncation(request)}
+
+    @property
+    def prediction_type(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.struct([("label", pa.string()), ("score", pa.float32()), ("scores", pa.list_(pa.float32()))])
+
+    def render(self, row: Mapping[str, Any], ordinal: int) -> str:
+        return self._text.of(row)
+
+    def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
+        return "/classify", orjson.dumps({**self._options, "input": list(payloads)})
+
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        return Answers([Answer(_prediction(item)) for item in numbered(reply, "data", len(payloads))], *usage(reply))
+
+
+def _prediction(item: Mapping[str, Any]) -> dict[str, Any]:
+    label, probabilities = item.get("label"), item.get("probs")
+    if not isinstance(probabilities, list) or not probabilities:
+        raise InvalidReply(f"not a classification: {str(item)[:200]}")
+    scores = [finite(value) for value in probabilities]
+    best = max(range(len(scores)), key=scores.__getitem__)
+    if label is None:  # The model does not name its classes.
+        label = f"LABEL_{best}"
+    if not isinstance(label, str):
+        raise InvalidReply(f"the label {label!r} is not a text")
+    return {"label": label, "score": scores[best], "scores": scores}
+
+
+def make(spec: JobSpec) -> Classify:
+    assert isinstance(spec.request, Request)
+    return Classify(spec, spec.request)

@@ -1,0 +1,60 @@
+"""Completion: ``POST /v1/completions``, the text that follows a row's prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from nightshift.spec import parts
+from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_choice
+from nightshift.tasks.base import Answers, Text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nightshift.spec import JobSpec
+
+
+class Request(SamplingRequest):
+    """What the model is asked for a row of a completion job."""
+
+    TEMPLATES: ClassVar = ("prompt",)
+
+    prompt: parts.Text = Field(
+        description="Jinja2 template: the text that the model continues, without any chat template.",
+        examples=["{{ title }}\n\nIn short:"],
+    )
+
+
+class Completion:
+    """`nightshift.tasks.base.TaskKind` for models that continue a text."""
+
+    server_args = ("--runner", "generate")
+    rows_per_request = 1
+
+    def __init__(self, spec: JobSpec, request: Request) -> None:
+        self._prompt = Text(request.prompt)
+        self.columns = self._prompt.columns
+        self._sampling = Sampling(spec, request)
+
+    @property
+    def prediction_type(self) -> pa.DataType:
+        return self._sampling.prediction_type
+
+    def render(self, row: Mapping[str, Any], ordinal: int) -> Prompt:
+        return Prompt(ordinal, self._prompt.of(row))
+
+    def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
+        (prompt,) = payloads
+        return "/v1/completions", self._sampling.body(prompt, retry, {"prompt": prompt.content})
+
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        choice = the_choice(reply)
+        return self._sampling.answers(choice, choice.get("text"), reply)
+
+
+def make(spec: JobSpec) -> Completion:
+    assert isinstance(spec.request, Request)
+    return Completion(spec, spec.request)

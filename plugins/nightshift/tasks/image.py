@@ -1,0 +1,114 @@
+"""Images: a chat request with one image and a question about it. The image comes from a column: its bytes, or its gs:// URI."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pydantic import Field
+
+from nightshift.spec import parts
+from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest
+from nightshift.tasks.base import Answers, BadInput, Fetch, Text, union
+from nightshift.tasks.chat import PATH, SYSTEM, read_message, system_message
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nightshift.spec import JobSpec
+
+BYTES_MAX: Final = 20 * 1024 * 1024
+_URI: Final = re.compile(r"gs://[^/\s]+/.+", re.DOTALL)
+
+
+class Request(SamplingRequest):
+    """What the model is asked about a row's image."""
+
+    TEMPLATES: ClassVar = ("system", "user")
+    COLUMNS: ClassVar = {"image": ("BYTES", "STRING")}
+
+    image: parts.InputColumn = Field(
+        description="The column of the image: BYTES (PNG, JPEG, WebP or GIF), or the gs:// URI of such an object.",
+        examples=["photo"],
+    )
+    user: parts.Text = Field(
+        description="Jinja2 template: what is asked about the image.", examples=["What does this photo show?"]
+    )
+    system: parts.Text | None = Field(default=None, description=SYSTEM, examples=["You describe photos in one sentence."])
+
+
+@dataclass(frozen=True, slots=True)
+class Picture(Prompt):
+    """A payload; content holds the messages without the image. Exactly one of image and uri is None."""
+
+    image: bytes | None
+    uri: str | None
+
+
+class Image:
+    """`nightshift.tasks.base.TaskKind` for models that see; also `nightshift.tasks.base.Fetching`."""
+
+    server_args = ("--runner", "generate", "--limit-mm-per-prompt", '{"image": 1}')
+    rows_per_request = 1
+
+    def __init__(self, spec: JobSpec, request: Request) -> None:
+        self._system = Text(request.system, blank=True) if request.system is not None else None
+        self._user, self._column = Text(request.user), request.image
+        self._sampling = Sampling(spec, request)
+        self.columns = union(self._user.columns, self._system.columns if self._system else (), (request.image,))
+
+    @property
+    def prediction_type(self) -> pa.DataType:
+        return self._sampling.prediction_type
+
+    def render(self, row: Mapping[str, Any], ordinal: int) -> Picture:
+        value = row[self._column]
+        content = (system_message(self._system, row, ()), self._user.of(row))
+        if isinstance(value, bytes):
+            return Picture(ordinal, content, _checked(value), None)
+        if isinstance(value, str) and _URI.fullmatch(value):
+            return Picture(ordinal, content, None, value)
+        raise BadInput("the image is NULL" if value is None else f"the image is neither bytes nor a gs:// URI: {value!r:.200}")
+
+    def fetches(self, payload: Picture) -> Fetch | None:
+        return Fetch(payload.uri, BYTES_MAX) if payload.uri is not None else None
+
+    def with_bytes(self, payload: Picture, body: bytes) -> Picture:
+        return replace(payload, image=_checked(body), uri=None)
+
+    def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
+        (picture,) = payloads
+        system, text = picture.content
+        url = f"data:image/{_form(picture.image)};base64,{base64.b64encode(picture.image).decode()}"
+        content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
+        return PATH, self._sampling.body(picture, retry, {"messages": [*system, {"role": "user", "content": content}]})
+
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        return read_message(self._sampling, reply)
+
+
+def _checked(body: bytes) -> bytes:
+    if len(body) > BYTES_MAX:
+        raise BadInput(f"the image has {len(body):,} bytes; at most {BYTES_MAX:,} are sent")
+    if _form(body) is None:
+        raise BadInput(f"not an image: {len(body):,} bytes that begin with {body[:8]!r}; PNG, JPEG, WebP and GIF are known")
+    return body
+
+
+def _form(body: bytes) -> str | None:
+    """The form of an image by its first bytes; what follows is the engine's to judge."""
+    if body.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if body.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if body.startswith((b"GIF87a", b"GIF89a")):
+        return "gif"
+    return "webp" if body[:4] == b"RIFF" and body[8:12] == b"WEBP" else None
+
+
+def make(spec: JobSpec) -> Image:
+    assert isinstance(spec.request, Request)
+    return Image(spec, spec.request)

@@ -1,0 +1,62 @@
+"""Scores of pairs: ``POST /score`` with two lists of texts of one length, one number a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import orjson
+from pydantic import Field
+
+from nightshift.spec import parts
+from nightshift.tasks.base import Answer, Answers, Text, finite, numbered, union, usage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nightshift.spec import JobSpec
+
+
+class Request(parts.ListRequest):
+    """What the model is asked for a row of a score job."""
+
+    TEMPLATES: ClassVar = ("text_1", "text_2")
+
+    text_1: parts.Text = Field(
+        description="Jinja2 template: the pair's first text, for a cross-encoder the query.", examples=["{{ query }}"]
+    )
+    text_2: parts.Text = Field(description="Jinja2 template: the pair's second text.", examples=["{{ title }} {{ body }}"])
+
+
+class Score:
+    """`nightshift.tasks.base.TaskKind` for cross-encoders, and for the similarity of embeddings. A payload is a pair."""
+
+    server_args = ("--runner", "pooling")
+
+    def __init__(self, spec: JobSpec, request: Request) -> None:
+        self._first, self._second = Text(request.text_1), Text(request.text_2)
+        self.columns = union(self._first.columns, self._second.columns)
+        self.rows_per_request = request.rows_per_request
+        self._options = {"model": spec.model.name, **parts.truncation(request)}
+
+    @property
+    def prediction_type(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.float32()
+
+    def render(self, row: Mapping[str, Any], ordinal: int) -> tuple[str, str]:
+        return self._first.of(row), self._second.of(row)
+
+    def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
+        first, second = zip(*payloads, strict=True)
+        return "/score", orjson.dumps({**self._options, "text_1": first, "text_2": second})
+
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        items = numbered(reply, "data", len(payloads))
+        return Answers([Answer(finite(item.get("score"))) for item in items], *usage(reply))
+
+
+def make(spec: JobSpec) -> Score:
+    assert isinstance(spec.request, Request)
+    return Score(spec, spec.request)
