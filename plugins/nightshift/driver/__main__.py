@@ -15,6 +15,8 @@ if __name__ == "__main__":
     faulthandler.enable()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(exits.RESUME))
+    # Arrow's own pool keeps what it once had, some 30 MiB for good. Read when pyarrow is imported.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from nightshift.driver.process import main
 
     code = main()

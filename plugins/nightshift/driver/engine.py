@@ -3,35 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-import aiohttp
+import orjson
 
+from nightshift.driver.http import ConnectionLost, HttpClient, ReplyTooLarge, Response
 from nightshift.tasks.base import Reason
 
 REQUEST_TIMEOUT_S: Final = 600.0
 """A request waits for its turn inside the engine, so it may take long; only a hung engine takes longer than this."""
-CONNECT_TIMEOUT_S: Final = 10.0
 PROBE_TIMEOUT_S: Final = 5.0
+LOAD_TIMEOUT_S: Final = 2.0
+MESSAGE_MAX: Final = 2000
+"""Characters of an error's text that are kept."""
+SECRET_MIN: Final = 8
+"""A header's value shorter than this is no secret, and looked for in an error's text it would only garble that."""
 
 # Words by which vLLM says that an input is too long; it has no error code of its own for that.
 _LENGTH_WORDS: Final = ("maximum context length", "maximum model length", "max_model_len", "too long", "longer than the")
+# How vLLM says that its core has died; the name of the exception is not always part of the text.
+_DEAD_WORDS: Final = ("EngineDeadError", "EngineCore encountered an issue")
+
+# A line of the Prometheus text format: name, labels (their values may hold anything but an end of line), value.
+_GAUGES: Final = re.compile(
+    rb"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc|num_preemptions_total)(?:\{.*\})?[ \t]+(\S+)",
+    re.MULTILINE,
+)
 
 
 class WrongEngine(Exception):
     """The engine runs but does not serve what the job asks for: trying again cannot help."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Replied:
     """200, with a JSON object."""
 
-    body: dict[str, Any]
+    body: Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The request can never succeed as it is."""
 
@@ -39,14 +55,18 @@ class Refused:
     message: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Failed:
-    """The engine failed on this request while it goes on serving; the rows may be at fault."""
+    """The engine failed on this request while it goes on serving; the rows may be at fault.
+
+    timeout: there was no reply in time, by this client's clock or by that of a gateway in between.
+    """
 
     message: str
+    timeout: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Busy:
     """The engine has no room at the moment. retry_after: seconds it asked for, if it did."""
 
@@ -54,9 +74,9 @@ class Busy:
     retry_after: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gone:
-    """No connection, or it broke before the reply was whole."""
+    """No connection, or it broke before the reply was whole, or the engine says that it is dead."""
 
     message: str
 
@@ -64,41 +84,78 @@ class Gone:
 Outcome = Replied | Refused | Failed | Busy | Gone
 
 
-class Engine:
-    """A vLLM server at `base_url`, serving `model`. Use as an async context manager."""
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the engine says about itself; several engines behind one server (data parallel) taken together.
 
-    def __init__(self, base_url: str, model: str, connections: int) -> None:
-        self._base_url = base_url.rstrip("/")
+    running, waiting: requests. kv_cache: used part of the fullest engine's cache, 0 to 1. preemptions: since the start.
+    """
+
+    running: float
+    waiting: float
+    kv_cache: float
+    preemptions: float
+
+
+class Engine:
+    """A vLLM server at `base_url`, serving `model`. Use as an async context manager.
+
+    headers: sent with every request; what they hold is kept out of every outcome. Raises WrongEngine for a URL or headers that
+    cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        own = {name: value for name, value in (headers or {}).items() if name.lower() != "content-type"}
+        try:
+            self._client = HttpClient(base_url, headers={**own, "Content-Type": "application/json"})
+        except ValueError as error:
+            raise WrongEngine(f"the engine cannot be asked: {error}") from None
         self._model = model
-        self._connections = connections
+        self._request_timeout_s = request_timeout_s
+        self._secrets = _secrets(own)
+
+    def __repr__(self) -> str:
+        return f"<Engine {self._model!r} {self._client!r}>"
 
     async def __aenter__(self) -> Engine:
-        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
-        connector = aiohttp.TCPConnector(limit=self._connections + 2)
-        self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._session.close()
+        await self._client.close()
 
-    async def send(self, endpoint: str, body: dict[str, Any]) -> Outcome:
-        """POSTs one request. What the network or the engine does to it is the Outcome; raises WrongEngine alone."""
+    async def send(self, path: str, body: bytes) -> Outcome:
+        """POSTs one JSON body. What the network or the engine does to it is the Outcome; raises WrongEngine alone."""
         try:
-            async with self._session.post(self._base_url + endpoint, json=body) as reply:
-                return judge(reply.status, await reply.read(), reply.headers.get("Retry-After"))
-        except TimeoutError:
-            return Failed(f"no reply within {REQUEST_TIMEOUT_S:.0f} s")
-        except (aiohttp.ClientError, OSError) as error:
-            return Gone(f"{type(error).__name__}: {error}")
+            reply = await self._client.request("POST", path, body, timeout_s=self._request_timeout_s)
+        except TimeoutError as error:
+            return Failed(str(error), timeout=True)
+        except ReplyTooLarge as error:
+            return Failed(str(error))
+        except OSError as error:
+            return Gone(str(error))
+        return judge(reply.status, self._without_secrets(reply), reply.headers)
 
     async def healthy(self) -> bool:
         """Whether ``/health`` answers 200 now."""
         try:
-            timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
-            async with self._session.get(f"{self._base_url}/health", timeout=timeout) as reply:
-                return reply.status == 200
-        except (aiohttp.ClientError, OSError, TimeoutError):
+            return (await self._client.request("GET", "/health", timeout_s=PROBE_TIMEOUT_S)).status == 200
+        except OSError:
             return False
+
+    async def load(self) -> Load | None:
+        """The engine's load by ``/metrics``; None when it does not answer at once or has no such metrics."""
+        try:
+            reply = await self._client.request("GET", "/metrics", timeout_s=LOAD_TIMEOUT_S)
+        except OSError:
+            return None
+        return parse_load(reply.body) if reply.status == 200 else None
 
     async def wait_healthy(self, budget_s: float) -> bool:
         """Waits until the engine is healthy, `budget_s` seconds at most."""
@@ -111,50 +168,119 @@ class Engine:
         return True
 
     async def version(self) -> str:
-        """The engine's version, once it is seen to serve the model. Raises WrongEngine; aiohttp.ClientError, OSError."""
-        async with self._session.get(f"{self._base_url}/v1/models") as reply:
-            served = [item["id"] for item in (await reply.json())["data"]]
+        """The engine's version, once it is seen to serve the model; "unknown" where it has no ``/version``.
+
+        Raises WrongEngine; OSError (ConnectionLost, TimeoutError) when it gives no answer.
+        """
+        served = _served(await self._ask("/v1/models"))
         if self._model not in served:
             raise WrongEngine(f"the engine serves {served}, the job asks for {self._model!r}")
-        async with self._session.get(f"{self._base_url}/version") as reply:
-            return str((await reply.json())["version"])
+        reply = await self._client.request("GET", "/version", timeout_s=self._request_timeout_s)
+        try:
+            return str(orjson.loads(reply.body)["version"]) if reply.status == 200 else "unknown"
+        except (ValueError, KeyError, TypeError):
+            return "unknown"
+
+    async def _ask(self, path: str) -> Any:
+        """The JSON object that a GET answers."""
+        reply = await self._client.request("GET", path, timeout_s=self._request_timeout_s)
+        outcome = judge(reply.status, self._without_secrets(reply), reply.headers)
+        if isinstance(outcome, Replied):
+            return outcome.body
+        if reply.status == 200 or isinstance(outcome, Refused):
+            raise WrongEngine(f"{path} is not an engine's: {outcome.message}")
+        raise ConnectionLost(f"{path}: {outcome.message}")
+
+    def _without_secrets(self, reply: Response) -> bytes:
+        """The body; that of an error without what this client sent, for servers that repeat a wrong key in their answer."""
+        body = reply.body
+        if reply.status != 200:
+            for secret in self._secrets:
+                body = body.replace(secret, b"***")
+        return body
 
 
-def judge(status: int, body: bytes, retry_after: str | None) -> Outcome:
-    """What a reply means.
+def judge(status: int, body: bytes, headers: Mapping[str, str]) -> Outcome:
+    """What a reply means. headers: names in lower case.
 
-    400, 413 and 422 are the request's fault, 429 and 503 are load, 401 to 405 concern every row alike and raise WrongEngine;
-    all other errors are the engine's own.
+    400, 413 and 422 are the request's fault. 429 and 503 are load. 502, and a 500 that says that the engine's core is dead, are
+    a lost engine; 408 and 504 are no reply in time. 401 to 405 and redirects concern every row alike and raise WrongEngine. All
+    other errors are the engine's own, and so is a 200 that is not JSON (NaN and lone surrogates are not).
     """
     if status == 200:
         try:
-            parsed = json.loads(body)
-        except (ValueError, RecursionError) as error:
+            parsed = orjson.loads(body)
+        except ValueError as error:
             return Failed(f"200 with a body that is not JSON: {error}")
         return Replied(parsed) if isinstance(parsed, dict) else Failed("200 with a body that is not a JSON object")
     message = _message(body)
     if status in (400, 413, 422):
         too_long = status == 413 or any(word in message.lower() for word in _LENGTH_WORDS)
         return Refused(Reason.TOO_LONG if too_long else Reason.REJECTED, message)
-    if status in (401, 403, 404, 405):
+    if 401 <= status <= 405 or 300 <= status < 400:
         raise WrongEngine(f"the engine answers {status}: {message}")
+    message = f"{status}: {message}"
     if status in (429, 503):
-        return Busy(f"{status}: {message}", _seconds(retry_after))
-    return Failed(f"{status}: {message}")
+        return Busy(message, _seconds(headers))
+    if status == 502 or (status == 500 and any(word in message for word in _DEAD_WORDS)):
+        return Gone(message)
+    return Failed(message, timeout=status in (408, 504))
+
+
+def parse_load(text: bytes) -> Load | None:
+    """Load by a page in the Prometheus text format; None when it has neither running nor waiting requests."""
+    found: dict[bytes, list[float]] = {}
+    for name, value in _GAUGES.findall(text):
+        try:
+            number = float(value)
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            found.setdefault(name, []).append(number)
+    if b"num_requests_running" not in found and b"num_requests_waiting" not in found:
+        return None
+    return Load(
+        running=sum(found.get(b"num_requests_running", ())),
+        waiting=sum(found.get(b"num_requests_waiting", ())),
+        kv_cache=max(found.get(b"kv_cache_usage_perc", (0.0,))),
+        preemptions=sum(found.get(b"num_preemptions_total", ())),
+    )
+
+
+def _served(models: Any) -> list[str]:
+    """The models' names in the answer of ``/v1/models``."""
+    try:
+        return [str(item["id"]) for item in models["data"]]
+    except (KeyError, TypeError):
+        raise WrongEngine("the engine's /v1/models does not list models") from None
 
 
 def _message(body: bytes) -> str:
+    """The text of an error's body: the message inside it where it is as OpenAI's errors are, else as it came."""
     try:
-        parsed = json.loads(body)
+        parsed = orjson.loads(body)
         error = parsed.get("error", parsed)
-        return str(error.get("message", error) if isinstance(error, dict) else error)
+        return str(error.get("message", error) if isinstance(error, dict) else error)[:MESSAGE_MAX]
     except (ValueError, AttributeError, RecursionError):
-        return body[:500].decode(errors="replace")
+        return body[: 4 * MESSAGE_MAX].decode(errors="replace")[:MESSAGE_MAX]
 
 
-def _seconds(retry_after: str | None) -> float | None:
-    """Retry-After in seconds; its date form is not used by any engine and reads as absent."""
-    try:
-        return None if retry_after is None else max(0.0, float(retry_after))
-    except ValueError:
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    """Retry-After in seconds. Its date form is read by the reply's own Date alone: the two clocks need not agree."""
+    value = headers.get("retry-after")
+    if value is None:
         return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = (parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])).total_seconds()
+        except (KeyError, ValueError, TypeError, OverflowError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _secrets(headers: Mapping[str, str]) -> list[bytes]:
+    """What must not be seen of these headers: their values, and the credentials alone of "Bearer ...", longest first."""
+    values = {part for value in headers.values() for part in (value, value.rpartition(" ")[2]) if len(part) >= SECRET_MIN}
+    return [value.encode("latin-1") for value in sorted(values, key=lambda value: (-len(value), value))]

@@ -1,319 +1,352 @@
 """The asynchronous shell: keeps the engine busy, commits finished chunks, and drains when it is told to stop.
 
-One reader feeds the scheduler, `window` senders keep that many requests in flight over all open chunks (no barrier between
-chunks), and finished chunks are encoded and committed beside them.
+A feeder opens chunks ahead of need; `_pump` keeps as many rows in flight as the window allows, over all open chunks (no
+barrier between them); each request is a task of its own that ends in one call of the scheduler. All time is the event loop's,
+all chance comes from `rng`, and store and engine are passed in, so that a simulator runs this very code.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
-import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 
-from nightshift import chunks, exits
-from nightshift.chunks import Provenance, Result
-from nightshift.driver.engine import Busy, Engine, Failed, Gone, Refused, Replied
-from nightshift.driver.reader import InputReader
-from nightshift.driver.scheduler import Group, OpenChunk, Scheduler, judge_reply
-from nightshift.ledger import Ledger
+from nightshift import exits
+from nightshift.driver.commits import Codec, Commits
+from nightshift.driver.feeder import Feeder, Opened, Reader, rows_of
+from nightshift.driver.health import SLOW_ROWS, EngineHealth, EngineLike
+from nightshift.driver.patience import Patience
+from nightshift.driver.ranges import Ranges
+from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
+from nightshift.driver.sender import Sender
+from nightshift.driver.stats import Stats
+from nightshift.driver.window import Window
+from nightshift.ledger import Chunks, Ledger
 from nightshift.plan import Plan
-from nightshift.store import StoreUnavailable
-from nightshift.tasks.base import InvalidReply, Reason, TaskKind
+from nightshift.tasks.base import TaskKind
 
 log = logging.getLogger(__name__)
 
-ENGINE_BUDGET_S: Final = 300.0
-"""How long an engine may stay away (a restart loads the weights again) before the worker gives its place to a new one."""
-ENGINE_LOSSES: Final = 5
-"""Times in a row that the engine may vanish without answering a single row in between."""
-COMMIT_BUDGET_S: Final = 600.0
-COMMITS_AT_ONCE: Final = 4
-COMMITS_WAITING: Final = 8
-"""Finished chunks that may wait for the store; with more, no further chunk is opened, so that an outage fills no memory."""
-BACKOFF_S: Final = 0.5
-BACKOFF_MAX_S: Final = 20.0
-# A drain has 15 s in all (Spot); these two leave three for the process itself.
+# A drain has 15 s in all (Spot); these leave more than two for the process itself.
 DRAIN_IN_FLIGHT_S: Final = 6.0
-DRAIN_SAVE_S: Final = 6.0
+DRAIN_SAVED_S: Final = 12.5
+WATCH_S: Final = 1.0
 PROGRESS_S: Final = 10.0
+LOOKS_A_CHUNK: Final = 4
+LOOK_S: Final = (1.0, 10.0)
+"""While helping, a worker looks at the ledger so many times in the time that a chunk takes it, within these: two may well
+compute the same chunk, and the sooner one of them stops the better. Else three times more seldom."""
+
+
+class TooManyDeadLetters(ValueError):
+    """The run has more dead letters already than its job tolerates: more work cannot make it publishable."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """window_start, window_most: rows in flight. buffer_bytes: input rows held at once, one chunk at least.
+
+    dead_letters: how many the whole run may have; None where somebody else judges. hedge_after_s: after so long a second
+    copy of a stuck request is sent and the first reply counts; None: never.
+    """
+
+    window_start: int
+    window_most: int = 8192
+    buffer_bytes: int = 256 << 20
+    dead_letters: int | None = None
+    hedge_after_s: float | None = None
 
 
 class Worker:
-    """One attempt at one shard. `provenance(chunk, chunk's results)` stamps what it commits."""
+    """One attempt. index: the home shard; None for a worker that helps wherever something is left."""
 
     def __init__(
         self,
         *,
         plan: Plan,
-        index: int,
+        index: int | None,
         ledger: Ledger,
-        reader: InputReader,
+        reader: Reader,
         kind: TaskKind,
-        engine: Engine,
-        window: int,
+        engine: EngineLike,
+        codec: Codec,
         key_columns: tuple[str, ...],
         attempt: str,
-        provenance: Callable[[OpenChunk], Provenance],
+        limits: Limits,
+        rng: random.Random,
+        stats: Stats,
     ) -> None:
         self._plan = plan
-        self._home = plan.shard(index) if plan.chunk_count else range(0)
         self._ledger = ledger
-        self._reader = reader
         self._kind = kind
         self._engine = engine
-        self._window = window
         self._key_columns = list(key_columns)
-        self._attempt = attempt
-        self._provenance = provenance
-        self._scheduler = Scheduler(kind)
-        self._keys: dict[int, pa.Table] = {}
-        self._open: set[int] = set()
-        self._feeding = True
-        self._commits: set[asyncio.Task[None]] = set()
-        self._commit_slots = asyncio.Semaphore(COMMITS_AT_ONCE)
-        self._changed = asyncio.Event()
+        self._limits = limits
+        self._rng = rng
+        self._stats = stats
+        self._helper = index is None
         self._stop = asyncio.Event()
-        self._engine_lock = asyncio.Lock()
-        self._losses = 0
-        self._rows_done = 0
+        self._changed = asyncio.Event()
+        self._patience = Patience(rng, self._stop)
+        self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
+        self._scheduler = Scheduler(kind)
+        self._feeder = Feeder(self._ranges, ledger, reader, codec, self._patience, stats, news=self._drop_what_others_did)
+        self._commits = Commits(
+            ledger, codec, attempt, self._patience, stats, ended=self._ended, given_up=self.drain, changed=self._pump
+        )
+        self._health = EngineHealth(
+            engine,
+            self._scheduler,
+            self._patience,
+            stats,
+            given_up=self.drain,
+            back=self._look_around,
+            anew=self._send_anew,
+            resumed=self._pump,
+        )
+        self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
+        self._sender = Sender(
+            kind,
+            engine,
+            self._scheduler,
+            self._health,
+            self._window,
+            self._patience,
+            stats,
+            hedge_after_s=limits.hedge_after_s,
+        )
+        self._keys: dict[int, pa.Table] = {}
+        self._bytes: dict[int, int] = {}
+        self._opened_at: dict[int, float] = {}
+        self._chunk_s = 0.0
+        self._attempts: dict[Group, asyncio.Task[None]] = {}
+        self._over: asyncio.Future[None] | None = None
 
     def drain(self) -> None:
         """Tells the worker to send nothing more, save what is finished and return. May be called again; harmless."""
         if not self._stop.is_set():
             log.info("draining", extra={"fields": self._scheduler.statistics()})
+        self._send_no_more()
+        self._end(None)
+
+    def _send_no_more(self) -> None:
         self._stop.set()
         self._changed.set()
 
     async def run(self) -> int:
-        """Works until the home range is committed or the worker must stop; returns the exit code.
+        """Works until everything is committed or the worker must stop; returns the exit code.
 
-        Raises InputChanged and WrongEngine, which no repetition can cure.
+        Raises what no repetition can cure: InputChanged, WrongEngine, ForeignObject, TooManyDeadLetters.
         """
-        committed = await self._ledger.committed()
-        partials = await self._ledger.partials()
-        self._open = {chunk for chunk in self._home if chunk not in committed}
-        log.info(
-            "resumed",
-            extra={"fields": {"home_chunks": len(self._home), "open_chunks": len(self._open), "partials": len(partials)}},
-        )
-        progress = asyncio.create_task(self._report_progress())
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        if self._stop.is_set():
+            self._over.set_result(None)
+        parts = [self._spawn(part) for part in (self._feed(), self._watch(), self._keep_house(), self._report())]
         try:
-            async with asyncio.TaskGroup() as group:
-                workers = [group.create_task(self._feed(sorted(self._open), partials))]
-                workers += [group.create_task(self._send()) for _ in range(self._window)]
-                group.create_task(self._end(workers))
-        except ExceptionGroup as errors:
-            # Whatever ended the work, rows that are finished are not lost with it.
-            self.drain()
-            raise errors.exceptions[0] from None
+            await self._over
         finally:
-            progress.cancel()
-            await self._save()
-            self._log_progress("stopped" if self._open else "done")
-        return exits.RESUME if self._open else exits.DONE
+            # Whatever ended the work, rows that are finished are not lost with it.
+            began = loop.time()
+            self._send_no_more()
+            for part in parts:
+                part.cancel()
+            await self._land(began + DRAIN_IN_FLIGHT_S)
+            unfinished = [(chunk, self._keys[chunk.number]) for chunk in self._scheduler.unfinished()]
+            saving = self._spawn(self._commits.save(unfinished, began + DRAIN_SAVED_S))
+            await self._commits.end(began + DRAIN_SAVED_S)
+            await saving
+            self._log_progress("stopped" if self._work_left else "done")
+        return exits.RESUME if self._work_left else exits.DONE
 
-    async def _feed(self, open_chunks: list[int], partials: dict[int, list[str]]) -> None:
-        """Opens chunks so that the senders always find a window's worth of groups ready."""
-        for chunk in open_chunks:
-            rows = await asyncio.to_thread(self._reader.read, chunk)
-            known = await self._read_partials(chunk, partials.get(chunk, ()))
-            while self._enough_open() and not self._stop.is_set():
-                await self._wait_for_change()
-            if self._stop.is_set():
-                return
-            self._keys[chunk] = rows.select(self._key_columns)
-            first = self._plan.chunk_range(chunk).start
-            self._scheduler.open_chunk(chunk, first, rows.select(self._kind.columns).to_pylist(), known)
-            self._collect()
-        self._feeding = False
-        self._changed.set()
+    @property
+    def _work_left(self) -> bool:
+        """A helper's work is the whole run, an owner's its home range."""
+        return not (self._ranges.all_committed if self._helper else self._ranges.home_committed)
 
-    def _enough_open(self) -> bool:
-        return self._scheduler.statistics()["ready_groups"] >= self._window or len(self._commits) >= COMMITS_WAITING
+    def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task whose failure ends the worker."""
+        task = asyncio.get_running_loop().create_task(part)
+        task.add_done_callback(self._spawned_ended)
+        return task
 
-    async def _read_partials(self, chunk: int, paths: list[str] | tuple[()]) -> list[Result]:
-        """Rows that earlier attempts saved. A torn or foreign partial is left out: it only saves work."""
-        known: list[Result] = []
-        for path in paths:
-            body = await self._ledger.read_partial(path)
-            try:
-                table, provenance = chunks.decode(body or b"")
-                if (provenance.run_id, provenance.chunk) != (self._plan.run_id, chunk):
-                    raise chunks.NotAChunk(f"it is of chunk {provenance.chunk} of run {provenance.run_id}")
-                known += chunks.results_of(table)
-            except chunks.NotAChunk as error:
-                log.warning("partial ignored", extra={"fields": {"path": path, "error": str(error)}})
-        return known
+    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._end(error)
 
-    async def _send(self) -> None:
-        """One slot of the window: takes a group, sends it, hands its outcome to the scheduler; until there is no more."""
-        wait = BACKOFF_S
-        while not self._stop.is_set():
-            group = self._scheduler.next_group()
-            if group is None:
-                if not self._feeding and not self._scheduler.statistics()["rows_in_flight"]:
-                    return
+    def _end(self, error: BaseException | None) -> None:
+        if self._over is None or self._over.done():
+            return
+        if error is None:
+            self._over.set_result(None)
+        else:
+            self._over.set_exception(error)
+
+    async def _feed(self) -> None:
+        """Keeps a chunk ready for when the open ones have sent their last row."""
+        await self._feeder.look_again(self._ranges.home)
+        home, left = self._ranges.home, self._ranges.committed.count_missing(self._ranges.home)
+        log.info("resumed", extra={"fields": {"home_chunks": len(home), "open_chunks": left}})
+        while True:
+            opened = await self._feeder.next_chunk()
+            if opened is None:
+                if self._scheduler.idle and self._commits.idle:
+                    break
+                # All that is left is open here; another worker may lose or commit some of it meanwhile.
                 await self._wait_for_change()
                 continue
-            settled = await self._send_one(group)
-            self._collect()
-            wait = BACKOFF_S if settled else min(wait * 2, BACKOFF_MAX_S)
-            if not settled:
-                # Full jitter: many slots that failed together must not come back together.
-                await self._pause(random.uniform(0, wait))
-
-    async def _send_one(self, group: Group) -> bool:
-        """Sends one group; False when the slot should wait before its next try."""
-        outcome = await self._engine.send(self._kind.endpoint, self._kind.body(group.payloads))
-        if isinstance(outcome, Failed) and not await self._engine.healthy():
-            outcome = Gone(outcome.message)
-        match outcome:
-            case Replied(body):
-                return self._take(group, body)
-            case Refused(reason, message):
-                self._scheduler.refused(group, reason, message)
-                return True
-            case Failed(message):
-                log.warning("engine error", extra={"fields": {"rows": len(group.rows), "error": message[:200]}})
-                self._scheduler.failed(group, Reason.ENGINE_ERROR, message)
-            case Busy(_, retry_after):
-                self._scheduler.returned(group)
-                await self._pause(min(retry_after or 0.0, BACKOFF_MAX_S))
-            case Gone(message):
-                self._scheduler.returned(group)
-                await self._await_engine(message)
-        return False
-
-    def _take(self, group: Group, body: dict[str, object]) -> bool:
-        judged = judge_reply(self._kind, group, body)
-        if isinstance(judged, InvalidReply):
-            self._scheduler.failed(group, Reason.INVALID_OUTPUT, str(judged))
-            return False
-        self._scheduler.answered(group, *judged)
-        self._losses = 0
-        self._rows_done += len(group.rows)
-        return True
-
-    async def _await_engine(self, message: str) -> None:
-        """Waits for a lost engine's restart; the first slot that noticed waits for all. Stops the worker when it stays away."""
-        seen = self._losses
-        async with self._engine_lock:
-            if self._stop.is_set() or self._losses != seen:
-                return
-            self._losses += 1
-            log.warning("engine lost", extra={"fields": {"error": message, "losses": self._losses}})
-            waiting = asyncio.create_task(self._engine.wait_healthy(ENGINE_BUDGET_S))
-            stopping = asyncio.create_task(self._stop.wait())
-            await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if not waiting.done():
-                waiting.cancel()
-            elif not waiting.result() or self._losses >= ENGINE_LOSSES:
-                log.error("engine given up", extra={"fields": {"losses": self._losses}})
-                self.drain()
+            if not self._room_for(opened):
+                await self._wait_for_room(opened)
+                await self._feeder.look_again(range(opened.number, opened.number + 1))
+            if opened.number in self._ranges.committed:
+                self._ranges.closed(opened.number)
             else:
-                log.info("engine back")
+                self._open(opened)
+        self._end(None)
 
-    async def _end(self, workers: list[asyncio.Task[None]]) -> None:
-        """Waits for feeder and senders; after a drain began, for a bounded time, then cancels them."""
-        stopping = asyncio.create_task(self._stop.wait())
-        everyone = asyncio.create_task(asyncio.wait(workers))
-        await asyncio.wait({stopping, everyone}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if everyone.done():
-            return
-        _, late = await asyncio.wait(workers, timeout=DRAIN_IN_FLIGHT_S)
-        for task in late:
-            task.cancel()
-
-    async def _save(self) -> None:
-        """Lets running commits end and, after a drain, saves the finished rows of open chunks; in bounded time then."""
-        self._collect()
-        while self._commits and not self._stop.is_set():
+    async def _wait_for_room(self, opened: Opened) -> None:
+        while not self._room_for(opened) and opened.number not in self._ranges.committed:
             await self._wait_for_change()
-        saves = [asyncio.create_task(self._save_partial(chunk)) for chunk in self._scheduler.unfinished()]
-        pending = [*self._commits, *saves]
-        if not pending:
-            return
-        _, late = await asyncio.wait(pending, timeout=DRAIN_SAVE_S)
-        for task in late:
-            task.cancel()
-        for task in saves:
-            if task.done() and not task.cancelled() and (error := task.exception()):
-                log.error("not saved", extra={"fields": {"error": str(error)}})
 
-    async def _save_partial(self, chunk: OpenChunk) -> None:
-        body = await asyncio.to_thread(self._encode, chunk)
-        await self._ledger.save_partial(chunk.number, self._attempt, body)
-        log.info("partial saved", extra={"fields": {"chunk": chunk.number, "rows": len(chunk.results)}})
+    def _room_for(self, opened: Opened) -> bool:
+        held = sum(self._bytes.values())
+        return (
+            self._scheduler.hungry
+            and not self._commits.crowded
+            and (held == 0 or held + opened.table.nbytes <= self._limits.buffer_bytes)
+        )
 
-    def _collect(self) -> None:
-        """Starts the commit of every finished chunk and wakes whoever waits."""
+    def _open(self, opened: Opened) -> None:
+        number, table = opened.number, opened.table
+        self._keys[number] = table.select(self._key_columns)
+        self._bytes[number] = table.nbytes
+        self._opened_at[number] = asyncio.get_running_loop().time()
+        ordinals = self._plan.chunk_range(number)
+        self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), opened.known)
+        self._stats.rows_from_partials += sum(len(results) for results in opened.known.values())
+        self._pump()
+
+    def _pump(self) -> None:
+        """Sends what may be sent and commits what is finished; called whenever either may have changed."""
+        limit = min(self._window.limit, SLOW_ROWS if self._health.narrow else self._window.limit)
+        while not self._stop.is_set() and self._health.good and self._scheduler.rows_in_flight < limit:
+            group = self._scheduler.next_group()
+            if group is None:
+                break
+            self._attempts[group] = self._spawn(self._attempt(group))
         while (chunk := self._scheduler.pop_finished()) is not None:
-            task = asyncio.create_task(self._commit(chunk))
-            self._commits.add(task)
-            task.add_done_callback(self._commit_ended)
+            dead = {ordinal: result for ordinal, result in chunk.results.items() if result.reason is not None}
+            self._stats.rows_dead += len(dead)
+            self._stats.dead.update(str(result.reason) for result in dead.values())
+            self._commits.start(chunk, self._keys[chunk.number])
+        self._gauges()
         self._changed.set()
 
-    def _commit_ended(self, task: asyncio.Task[None]) -> None:
-        self._commits.discard(task)
-        self._changed.set()
-        if not task.cancelled() and (error := task.exception()):
-            # The chunk stays open, so the worker will ask to be resumed; the others go on.
-            log.error("not committed", exc_info=error)
+    def _gauges(self) -> None:
+        self._stats.rows_in_flight = self._scheduler.rows_in_flight
+        self._stats.requests_in_flight = self._scheduler.requests_in_flight
+        self._stats.chunks_open = len(self._keys)
+        self._stats.window = self._window.limit
 
-    async def _commit(self, chunk: OpenChunk) -> None:
-        async with self._commit_slots:
-            body = await asyncio.to_thread(self._encode, chunk)
-            deadline = time.monotonic() + COMMIT_BUDGET_S
-            wait = BACKOFF_S
-            while True:
-                try:
-                    won = await self._ledger.commit(chunk.number, body)
-                    break
-                except StoreUnavailable as error:
-                    log.warning("commit not answered", extra={"fields": {"chunk": chunk.number, "error": str(error)}})
-                    if time.monotonic() > deadline:
-                        self.drain()
-                        return
-                    if self._stop.is_set():
-                        await asyncio.sleep(BACKOFF_S)
-                    else:
-                        await self._pause(random.uniform(0, wait))
-                    wait = min(wait * 2, BACKOFF_MAX_S)
-        self._open.discard(chunk.number)
-        del self._keys[chunk.number]
-        log.info("committed", extra={"fields": {"chunk": chunk.number, "rows": len(chunk.results), "first_writer": won}})
+    async def _attempt(self, group: Group) -> None:
+        try:
+            await self._sender.send(group)
+        finally:
+            self._attempts.pop(group, None)
+        self._pump()
 
-    def _encode(self, chunk: OpenChunk) -> bytes:
-        results = chunk.in_order()
-        keys = self._keys[chunk.number]
-        if len(results) < chunk.expected:
-            first = self._plan.chunk_range(chunk.number).start
-            keys = keys.take([result.ordinal - first for result in results])
-        return chunks.encode(keys, results, self._kind.prediction_type, self._provenance(chunk))
+    def _ended(self, chunk: OpenChunk, ours: bool) -> None:
+        """The chunk is in the ledger."""
+        self._chunk_s = asyncio.get_running_loop().time() - self._opened_at[chunk.number]
+        self._ranges.committed.add(chunk.number)
+        self._forget(chunk.number)
+        if not ours:
+            self._ranges.lost(chunk.number)
 
-    async def _pause(self, seconds: float) -> None:
-        """Sleeps, but not on after a drain has begun."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stop.wait()
+    def _forget(self, number: int) -> None:
+        self._ranges.closed(number)
+        del self._keys[number]
+        del self._bytes[number]
+        del self._opened_at[number]
+
+    async def _watch(self) -> None:
+        """Follows the engine's own numbers."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if not self._health.good:
+                continue
+            if (load := await self._engine.load()) is None:
+                await self._health.look()
+            else:
+                self._window.sample(load, self._scheduler.rows_in_flight)
+                self._pump()
+
+    async def _keep_house(self) -> None:
+        """Follows what others commit, and judges the run's dead letters before the morning."""
+        while True:
+            # Drawn, so that a thousand workers do not list the ledger at once.
+            await asyncio.sleep(self._rng.uniform(0.7, 1.3) * self._look_every_s)
+            await self._look_around()
+            await self._judge()
+
+    @property
+    def _look_every_s(self) -> float:
+        least, most = LOOK_S
+        return min(max(self._chunk_s / LOOKS_A_CHUNK, least), most) * (1 if self._feeder.helping else 3)
+
+    async def _look_around(self) -> None:
+        await self._feeder.look_around(self._scheduler.open_numbers())
+
+    def _drop_what_others_did(self) -> None:
+        """Open chunks that are known to be committed are worth no more work."""
+        for number in self._scheduler.open_numbers():
+            if number in self._ranges.committed and (chunk := self._scheduler.abandon(number)) is not None:
+                log.info("committed elsewhere", extra={"fields": {"chunk": number, "rows": len(chunk.results)}})
+                self._ranges.lost(number)
+                self._forget(number)
+                self._commits.lost(chunk)
+                # The engine stops computing what nobody waits for.
+                self._call_back([group for group in self._attempts if group.chunk == number])
+        self._pump()
+
+    def _send_anew(self) -> None:
+        self._call_back(list(self._attempts))
+
+    def _call_back(self, groups: list[Group]) -> None:
+        for group in groups:
+            self._attempts.pop(group).cancel()
+            self._scheduler.returned(group)
+
+    async def _judge(self) -> None:
+        allowed = self._limits.dead_letters
+        if allowed is None:
+            return
+        noted = await self._patience.outlast(lambda: self._ledger.dead_letters_noted(allowed), "dead letters")
+        if noted > allowed:
+            raise TooManyDeadLetters(f"committed chunks have {noted} dead letters or more already; the job tolerates {allowed}")
+
+    async def _land(self, deadline: float) -> None:
+        """Lets requests in flight come back until `deadline`, then lets go of them."""
+        if self._attempts:
+            await asyncio.wait(list(self._attempts.values()), timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+        for task in list(self._attempts.values()):
+            task.cancel()
+        self._pump()
 
     async def _wait_for_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
 
-    async def _report_progress(self) -> None:
+    async def _report(self) -> None:
         while True:
             await asyncio.sleep(PROGRESS_S)
             self._log_progress("progress")
 
     def _log_progress(self, message: str) -> None:
-        counts = {"rows_answered": self._rows_done, "chunks_open": len(self._open), **self._scheduler.statistics()}
-        log.info(message, extra={"fields": counts})
+        self._gauges()
+        log.info(message, extra={"fields": {**self._stats.snapshot(), **self._scheduler.statistics()}})

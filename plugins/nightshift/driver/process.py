@@ -1,9 +1,15 @@
 """The driver's process, configured by its environment as a pod's container is.
 
-NIGHTSHIFT_RUN_URL    gs://BUCKET/JOB/PARTITION/RUN
-JOB_COMPLETION_INDEX  which shard is home, set by Kubernetes
-ENGINE_URL            base URL of the engine beside it
-POD_NAME, NODE_NAME   for the provenance of what it commits; optional
+NIGHTSHIFT_RUN_URL             gs://BUCKET/JOB/PARTITION/RUN
+ENGINE_URL                     base URL of the engine beside it
+JOB_COMPLETION_INDEX           which shard is home, set by Kubernetes; without one, or with one that the plan lacks, the worker
+                               has no home and helps wherever something is left
+NIGHTSHIFT_ROLE                "helper": no home whatever the index says (a second JobSet on the same run); else "owner"
+NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more the worker stops early
+NIGHTSHIFT_METRICS_PORT        serves Prometheus metrics there; 0 takes a free port
+NIGHTSHIFT_BUFFER_MB           input rows held in memory at once
+NIGHTSHIFT_HEDGE_S             sends a second copy of a request that is stuck for so long; off when not set
+POD_NAME, NODE_NAME            for the provenance of what it commits; optional
 """
 
 from __future__ import annotations
@@ -11,29 +17,27 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import os
-import signal
+import random
 import sys
-import threading
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import FrameType
-from typing import Final
 
-import aiohttp
+import uvloop
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from nightshift import exits
-from nightshift.chunks import Provenance
+from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.engine import Engine, WrongEngine
-from nightshift.driver.loop import ENGINE_BUDGET_S, Worker
+from nightshift.driver.health import ENGINE_BUDGET_S
+from nightshift.driver.loop import Limits, TooManyDeadLetters, Worker
+from nightshift.driver.metrics import serve_metrics
 from nightshift.driver.reader import InputChanged, InputReader
-from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.signals import DrainOnSignal
+from nightshift.driver.stats import Stats
 from nightshift.freeze import NoSuchRun, load_run
 from nightshift.ledger import ForeignObject, Ledger, load_plan
 from nightshift.plan import Plan
@@ -44,8 +48,6 @@ from nightshift.tasks.base import load as load_kind
 
 log = logging.getLogger("nightshift.driver")
 
-DRAIN_LIMIT_S: Final = 13.5
-
 
 class ConfigError(ValueError):
     """The environment does not name a run and an engine that fit together."""
@@ -53,59 +55,95 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Config:
-    """What the process is told. attempt names this life of the worker in partials and provenance."""
+    """What the process is told. index: None for a helper. attempt names this life of the worker in partials and provenance."""
 
     run_url: str
-    index: int
+    index: int | None
     engine_url: str
     node: str
     attempt: str
+    dead_letters: int | None = None
+    metrics_port: int | None = None
+    buffer_mb: int = 256
+    hedge_s: int | None = None
 
     @classmethod
     def from_environment(cls) -> Config:
-        """Raises ConfigError naming the variable that is missing or no number."""
-        values = {}
-        for name in ("NIGHTSHIFT_RUN_URL", "JOB_COMPLETION_INDEX", "ENGINE_URL"):
+        """Raises ConfigError naming the variable that is missing or wrong."""
+        for name in ("NIGHTSHIFT_RUN_URL", "ENGINE_URL"):
             if not os.environ.get(name):
                 raise ConfigError(f"{name} is not set")
-            values[name] = os.environ[name]
-        if not values["JOB_COMPLETION_INDEX"].isdecimal():
-            raise ConfigError(f"JOB_COMPLETION_INDEX is {values['JOB_COMPLETION_INDEX']!r}, not a number")
-        pod = os.environ.get("POD_NAME", "driver")
+        role = os.environ.get("NIGHTSHIFT_ROLE") or "owner"
+        if role not in ("owner", "helper"):
+            raise ConfigError(f"NIGHTSHIFT_ROLE is {role!r}; it is 'owner' or 'helper'")
+        pod = os.environ.get("POD_NAME") or "driver"
+        index = _number("JOB_COMPLETION_INDEX")
         return cls(
-            values["NIGHTSHIFT_RUN_URL"],
-            int(values["JOB_COMPLETION_INDEX"]),
-            values["ENGINE_URL"],
-            os.environ.get("NODE_NAME", os.uname().nodename),
+            os.environ["NIGHTSHIFT_RUN_URL"],
+            index if role == "owner" else None,
+            os.environ["ENGINE_URL"],
+            os.environ.get("NODE_NAME") or os.uname().nodename,
             f"{pod}-{uuid.uuid4().hex[:8]}",
+            dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
+            metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
+            buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or 256,
+            hedge_s=_number("NIGHTSHIFT_HEDGE_S"),
         )
+
+
+def _number(name: str) -> int | None:
+    value = os.environ.get(name)
+    if not value:
+        return None
+    if not (value.isascii() and value.isdecimal()):
+        raise ConfigError(f"{name} is {value!r}, not a whole number")
+    return int(value)
 
 
 async def work(config: Config) -> int:
     """Runs one worker to its end; returns its exit code. Raises the errors that `main` sorts."""
-    drain = _DrainOnSignal()
+    drain = DrainOnSignal()
     store, run = _locate(config.run_url)
     spec, plan = await asyncio.to_thread(_load, store, run)
-    if config.index >= plan.workers:
-        raise ConfigError(f"JOB_COMPLETION_INDEX is {config.index}, but the plan has {plan.workers} workers")
+    index = config.index
+    if index is not None and index >= plan.workers:
+        log.info("no home", extra={"fields": {"index": index, "workers": plan.workers}})
+        index = None
     kind = load_kind(spec)
-    # Twice what the engine computes at once: its batch stays full while the next requests wait at its door.
-    window = max(2, math.ceil(2 * spec.engine.max_num_seqs / kind.rows_per_request))
-    async with Engine(config.engine_url, spec.model.name, window) as engine:
+    stats = Stats()
+    if config.metrics_port is not None:
+        serve_metrics(stats, config.metrics_port)
+    async with Engine(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
         version = await _meet(engine, drain)
         if version is None:
             return exits.RESUME
         worker = Worker(
             plan=plan,
-            index=config.index,
+            index=index,
             ledger=Ledger(ObjectStorage(store), run, plan),
             reader=InputReader(store, run, plan, (*spec.source.key, *kind.columns)),
             kind=kind,
             engine=engine,
-            window=window,
+            codec=ParquetCodec(
+                run_id=run.run_id,
+                attempt=config.attempt,
+                node=config.node,
+                model=spec.model.model_dump(mode="json"),
+                engine_version=version,
+                prediction_type=kind.prediction_type,
+            ),
             key_columns=tuple(spec.source.key),
             attempt=config.attempt,
-            provenance=_provenance(config, run, spec, version),
+            # Twice what the engine computes at once: its batch stays full while as many wait at its door. A first guess;
+            # the window follows what the engine says.
+            limits=Limits(
+                window_start=2 * spec.engine.max_num_seqs,
+                buffer_bytes=config.buffer_mb << 20,
+                dead_letters=config.dead_letters,
+                hedge_after_s=config.hedge_s,
+            ),
+            rng=random.Random(),
+            stats=stats,
         )
         drain.attach(worker.drain)
         return await worker.run()
@@ -130,38 +168,7 @@ def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan]:
     return spec, plan
 
 
-class _DrainOnSignal:
-    """SIGTERM and SIGINT set a flag and call the worker's `drain` once there is one. A second signal changes nothing."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self._then: Callable[[], None] | None = None
-        self._loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            # Not the loop's own handlers: those end with the loop, and the process, its exit code decided, lives on a moment.
-            signal.signal(number, self._signalled)
-
-    def attach(self, then: Callable[[], None]) -> None:
-        self._then = then
-        if self.asked.is_set():
-            then()
-
-    def _signalled(self, _number: int, _frame: FrameType | None) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._ask)
-
-    def _ask(self) -> None:
-        if not self.asked.is_set():
-            # Whatever hangs, the store or a thread in it, the pod has 15 s: to leave says "resume me", to be killed does not.
-            last_resort = threading.Timer(DRAIN_LIMIT_S, os._exit, (exits.RESUME,))
-            last_resort.daemon = True
-            last_resort.start()
-        self.asked.set()
-        if self._then:
-            self._then()
-
-
-async def _meet(engine: Engine, drain: _DrainOnSignal) -> str | None:
+async def _meet(engine: Engine, drain: DrainOnSignal) -> str | None:
     """Waits for the engine; its version, or None when it did not come in time or the pod must end first."""
     waiting = asyncio.create_task(engine.wait_healthy(ENGINE_BUDGET_S))
     asked = asyncio.create_task(drain.asked.wait())
@@ -174,28 +181,6 @@ async def _meet(engine: Engine, drain: _DrainOnSignal) -> str | None:
         log.error("engine did not come up", extra={"fields": {"waited_s": ENGINE_BUDGET_S}})
         return None
     return await engine.version()
-
-
-def _provenance(config: Config, run: RunRef, spec: JobSpec, engine_version: str) -> Callable[[OpenChunk], Provenance]:
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-
-    def stamp(chunk: OpenChunk) -> Provenance:
-        dead = sum(result.reason is not None for result in chunk.results.values())
-        return Provenance(
-            run_id=run.run_id,
-            chunk=chunk.number,
-            attempt=config.attempt,
-            node=config.node,
-            model=spec.model.model_dump(mode="json"),
-            engine_version=engine_version,
-            started=started,
-            finished=datetime.now(UTC).isoformat(timespec="seconds"),
-            predictions=len(chunk.results) - dead,
-            dead_letters=dead,
-            prompt_tokens=chunk.prompt_tokens,
-        )
-
-    return stamp
 
 
 class _JsonLines(logging.Formatter):
@@ -222,11 +207,12 @@ def main() -> int:
     try:
         config = Config.from_environment()
         log.info("started", extra={"fields": {"run": config.run_url, "index": config.index, "attempt": config.attempt}})
-        code = asyncio.run(work(config))
-    except (ConfigError, ForeignObject, InputChanged, NoSuchRun, WrongEngine) as error:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            code = runner.run(work(config))
+    except (ConfigError, ForeignObject, InputChanged, NoSuchRun, TooManyDeadLetters, WrongEngine) as error:
         log.error("cannot work", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG
-    except (StoreUnavailable, BaseError, OSError, aiohttp.ClientError) as error:
+    except (StoreUnavailable, BaseError, OSError) as error:
         log.error("gave up for now", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.RESUME
     except Exception:

@@ -1,59 +1,99 @@
 """Decides what to send next and what an outcome means. Synchronous and without I/O, so that a simulator can run it.
 
-Rows enter by `open_chunk`, leave in groups by `next_group`, and come back by `answered`, `refused` or `failed`. When the
-last row of a chunk has its result, `pop_finished` hands the chunk over.
+Chunks enter by `open_chunk`; their rows leave in groups by `next_group` and come back by `answered`, `refused`, `failed` or
+`returned`. When the last row of a chunk has its result, `pop_finished` hands the chunk over. Rows are rendered as they leave,
+so that memory holds what is in flight and not what waits.
+
+A row that was in flight at `SUSPECT_DEATHS` deaths of the engine may be the cause: it is sent alone from then on, nothing
+beside it, and when the engine dies of it `ALONE_DEATHS` times more it is a dead letter. Rows that were near it are answered.
 """
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nightshift.chunks import Result
-from nightshift.tasks.base import Answer, BadInput, InvalidReply, Reason, TaskKind
+from nightshift.tasks.base import Answers, BadInput, Reason, TaskKind
 
 TRIES: Final = 4
 """How often a row may be part of a request that fails inside a healthy engine before it is singled out, and then given up."""
+DROPS: Final = 10
+"""Connections that may break under a row before that counts as one failure inside the engine: networks do it too."""
+SUSPECT_DEATHS: Final = 2
+ALONE_DEATHS: Final = 2
+"""Twice, since the first time somebody else may have killed the engine while an innocent row was alone in it."""
 MESSAGE_MAX: Final = 500
 """Characters of the engine's message that a dead letter keeps."""
 
 
 @dataclass(slots=True)
 class Row:
-    """A row on its way. tries counts requests it was sent in; faults those that failed without saying whose fault it was."""
+    """A row on its way. tries: requests it was sent in. faults: those that failed without saying whose fault it was.
+
+    invalid: replies that were no answer. drops: connections that broke while the engine lived. deaths: of the engine with this
+    row in flight; alone: with no other row.
+    """
 
     chunk: int
     ordinal: int
     payload: Any
     tries: int = 0
     faults: int = 0
+    invalid: int = 0
+    drops: int = 0
+    deaths: int = 0
+    alone: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
-    """Rows of one chunk that travel in one request."""
+    """Rows of one chunk that travel in one request.
 
-    rows: tuple[Row, ...]
+    isolated: nothing else is in flight beside it. resting: it waits to be sent again, so that the engine does not have it now.
+    """
+
+    rows: list[Row]
+    isolated: bool = False
+    resting: bool = False
+
+    @property
+    def chunk(self) -> int:
+        return self.rows[0].chunk
 
     @property
     def payloads(self) -> list[Any]:
         return [row.payload for row in self.rows]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OpenChunk:
-    """A chunk whose rows are under way. Invariant: len(results) <= expected; complete at equality."""
+    """A chunk whose rows are under way. Invariant: len(results) <= expected; complete at equality.
+
+    merged: how many of the results come from which earlier attempt. opened: Unix time, for people.
+    """
 
     number: int
+    first: int
     expected: int
     results: dict[int, Result] = field(default_factory=dict)
     prompt_tokens: int = 0
+    output_tokens: int = 0
+    merged: dict[str, int] = field(default_factory=dict)
+    opened: float = field(default_factory=time.time)
 
     @property
     def complete(self) -> bool:
         return len(self.results) == self.expected
+
+    @property
+    def computed(self) -> int:
+        """Rows with a result that this worker made itself."""
+        return len(self.results) - sum(self.merged.values())
 
     def in_order(self) -> list[Result]:
         return [self.results[ordinal] for ordinal in sorted(self.results)]
@@ -65,105 +105,224 @@ class Scheduler:
     def __init__(self, kind: TaskKind) -> None:
         self._kind = kind
         self._open: dict[int, OpenChunk] = {}
-        self._ready: deque[Group] = deque()
+        self._sources: deque[tuple[OpenChunk, Iterator[tuple[int, Mapping[str, Any]]]]] = deque()
+        self._again: deque[Group] = deque()
+        self._suspects: deque[Row] = deque()
         self._finished: deque[OpenChunk] = deque()
-        self._in_flight = 0
+        self._flying: dict[Group, None] = {}
+        self._rows_flying = 0
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}={value}" for name, value in self.statistics().items())
         return f"Scheduler({counts})"
 
     def statistics(self) -> dict[str, int]:
-        """open_chunks, ready_groups, rows_in_flight, finished_chunks."""
+        """open_chunks, groups_waiting (to be sent again), suspects, rows_in_flight, finished_chunks."""
         return {
             "open_chunks": len(self._open),
-            "ready_groups": len(self._ready),
-            "rows_in_flight": self._in_flight,
+            "groups_waiting": len(self._again),
+            "suspects": len(self._suspects),
+            "rows_in_flight": self._rows_flying,
             "finished_chunks": len(self._finished),
         }
 
-    def open_chunk(self, number: int, first_ordinal: int, rows: Sequence[Mapping[str, Any]], known: Sequence[Result]) -> None:
-        """Takes a chunk's rows, in ordinal order.
+    @property
+    def rows_in_flight(self) -> int:
+        return self._rows_flying
 
-        known: results that earlier attempts saved; where several saved the same row, the first one counts.
+    @property
+    def requests_in_flight(self) -> int:
+        return len(self._flying)
+
+    @property
+    def hungry(self) -> bool:
+        """Whether every open chunk has sent its last row for the first time, so that another chunk should be opened."""
+        return not self._sources
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is open or waits to be handed over."""
+        return not self._open and not self._finished
+
+    def open_chunk(
+        self, number: int, ordinals: range, rows: Iterator[Mapping[str, Any]], known: Mapping[str, Sequence[Result]]
+    ) -> None:
+        """Takes a chunk's rows, in ordinal order, read one by one as they are sent.
+
+        known: results that earlier attempts saved, by attempt; where several saved the same row, the first one counts.
         """
-        chunk = OpenChunk(number, len(rows))
-        expected = range(first_ordinal, first_ordinal + len(rows))
-        for result in known:
-            if result.ordinal in expected:
-                chunk.results.setdefault(result.ordinal, result)
+        chunk = OpenChunk(number, ordinals.start, len(ordinals))
+        for attempt, results in known.items():
+            fresh = {result.ordinal: result for result in results if result.ordinal in ordinals}
+            fresh = {ordinal: result for ordinal, result in fresh.items() if ordinal not in chunk.results}
+            chunk.results |= fresh
+            if fresh:
+                chunk.merged[attempt] = len(fresh)
         self._open[number] = chunk
-        waiting = []
-        for ordinal, row in zip(expected, rows, strict=True):
-            if ordinal in chunk.results:
-                continue
-            try:
-                waiting.append(Row(number, ordinal, self._kind.render(row)))
-            except BadInput as error:
-                self._bury(chunk, ordinal, Reason.BAD_INPUT, str(error), 0)
-        size = self._kind.rows_per_request
-        self._ready.extend(Group(tuple(waiting[i : i + size])) for i in range(0, len(waiting), size))
-        self._settle(chunk)
+        self._sources.append((chunk, zip(ordinals, rows, strict=True)))
+        if chunk.complete:
+            self._sources.pop()
+            self._settle(chunk)
 
     def next_group(self) -> Group | None:
-        """The next rows to send, None when all that is open is under way."""
-        if not self._ready:
+        """The next rows to send; None when nothing may be sent now."""
+        if self._suspects:
+            if self._flying:
+                return None
+            return self._fly(Group([self._suspects.popleft()], isolated=True))
+        if any(group.isolated for group in itertools.islice(self._flying, 1)):
             return None
-        group = self._ready.popleft()
-        for row in group.rows:
-            row.tries += 1
-        self._in_flight += len(group.rows)
-        return group
+        if self._again:
+            return self._fly(self._again.popleft())
+        while self._sources:
+            chunk, rows = self._sources[0]
+            group = self._gather(chunk, rows)
+            if len(group) < self._kind.rows_per_request:
+                self._sources.popleft()
+            if group:
+                return self._fly(Group(group))
+            self._settle(chunk)
+        return None
 
-    def answered(self, group: Group, answers: Sequence[Answer], prompt_tokens: int) -> None:
+    def wants(self, group: Group) -> bool:
+        """Whether the group's chunk is still open here."""
+        return group.chunk in self._open
+
+    def answered(self, group: Group, answers: Answers) -> None:
         """The engine answered every row of the group."""
         chunk = self._landed(group)
-        for row, answer in zip(group.rows, answers, strict=True):
+        if chunk is None:
+            return
+        for row, answer in zip(group.rows, answers.rows, strict=True):
             chunk.results[row.ordinal] = Result(row.ordinal, answer.prediction, None, None, row.tries)
-        chunk.prompt_tokens += prompt_tokens
+        chunk.prompt_tokens += answers.prompt_tokens
+        chunk.output_tokens += answers.output_tokens
         self._settle(chunk)
 
     def refused(self, group: Group, reason: Reason, message: str) -> None:
-        """The engine refused the request for good: one row becomes a dead letter, several are sent again in halves."""
+        """The request was refused for good: one row becomes a dead letter, several are sent again in halves."""
         chunk = self._landed(group)
-        if len(group.rows) == 1:
-            row = group.rows[0]
-            self._bury(chunk, row.ordinal, reason, message, row.tries)
-            self._settle(chunk)
-            return
-        middle = len(group.rows) // 2
-        # At the front: a chunk with a bad row should not stay open until all else is sent.
-        self._ready.appendleft(Group(group.rows[middle:]))
-        self._ready.appendleft(Group(group.rows[:middle]))
+        if chunk is not None:
+            self._condemn(chunk, group, reason, message)
 
     def failed(self, group: Group, reason: Reason, message: str) -> None:
-        """The request failed inside the engine: sent again as it was, and after `TRIES` judged as refused."""
+        """The request failed inside the engine, or its reply was none: sent again, and after `TRIES` judged as refused."""
+        chunk = self._landed(group)
+        if chunk is None:
+            return
         for row in group.rows:
             row.faults += 1
+            row.invalid += reason is Reason.INVALID_OUTPUT
         if group.rows[0].faults >= TRIES:
             for row in group.rows:
                 # In a smaller group a row gets a second chance, so that one hiccup more does not condemn an innocent one.
                 row.faults = TRIES - 2
-            self.refused(group, reason, message)
-            return
-        self.returned(group)
+            self._condemn(chunk, group, reason, message)
+        else:
+            self._queue(group.rows)
 
     def returned(self, group: Group) -> None:
-        """The request did not reach a verdict through no fault of its rows (engine busy, gone, or draining): sent again."""
-        self._landed(group)
-        self._ready.appendleft(group)
+        """The request came to no verdict through no fault of its rows (engine busy or away, or draining): sent again."""
+        if self._landed(group) is not None:
+            self._queue(group.rows)
+
+    def dropped(self, group: Group, message: str) -> None:
+        """The connection broke while the engine lived: sent again, and after `DROPS` times judged as failed."""
+        for row in group.rows:
+            row.drops += 1
+        if group.rows[0].drops % DROPS:
+            self.returned(group)
+        else:
+            self.failed(group, Reason.ENGINE_ERROR, message)
+
+    def engine_died(self, message: str) -> int:
+        """The engine died with what it had; returns how many rows became dead letters by it.
+
+        The groups still have to be given back, by `returned`.
+        """
+        buried = 0
+        for group in [group for group in self._flying if not group.resting]:
+            for row in group.rows:
+                row.deaths += 1
+            if not group.isolated:
+                continue
+            (row,) = group.rows
+            row.alone += 1
+            if row.alone >= ALONE_DEATHS and (chunk := self._landed(group)) is not None:
+                self._condemn(chunk, group, Reason.ENGINE_KILLED, message)
+                buried += 1
+        return buried
+
+    def abandon(self, number: int) -> OpenChunk | None:
+        """Forgets an open chunk that another worker has committed; what is in flight for it will be ignored."""
+        chunk = self._open.pop(number, None)
+        self._sources = deque(source for source in self._sources if source[0].number != number)
+        self._again = deque(group for group in self._again if group.chunk != number)
+        self._suspects = deque(row for row in self._suspects if row.chunk != number)
+        return chunk
 
     def pop_finished(self) -> OpenChunk | None:
         """The next chunk whose every row has its result."""
         return self._finished.popleft() if self._finished else None
 
     def unfinished(self) -> list[OpenChunk]:
-        """Chunks with some results but not all: what a drain saves."""
-        return [chunk for chunk in self._open.values() if chunk.results]
+        """Chunks with some results of this worker's own, but not all: what a drain saves."""
+        return [chunk for chunk in self._open.values() if chunk.computed]
 
-    def _landed(self, group: Group) -> OpenChunk:
-        self._in_flight -= len(group.rows)
-        return self._open[group.rows[0].chunk]
+    def open_numbers(self) -> list[int]:
+        return list(self._open)
+
+    def _gather(self, chunk: OpenChunk, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> list[Row]:
+        """Up to a request's worth of rows that have no result yet; fewer only at the chunk's end."""
+        group: list[Row] = []
+        for ordinal, row in rows:
+            if ordinal in chunk.results:
+                continue
+            try:
+                group.append(Row(chunk.number, ordinal, self._kind.render(row, ordinal)))
+            except Exception as error:  # Whatever a row makes its kind raise concerns that row alone.
+                message = str(error) if isinstance(error, BadInput) else f"the row cannot be rendered: {error!r}"
+                self._bury(chunk, ordinal, Reason.BAD_INPUT, message, 0)
+                continue
+            if len(group) == self._kind.rows_per_request:
+                break
+        return group
+
+    def _fly(self, group: Group) -> Group:
+        for row in group.rows:
+            row.tries += 1
+        self._flying[group] = None
+        self._rows_flying += len(group.rows)
+        return group
+
+    def _landed(self, group: Group) -> OpenChunk | None:
+        """The group is no longer in flight. None where that was known already, or its chunk is open no more."""
+        if self._flying.pop(group, group) is not None:
+            return None
+        self._rows_flying -= len(group.rows)
+        return self._open.get(group.chunk)
+
+    def _queue(self, rows: list[Row]) -> None:
+        """To be sent again before all else: a chunk should not stay open for a few rows. Suspects wait to be alone."""
+        for row in rows:
+            if row.alone:
+                # Its verdict first: the engine's losses are counted until something explains them.
+                self._suspects.appendleft(row)
+            elif row.deaths >= SUSPECT_DEATHS:
+                self._suspects.append(row)
+        innocent = [row for row in rows if row.deaths < SUSPECT_DEATHS]
+        if innocent:
+            self._again.append(Group(innocent))
+
+    def _condemn(self, chunk: OpenChunk, group: Group, reason: Reason, message: str) -> None:
+        if len(group.rows) == 1:
+            (row,) = group.rows
+            self._bury(chunk, row.ordinal, reason, message, row.tries)
+            self._settle(chunk)
+            return
+        middle = len(group.rows) // 2
+        self._queue(group.rows[:middle])
+        self._queue(group.rows[middle:])
 
     def _bury(self, chunk: OpenChunk, ordinal: int, reason: Reason, message: str, tries: int) -> None:
         # JSON can escape half a surrogate pair, which no Parquet file takes: the chunk's other rows must not suffer for it.
@@ -171,17 +330,6 @@ class Scheduler:
         chunk.results[ordinal] = Result(ordinal, None, str(reason), kept, tries)
 
     def _settle(self, chunk: OpenChunk) -> None:
-        if chunk.complete:
+        if chunk.complete and self._open.get(chunk.number) is chunk:
             del self._open[chunk.number]
             self._finished.append(chunk)
-
-
-def judge_reply(kind: TaskKind, group: Group, reply: Mapping[str, Any]) -> tuple[list[Answer], int] | InvalidReply:
-    """The answers and prompt tokens of a 200 reply, or why it is none."""
-    try:
-        answers = kind.answers(reply, len(group.rows))
-    except InvalidReply as error:
-        return error
-    usage = reply.get("usage")
-    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return answers, tokens if isinstance(tokens, int) else 0

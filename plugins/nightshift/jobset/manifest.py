@@ -32,6 +32,8 @@ PORT_ENV_ANNOTATION: Final = "nightshift.dev/port-env"
 """Tells a runtime whose pods share one network which variable carries which port; a cluster does not read it."""
 
 ENGINE_PORT: Final = 8000
+METRICS_PORT: Final = 9400
+PORTS: Final = "engine=ENGINE_PORT,metrics=NIGHTSHIFT_METRICS_PORT"
 RETRIES_PER_INDEX: Final = 6
 GRACE_SECONDS: Final = 30
 PROBE_SECONDS: Final = 5
@@ -92,20 +94,20 @@ def _job(spec: JobSpec, run: RunRef, plan: Plan, settings: Settings, labels: dic
             ]
         },
         "template": {
-            "metadata": {"labels": labels, "annotations": {PORT_ENV_ANNOTATION: "engine=ENGINE_PORT"}},
-            "spec": _pod(spec, run, settings),
+            "metadata": {"labels": labels, "annotations": {PORT_ENV_ANNOTATION: PORTS}},
+            "spec": _pod(spec, run, plan, settings),
         },
     }
 
 
-def _pod(spec: JobSpec, run: RunRef, settings: Settings) -> dict[str, Any]:
+def _pod(spec: JobSpec, run: RunRef, plan: Plan, settings: Settings) -> dict[str, Any]:
     profile = profile_of(spec.compute.profile)
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "serviceAccountName": settings.service_account,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "initContainers": [_server(spec, settings)],
-        "containers": [_driver(run, settings)],
+        "containers": [_driver(spec, run, plan, settings)],
         "volumes": [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
     }
     if profile.node_selector:
@@ -137,7 +139,7 @@ def _server(spec: JobSpec, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _driver(run: RunRef, settings: Settings) -> dict[str, Any]:
+def _driver(spec: JobSpec, run: RunRef, plan: Plan, settings: Settings) -> dict[str, Any]:
     return {
         "name": DRIVER,
         "image": settings.driver_image,
@@ -146,9 +148,13 @@ def _driver(run: RunRef, settings: Settings) -> dict[str, Any]:
             {"name": "NIGHTSHIFT_RUN_URL", "value": run.url(settings.bucket)},
             {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
             {"name": "ENGINE_URL", "value": "http://127.0.0.1:$(ENGINE_PORT)"},
+            # From the job as it is now, not as it was frozen: a tolerance that was raised since counts.
+            {"name": "NIGHTSHIFT_DEAD_LETTERS", "value": str(spec.dead_letters.allowed(plan.rows))},
+            {"name": "NIGHTSHIFT_METRICS_PORT", "value": str(METRICS_PORT)},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         ],
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
         "securityContext": {**_RESTRICTED, "runAsNonRoot": True},
     }

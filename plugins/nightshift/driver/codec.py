@@ -1,0 +1,62 @@
+"""An open chunk to the bytes of its object and back, stamped with who made it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from nightshift import chunks
+from nightshift.chunks import Provenance, Result
+from nightshift.driver.scheduler import OpenChunk
+
+
+class ParquetCodec:
+    """The Parquet form (`nightshift.chunks`) of one attempt's chunks. model: the job's model section, as JSON."""
+
+    def __init__(
+        self, *, run_id: str, attempt: str, node: str, model: dict[str, str], engine_version: str, prediction_type: pa.DataType
+    ) -> None:
+        self._run_id = run_id
+        self._attempt = attempt
+        self._node = node
+        self._model = model
+        self._engine_version = engine_version
+        self._prediction_type = prediction_type
+
+    def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
+        """keys: the key columns of all rows of the chunk, finished or not."""
+        results = chunk.in_order()
+        if len(results) < chunk.expected:
+            keys = keys.take([result.ordinal - chunk.first for result in results])
+        dead = sum(result.reason is not None for result in results)
+        provenance = Provenance(
+            run_id=self._run_id,
+            chunk=chunk.number,
+            attempt=self._attempt,
+            node=self._node,
+            model=self._model,
+            engine_version=self._engine_version,
+            started=datetime.fromtimestamp(chunk.opened, UTC).isoformat(timespec="seconds"),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            predictions=len(results) - dead,
+            dead_letters=dead,
+            prompt_tokens=chunk.prompt_tokens,
+            output_tokens=chunk.output_tokens,
+            computed_rows=chunk.computed,
+            merged=chunk.merged,
+        )
+        return chunks.encode(keys, results, self._prediction_type, provenance)
+
+    def decode(self, body: bytes, chunk: int) -> list[Result]:
+        """The rows of a partial. Raises NotAChunk for what is torn, or of another run or chunk."""
+        table, provenance = chunks.decode(body)
+        if (provenance.run_id, provenance.chunk) != (self._run_id, chunk):
+            raise chunks.NotAChunk(f"it is of chunk {provenance.chunk} of run {provenance.run_id}")
+        return chunks.results_of(table)
+
+
+def dead_reasons(chunk: OpenChunk) -> Counter[str]:
+    """How many dead letters a chunk has, by reason."""
+    return Counter(result.reason for result in chunk.results.values() if result.reason is not None)

@@ -1,0 +1,147 @@
+"""Puts finished chunks into the ledger beside the work, and saves what is unfinished when the worker must go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from nightshift.chunks import Result
+from nightshift.driver.codec import dead_reasons
+from nightshift.driver.patience import Patience
+from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.stats import Stats
+from nightshift.ledger import Ledger
+from nightshift.store import StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 4
+WAITING_MOST: Final = 8
+"""Finished chunks that may wait for the store; with more, no further chunk is opened, so that an outage fills no memory."""
+
+
+class Codec(Protocol):
+    """`nightshift.driver.codec.ParquetCodec`, or a lighter one in the simulator."""
+
+    def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes: ...
+
+    def decode(self, body: bytes, chunk: int) -> list[Result]: ...
+
+
+class Commits:
+    """The commits of one worker that are under way.
+
+    ended(chunk, ours): called when the chunk is in the ledger, by this worker or by another. given_up(): when the store did
+    not take a chunk within the patience that there is; the chunk is then left to whoever comes next. changed(): after either.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        codec: Codec,
+        attempt: str,
+        patience: Patience,
+        stats: Stats,
+        *,
+        ended: Callable[[OpenChunk, bool], None],
+        given_up: Callable[[], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._ledger = ledger
+        self._codec = codec
+        self._attempt = attempt
+        self._patience = patience
+        self._stats = stats
+        self._ended = ended
+        self._given_up = given_up
+        self._changed = changed
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._running: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def idle(self) -> bool:
+        return not self._running
+
+    @property
+    def crowded(self) -> bool:
+        return len(self._running) >= WAITING_MOST
+
+    def start(self, chunk: OpenChunk, keys: pa.Table) -> None:
+        """Commits a finished chunk in the background."""
+        self._run(chunk.number, self._commit(chunk, keys))
+
+    def lost(self, chunk: OpenChunk) -> None:
+        """Another worker has committed a chunk that was open here: says in the background what was computed for nothing."""
+        self._run(chunk.number, self._note(chunk, ours=False))
+
+    def _run(self, number: int, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running[number] = task
+        task.add_done_callback(lambda done: self._finish(number, done))
+
+    async def end(self, deadline: float) -> None:
+        """Waits for what is under way until `deadline` (the loop's time), then lets go of it."""
+        tasks = list(self._running.values())
+        await _all_until(tasks, deadline)
+
+    async def save(self, unfinished: list[tuple[OpenChunk, pa.Table]], deadline: float) -> None:
+        """Saves the finished rows of open chunks as partials, as many as the store takes until `deadline`."""
+        loop = asyncio.get_running_loop()
+        await _all_until([loop.create_task(self._save(chunk, keys)) for chunk, keys in unfinished], deadline)
+
+    async def _commit(self, chunk: OpenChunk, keys: pa.Table) -> None:
+        async with self._slots:
+            body = await asyncio.to_thread(self._codec.encode, chunk, keys)
+            try:
+                ours = await self._patience.outlast(lambda: self._ledger.commit(chunk.number, body), f"chunk {chunk.number}")
+            except StoreUnavailable:
+                self._given_up()
+                return
+        if ours:
+            self._stats.chunks_committed += 1
+            self._stats.bytes_committed += len(body)
+        self._ended(chunk, ours)
+        log.info("committed", extra={"fields": {"chunk": chunk.number, "rows": chunk.expected, "first_writer": ours}})
+        await self._note(chunk, ours)
+
+    async def _note(self, chunk: OpenChunk, ours: bool) -> None:
+        """Tells what became of the chunk; whether that succeeds or not, the chunk is done."""
+        if not ours:
+            self._stats.chunks_lost += 1
+            self._stats.rows_lost += chunk.computed
+        try:
+            if not ours and chunk.computed:
+                await self._ledger.note_lost(chunk.number, self._attempt, chunk.computed)
+            elif ours and (reasons := dead_reasons(chunk)):
+                await self._ledger.note_dead(chunk.number, reasons)
+        except StoreUnavailable as error:
+            log.warning("not noted", extra={"fields": {"chunk": chunk.number, "error": str(error)}})
+
+    def _finish(self, number: int, task: asyncio.Task[None]) -> None:
+        del self._running[number]
+        if not task.cancelled() and (error := task.exception()):
+            # The chunk stays open, so the worker will ask to be resumed; the others go on.
+            log.error("not committed", exc_info=error, extra={"fields": {"chunk": number}})
+        self._changed()
+
+    async def _save(self, chunk: OpenChunk, keys: pa.Table) -> None:
+        body = await asyncio.to_thread(self._codec.encode, chunk, keys)
+        await self._patience.outlast(
+            lambda: self._ledger.save_partial(chunk.number, self._attempt, body), f"partial of chunk {chunk.number}"
+        )
+        log.info("partial saved", extra={"fields": {"chunk": chunk.number, "rows": len(chunk.results)}})
+
+
+async def _all_until(tasks: list[asyncio.Task[None]], deadline: float) -> None:
+    if not tasks:
+        return
+    await asyncio.wait(tasks, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+    for task in tasks:
+        if not task.done():
+            task.cancel()
+        elif not task.cancelled() and (error := task.exception()):
+            log.error("not saved", extra={"fields": {"error": str(error)}})

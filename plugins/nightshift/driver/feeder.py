@@ -1,0 +1,163 @@
+"""Opens chunks: chooses the next one, reads its rows and what earlier attempts saved of it, one chunk ahead of the senders."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from nightshift import chunks
+from nightshift.chunks import Result
+from nightshift.driver.commits import Codec
+from nightshift.driver.patience import Patience
+from nightshift.driver.ranges import Ranges
+from nightshift.driver.stats import Stats
+from nightshift.ledger import Ledger
+from nightshift.tasks.base import BadInput
+
+log = logging.getLogger(__name__)
+
+BATCH_ROWS: Final = 256
+"""Rows turned into Python objects at once: few enough not to hold up the requests meanwhile."""
+ALL_EVERY_S: Final = 60.0
+ALL_EVERY_S_PER_CHUNK: Final = 0.0005
+"""A LIST of everything costs a page for each thousand chunks: a thousand helpers of a huge run must not ask all the time."""
+_NO_VALUE: Final = (ValueError, OverflowError, pa.ArrowException)
+
+
+class Reader(Protocol):
+    """`nightshift.driver.reader.InputReader`, or another source of rows. Called in a thread, one call at a time."""
+
+    def read(self, chunk: int) -> pa.Table: ...
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A chunk that is ready to be sent. known: results that earlier attempts saved, by attempt."""
+
+    number: int
+    table: pa.Table
+    known: dict[str, list[Result]]
+
+
+class Feeder:
+    """Finds the next chunk of one worker and fetches what it needs. news(): called after every look at the ledger."""
+
+    def __init__(
+        self,
+        ranges: Ranges,
+        ledger: Ledger,
+        reader: Reader,
+        codec: Codec,
+        patience: Patience,
+        stats: Stats,
+        *,
+        news: Callable[[], None],
+    ) -> None:
+        self._ranges = ranges
+        self._ledger = ledger
+        self._reader = reader
+        self._codec = codec
+        self._patience = patience
+        self._stats = stats
+        self._news = news
+        self._seen_all_at: float | None = None
+
+    async def next_chunk(self) -> Opened | None:
+        """The next chunk that nobody has committed, marked as open; None when none is left that is not open here.
+
+        Raises StoreUnavailable, InputChanged, ForeignObject.
+        """
+        while (chunk := await self._choose()) is not None:
+            # Between the choice and the reading others go on: a LIST is cheaper than a minute's work of an accelerator.
+            await self.look_again(range(chunk, self._ranges.shard_of(chunk).stop))
+            if chunk in self._ranges.committed:
+                continue
+            self._ranges.open(chunk)
+            table = await self._patience.outlast(lambda: asyncio.to_thread(self._reader.read, chunk), f"input of {chunk}")
+            self._stats.bytes_read += table.nbytes
+            return Opened(chunk, table, await self._saved(chunk))
+        return None
+
+    async def look_again(self, chunks: range) -> None:
+        """Learns what was committed of these chunks since the last look. Raises StoreUnavailable, ForeignObject."""
+        await self._patience.outlast(lambda: self._ledger.refresh(self._ranges.committed, chunks), "listing")
+        self._news()
+
+    async def look_around(self, open_chunks: list[int]) -> None:
+        """Looks at the ranges of these chunks and, now and then while helping, at all."""
+        loop = asyncio.get_running_loop()
+        if self._seen_all_at is not None and loop.time() - self._seen_all_at > self._all_every_s:
+            self._seen_all_at = loop.time()
+            await self.look_again(self._ranges.everything)
+            return
+        for shard in dict.fromkeys(self._ranges.shard_of(chunk) for chunk in open_chunks):
+            await self.look_again(shard)
+
+    @property
+    def helping(self) -> bool:
+        return self._seen_all_at is not None
+
+    @property
+    def _all_every_s(self) -> float:
+        return max(ALL_EVERY_S, len(self._ranges.everything) * ALL_EVERY_S_PER_CHUNK)
+
+    async def _choose(self) -> int | None:
+        chunk = self._ranges.next_home()
+        if chunk is not None:
+            return chunk
+        if not self.helping:
+            # An owner needs to know its own range alone; now it needs to know all of them.
+            self._seen_all_at = asyncio.get_running_loop().time()
+            await self.look_again(self._ranges.everything)
+        return self._ranges.next_to_help()
+
+    async def _saved(self, chunk: int) -> dict[str, list[Result]]:
+        """Rows that earlier attempts saved, by attempt."""
+        paths = await self._patience.outlast(lambda: self._ledger.partials(chunk), f"partials of {chunk}")
+        return {attempt: await self._saved_at(path, chunk) for attempt, path in paths.items()}
+
+    async def _saved_at(self, path: str, chunk: int) -> list[Result]:
+        """One partial's rows. A torn or foreign one has none: it only saves work."""
+        body = await self._patience.outlast(lambda: self._ledger.read_partial(path), path)
+        try:
+            return self._codec.decode(body or b"", chunk)
+        except chunks.NotAChunk as error:
+            log.warning("partial ignored", extra={"fields": {"path": path, "error": str(error)}})
+            return []
+
+
+def rows_of(table: pa.Table, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+    """The rows of a table as mappings of these columns, made a batch at a time.
+
+    A value that is none in Python (a string of bytes that are no UTF-8, a date beyond the year 9999) raises BadInput when it is
+    asked for, so that it concerns its own row alone.
+    """
+    for batch in table.select(list(columns)).to_batches(max_chunksize=BATCH_ROWS):
+        try:
+            yield from batch.to_pylist()
+        except _NO_VALUE:
+            yield from (_BrokenRow(batch.slice(number, 1)) for number in range(batch.num_rows))
+
+
+class _BrokenRow(Mapping[str, Any]):
+    """One row, each value made when it is asked for."""
+
+    def __init__(self, row: pa.RecordBatch) -> None:
+        self._row = row
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._row.column(name)[0].as_py()
+        except _NO_VALUE as error:
+            raise BadInput(f"the column {name} holds a value that cannot be read: {error}") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._row.schema.names)
+
+    def __len__(self) -> int:
+        return len(self._row.schema.names)

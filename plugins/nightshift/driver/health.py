@@ -1,0 +1,155 @@
+"""Whether the engine can be used: notices its death once, waits for its restart within a budget, and gives up in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from nightshift.driver.engine import Load, Outcome
+from nightshift.driver.patience import Patience
+from nightshift.driver.scheduler import Scheduler
+from nightshift.driver.stats import Stats
+
+log = logging.getLogger(__name__)
+
+ENGINE_BUDGET_S: Final = 300.0
+"""How long an engine may stay away (a restart loads the weights again) before the worker gives its place to a new one."""
+ENGINE_LOSSES: Final = 5
+"""Times in a row that the engine may vanish without an answer, or a dead letter that explains it, in between."""
+STALLS: Final = 3
+"""Times in a row that several requests may run out of time, and none be answered, while the engine calls itself healthy. Less
+than a row's tries, so that rows are not given up for an engine that hangs."""
+SLOW_ROWS: Final = 8
+"""Rows that always run out of time may be all that is left for an attempt: the one before was answered, gave up, and left them.
+An attempt that was never answered therefore does not give up; it keeps to so many requests in flight, which their tries then
+judge, else no attempt would ever end. An engine that hangs from the start costs these few rows at most at a time."""
+UNWELL: Final = 4
+"""Looks in a row (a second apart) at which the engine may fail its health check before it counts as gone."""
+PROBE_EVERY_S: Final = 0.5
+
+
+class EngineLike(Protocol):
+    """What the loop needs of the engine: `nightshift.driver.engine.Engine`, or the simulator's."""
+
+    async def send(self, path: str, body: bytes) -> Outcome: ...
+
+    async def healthy(self) -> bool: ...
+
+    async def load(self) -> Load | None: ...
+
+
+class EngineHealth:
+    """The engine of one worker. good: requests may be sent. narrow: only `SLOW_ROWS` of them at once.
+
+    back(): awaited when it has returned, before anything is sent. anew(): called when it has returned and what is in flight
+    still waits for replies of its life before. resumed(): called when requests may be sent again.
+    given_up(): called when it stays away, or dies without progress `ENGINE_LOSSES` times.
+    """
+
+    def __init__(
+        self,
+        engine: EngineLike,
+        scheduler: Scheduler,
+        patience: Patience,
+        stats: Stats,
+        *,
+        given_up: Callable[[], None],
+        back: Callable[[], Awaitable[None]],
+        anew: Callable[[], None],
+        resumed: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._scheduler = scheduler
+        self._patience = patience
+        self._stats = stats
+        self._given_up = given_up
+        self._back = back
+        self._anew = anew
+        self._resumed = resumed
+        self.narrow = False
+        self._unwell = 0
+        self._hung = False
+        self._timed_out: set[int] = set()
+        self._losses = 0
+        self._stalls = 0
+        self._answered_at = float("-inf")
+        self._stalled_at = float("-inf")
+        self._recovery: asyncio.Task[None] | None = None
+
+    @property
+    def good(self) -> bool:
+        return self._recovery is None
+
+    def answered(self) -> None:
+        """The engine answered rows just now."""
+        self._losses = 0
+        self._stalls = 0
+        self.narrow = False
+        self._timed_out.clear()
+        self._answered_at = asyncio.get_running_loop().time()
+
+    def stalled(self, ordinal: int, sent: float) -> None:
+        """The request of this row, sent at `sent` (the loop's time), had no reply in time; the engine calls itself healthy."""
+        self._timed_out.add(ordinal)
+        if len(self._timed_out) == 1 or max(self._answered_at, self._stalled_at) > sent:
+            return
+        self._stalled_at = asyncio.get_running_loop().time()
+        if self._answered_at == float("-inf"):
+            self.narrow = True
+            return
+        self._stalls += 1
+        if self._stalls >= STALLS:
+            log.error("engine given up", extra={"fields": {"stalls": self._stalls}})
+            self._given_up()
+
+    async def look(self) -> None:
+        """Asks after the engine's health. One that shuts down may keep connections open and never answer on them."""
+        if not self.good:
+            return
+        self._unwell = 0 if await self._engine.healthy() else self._unwell + 1
+        if self._unwell >= UNWELL and self.good:
+            self._unwell = 0
+            self._hung = True
+            self._recovery = asyncio.get_running_loop().create_task(self._recover("it fails its health check"))
+
+    async def alive(self, message: str) -> bool:
+        """A connection broke: True when the engine is there all the same; else waits until it is back or given up."""
+        if self.good and await self._engine.healthy():
+            return True
+        if self._recovery is None:
+            self._recovery = asyncio.get_running_loop().create_task(self._recover(message))
+        elif self._hung:
+            # It did not only hang: it died of it.
+            self._hung = False
+            self._scheduler.engine_died(message)
+        await asyncio.shield(self._recovery)
+        return False
+
+    async def _recover(self, message: str) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._stats.engine_losses += 1
+        self._losses += 1
+        if not self._hung and self._scheduler.engine_died(message):
+            self._losses = 0
+        log.warning("engine lost", extra={"fields": {"error": message, "losses": self._losses}})
+        while not (back := await self._engine.healthy()) and not self._patience.stop.is_set():
+            if loop.time() - began > ENGINE_BUDGET_S:
+                break
+            await self._patience.pause(PROBE_EVERY_S)
+        self._stats.engine_wait_s += loop.time() - began
+        if self._patience.stop.is_set():
+            return
+        if not back or self._losses >= ENGINE_LOSSES:
+            log.error("engine given up", extra={"fields": {"losses": self._losses}})
+            self._given_up()
+            return
+        log.info("engine back")
+        await self._back()
+        if self._hung:
+            self._hung = False
+            self._anew()
+        self._recovery = None
+        self._resumed()

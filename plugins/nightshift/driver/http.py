@@ -1,0 +1,362 @@
+"""A small HTTP/1.1 client for one host: kept-alive connections, one request at a time on each, one future per request.
+
+It exists for its price: a general client takes several times the CPU of this one, and at thousands of requests a second the
+client's CPU is what the accelerator waits for. llhttp (httptools) parses; what a general client does besides (cookies,
+redirects, proxies, compression, limits on connections) is not here. A connection is used again only after a reply that was
+whole, asked for no close, and had no bytes after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+CONNECT_TIMEOUT_S: Final = 10.0
+BODY_MAX_BYTES: Final = 256 << 20
+SILENT_MAX_BYTES: Final = 128 << 10
+"""More than this in a row without a byte of body (headers, trailers, 1xx replies) is no reply. Seen per read, so roughly."""
+HEADS_KEPT: Final = 64
+KEEPALIVE_IDLE_S: Final = 60
+"""Balancers and NATs forget a silent connection after minutes, and a long answer is minutes of silence."""
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_PATH: Final = re.compile(r"/[\x21-\x22\x24-\x7e]*")
+_FRAMING: Final = ("connection", "content-length", "host", "transfer-encoding")
+
+
+class ConnectionLost(OSError):
+    """Refused, reset, closed in the middle of a reply, or a reply that is not HTTP. Never tells what was sent."""
+
+
+class ReplyTooLarge(ConnectionLost):
+    """The reply's body is larger than the client takes."""
+
+
+class _Unanswered(ConnectionLost):
+    """Lost before a byte of the reply: on a connection used before, most likely closed while it was idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole reply. headers: names in lower case, values as Latin-1 text, repeated ones joined by a comma."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class HttpClient:
+    """Requests to the host of `base_url` (http or https; a path in it is put before every request's path).
+
+    headers: sent with every request. ssl_context: the default one if None. body_max_bytes: of one reply. Opens as many
+    connections as there are requests at once. Raises ValueError for a URL or headers that cannot be sent; its message
+    shows no header's value.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        body_max_bytes: int = BODY_MAX_BYTES,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        url = urlsplit(base_url)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError("the engine's URL must be http://HOST[:PORT][/PATH], or https://")
+        if url.username is not None or url.query or url.fragment:
+            raise ValueError("the engine's URL must hold no user, password, query or fragment")
+        self._ssl = (ssl_context or ssl.create_default_context()) if url.scheme == "https" else None
+        self._host = url.hostname
+        self._port = url.port or (443 if self._ssl else 80)
+        # Resolved by the same codec later: a name that has no such form is told now.
+        self._host.encode("idna")
+        self._prefix = url.path.rstrip("/")
+        if not _PATH.fullmatch(f"{self._prefix}/"):
+            raise ValueError("the engine's URL must hold no space and no character outside ASCII; write them as %20")
+        host = f"[{self._host}]" if ":" in self._host else self._host.encode("idna").decode()
+        authority = host if url.port is None else f"{host}:{url.port}"
+        self._fixed = _header_lines({"Host": authority, "Accept": "*/*", "Accept-Encoding": "identity"})
+        self._fixed += _header_lines(headers or {}, framing=False)
+        self._name = f"{url.scheme}://{authority}{self._prefix}"
+        self._connect_timeout_s = connect_timeout_s
+        self.body_max_bytes = body_max_bytes
+        self._heads: dict[tuple[str, str], bytes] = {}
+        # Used from the end: the connection used last is the one least likely to have been closed meanwhile.
+        self.idle: list[_Connection] = []
+        self.all: dict[_Connection, None] = {}
+        self._closed = False
+        self._none_left = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<HttpClient {self._name} connections={len(self.all)} idle={len(self.idle)}>"
+
+    async def __aenter__(self) -> HttpClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def request(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float
+    ) -> Response:
+        """One request and its whole reply, whatever its status.
+
+        Raises TimeoutError when `timeout_s` is over, ConnectionLost when there is no whole reply; ValueError for a method,
+        path or header that cannot be sent. Sent a second time, on a new connection, when one used before turns out closed: so
+        the server may see it twice.
+        """
+        data = self._head(method, path, headers) + b"%d\r\n\r\n" % len(body) + body
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        try:
+            while self.idle:
+                connection = self.idle.pop()
+                if connection.usable:
+                    try:
+                        return await connection.exchange(data, deadline)
+                    except _Unanswered:
+                        break
+            connection = await self._connect(deadline)
+            return await connection.exchange(data, deadline)
+        except _Timeout:
+            raise TimeoutError(f"no reply within {timeout_s:g} s") from None
+
+    async def close(self) -> None:
+        """Closes every connection; requests in flight end with ConnectionLost."""
+        self._closed = True
+        for connection in list(self.all):
+            connection.fail("the client was closed")
+        if self.all:
+            await self._none_left.wait()
+
+    def forget(self, connection: _Connection) -> None:
+        """The connection's transport is closed."""
+        self.all.pop(connection, None)
+        if self._closed and not self.all:
+            self._none_left.set()
+
+    async def _connect(self, deadline: float) -> _Connection:
+        if self._closed:
+            raise ConnectionLost("the client was closed")
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + self._connect_timeout_s
+        try:
+            async with asyncio.timeout_at(min(deadline, latest)) as limit:
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self, loop), self._host, self._port, ssl=self._ssl
+                )
+        except OSError as error:
+            if not limit.expired():
+                raise ConnectionLost(f"no connection: {error}") from error
+            if deadline <= latest:
+                raise _Timeout from None
+            raise ConnectionLost(f"no connection within {self._connect_timeout_s:g} s") from error
+        if self._closed:
+            connection.fail("the client was closed")
+        return connection
+
+    def _head(self, method: str, path: str, headers: Mapping[str, str] | None) -> bytes:
+        """All of the head up to the value of Content-Length."""
+        head = self._heads.get((method, path))
+        if head is None:
+            if not _TOKEN.fullmatch(method) or not _PATH.fullmatch(path):
+                raise ValueError(f"cannot be sent: {method!r} {path!r}")
+            head = f"{method} {self._prefix}{path} HTTP/1.1\r\n".encode("ascii") + self._fixed + b"Content-Length: "
+            if len(self._heads) >= HEADS_KEPT:
+                self._heads.clear()
+            self._heads[method, path] = head
+        if headers:
+            head = head.removesuffix(b"Content-Length: ") + _header_lines(headers, framing=False) + b"Content-Length: "
+        return head
+
+
+class _Timeout(Exception):
+    """A request's time is over. Not a TimeoutError: the system raises that too, when a connection gets no answer."""
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, with at most one request on it. `_waiter` is the request's future; None means idle or dead."""
+
+    def __init__(self, client: HttpClient, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._loop = loop
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[Response] | None = None
+        self.usable = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forgets the last reply."""
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._size = 0
+        self._silent = 0
+        self._headed = self._complete = self._keep = self._answered = False
+
+    async def exchange(self, data: bytes, deadline: float) -> Response:
+        """Sends a request and waits for its reply until `deadline` (loop time). Raises _Timeout, ConnectionLost."""
+        if not self.usable:
+            raise _Unanswered("the connection was closed as soon as it was made")
+        self._begin()
+        waiter: asyncio.Future[Response] = self._loop.create_future()
+        self._waiter = waiter
+        self._transport.write(data)
+        timer = self._loop.call_at(deadline, self._expire, waiter)
+        try:
+            return await waiter
+        except BaseException:
+            # A connection whose reply is still to come must never be used again.
+            if self._waiter is waiter:
+                self._drop()
+            elif waiter.done() and not waiter.cancelled():
+                waiter.exception()  # Cancelled after the failure, before it was seen: asyncio would complain.
+            raise
+        finally:
+            timer.cancel()
+
+    def fail(self, message: str) -> None:
+        """Ends the connection, and the request on it with ConnectionLost."""
+        self._settle(ConnectionLost(message))
+
+    def _expire(self, waiter: asyncio.Future[Response]) -> None:
+        if self._waiter is waiter:
+            self._settle(_Timeout())
+
+    def _settle(self, error: Exception) -> None:
+        waiter = self._waiter
+        self._drop()
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+
+    def _drop(self) -> None:
+        self._waiter = None
+        if self.usable:
+            self.usable = False
+            if self in self._client.idle:
+                self._client.idle.remove(self)
+            self._transport.abort()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not checked by isinstance: uvloop's transports are of classes of their own.
+        self._transport = cast(asyncio.Transport, transport)
+        self.usable = True
+        self._client.all[self] = None
+        if (sock := transport.get_extra_info("socket")) is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_KEEPIDLE"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None:
+            self._drop()  # Nobody asked: whatever it is, the next reply could not be told from it.
+            return
+        self._answered = True
+        size = self._size
+        problem = None
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._keep = False
+            problem = f"the reply is not HTTP/1.1: {error}"
+        if self._complete:
+            self._finish()
+        elif problem is not None:
+            self.fail(problem)
+        elif self._size > self._client.body_max_bytes:
+            self._settle(ReplyTooLarge(f"the reply is larger than {self._client.body_max_bytes} bytes"))
+        else:
+            self._silent = self._silent + len(data) if size == self._size else 0
+            if self._silent > SILENT_MAX_BYTES:
+                self.fail(f"more than {SILENT_MAX_BYTES} bytes of reply without any of its body")
+
+    def eof_received(self) -> None:
+        if self._headed and "content-length" not in self._headers and not self._chunked():
+            self._finish()  # A body that ends with the connection.
+        else:
+            self._lost("the peer closed the connection")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lost(str(error or "") or "the peer closed the connection")
+        self._client.forget(self)
+
+    def _lost(self, how: str) -> None:
+        if self._answered:
+            self.fail(f"{how}, in the middle of its reply")
+        else:
+            self._settle(_Unanswered(f"{how}, before its reply"))
+
+    def _chunked(self) -> bool:
+        return self._headers.get("transfer-encoding", "").lower().endswith("chunked")
+
+    def _finish(self) -> None:
+        """The reply is whole: hands it over, and the connection back if it may be used again."""
+        waiter, self._waiter = self._waiter, None
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        too_large = len(body) > self._client.body_max_bytes
+        if self._keep and not too_large and not self._transport.get_write_buffer_size():
+            self._client.idle.append(self)
+        else:
+            # A server that answers before it has read the request may never read the rest of it.
+            self._drop()
+        if waiter is not None and not waiter.done():
+            if too_large:
+                waiter.set_exception(ReplyTooLarge(f"the reply is larger than {self._client.body_max_bytes} bytes"))
+            else:
+                waiter.set_result(Response(self._status, self._headers, body))
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self._keep = False  # The start of a reply that nobody asked for.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._headed:
+            key, text = name.decode("latin-1").lower(), value.decode("latin-1").rstrip()
+            self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        if not self._complete:
+            self._headed = True
+            self._status = self._parser.get_status_code()
+
+    def on_body(self, data: bytes) -> None:
+        if not self._complete:
+            self._size += len(data)
+            self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        if self._complete:
+            return
+        if 100 <= self._status < 200 and self._status != 101:
+            self._headers = {}
+            self._headed = False
+            return
+        self._complete = True
+        self._keep = self._parser.should_keep_alive() and self._status >= 200
+
+
+def _header_lines(headers: Mapping[str, str], *, framing: bool = True) -> bytes:
+    """Raises ValueError for what would break the request's frame; framing: whether Host and its like are allowed."""
+    lines = []
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise ValueError(f"the header {name!r} holds a character that no header may hold")
+        if not framing and name.lower() in _FRAMING:
+            raise ValueError(f"the header {name!r} is the client's own")
+        lines.append(f"{name}: {value}\r\n")
+    return "".join(lines).encode("latin-1")

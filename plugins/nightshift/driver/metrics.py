@@ -1,0 +1,98 @@
+"""The driver's counts for Prometheus, on a port of their own.
+
+The counts are read from `Stats` when somebody asks (a scrape), in the server's thread: the request loop pays nothing for
+them. A driver without its metrics still works, so nothing here raises.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from nightshift.driver.stats import Stats
+
+log = logging.getLogger("nightshift.driver")
+
+_PREFIX: Final = "nightshift_driver_"
+
+
+class StatsCollector(Collector):
+    """One worker's `Stats` as metrics. docs/status.md lists them."""
+
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._stats
+        yield _counters(
+            "rows",
+            "Rows that reached their end in this worker, by how.",
+            "outcome",
+            {"answered": stats.rows_answered, "dead_letter": stats.rows_dead, "from_partial": stats.rows_from_partials},
+        )
+        yield _gauge("rows_in_flight", "Rows inside requests that the engine has not answered.", stats.rows_in_flight)
+        yield _gauge("requests_in_flight", "Requests that the engine has not answered.", stats.requests_in_flight)
+        yield _counter("requests", "Requests sent to the engine, repeats included.", stats.requests_sent)
+        yield _gauge("window_rows", "Rows that may be in flight at present.", stats.window)
+        yield _counters("retries", "Requests that are sent again, by why.", "reason", stats.retries)
+        yield _counters("dead_letters", "Rows given up, by reason.", "reason", stats.dead)
+        yield _counters(
+            "tokens", "Tokens that the engine reported.", "direction", {"in": stats.prompt_tokens, "out": stats.output_tokens}
+        )
+        yield _counters(
+            "chunk_commits",
+            "Finished chunks: committed by this worker, or lost to another that was first.",
+            "result",
+            {"committed": stats.chunks_committed, "lost": stats.chunks_lost},
+        )
+        yield _counter("rows_lost", "Rows computed for a chunk that another worker committed first.", stats.rows_lost)
+        yield _counters(
+            "bytes",
+            "Bytes from and to object storage: input read, chunks committed.",
+            "direction",
+            {"read": stats.bytes_read, "committed": stats.bytes_committed},
+        )
+        yield _counter("engine_wait_seconds", "Time without a usable engine.", stats.engine_wait_s)
+        yield _counter("engine_losses", "Times the engine was lost.", stats.engine_losses)
+        yield _gauge("chunks_open", "Chunks that are begun and not yet committed.", stats.chunks_open)
+
+
+def serve_metrics(stats: Stats, port: int) -> tuple[WSGIServer, int] | None:
+    """Serves ``/metrics`` on every address from a thread that ends with the process; returns the server and its port.
+
+    port 0 takes a free one; the log names it. Without the port (it is taken, or is none) a warning is logged and None is
+    returned.
+    """
+    registry = CollectorRegistry()
+    registry.register(StatsCollector(stats))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    try:
+        server, _ = start_http_server(port, "0.0.0.0", registry)
+    except (OSError, OverflowError) as error:
+        log.warning("no metrics", extra={"fields": {"port": port, "error": f"{type(error).__name__}: {error}"}})
+        return None
+    log.info("metrics", extra={"fields": {"port": server.server_port}})
+    return server, server.server_port
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(_PREFIX + name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(_PREFIX + name, text, value=value)
+
+
+def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = CounterMetricFamily(_PREFIX + name, text, labels=[label])
+    # A copy in one step: the request loop adds reasons in its own thread.
+    for key, value in dict(values).items():
+        family.add_metric([key], value)
+    return family

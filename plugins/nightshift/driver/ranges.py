@@ -1,0 +1,83 @@
+"""Which chunk a worker opens next: its home range from the front, then other ranges from the back. Pure.
+
+Owners go front to back and helpers come from the back, so an owner and its helper meet once. Nobody says what it works on; what
+keeps many helpers apart is chance: a helper draws a range, one with more left more often, and a chunk behind the first quarter
+of what is left there. Near the end, when all that is left is under way elsewhere, the same rule makes idle workers compute
+those chunks too, and whoever is first commits. The two constants are from simulations of 1,000 workers (docs/benchmarks.md).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from nightshift.ledger import Chunks
+from nightshift.plan import Plan
+
+PREFERENCE: Final = 3
+"""Power of what is left by which a range is drawn: towards "the range with most left", but not all helpers to the same."""
+NEAR: Final = 0.25
+"""The share at the front of what is left in a range that is its owner's: helpers draw behind it."""
+
+
+class Ranges:
+    """One worker's view of the run. `committed` is kept up to date by the loop; opened chunks are never chosen again.
+
+    home: the worker's shard, None for a worker that only helps.
+    """
+
+    def __init__(self, plan: Plan, index: int | None, committed: Chunks, rng: random.Random) -> None:
+        self._shards = [plan.shard(number) for number in range(plan.workers)] if plan.chunk_count else []
+        self.home = self._shards[index] if index is not None and self._shards else range(0)
+        self.everything = range(plan.chunk_count)
+        self.committed = committed
+        self._opened: set[int] = set()
+        self._rng = rng
+        self._shares_home = False
+
+    def open(self, chunk: int) -> None:
+        """The worker has opened the chunk: not to be chosen again until `closed`."""
+        self._opened.add(chunk)
+
+    def closed(self, chunk: int) -> None:
+        self._opened.discard(chunk)
+
+    def lost(self, chunk: int) -> None:
+        """Another worker committed this chunk first. At home that means a twin (an old pod not yet dead, its replacement):
+
+        the worker then leaves the front to it, since two that go the same way compute everything twice.
+        """
+        if chunk in self.home:
+            self._shares_home = True
+
+    @property
+    def home_committed(self) -> bool:
+        return not self.committed.count_missing(self.home)
+
+    @property
+    def all_committed(self) -> bool:
+        return not self.committed.count_missing(self.everything)
+
+    def next_home(self) -> int | None:
+        """The home chunk to open next; None when none is left to open."""
+        if self._shares_home:
+            return self._far(self.home)
+        return next((chunk for chunk in self.committed.missing(self.home) if chunk not in self._opened), None)
+
+    def next_to_help(self) -> int | None:
+        """A chunk of any range; None when all that is not committed is open here already."""
+        left = [self.committed.count_missing(shard) - self._opened_in(shard) for shard in self._shards]
+        if not any(left):
+            return None
+        return self._far(self._rng.choices(self._shards, [count**PREFERENCE for count in left])[0])
+
+    def shard_of(self, chunk: int) -> range:
+        """The range that a chunk lies in."""
+        return next(shard for shard in self._shards if chunk in shard)
+
+    def _opened_in(self, shard: range) -> int:
+        return sum(chunk in shard for chunk in self._opened if chunk not in self.committed)
+
+    def _far(self, shard: range) -> int | None:
+        left = [chunk for chunk in self.committed.missing(shard) if chunk not in self._opened]
+        return self._rng.choice(left[int(len(left) * NEAR) :]) if left else None

@@ -1,0 +1,166 @@
+"""One request's way: made, sent until the engine has room, and its outcome handed to the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from nightshift.driver.engine import Busy, Failed, Gone, Outcome, Refused, Replied
+from nightshift.driver.fetch import Fetcher
+from nightshift.driver.health import EngineHealth, EngineLike
+from nightshift.driver.patience import Patience
+from nightshift.driver.scheduler import Group, Scheduler
+from nightshift.driver.stats import Stats
+from nightshift.driver.window import Window
+from nightshift.store import StoreUnavailable
+from nightshift.tasks.base import Answers, BadInput, Fetching, InvalidReply, NotDone, Reason, TaskKind
+
+log = logging.getLogger(__name__)
+
+
+class Sender:
+    """Sends groups of rows for one worker. hedge_after_s: see `nightshift.driver.loop.Limits`."""
+
+    def __init__(
+        self,
+        kind: TaskKind,
+        engine: EngineLike,
+        scheduler: Scheduler,
+        health: EngineHealth,
+        window: Window,
+        patience: Patience,
+        stats: Stats,
+        *,
+        hedge_after_s: float | None,
+    ) -> None:
+        self._kind = kind
+        self._engine = engine
+        self._scheduler = scheduler
+        self._health = health
+        self._window = window
+        self._patience = patience
+        self._stats = stats
+        self._hedge_after_s = hedge_after_s
+        self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
+
+    async def send(self, group: Group) -> None:
+        """Sends one group until there is an outcome for it, and hands it to the scheduler.
+
+        Raises WrongEngine, StoreUnavailable.
+        """
+        try:
+            payloads, path, body = await self._request(group)
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # Whatever rows make their kind raise concerns these rows alone.
+            message = str(error) if isinstance(error, BadInput) else f"no request can be made of it: {error!r}"
+            self._scheduler.refused(group, Reason.BAD_INPUT, message)
+            return
+        sent = await self._send(group, path, body)
+        if sent is None:
+            self._scheduler.returned(group)
+        else:
+            await self._settle(group, payloads, *sent)
+
+    async def _request(self, group: Group) -> tuple[list[Any], str, bytes]:
+        """Payloads, path and body. Objects that payloads name are read here, while other requests are under way."""
+        payloads = group.payloads
+        if self._fetcher is None:
+            return payloads, *self._kind.request(payloads, group.rows[0].invalid)
+        payloads = [await self._fetcher.complete(payload) for payload in payloads]
+        # An image's body is megabytes to encode: in a thread, so that it holds nobody up.
+        return payloads, *await asyncio.to_thread(self._kind.request, payloads, group.rows[0].invalid)
+
+    async def _send(self, group: Group, path: str, body: bytes) -> tuple[Outcome, float] | None:
+        """Sends until the engine has room; the outcome, and when its request was sent. None: no longer wanted."""
+        loop = asyncio.get_running_loop()
+        tries = 0
+        while self._scheduler.wants(group) and not self._patience.stop.is_set():
+            sent = loop.time()
+            self._stats.requests_sent += 1
+            outcome = await self._hedged(path, body)
+            if not isinstance(outcome, Busy):
+                return outcome, sent
+            tries += 1
+            self._window.refused(loop.time())
+            await self._rest(group, "busy", (outcome.retry_after or 0.0) + self._patience.jitter(tries))
+        return None
+
+    async def _hedged(self, path: str, body: bytes) -> Outcome:
+        """One request; when it is stuck and hedging is on, a second copy of it, and whichever ends first."""
+        if self._hedge_after_s is None:
+            return await self._engine.send(path, body)
+        loop = asyncio.get_running_loop()
+        copies = [loop.create_task(self._engine.send(path, body))]
+        try:
+            await asyncio.wait(copies, timeout=self._hedge_after_s)
+            if not copies[0].done() and not self._patience.stop.is_set():
+                self._stats.retries["hedged"] += 1
+                copies.append(loop.create_task(self._engine.send(path, body)))
+            await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+            return next(copy.result() for copy in copies if copy.done())
+        finally:
+            for copy in copies:
+                copy.cancel()
+
+    async def _settle(self, group: Group, payloads: list[Any], outcome: Outcome, sent: float) -> None:
+        if isinstance(outcome, Failed) and not await self._engine.healthy():
+            outcome = Gone(outcome.message)
+        match outcome:
+            case Replied(body):
+                await self._take(group, payloads, body)
+            case Refused(reason, message):
+                self._health.answered()
+                self._scheduler.refused(group, reason, message)
+            case Failed(message, timeout):
+                log.warning("engine error", extra={"fields": {"rows": len(group.rows), "error": message[:200]}})
+                if timeout:
+                    self._health.stalled(group.rows[0].ordinal, sent)
+                await self._rest(group, "timeout" if timeout else "failed")
+                self._scheduler.failed(group, Reason.TIMEOUT if timeout else Reason.ENGINE_ERROR, message)
+            case Gone(message):
+                await self._lost_connection(group, message)
+
+    async def _lost_connection(self, group: Group, message: str) -> None:
+        """The engine is gone, or only this connection was."""
+        if await self._health.alive(message):
+            await self._rest(group, "gone")
+            self._scheduler.dropped(group, message)
+        else:
+            self._scheduler.returned(group)
+
+    async def _take(self, group: Group, payloads: list[Any], body: Any) -> None:
+        try:
+            answers = self._answers(payloads, body)
+        except NotDone:
+            await self._rest(group, "aborted")
+            self._scheduler.returned(group)
+        except InvalidReply as error:
+            await self._rest(group, "invalid_output")
+            self._scheduler.failed(group, Reason.INVALID_OUTPUT, str(error))
+        else:
+            self._health.answered()
+            self._window.answered(len(group.rows))
+            self._stats.rows_answered += len(group.rows)
+            self._stats.prompt_tokens += answers.prompt_tokens
+            self._stats.output_tokens += answers.output_tokens
+            self._scheduler.answered(group, answers)
+
+    def _answers(self, payloads: list[Any], body: Any) -> Answers:
+        try:
+            answers = self._kind.answers(body, payloads)
+        except (InvalidReply, NotDone):
+            raise
+        except Exception as error:  # A reply that its kind did not foresee concerns these rows alone.
+            raise InvalidReply(f"the reply cannot be read: {error!r}") from error
+        if len(answers.rows) != len(payloads):
+            raise InvalidReply(f"{len(answers.rows)} answers for {len(payloads)} rows")
+        return answers
+
+    async def _rest(self, group: Group, why: str, seconds: float | None = None) -> None:
+        """Waits before the group is sent again; the engine does not have it meanwhile."""
+        self._stats.retries[why] += 1
+        group.resting = True
+        await self._patience.pause(self._patience.jitter(group.rows[0].tries) if seconds is None else seconds)
+        group.resting = False

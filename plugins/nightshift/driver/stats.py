@@ -1,0 +1,42 @@
+"""What a worker counts of itself: plain numbers, read by the log line and by the metrics server, written by the loop alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts since the attempt began, but for the gauges rows_in_flight, requests_in_flight, chunks_open and window (rows).
+
+    rows_answered: rows with a prediction; rows_dead: dead letters; rows_from_partials: taken over from earlier attempts.
+    rows_lost: computed here for a chunk that another committed first. engine_wait_s: time without a usable engine.
+    retries: requests sent again, by why: busy, gone, failed, timeout, invalid_output, aborted. dead: dead letters by reason.
+    """
+
+    rows_answered: int = 0
+    rows_dead: int = 0
+    rows_from_partials: int = 0
+    rows_in_flight: int = 0
+    requests_in_flight: int = 0
+    requests_sent: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    chunks_open: int = 0
+    chunks_committed: int = 0
+    chunks_lost: int = 0
+    rows_lost: int = 0
+    window: int = 0
+    engine_wait_s: float = 0.0
+    engine_losses: int = 0
+    bytes_read: int = 0
+    bytes_committed: int = 0
+    retries: Counter[str] = field(default_factory=Counter)
+    dead: Counter[str] = field(default_factory=Counter)
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of it, for a log line."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {**values, "retries": dict(self.retries), "dead": dict(self.dead)}

@@ -1,0 +1,82 @@
+"""How many rows may be in flight: as many as keep the engine's batch full and a small queue at its door, no more. Pure.
+
+With the engine's own numbers (``/metrics``) the loop is closed on its queue: grow while less than a quarter of a batch waits,
+shrink when more than a whole batch does or when the engine runs out of KV cache; in between leave it. Growth is to what is
+computed and up to a batch more, so that the level at which ``max_num_seqs`` is full is found in a few looks whatever it is.
+Without such numbers it is additive increase and multiplicative decrease on what the engine refuses (AIMD; Chiu and Jain, 1989).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nightshift.driver.engine import Load
+
+CACHE_FULL: Final = 0.98
+SHRINK: Final = 0.9
+QUEUE_LEAST: Final = 0.25
+"""Of the rows that the engine computes, how many should wait at least: what it takes in at its next step."""
+QUEUE_MOST: Final = 1.0
+HALVE_EVERY_S: Final = 1.0
+"""Refusals that arrive together are one event."""
+
+
+class Window:
+    """`limit` is the number of rows that may be in flight, from `step` to `most`.
+
+    step: rows in a request. start: the first limit.
+    """
+
+    def __init__(self, *, start: int, step: int, most: int) -> None:
+        self._step = step
+        self._most = max(most, step)
+        self._level = float(min(max(start, step), self._most))
+        self._metrics = False
+        self._preemptions = 0.0
+        self._halved_at = float("-inf")
+        self._answered = False
+
+    @property
+    def limit(self) -> int:
+        return int(self._level)
+
+    def sample(self, load: Load, in_flight: int) -> None:
+        """A look at the engine; in_flight: rows that this worker has there now.
+
+        Each correction starts from what is there, not from the limit: a sample twice gives one limit, however long the
+        engine's steps take to show it.
+        """
+        preempted, self._preemptions = load.preemptions > self._preemptions, load.preemptions
+        first, self._metrics = not self._metrics, True
+        if (preempted and not first) or load.kv_cache >= CACHE_FULL:
+            # A full cache with nothing waiting is no sign of too much: rows in flight are then all computed.
+            if load.waiting or preempted:
+                self._set(self._level * SHRINK)
+            return
+        least = max(self._step, QUEUE_LEAST * load.running)
+        most = max(2 * self._step, QUEUE_MOST * load.running)
+        wanted = (least + most) / 2
+        seen = load.running + load.waiting
+        if load.waiting > most:
+            self._set(min(self._level, in_flight - load.waiting + wanted))
+        elif (
+            load.waiting < least and in_flight + self._step > self._level and in_flight <= seen + self._step and self._answered
+        ):
+            # Only on answers, and when it has seen what was sent: the numbers of an engine that stands still say nothing.
+            self._answered = False
+            self._set(max(self._level, load.running + (wanted if load.waiting else most)))
+
+    def answered(self, rows: int) -> None:
+        """Rows came back: without metrics, one request more for every window's worth of them."""
+        self._answered = True
+        if not self._metrics:
+            self._set(self._level + self._step * rows / self._level)
+
+    def refused(self, now: float) -> None:
+        """The engine had no room; now: seconds of any steady clock."""
+        if now - self._halved_at >= HALVE_EVERY_S:
+            self._halved_at = now
+            self._set(self._level / 2)
+
+    def _set(self, level: float) -> None:
+        self._level = min(max(level, float(self._step)), float(self._most))
