@@ -1,17 +1,19 @@
 """The command `nightshift`. Each command is one function that imports what it needs when it runs, so that ``--help`` is quick.
 
-Exit codes: 0 done, 2 bad input (every mistake on stderr).
+Exit codes: 0 done, 1 a store that does not answer, 2 bad input (every mistake on stderr); `batch` has codes of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from nightshift import __version__
+from nightshift import __version__, exits
 
 BAD_INPUT: Final = 2
 
@@ -34,7 +36,72 @@ def _parser() -> argparse.ArgumentParser:
 
     schema = commands.add_parser("schema", help="print the JSON schema of a job file (docs/job.schema.json)")
     schema.set_defaults(command=_schema)
+
+    status = commands.add_parser("status", help="say how far a run is, from its ledger alone, while it runs and after")
+    status.add_argument("url", metavar="RUN_URL", help="gs://BUCKET/JOB/PARTITION/RUN or file:///FOLDER/JOB/PARTITION/RUN")
+    status.add_argument(
+        "--watch",
+        nargs="?",
+        type=_seconds,
+        const=5.0,
+        metavar="SECONDS",
+        help="again and again until all chunks are committed (without a number: every 5 s)",
+    )
+    status.add_argument("--json", action="store_true", help="one JSON object a line (keys: docs/status.md)")
+    status.set_defaults(command=_status)
+    _add_batch(commands)
     return parser
+
+
+def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    batch = commands.add_parser(
+        "batch",
+        help="send an OpenAI batch file to a server, and go on where it stopped when run again",
+        description="Sends every line of an OpenAI batch file (as `vllm run-batch` reads it) to an OpenAI-compatible server "
+        "and writes a line for each, in order. Run it again after whatever ended it: what is saved is not sent again.",
+        epilog="OPENAI_API_KEY, if set, is sent as the bearer token. Exit codes: 0 the output is written; 1 that too, but "
+        "lines failed (--fail-on-error); 2 bad input; 75 work is left, run the same command again. docs/batch.md has the rest.",
+    )
+    batch.add_argument("-i", "--input-file", required=True, metavar="FILE", help="a path or gs://BUCKET/NAME")
+    batch.add_argument("-o", "--output-file", required=True, metavar="FILE", help="a path or gs://BUCKET/NAME")
+    batch.add_argument("--base-url", required=True, metavar="URL", help="the server, with or without /v1 at the end")
+    batch.add_argument("--model", metavar="NAME", help="takes the place of the model that the lines name")
+    batch.add_argument("--max-inflight", type=_positive, metavar="N", help="requests at once (default: what keeps it busy)")
+    batch.add_argument("--chunk-rows", type=_positive, metavar="N", help="lines saved at once (default: by the file's size)")
+    batch.add_argument("--state", metavar="DIR_OR_URL", help="where progress is kept (default: OUTPUT.nightshift beside it)")
+    batch.add_argument("--fresh", action="store_true", help="begin again in spite of earlier progress; leave it out to resume")
+    batch.add_argument("--clean", action="store_true", help="remove the progress once the output is written")
+    batch.add_argument("--fail-on-error", action="store_true", help="exit with 1 when lines failed")
+    batch.add_argument("--timeout", type=_limit, default=600.0, metavar="SECONDS", help="of one request (default: 600)")
+    batch.add_argument("--wait", type=_limit, default=300.0, metavar="SECONDS", help="for the server (default: 300)")
+    batch.set_defaults(command=_batch)
+
+
+def _limit(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0, 86400 at most")
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 86400; write RUN_URL before --watch")
+    return value
 
 
 def _validate(options: argparse.Namespace) -> int:
@@ -55,6 +122,41 @@ def _schema(_: argparse.Namespace) -> int:
 
     print(json_schema_text(), end="")
     return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from nightshift.status import command
+
+    return command.run(options.url, every_s=options.watch, as_json=options.json)
+
+
+def _batch(options: argparse.Namespace) -> int:
+    # Before the imports, which take a moment: a signal must not end them in a traceback.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(exits.RESUME))
+    from nightshift.batch import command
+
+    code = command.run(
+        command.Options(
+            input=options.input_file,
+            output=options.output_file,
+            base_url=options.base_url,
+            model=options.model,
+            api_key=os.environ.get("OPENAI_API_KEY"),
+            max_inflight=options.max_inflight,
+            chunk_rows=options.chunk_rows,
+            state=options.state,
+            fresh=options.fresh,
+            clean=options.clean,
+            fail_on_error=options.fail_on_error,
+            timeout_s=options.timeout,
+            wait_s=options.wait,
+        )
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit, as in nightshift.driver.__main__: obstore's threads may abort an interpreter that is being taken down.
+    os._exit(code)
 
 
 if __name__ == "__main__":

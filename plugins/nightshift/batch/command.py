@@ -1,0 +1,219 @@
+"""`nightshift batch`: reads the file, finds its run, works until every line has its end, and writes the output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from nightshift import exits
+from nightshift.batch import source as sources
+from nightshift.batch.engine import About, Server, base_of
+from nightshift.batch.kind import KEY, BatchLines
+from nightshift.batch.output import Incomplete, Missing, write
+from nightshift.batch.progress import Progress, duration, log_to_stderr, say, summary
+from nightshift.batch.source import Index, LineReader, Source, source_of
+from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch, place_of
+from nightshift.driver.codec import ParquetCodec
+from nightshift.driver.engine import WrongEngine
+from nightshift.driver.loop import Limits, Worker
+from nightshift.driver.reader import InputChanged
+from nightshift.driver.signals import DrainOnSignal
+from nightshift.driver.stats import Stats
+from nightshift.ledger import ForeignObject, Ledger
+from nightshift.store import ObjectStorage, StoreUnavailable
+
+FAILED_LINES: Final = 1
+BAD_USAGE: Final = 2
+WINDOW_KNOWN: Final = 256
+"""Requests in flight at first where the engine's numbers can be read: what vLLM computes at once unless told otherwise."""
+WINDOW_UNKNOWN: Final = 32
+WINDOW_MOST: Final = 8192
+
+
+class Usage(ValueError):
+    """Something in the command or the file is not as it must be; trying again cannot help."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line. api_key is never written anywhere. wait_s: for the server to come up; timeout_s: of one request."""
+
+    input: str
+    output: str
+    base_url: str
+    model: str | None = None
+    api_key: str | None = None
+    max_inflight: int | None = None
+    chunk_rows: int | None = None
+    state: str | None = None
+    fresh: bool = False
+    clean: bool = False
+    fail_on_error: bool = False
+    timeout_s: float = 600.0
+    wait_s: float = 300.0
+
+
+def run(options: Options) -> int:
+    """Runs the command to its end; returns its exit code: 0, 1 (lines failed, and that was asked for), 2 or 75."""
+    log_to_stderr()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_Command(options).work())
+    except (ForeignObject, InputChanged, OtherModel, Usage, WrongEngine) as error:
+        say(str(error))
+        return BAD_USAGE
+    except Incomplete as error:
+        say(f"the output cannot be written: {error}. Remove that file and run the same command again.")
+        return BAD_USAGE
+    except (Missing, StoreUnavailable, OSError) as error:
+        say(f"{error}. {_AGAIN}")
+        return exits.RESUME
+
+
+_AGAIN: Final = "Run the same command again to go on."
+
+
+class _Command:
+    """One run of the command."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._began = time.monotonic()
+        self._attempt = f"{os.uname().nodename}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._stats = Stats()
+
+    async def work(self) -> int:
+        options = self._options
+        drain = DrainOnSignal()
+        place = _checked_place(options)
+        source, index = await asyncio.to_thread(_read, options)
+        asked = Asked(place, index, options.input, options.model, self._attempt)
+        async with Server(base_of(options.base_url), options.api_key, options.timeout_s) as server:
+            if not await server.healthy():
+                # What is done needs no server any more.
+                batch = None if options.fresh else await asyncio.to_thread(find_batch, asked)
+                if batch is not None and await _lines_in(batch) == batch.plan.rows:
+                    return await self._finish(batch)
+                if not await self._meet(server, drain):
+                    return exits.RESUME
+            about = await server.about()
+            batch = await asyncio.to_thread(
+                open_batch, asked, served=about.served, chunk_rows=options.chunk_rows, fresh=options.fresh
+            )
+            before = await _lines_in(batch)
+            say(f"{options.input}: {batch.plan.rows:,} lines, {before:,} of them done earlier; progress is kept in {batch.url}")
+            if before < batch.plan.rows:
+                reader = LineReader(source, index, batch.plan, options.model)
+                worker = self._worker(batch, reader, server, about, known=await server.load() is not None)
+                drain.attach(worker.drain)
+                if await self._watched(worker, batch, before) != exits.DONE:
+                    say(f"stopped. {_AGAIN}")
+                    return exits.RESUME
+        return await self._finish(batch)
+
+    async def _meet(self, server: Server, drain: DrainOnSignal) -> bool:
+        """Waits for the server; False when it did not come in time, or the command must end first."""
+        say(f"waiting for {self._options.base_url} to answer, {duration(self._options.wait_s)} at most")
+        waiting = asyncio.create_task(server.wait_healthy(self._options.wait_s))
+        asked = asyncio.create_task(drain.asked.wait())
+        await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        up = waiting.done() and waiting.result()
+        waiting.cancel()
+        if not up and not drain.asked.is_set():
+            say(f"{self._options.base_url} does not answer. {_AGAIN}")
+        return up
+
+    def _worker(self, batch: Batch, reader: LineReader, server: Server, about: About, *, known: bool) -> Worker:
+        """known: whether the server tells its load."""
+        kind = BatchLines()
+        most = self._options.max_inflight or WINDOW_MOST
+        return Worker(
+            plan=batch.plan,
+            index=0,
+            ledger=_ledger(batch),
+            reader=reader,
+            kind=kind,
+            engine=server,
+            codec=ParquetCodec(
+                run_id=batch.run.run_id,
+                attempt=self._attempt,
+                node=os.uname().nodename,
+                model={"asked": self._options.model or "", "served": about.served},
+                engine_version=about.version,
+                prediction_type=kind.prediction_type,
+            ),
+            key_columns=KEY,
+            attempt=self._attempt,
+            limits=Limits(window_start=min(WINDOW_KNOWN if known else WINDOW_UNKNOWN, most), window_most=most),
+            rng=random.Random(),
+            stats=self._stats,
+        )
+
+    async def _watched(self, worker: Worker, batch: Batch, before: int) -> int:
+        watch = asyncio.create_task(Progress(batch.plan.rows, before, self._stats).watch())
+        try:
+            return await worker.run()
+        finally:
+            watch.cancel()
+
+    async def _finish(self, batch: Batch) -> int:
+        """Writes the output of a run that is complete."""
+        options = self._options
+        counts = await asyncio.to_thread(write, batch.store, batch.run, batch.plan, options.output)
+        say(summary(counts, options.output, time.monotonic() - self._began, self._stats))
+        if options.clean:
+            await asyncio.to_thread(batch.remove)
+        return FAILED_LINES if options.fail_on_error and counts.failed else exits.DONE
+
+
+def _ledger(batch: Batch) -> Ledger:
+    return Ledger(ObjectStorage(batch.store), batch.run, batch.plan)
+
+
+async def _lines_in(batch: Batch) -> int:
+    """How many lines the ledger holds."""
+    return sum(len(batch.plan.chunk_range(chunk)) for chunk in await _ledger(batch).committed())
+
+
+def _read(options: Options) -> tuple[Source, Index]:
+    """The input, read through once. Raises Usage where there is none."""
+    try:
+        source = source_of(options.input)
+        return source, sources.index(source)
+    except (ValueError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        if isinstance(error, InputChanged):
+            raise
+        raise Usage(f"-i {options.input}: {error}") from error
+
+
+def _checked_place(options: Options) -> str:
+    """Where progress is kept, once it is known that the output could be written: nobody wants to hear that after a night."""
+    out = options.output
+    try:
+        if "://" in out:
+            sources.store_of(out)
+        else:
+            _check_writable(Path(out), options.input)
+        return place_of(options.state, out)
+    except ValueError as error:
+        raise Usage(str(error)) from error
+
+
+def _check_writable(out: Path, given: str) -> None:
+    if out.is_dir():
+        raise Usage(f"-o {out}: it is a folder")
+    if not out.absolute().parent.is_dir():
+        raise Usage(f"-o {out}: there is no folder {out.absolute().parent}")
+    if not os.access(out.absolute().parent, os.W_OK):
+        raise Usage(f"-o {out}: nothing can be written into its folder")
+    if "://" not in given and out.exists() and out.samefile(given):
+        raise Usage(f"-o {out}: it is the input")

@@ -1,0 +1,106 @@
+"""Any OpenAI-compatible server as the driver's engine: vLLM first, but none of its own paths is taken for granted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nightshift.batch.output import with_status
+from nightshift.driver.engine import Engine, Load, Outcome, Refused, WrongEngine
+from nightshift.driver.http import HttpClient
+from nightshift.tasks.base import Reason
+
+PROBE_TIMEOUT_S: Final = 5.0
+POLL_S: Final = 0.1
+HEADER: Final = "Authorization"
+_ANSWERED: Final = re.compile(r"the engine answers (404|405): (.*)", re.DOTALL)
+"""How `nightshift.driver.engine.judge` words what concerns every row of a job, but a single line of a batch."""
+
+
+def base_of(url: str) -> str:
+    """The part before the lines' own ``/v1/...``; OpenAI's clients want the URL with it."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def headers_of(key: str | None) -> dict[str, str]:
+    return {HEADER: f"Bearer {key}"} if key else {}
+
+
+@dataclass(frozen=True)
+class About:
+    """What a server says of itself. version: "" where it does not. served: its model, "" unless it has exactly one."""
+
+    version: str
+    served: str
+
+
+class Server:
+    """`nightshift.driver.health.EngineLike`. Use as an async context manager."""
+
+    def __init__(self, base_url: str, key: str | None, timeout_s: float) -> None:
+        headers = headers_of(key)
+        # The model is the lines' own affair: the name is for `version`, which is not asked here.
+        self._engine = Engine(base_url, "", request_timeout_s=timeout_s, headers=headers)
+        self._probe = HttpClient(base_url, headers=headers)
+
+    async def __aenter__(self) -> Server:
+        await self._engine.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._probe.close()
+        await self._engine.__aexit__(*error)
+
+    async def send(self, path: str, body: bytes) -> Outcome:
+        """Raises WrongEngine when the key is refused; what the server does not have is the line's own mistake."""
+        try:
+            return await self._engine.send(path, body)
+        except WrongEngine as error:
+            if (answered := _ANSWERED.fullmatch(str(error))) is None:
+                raise
+            return Refused(Reason.REJECTED, with_status(int(answered[1]), answered[2]))
+
+    async def healthy(self) -> bool:
+        """Whether ``/health`` says so; of a server without that path, whether it answers."""
+        status = await self._status("/health")
+        return status is not None and (status == 200 or 300 <= status < 500)
+
+    async def load(self) -> Load | None:
+        return await self._engine.load()
+
+    async def wait_healthy(self, budget_s: float) -> bool:
+        """Waits until the server can be asked, `budget_s` seconds at most."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + budget_s
+        while not await self.healthy():
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
+
+    async def about(self) -> About:
+        """Asks for version and models; a server that tells neither is fine."""
+        version = (await self._json("/version")).get("version")
+        models = (await self._json("/v1/models")).get("data")
+        listed = [item for item in models if isinstance(item, dict)] if isinstance(models, list) else []
+        # LoRA adapters have a parent; they come and go while the model stays.
+        base = [item for item in listed if not item.get("parent")]
+        served = f"{base[0].get('id')} ({base[0].get('root')})" if len(base) == 1 else ""
+        return About(version if isinstance(version, str) else "", served)
+
+    async def _json(self, path: str) -> dict[str, Any]:
+        try:
+            reply = await self._probe.request("GET", path, timeout_s=PROBE_TIMEOUT_S)
+            value = json.loads(reply.body) if reply.status == 200 else None
+        except (OSError, TimeoutError, ValueError, RecursionError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    async def _status(self, path: str) -> int | None:
+        try:
+            return (await self._probe.request("GET", path, timeout_s=PROBE_TIMEOUT_S)).status
+        except (OSError, TimeoutError):
+            return None

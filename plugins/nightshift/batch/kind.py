@@ -1,0 +1,44 @@
+"""Lines of a batch file as a task kind of the driver: the request is the line's own, the prediction its whole reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+
+from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDone, usage
+
+KEY: Final = ("custom_id",)
+COLUMNS: Final = ("path", "body", "error")
+
+
+class BatchLines:
+    """Not one of `nightshift.tasks`: no job names it."""
+
+    server_args: tuple[str, ...] = ()
+    columns: tuple[str, ...] = COLUMNS
+    rows_per_request: int = 1
+
+    @property
+    def prediction_type(self) -> pa.DataType:
+        """The reply's JSON text."""
+        return pa.large_string()
+
+    def render(self, row: Mapping[str, Any], ordinal: int) -> tuple[str, bytes]:
+        if row["error"] is not None:
+            raise BadInput(row["error"])
+        return row["path"], row["body"]
+
+    def request(self, payloads: Sequence[tuple[str, bytes]], retry: int) -> tuple[str, bytes]:
+        return payloads[0]
+
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        if not isinstance(reply, dict):
+            raise InvalidReply("the reply is not a JSON object")
+        choices = reply.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and choice.get("finish_reason") == "abort":
+                raise NotDone
+        return Answers([Answer(orjson.dumps(reply))], *usage(reply))

@@ -1,0 +1,139 @@
+"""A line of an OpenAI batch file: what it asks for, or why it cannot be sent. Pure.
+
+The format is the one that ``vllm run-batch`` reads: ``{"custom_id": ..., "method": "POST", "url": ..., "body": {...}}``. Where
+vLLM gives up the whole file for one line that it cannot read, here that line alone becomes an error in the output.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+ENDPOINTS: Final = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/moderations",
+    "/v1/score",
+    "/v1/rerank",
+    "/v2/rerank",
+    "/score",
+    "/rerank",
+    "/pooling",
+    "/classify",
+)
+"""All that a line may name: a file must not reach what a server offers beside them, its shutdown for instance."""
+_ANY_PREFIX: Final = ("/score", "/rerank")
+"""vLLM takes these two below any path; its server has them at the root."""
+STREAM: Final = "Request must not be sent in stream mode"
+ID_MAX: Final = 4096
+"""Characters of a custom_id; a longer one is kept that far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """custom_id: "" where the line has none. path and body: what is POSTed. error: why nothing can be, else None."""
+
+    custom_id: str
+    path: str = ""
+    body: bytes = b""
+    error: str | None = None
+
+
+class _Unusable(ValueError):
+    """The line cannot be sent; the message says why."""
+
+
+def parse(raw: bytes, number: int, model: str | None = None) -> Line:
+    """Reads one line. number: its place among the lines that are not blank, from 1; it names what no custom_id does.
+
+    model: takes the place of the body's own.
+    """
+    try:
+        request, exact = _decode(raw)
+    except _Unusable as error:
+        return Line("", error=f"line {number}: {error}")
+    custom_id, wrong = _custom_id(request)
+    if wrong is not None:
+        return Line(custom_id, error=f"line {number}: {wrong}")
+    try:
+        return Line(custom_id, _path(request), _body(request, model, exact))
+    except _Unusable as error:
+        return Line(custom_id, error=str(error))
+
+
+def _decode(raw: bytes) -> tuple[dict[str, Any], bool]:
+    """The object, and whether orjson can write it as it was read."""
+    exact = True
+    try:
+        value = orjson.loads(raw)
+    except ValueError:
+        # NaN and escaped halves of surrogate pairs: no JSON by the letter, but vLLM reads them, and a line may hold them.
+        exact = False
+        try:
+            value = json.loads(raw)
+        except UnicodeDecodeError as error:
+            raise _Unusable(f"it is not UTF-8: {error}") from error
+        except RecursionError as error:
+            raise _Unusable("it is nested too deep to be read") from error
+        except ValueError as error:
+            raise _Unusable(f"it is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise _Unusable(f"it is not a JSON object but {_kind(value)}")
+    return value, exact
+
+
+def _custom_id(request: dict[str, Any]) -> tuple[str, str | None]:
+    """The id that the output names, and what is wrong with the line's own."""
+    value = request.get("custom_id")
+    if not isinstance(value, str):
+        shown = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
+        return shown, "custom_id is missing" if value is None else f"custom_id must be a string, it is {_kind(value)}"
+    if len(value) > ID_MAX:
+        return value[:ID_MAX].encode(errors="replace").decode(), f"custom_id has more than {ID_MAX} characters"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode(errors="replace").decode(), "custom_id holds half a surrogate pair"
+    return value, None
+
+
+def _path(request: dict[str, Any]) -> str:
+    method, url = request.get("method"), request.get("url")
+    if not isinstance(method, str) or method.upper() != "POST":
+        raise _Unusable("method is missing" if method is None else f"method must be POST, it is {_shown(method)}")
+    if not isinstance(url, str):
+        raise _Unusable("url is missing" if url is None else f"url must be a string, it is {_kind(url)}")
+    if url in ENDPOINTS:
+        return url
+    for ending in _ANY_PREFIX:
+        if url.endswith(ending):
+            return ending
+    raise _Unusable(f"URL {_shown(url)} was used. Supported endpoints: {', '.join(ENDPOINTS)}")
+
+
+def _body(request: dict[str, Any], model: str | None, exact: bool) -> bytes:
+    body = request.get("body")
+    if not isinstance(body, dict):
+        raise _Unusable("body is missing" if body is None else f"body must be an object, it is {_kind(body)}")
+    if body.get("stream"):
+        raise _Unusable(STREAM)
+    if model is not None:
+        body = {**body, "model": model}
+    try:
+        return orjson.dumps(body) if exact else json.dumps(body).encode()
+    except (TypeError, RecursionError) as error:
+        raise _Unusable(f"body cannot be written as JSON: {error}") from error
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:200]

@@ -1,0 +1,172 @@
+"""The output file: a line for each line of the input, in its order, in the schema of ``vllm run-batch``.
+
+It is made of the committed chunks alone, streamed, and appears under its name whole or not at all. Ids are made of the run and
+the line's number, so that whoever writes the file again writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import obstore
+import orjson
+import pyarrow as pa
+from obstore.store import ObjectStore
+
+from nightshift import chunks
+from nightshift.batch.source import store_of
+from nightshift.plan import Plan
+from nightshift.run import RunRef
+from nightshift.store import StoreUnavailable
+from nightshift.tasks.base import Reason
+
+STATUS: Final = {
+    Reason.BAD_INPUT: 400,
+    Reason.TOO_LONG: 400,
+    Reason.REJECTED: 400,
+    Reason.INVALID_OUTPUT: 502,
+    Reason.ENGINE_ERROR: 500,
+    Reason.ENGINE_KILLED: 500,
+    Reason.TIMEOUT: 504,
+}
+"""The status code that a line reports by the reason of its dead letter, where the engine's own is not known."""
+_TYPES: Final = {400: "BadRequestError", 404: "NotFoundError"}
+_WITH_STATUS: Final = re.compile(r"([45]\d\d): (.*)", re.DOTALL)
+"""A message that begins with the status code of the server's reply."""
+
+
+class Incomplete(Exception):
+    """A chunk is torn or foreign: the output cannot be written from what is there."""
+
+
+class Missing(Exception):
+    """A chunk that was there is gone: somebody removed the progress."""
+
+
+@dataclass
+class Counts:
+    """What the output holds."""
+
+    answered: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+
+
+def lines_of(body: bytes, run_id: str, expected: range, counts: Counts) -> bytes:
+    """The output lines of one committed chunk. Raises Incomplete unless it holds these rows of this run."""
+    try:
+        table, provenance = chunks.decode(body)
+    except chunks.NotAChunk as error:
+        raise Incomplete(str(error)) from error
+    if provenance.run_id != run_id:
+        raise Incomplete(f"it is of run {provenance.run_id}")
+    ordinals = table.column("ordinal").to_pylist()
+    if ordinals != list(expected):
+        raise Incomplete(f"it does not hold the lines {expected.start + 1} to {expected.stop}")
+    ids = table.column("custom_id").to_pylist()
+    replies = table.column("prediction").cast(pa.large_binary()).to_pylist()
+    reasons = table.column("dead_reason").to_pylist()
+    messages = table.column("dead_message").to_pylist()
+    counts.prompt_tokens += provenance.prompt_tokens
+    counts.output_tokens += provenance.output_tokens
+    lines = []
+    for ordinal, custom_id, reply, reason, message in zip(ordinals, ids, replies, reasons, messages, strict=True):
+        if reason is None:
+            counts.answered += 1
+            lines.append(_line(run_id, ordinal, custom_id, 200, reply, b"null"))
+        else:
+            counts.failed[reason] += 1
+            code, said = error_of(reason, message or "")
+            lines.append(_line(run_id, ordinal, custom_id, code, b"null", orjson.dumps(said)))
+    return b"".join(lines)
+
+
+def error_of(reason: str, message: str) -> tuple[int, Any]:
+    """Status code and ``error`` of a failed line: text for a line that was never sent, else an object, as vLLM does."""
+    code = STATUS.get(Reason(reason), 500)
+    if reason == Reason.BAD_INPUT:
+        return code, message
+    if reason != Reason.TOO_LONG and (known := _WITH_STATUS.fullmatch(message)):
+        code, message = int(known[1]), known[2]
+    kind = _TYPES.get(code, "BadRequestError" if code < 500 else "InternalServerError")
+    return code, {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def with_status(code: int, message: str) -> str:
+    """The message for the dead letter of a line whose status code the reason alone does not tell."""
+    return f"{code}: {message}"
+
+
+def _line(run_id: str, ordinal: int, custom_id: str, code: int, body: bytes, error: bytes) -> bytes:
+    name = f"{run_id}-{ordinal}"
+    return (
+        b'{"id":"nightshift-%b","custom_id":%b,"response":{"status_code":%d,"request_id":"nightshift-batch-%b","body":%b},"error":%b}\n'
+        % (name.encode(), orjson.dumps(custom_id), code, name.encode(), body, error)
+    )
+
+
+def write(store: ObjectStore, run: RunRef, plan: Plan, out: str) -> Counts:
+    """Writes the output of a run whose every chunk is committed. Raises Incomplete, Missing, StoreUnavailable, OSError."""
+    counts = Counts()
+    try:
+        if "://" in out:
+            target, path = store_of(out)
+            obstore.put(target, path, _blocks(store, run, plan, counts), use_multipart=True)
+        else:
+            _write_local(Path(out), _blocks(store, run, plan, counts))
+    except obstore.exceptions.BaseError as error:
+        raise StoreUnavailable(f"write {out}: {error}") from error
+    return counts
+
+
+def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: Counts) -> Iterator[bytes]:
+    """The lines, a chunk at a time, the next chunk being read meanwhile."""
+
+    def fetch(chunk: int) -> tuple[str, bytes]:
+        path = f"{run.prefix}/ledger/chunk-{chunk:08d}.parquet"
+        try:
+            return path, bytes(obstore.get(store, path).bytes())
+        except FileNotFoundError as error:
+            raise Missing(f"{path} is gone") from error
+
+    with ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(fetch, 0) if plan.chunk_count else None
+        for chunk in range(plan.chunk_count):
+            assert coming is not None
+            path, body = coming.result()
+            if chunk + 1 < plan.chunk_count:
+                coming = ahead.submit(fetch, chunk + 1)
+            try:
+                yield lines_of(body, run.run_id, plan.chunk_range(chunk), counts)
+            except Incomplete as error:
+                raise Incomplete(f"{path}: {error}") from error
+
+
+def _write_local(out: Path, blocks: Iterator[bytes]) -> None:
+    # A name of its own: two processes that finish the same run both write, and neither cuts the other's file short.
+    unfinished = out.with_name(f"{out.name}.tmp-{os.getpid()}")
+    try:
+        with open(unfinished, "wb") as file:
+            for block in blocks:
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(out)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
+    folder = os.open(out.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,192 @@
+"""The input file: found once, line by line, then read again a chunk's lines at a time. It is never in memory as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+import obstore
+import pyarrow as pa
+from obstore.store import ObjectStore
+
+from nightshift.batch.lines import parse
+from nightshift.driver.reader import InputChanged
+from nightshift.plan import Plan
+from nightshift.store import ObjectFile, StoreUnavailable, open_store
+
+BUFFER: Final = 8 << 20
+MARKS_MOST: Final = 1 << 20
+"""Places in the file that an index remembers: 8 MiB, whatever the file's size."""
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class Source(Protocol):
+    """A file that can be read in pieces. name: what the user calls it."""
+
+    name: str
+
+    def open(self) -> IO[bytes]: ...
+
+    def read(self, start: int, length: int) -> bytes: ...
+
+    def version(self) -> str:
+        """What changes when the content does. Raises OSError where the file is gone."""
+        ...
+
+
+class LocalFile:
+    """A file of this machine."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self._path = Path(path)
+
+    def open(self) -> IO[bytes]:
+        return open(self._path, "rb", buffering=1 << 20)
+
+    def read(self, start: int, length: int) -> bytes:
+        with open(self._path, "rb", buffering=0) as file:
+            file.seek(start)
+            # A raw read stops at 2 GiB at the latest.
+            return b"".join(iter(lambda: file.read(min(length - (file.tell() - start), 1 << 30)), b""))
+
+    def version(self) -> str:
+        state = self._path.stat()
+        return f"{state.st_dev}-{state.st_ino}-{state.st_size}-{state.st_mtime_ns}"
+
+
+class StoredFile:
+    """An object of Cloud Storage. Each method may raise StoreUnavailable."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._store, self._path = store_of(url)
+
+    def open(self) -> IO[bytes]:
+        return io.BufferedReader(ObjectFile(self._store, self._path, int(self._head()["size"])), BUFFER)
+
+    def read(self, start: int, length: int) -> bytes:
+        try:
+            return bytes(obstore.get_range(self._store, self._path, start=start, length=length))
+        except obstore.exceptions.BaseError as error:
+            raise StoreUnavailable(f"read {self.name}: {error}") from error
+
+    def version(self) -> str:
+        meta = self._head()
+        return f"{meta['size']}-{meta['e_tag']}"
+
+    def _head(self) -> dict[str, Any]:
+        try:
+            return dict(obstore.head(self._store, self._path))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{self.name} does not exist") from error
+        except obstore.exceptions.BaseError as error:
+            raise StoreUnavailable(f"read {self.name}: {error}") from error
+
+
+def source_of(name: str) -> Source:
+    """The file that a path or a gs:// URL names. Raises ValueError for another kind of URL."""
+    if "://" not in name:
+        return LocalFile(name)
+    return StoredFile(name)
+
+
+def store_of(url: str) -> tuple[ObjectStore, str]:
+    """``gs://BUCKET/NAME`` as a store and a path in it. Raises ValueError for any other URL."""
+    bucket, _, path = url.removeprefix("gs://").partition("/")
+    if not url.startswith("gs://") or not bucket or not path or path.endswith("/"):
+        raise ValueError(f"{url!r} is neither a local path nor gs://BUCKET/NAME")
+    return open_store(f"gs://{bucket}"), path
+
+
+@dataclass(frozen=True)
+class Index:
+    """Where the lines of a file begin. lines: those that are not blank. marks: the offset of every `every`-th line.
+
+    version: of the file that was read; sha256: of its bytes; size: in bytes.
+    """
+
+    version: str
+    sha256: str
+    size: int
+    lines: int
+    every: int
+    marks: array[int]
+
+    def span(self, numbers: range) -> tuple[int, int, int]:
+        """Where to read these lines: first byte, how many bytes, and how many lines to pass over first."""
+        first, skip = divmod(numbers.start, self.every)
+        last = -(-numbers.stop // self.every)
+        stop = self.marks[last] if last < len(self.marks) else self.size
+        return self.marks[first], stop - self.marks[first], skip
+
+
+def index(source: Source, marks_most: int = MARKS_MOST) -> Index:
+    """Reads the file once. Blank lines count for nothing, as for vLLM. Raises OSError, StoreUnavailable, InputChanged."""
+    version = source.version()
+    digest = hashlib.sha256()
+    marks: array[int] = array("Q")
+    every, lines, at = 1, 0, 0
+    try:
+        with source.open() as file:
+            for line in file:
+                digest.update(line)
+                if not _blank(line, at):
+                    if lines % every == 0:
+                        if len(marks) == marks_most:
+                            marks, every = marks[::2], every * 2
+                        if lines % every == 0:
+                            marks.append(at)
+                    lines += 1
+                at += len(line)
+    except obstore.exceptions.BaseError as error:
+        raise StoreUnavailable(f"read {source.name}: {error}") from error
+    if source.version() != version:
+        raise InputChanged(f"{source.name} changed while it was read")
+    return Index(version, digest.hexdigest(), at, lines, every, marks)
+
+
+def _blank(line: bytes, at: int) -> bool:
+    return not (line.removeprefix(_BOM) if at == 0 else line).strip()
+
+
+class LineReader:
+    """The driver's reader of a batch file: a chunk's lines as a table with the columns custom_id, path, body and error."""
+
+    def __init__(self, source: Source, index: Index, plan: Plan, model: str | None) -> None:
+        self._source = source
+        self._index = index
+        self._plan = plan
+        self._model = model
+
+    def read(self, chunk: int) -> pa.Table:
+        """Raises InputChanged, StoreUnavailable."""
+        numbers = self._plan.chunk_range(chunk)
+        start, length, skip = self._index.span(numbers)
+        try:
+            block = self._source.read(start, length)
+            version = self._source.version()
+        except FileNotFoundError as error:
+            raise InputChanged(f"{self._source.name} is gone; it must stay until the output is written") from error
+        except OSError as error:
+            raise StoreUnavailable(f"read {self._source.name}: {error}") from error
+        if version != self._index.version:
+            raise InputChanged(f"{self._source.name} changed after it was read; start again, as a run of its own")
+        raws = [line for line in io.BytesIO(block) if not _blank(line, start)]
+        if start == 0 and raws:
+            raws[0] = raws[0].removeprefix(_BOM)
+        lines = [
+            parse(raw, number + 1, self._model) for number, raw in zip(numbers, raws[skip : skip + len(numbers)], strict=True)
+        ]
+        return pa.table(
+            {
+                "custom_id": pa.array([line.custom_id for line in lines], pa.string()),
+                "path": pa.array([line.path for line in lines], pa.string()),
+                "body": pa.array([line.body for line in lines], pa.large_binary()),
+                "error": pa.array([line.error for line in lines], pa.string()),
+            }
+        )

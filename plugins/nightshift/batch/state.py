@@ -1,0 +1,182 @@
+"""Where a batch keeps what it has done: a run's folder with spec.json, plan.json, ledger/ and partials/, in a store.
+
+Which run it is, is a digest of what decides the answers: the bytes of the input and the model that was asked for. So the same
+command finds its run again, and another input, even under the same name, is never mixed with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import obstore
+from obstore.store import LocalStore, ObjectStore
+
+from nightshift.batch.source import Index
+from nightshift.ledger import load_plan, save_plan
+from nightshift.plan import InputFile, Plan
+from nightshift.run import RunRef, canonical_json, run_digest
+from nightshift.store import StoreUnavailable, create_or_read, get_bytes, open_store
+
+VERSION: Final = 1
+"""Raised when lines are sent or kept differently, so that such runs do not mix."""
+JOB: Final = "batch"
+PARTITION: Final = "lines"
+CHUNKS: Final = 64
+"""Parts that a short file is cut into: what a kill -9 costs beside the requests in flight."""
+CHUNK_LINES: Final = (16, 1000)
+CHUNK_BYTES: Final = 32 << 20
+CHUNKS_MOST: Final = 100_000
+
+
+class OtherModel(ValueError):
+    """The run was begun with another model than the server offers now, and its lines do not name one."""
+
+
+def place_of(state: str | None, out: str) -> str:
+    """Folder or URL for --state, by default the output's own neighbour. Raises ValueError for a URL that is no store."""
+    place = state or f"{out}.nightshift"
+    if "://" not in place:
+        return str(Path(place).absolute())
+    open_store(place)
+    return place
+
+
+def _open(place: str) -> ObjectStore:
+    # Not by a file:// URL: a folder's name may hold what a URL cannot.
+    return open_store(place) if "://" in place else LocalStore(place, mkdir=True)
+
+
+def chunk_lines(index: Index) -> int:
+    """Lines per chunk: a 64th of a short file, at most a thousand, fewer where lines are long."""
+    least, most = CHUNK_LINES
+    wanted = min(max(math.ceil(index.lines / CHUNKS), least), most)
+    if index.lines:
+        wanted = min(wanted, max(1, CHUNK_BYTES * index.lines // index.size))
+    return max(wanted, math.ceil(index.lines / CHUNKS_MOST))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A run that is open. place: the folder or URL of its store."""
+
+    store: ObjectStore
+    place: str
+    run: RunRef
+    plan: Plan
+
+    @property
+    def url(self) -> str:
+        """For `nightshift status`."""
+        root = self.place.rstrip("/") if "://" in self.place else f"file://{self.place}"
+        return f"{root}/{self.run.prefix}"
+
+    def remove(self) -> None:
+        """Takes the run's folder away, and the store's own where nothing else is in it."""
+        if isinstance(self.store, LocalStore):
+            root = Path(self.place.removeprefix("file://"))
+            folder = root / self.run.prefix
+            shutil.rmtree(folder)
+            for empty in (folder.parent, folder.parent.parent, root):
+                if any(empty.iterdir()):
+                    break
+                empty.rmdir()
+            return
+        try:
+            for page in obstore.list(self.store, self.run.prefix):
+                obstore.delete(self.store, [meta["path"] for meta in page])
+        except obstore.exceptions.BaseError as error:
+            raise StoreUnavailable(f"remove {self.url}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run is for. input: its name, for people. model: that takes the place of the lines' own."""
+
+    place: str
+    index: Index
+    input: str
+    model: str | None
+    opened_by: str
+
+    @property
+    def first(self) -> RunRef:
+        """The first generation of the run."""
+        semantic = {"version": VERSION, "input": self.index.sha256, "model": self.model}
+        return RunRef(JOB, PARTITION, run_digest(JOB, PARTITION, semantic))
+
+
+def find_batch(asked: Asked) -> Batch | None:
+    """The run that there is, its newest generation. Makes nothing. Raises StoreUnavailable."""
+    if "://" not in asked.place and not Path(asked.place).is_dir():
+        return None
+    try:
+        store = _open(asked.place)
+        newest, _ = _newest(store, asked.first)
+        plan = load_plan(store, newest[0]) if newest else None
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"{asked.place}: {error}") from error
+    return Batch(store, asked.place, newest[0], plan) if newest and plan else None
+
+
+def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool) -> Batch:
+    """Finds the run of this input, or makes it; `fresh` makes another one beside those that there are.
+
+    served: the model that the server offers, "" where that is not known or not the only one. Raises OtherModel,
+    StoreUnavailable.
+    """
+    index = asked.index
+    record = {
+        "version": VERSION,
+        "job": JOB,
+        "partition": PARTITION,
+        "input": asked.input,
+        "sha256": index.sha256,
+        "bytes": index.size,
+        "lines": index.lines,
+        "model": asked.model,
+        "served": served,
+        "opened_by": asked.opened_by,
+    }
+    try:
+        store = _open(asked.place)
+        run, there = _find(store, asked.first, record, fresh=fresh)
+        if there["served"] and served and there["served"] != served:
+            raise OtherModel(
+                f"{asked.place} was begun with {there['served']}, the server now offers {served}: --fresh begins again"
+            )
+        file = InputFile(asked.input, index.lines, (index.lines,), index.size, index.sha256)
+        rows = chunk_rows or chunk_lines(index)
+        plan = save_plan(store, run, Plan(run.run_id, index.lines, rows, 1, (file,)))
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"{asked.place}: {error}") from error
+    return Batch(store, asked.place, run, plan)
+
+
+_Record = tuple[RunRef, dict[str, Any]]
+
+
+def _newest(store: ObjectStore, run: RunRef) -> tuple[_Record | None, RunRef]:
+    """The newest generation with its record, and the one after it."""
+    newest: _Record | None = None
+    while (body := get_bytes(store, f"{run.prefix}/spec.json")) is not None:
+        newest = run, json.loads(body)
+        run = replace(run, generation=run.generation + 1)
+    return newest, run
+
+
+def _find(store: ObjectStore, run: RunRef, record: dict[str, Any], *, fresh: bool) -> _Record:
+    """The newest generation that there is, else the first; with `fresh` the next one, and it is ours alone."""
+    newest, run = _newest(store, run)
+    if newest is not None and not fresh:
+        return newest
+    while True:
+        body = canonical_json({**record, "run_id": run.run_id, "generation": run.generation})
+        there = json.loads(create_or_read(store, f"{run.prefix}/spec.json", body))
+        if there["opened_by"] == record["opened_by"] or not fresh:
+            return run, there
+        run = replace(run, generation=run.generation + 1)

@@ -1,0 +1,194 @@
+"""What one chunk says of itself, from the footer of its Parquet file: a few kilobytes, whatever the chunk's size.
+
+The reader is lenient where a field may be missing (older and newer drivers write different ones) and strict where two
+statements contradict each other, since a wrong count is worse than none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+from obstore.store import ObjectStore
+
+from nightshift.chunks import METADATA_KEY
+from nightshift.store import ObjectFile, StoreUnavailable
+
+TAIL_BYTES: Final = 16 * 1024
+"""Read first. A chunk's footer is about 2.5 KB; one with many or long keys takes a second request."""
+_END_BYTES: Final = 8
+"""A Parquet file ends in the footer's length (uint32, little endian) and a magic word."""
+_MAGIC: Final = b"PAR1"
+_REASON: Final = "dead_reason"
+
+
+class NotReadable(ValueError):
+    """An object that is no chunk, or one that contradicts itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object of a listing. modified: seconds since 1970 by the store's clock, the one clock that all objects share."""
+
+    path: str
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The counts of one chunk or partial.
+
+    rows = predictions + dead letters; merged: those of the rows that were taken over from partials, None when it does not
+    say; reasons: dead letters by reason; seconds: from the chunk's first request to its end, both by its worker's clock, 0
+    when unknown.
+    """
+
+    rows: int
+    merged: int | None
+    reasons: Counter[str]
+    attempt: str
+    node: str
+    run_id: str | None
+    prompt_tokens: int
+    output_tokens: int
+    seconds: float
+
+    @property
+    def own(self) -> int:
+        """Rows that this attempt computed itself."""
+        return max(0, self.rows - (self.merged or 0))
+
+
+def read_footer(store: ObjectStore, entry: Entry) -> Footer:
+    """Raises NotReadable for what is no chunk, StoreUnavailable when the store does not answer."""
+    try:
+        return _read(store, entry)
+    except FileNotFoundError as error:
+        raise NotReadable("it vanished while it was read") from error
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise unavailable(f"read {entry.path}", error) from error
+
+
+def unavailable(what: str, error: Exception) -> StoreUnavailable:
+    """The store's error for people: its first line. What follows there is the client's inside."""
+    return StoreUnavailable(f"{what}: {str(error).partition(chr(10))[0]}")
+
+
+def _read(store: ObjectStore, entry: Entry) -> Footer:
+    metadata = _parse(_footer_bytes(store, entry))
+    provenance = _provenance(metadata)
+    dead = count(provenance.get("dead_letters"))
+    rows = metadata.num_rows
+    if count(provenance.get("predictions")) + dead != rows:
+        raise NotReadable(
+            f"it holds {rows} rows and claims {provenance.get('predictions')} predictions and {dead} dead letters"
+        )
+    reasons = _reasons(store, entry, metadata) if dead else Counter[str]()
+    if reasons.total() != dead:
+        raise NotReadable(f"it holds {reasons.total()} dead letters and claims {dead}")
+    return Footer(
+        rows=rows,
+        merged=_merged(provenance.get("merged")),
+        reasons=reasons,
+        attempt=str(provenance.get("attempt", "?")),
+        node=str(provenance.get("node", "?")),
+        run_id=provenance.get("run_id"),
+        prompt_tokens=count(provenance.get("prompt_tokens")),
+        output_tokens=count(provenance.get("output_tokens")),
+        seconds=_seconds(provenance.get("started"), provenance.get("finished")),
+    )
+
+
+def count(value: Any) -> int:
+    """A number of JSON as a count; 0 for what is missing or none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _merged(value: Any) -> int | None:
+    """Rows taken over from partials, of ``{attempt: rows}``."""
+    return sum(count(rows) for rows in value.values()) if isinstance(value, dict) else None
+
+
+def _footer_bytes(store: ObjectStore, entry: Entry) -> bytes:
+    """The footer with its length and magic word at the end."""
+    if entry.size < len(_MAGIC) + _END_BYTES:
+        raise NotReadable(f"it has {entry.size} bytes")
+    tail = _last(store, entry, min(TAIL_BYTES, entry.size))
+    if tail[-len(_MAGIC) :] != _MAGIC:
+        raise NotReadable("it does not end as a Parquet file does")
+    length = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
+    if length + len(_MAGIC) > entry.size:
+        raise NotReadable("its Parquet footer is longer than the object")
+    if length > len(tail):
+        tail = _last(store, entry, length)
+    return tail[-length:]
+
+
+def _last(store: ObjectStore, entry: Entry, length: int) -> bytes:
+    return bytes(obstore.get_range(store, entry.path, start=entry.size - length, length=length))
+
+
+def _parse(footer: bytes) -> pq.FileMetaData:
+    try:
+        # To pyarrow a file without its data: the footer says where the data would be, and nobody asks for it.
+        return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+    except (pa.ArrowException, OSError) as error:
+        raise NotReadable(f"its Parquet footer cannot be decoded: {error}".strip()) from error
+
+
+def _provenance(metadata: pq.FileMetaData) -> dict[str, Any]:
+    try:
+        provenance = json.loads((metadata.metadata or {})[METADATA_KEY])
+    except (KeyError, ValueError) as error:
+        raise NotReadable("its footer lacks nightshift's provenance") from error
+    if not isinstance(provenance, dict):
+        raise NotReadable("its provenance is no object")
+    return provenance
+
+
+def _reasons(store: ObjectStore, entry: Entry, metadata: pq.FileMetaData) -> Counter[str]:
+    known = _reasons_by_statistics(metadata)
+    return _reasons_by_rows(store, entry) if known is None else known
+
+
+def _reasons_by_statistics(metadata: pq.FileMetaData) -> Counter[str] | None:
+    """Exact when every row group has one reason at most, which is the usual case; else None."""
+    reasons = Counter[str]()
+    for group in range(metadata.num_row_groups):
+        columns = (metadata.row_group(group).column(number) for number in range(metadata.num_columns))
+        found = [column for column in columns if column.path_in_schema == _REASON]
+        statistics = found[0].statistics if found else None
+        if statistics is None:
+            return None
+        if statistics.num_values:
+            if not statistics.has_min_max or statistics.min != statistics.max:
+                return None
+            reasons[str(statistics.min)] += statistics.num_values
+    return reasons
+
+
+def _reasons_by_rows(store: ObjectStore, entry: Entry) -> Counter[str]:
+    try:
+        column = pq.ParquetFile(ObjectFile(store, entry.path, entry.size)).read([_REASON]).column(_REASON)
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise NotReadable(f"its dead letters cannot be read: {error}".strip()) from error
+    return _counted(column.drop_null().value_counts().to_pylist())
+
+
+def _counted(pairs: Iterable[dict[str, Any]]) -> Counter[str]:
+    return Counter({str(pair["values"]): pair["counts"] for pair in pairs})
+
+
+def _seconds(started: Any, finished: Any) -> float:
+    try:
+        return max(0.0, (datetime.fromisoformat(finished) - datetime.fromisoformat(started)).total_seconds())
+    except (TypeError, ValueError):
+        return 0.0

@@ -1,0 +1,187 @@
+"""The sums over a run's ledger, and their JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+VERSION: Final = 1
+JSON_PROBLEMS: Final = 100
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One life of a worker. rows: computed by it and committed; partial_rows: saved by its drains, whether or not used since;
+    lost_rows: computed for nothing; last_seen: when its newest object was written, by the store's clock."""
+
+    name: str
+    node: str
+    last_seen: float
+    chunks: int = 0
+    rows: int = 0
+    partial_rows: int = 0
+    lost_rows: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "attempt": self.name,
+            "node": self.node,
+            "last_seen": iso(self.last_seen),
+            "chunks": self.chunks,
+            "rows": self.rows,
+            "partial_rows": self.partial_rows,
+            "lost_rows": self.lost_rows,
+        }
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run at one moment. Times are seconds since 1970. Invariant: chunks_committed + chunks_left + chunks_bad = chunks_total.
+
+    What cannot be read is in problems, by path; rows_bad are the rows that bad chunks should hold. unanswered: objects that
+    the store did not give this time and that are asked for again.
+    """
+
+    url: str
+    folder: str
+    spec: dict[str, Any]
+    planned: bool
+    rows_total: int
+    rows_done: int
+    rows_saved: int
+    rows_bad: int
+    dead_reasons: dict[str, int]
+    chunks_total: int
+    chunks_committed: int
+    chunks_left: int
+    chunks_bad: int
+    foreign_objects: int
+    unanswered: int
+    partials: int
+    partials_bad: int
+    prompt_tokens: int
+    output_tokens: int
+    rate: float | None
+    elapsed_s: float | None
+    last_commit: float | None
+    workers_planned: int
+    attempts: list[Attempt]
+    waste_lost_rows: int
+    waste_partial_rows: int
+    problems: dict[str, str]
+    sealed_at: float | None
+    observed_at: float
+
+    @property
+    def complete(self) -> bool:
+        """No worker has anything left to do."""
+        return self.planned and self.chunks_left == 0
+
+    @property
+    def state(self) -> str:
+        """unplanned, open (whether or not a worker lives: the ledger cannot tell), complete or sealed."""
+        if self.sealed_at is not None:
+            return "sealed"
+        if not self.planned:
+            return "unplanned"
+        return "complete" if self.complete else "open"
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(self.dead_reasons.values())
+
+    @property
+    def rows_left(self) -> int:
+        """Rows that are still to be computed: neither committed nor saved in a partial."""
+        return max(0, self.rows_total - self.rows_done - self.rows_saved - self.rows_bad)
+
+    @property
+    def seconds_left(self) -> float | None:
+        if not self.planned:
+            return None
+        if self.complete:
+            return 0.0
+        return self.rows_left / self.rate if self.rate else None
+
+    @property
+    def waste_rows(self) -> int:
+        return self.waste_lost_rows + self.waste_partial_rows
+
+    @property
+    def waste_percent(self) -> float | None:
+        """Of the rows that are done; None while none is."""
+        return 100 * self.waste_rows / self.rows_done if self.rows_done else None
+
+    @property
+    def task(self) -> str | None:
+        return _name(self._job.get("task"))
+
+    @property
+    def model(self) -> str | None:
+        model = self._job.get("model")
+        return _name(model.get("name") if isinstance(model, dict) else model)
+
+    @property
+    def _job(self) -> dict[str, Any]:
+        """The job inside spec.json, or the record itself where there is none: other kinds of run freeze other things."""
+        job = self.spec.get("spec")
+        return job if isinstance(job, dict) else self.spec
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``--json`` prints; docs/status.md lists its keys."""
+        job, partition, run_id = self.folder.split("/")[-3:]
+        return {
+            "version": VERSION,
+            "run": self.url,
+            "job": job,
+            "partition": partition,
+            "run_id": run_id,
+            "task": self.task,
+            "model": self.model,
+            "state": self.state,
+            "observed_at": iso(self.observed_at),
+            "sealed_at": iso(self.sealed_at),
+            "rows_total": self.rows_total,
+            "rows_done": self.rows_done,
+            "rows_saved": self.rows_saved,
+            "rows_left": self.rows_left,
+            "rows_bad": self.rows_bad,
+            "predictions": self.rows_done - self.dead_letters,
+            "dead_letters": self.dead_letters,
+            "dead_reasons": self.dead_reasons,
+            "chunks_total": self.chunks_total,
+            "chunks_committed": self.chunks_committed,
+            "chunks_left": self.chunks_left,
+            "chunks_bad": self.chunks_bad,
+            "partials": self.partials,
+            "partials_bad": self.partials_bad,
+            "foreign_objects": self.foreign_objects,
+            "unanswered": self.unanswered,
+            "prompt_tokens": self.prompt_tokens,
+            "output_tokens": self.output_tokens,
+            "rate_rows_per_s": _rounded(self.rate, 3),
+            "mean_rows_per_s": _rounded(self.rows_done / self.elapsed_s if self.elapsed_s else None, 3),
+            "elapsed_s": _rounded(self.elapsed_s, 1),
+            "seconds_left": _rounded(self.seconds_left, 1),
+            "last_commit": iso(self.last_commit),
+            "workers_planned": self.workers_planned,
+            "attempts": [attempt.to_json() for attempt in self.attempts],
+            "waste_rows": self.waste_rows,
+            "waste_lost_rows": self.waste_lost_rows,
+            "waste_partial_rows": self.waste_partial_rows,
+            "waste_percent": _rounded(self.waste_percent, 3),
+            "problems": [{"path": path, "problem": problem} for path, problem in sorted(self.problems.items())[:JSON_PROBLEMS]],
+        }
+
+
+def _name(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def iso(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

@@ -1,0 +1,112 @@
+"""A run's status as lines for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nightshift.status.rate import WINDOW_S
+from nightshift.status.report import Status, iso
+
+BAR: Final = 40
+SHOWN_ATTEMPTS: Final = 8
+SHOWN_PROBLEMS: Final = 5
+
+
+def text(status: Status) -> str:
+    """Lines for a terminal, without an end of line at the end."""
+    what = " by ".join(part for part in (status.task, status.model) if part)
+    lines = [f"{status.folder}  {what}".rstrip()]
+    lines += _progress(status) if status.planned else ["not planned yet: there is no plan.json"]
+    lines += [f"problem   {path}: {problem}" for path, problem in sorted(status.problems.items())[:SHOWN_PROBLEMS]]
+    if (more := len(status.problems) - SHOWN_PROBLEMS) > 0:
+        lines.append(f"          and {more:,} more")
+    return "\n".join(lines)
+
+
+def _progress(status: Status) -> list[str]:
+    share = status.rows_done / status.rows_total if status.rows_total else 1.0
+    full = int(BAR * share)
+    # Rounded down: 100% is said of a run of which no row is left.
+    percent = int(1000 * share) / 10
+    lines = [
+        f"[{'#' * full}{'.' * (BAR - full)}] {percent:.1f}%  {status.rows_done:,} of {_n(status.rows_total, 'row')}",
+        f"rows      {_n(status.rows_done - status.dead_letters, 'prediction')}, {_n(status.dead_letters, 'dead letter')}"
+        + _listed(status.dead_reasons),
+    ]
+    if status.rows_saved or status.partials_bad:
+        lines.append(f"saved     {_n(status.rows_saved, 'row')} of open chunks in partials" + _bad(status.partials_bad))
+    lines.append(
+        f"chunks    {status.chunks_committed:,} of {status.chunks_total:,} committed, {status.chunks_left:,} left"
+        + _apart(status)
+    )
+    lines.append(f"rate      {_rate(status)}")
+    lines.append(f"tokens    {status.prompt_tokens:,} in, {status.output_tokens:,} out")
+    share_lost = "" if status.waste_percent is None else f" ({status.waste_percent:.2f}% of those done)"
+    lines.append(
+        f"waste     {_n(status.waste_rows, 'row')}{share_lost}: {status.waste_lost_rows:,} computed twice, "
+        f"{status.waste_partial_rows:,} in partials that no chunk took over"
+    )
+    lines += _workers(status)
+    when = "no" if status.sealed_at is None else iso(status.sealed_at)
+    return [*lines, f"sealed    {when}"]
+
+
+def _apart(status: Status) -> str:
+    parts = []
+    if status.chunks_bad:
+        parts.append(f"{status.chunks_bad:,} that cannot be counted ({_n(status.rows_bad, 'row')})")
+    if status.foreign_objects:
+        parts.append(f"{_n(status.foreign_objects, 'foreign object')}")
+    if status.unanswered:
+        parts.append(f"{_n(status.unanswered, 'object')} not read: the store did not answer")
+    return "".join(f", {part}" for part in parts)
+
+
+def _rate(status: Status) -> str:
+    if status.complete:
+        if not status.elapsed_s:
+            return "done"
+        return f"done in {_duration(status.elapsed_s)}, {status.rows_done / status.elapsed_s:,.1f} rows/s"
+    since = "" if status.last_commit is None else f"; last commit {_duration(status.observed_at - status.last_commit)} ago"
+    if status.rate is None:
+        return f"unknown{since}"
+    left = "unknown" if status.seconds_left is None else f"about {_duration(status.seconds_left)}"
+    return f"{status.rate:,.1f} rows/s, time left {left}{since}"
+
+
+def _workers(status: Status) -> list[str]:
+    live = sum(status.observed_at - attempt.last_seen <= WINDOW_S for attempt in status.attempts)
+    seen = f"{_n(len(status.attempts), 'attempt')} seen, {live:,} in the last {WINDOW_S / 60:.0f} min"
+    lines = [f"workers   {status.workers_planned:,} planned, {seen}"]
+    for attempt in status.attempts[:SHOWN_ATTEMPTS]:
+        lost = f", {attempt.lost_rows:,} lost" if attempt.lost_rows else ""
+        saved = f", {attempt.partial_rows:,} saved" if attempt.partial_rows else ""
+        did = f"{_n(attempt.chunks, 'chunk')}, {_n(attempt.rows, 'row')}{saved}{lost}"
+        ago = _duration(status.observed_at - attempt.last_seen)
+        lines.append(f"          {attempt.name} on {attempt.node}: {did}, {ago} ago")
+    if (more := len(status.attempts) - SHOWN_ATTEMPTS) > 0:
+        lines.append(f"          and {more:,} more")
+    return lines
+
+
+def _listed(reasons: dict[str, int]) -> str:
+    return f" ({', '.join(f'{count:,} {reason}' for reason, count in reasons.items())})" if reasons else ""
+
+
+def _bad(partials: int) -> str:
+    return f", {_n(partials, 'partial')} that cannot be read" if partials else ""
+
+
+def _n(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _duration(seconds: float) -> str:
+    """The two largest units; a clock that is behind makes no negative time."""
+    whole = max(0, round(seconds))
+    days, hours, minutes = whole // 86_400, whole // 3_600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
