@@ -1,0 +1,102 @@
+"""The simulator by hand.
+
+python -m tests.simulation --seed N [--trace] [--without kill,lost_reply]     one schedule, again
+python -m tests.simulation --seeds A:B                                        many, in as many processes as there are cores
+python -m tests.simulation --soak MINUTES                                     random seeds until the time is over
+python -m tests.simulation --mutants                                          search a seed for each mutant: mutants.json
+
+Exit code 1 when a schedule failed; the failing seeds are named, each is the whole reproduction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from tests.simulation.check import Violated
+from tests.simulation.mutants import MUTANTS, SEEDS_FILE, caught
+from tests.simulation.runner import run_many
+from tests.simulation.scenario import REAL_CODEC_EVERY, SWITCHES, draw
+from tests.simulation.world import simulate
+
+SEARCHED: Final = [seed for seed in range(400) if seed % REAL_CODEC_EVERY]
+"""Seeds that are tried with each mutant: those with the light codec, some mutants being changes of it."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--seed", type=int, help="one schedule")
+    what.add_argument("--seeds", metavar="A:B", help="the schedules from A to B, B left out")
+    what.add_argument("--soak", type=float, metavar="MINUTES", help="random schedules for so long")
+    what.add_argument("--mutants", action="store_true", help="find the first schedule that catches each mutant")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happens")
+    parser.add_argument("--without", default="", metavar="A,B", help=f"switch faults off: {', '.join(SWITCHES)}")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    without = frozenset(filter(None, options.without.split(",")))
+    if unknown := sorted(without - set(SWITCHES)):
+        parser.error(f"cannot switch off {', '.join(unknown)}")
+    if options.mutants:
+        return _search()
+    if options.seed is not None:
+        return _one(options.seed, options.trace, without)
+    if options.seeds:
+        first, last = map(int, options.seeds.split(":"))
+        return _many(range(first, last), without, options.processes)
+    return _many(_until(time.monotonic() + options.soak * 60), without, options.processes)
+
+
+def _one(seed: int, tracing: bool, without: frozenset[str]) -> int:
+    print(draw(seed, without).describe())
+    try:
+        report = simulate(seed, tracing=tracing, without=without)
+    except Violated as error:
+        print(*error.trace, sep="\n")
+        print(error)
+        return 1
+    print(*report.trace, sep="\n")
+    print(f"seed {seed}: all invariants hold; {report.computed} rows computed for {report.rows}, {report.pods} pods, ", end="")
+    print(f"{report.took_s:.1f} virtual seconds, {report.steps} steps")
+    return 0
+
+
+def _search() -> int:
+    found: dict[str, int] = {}
+    for mutant in MUTANTS:
+        seed, what = next(((seed, what) for seed in SEARCHED if (what := caught(mutant, seed))), (None, "NOT CAUGHT"))
+        print(f"{'-' if seed is None else seed:>5}  {mutant.name}: {what.splitlines()[0]}", flush=True)
+        if seed is not None:
+            found[mutant.name] = seed
+    SEEDS_FILE.write_text(json.dumps(found, indent=1) + "\n")
+    return 0 if len(found) == len(MUTANTS) else 1
+
+
+def _until(deadline: float) -> Iterator[int]:
+    first = random.SystemRandom().randrange(1 << 40)
+    print(f"random seeds from {first}")
+    return itertools.takewhile(lambda _: time.monotonic() < deadline, itertools.count(first))
+
+
+def _many(seeds: Iterable[int], without: frozenset[str], processes: int) -> int:
+    began = time.monotonic()
+    total = run_many(seeds, without, processes, lambda seed, text: print(f"FAILED {text}", flush=True))
+    seconds = time.monotonic() - began
+    print(
+        f"{total.schedules} schedules in {seconds:.0f} s with {processes} processes: {len(total.failed)} failed"
+        f"{': ' + ' '.join(map(str, sorted(total.failed))) if total.failed else ''}; "
+        f"{total.computed} rows computed for {total.rows}, {total.pods} pods, {total.hours:.0f} virtual hours"
+    )
+    print(*(f"{count:>10,}  {name}" for name, count in sorted(total.seen.items())), sep="\n")
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,306 @@
+"""Holds a simulated run to the invariants of the design: some at every step, the rest when it is over.
+
+A violation names its invariant: conservation, exactly once, bounded loss, recomputed, no mixing, flat memory, bad row, exit
+code, liveness, crash. What is not checked here: time that one worker loses to another, which a benchmark measures, and
+publishing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from nightshift import exits
+from nightshift.chunks import NotAChunk
+from nightshift.driver import commits
+from nightshift.driver.engine import Failed, Gone, Outcome, Refused, Replied
+from nightshift.driver.loop import TooManyDeadLetters
+from nightshift.store import StoreUnavailable
+from tests.simulation.codecs import Decoded
+from tests.simulation.engines import EngineEvents
+from tests.simulation.rows import ABORTED, GARBAGE
+from tests.simulation.scenario import RUN, Scenario
+from tests.simulation.storage import Bucket, ClientEvents, Effect
+
+DRAIN_S: Final = 15.0
+STOPPED_S: Final = 1.0
+"""A worker that has seen a chunk committed lets go of its rows at once; this is for what is under way between two tasks."""
+NAMED: Final = 5
+"""Violations that an error lists; the first one is usually the cause of the rest."""
+
+_CHUNK: Final = re.compile(rf"{re.escape(RUN.prefix)}/ledger/chunk-(\d{{8}})\.parquet")
+_PARTIAL: Final = re.compile(rf"{re.escape(RUN.prefix)}/partials/chunk-(\d{{8}})/([^/]+)\.parquet")
+_DEAD: Final = re.compile(rf"{re.escape(RUN.prefix)}/notes/dead/chunk-(\d{{8}})-(\d+)")
+_LOST: Final = re.compile(rf"{re.escape(RUN.prefix)}/notes/lost/chunk-(\d{{8}})/(.+)-(\d+)")
+_FOLDER: Final = f"{RUN.prefix}/"
+
+
+class Violated(AssertionError):
+    """The schedule broke invariants. violations: each as "invariant: what happened"."""
+
+    def __init__(self, seed: int, violations: list[str]) -> None:
+        more = f"\n... and {len(violations) - NAMED} more" if len(violations) > NAMED else ""
+        super().__init__(f"seed {seed}:\n" + "\n".join(violations[:NAMED]) + more)
+        self.seed = seed
+        self.violations = violations
+        self.trace: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[type[Violated], tuple[int, list[str]]]:
+        return Violated, (self.seed, self.violations)
+
+
+class Audit:
+    """What is known of the whole run. say(who, what): a line for the trace."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        decode: Callable[[bytes], Decoded],
+        clock: Callable[[], float],
+        say: Callable[[str, str], None],
+    ) -> None:
+        self.scenario = scenario
+        self.violations: list[str] = []
+        self.committed: dict[int, bytes] = {}
+        self.saved: set[int] = set()
+        self.computed: Counter[int] = Counter()
+        self.dead: Counter[int] = Counter()
+        self.planted: dict[str, bytes] = {}
+        self.seen: Counter[str] = Counter()
+        """How often what is worth simulating has happened."""
+        self.clock = clock
+        self.say = say
+        self._decode = decode
+        self._winners: dict[int, str] = {}
+
+    def fail(self, invariant: str, what: str) -> None:
+        """Records a violation."""
+        self.violations.append(f"{invariant}: {what} (at {self.clock():.3f} s)")
+        self.say("CHECK", f"{invariant} violated: {what}")
+
+    def chunk_of(self, ordinal: int) -> int:
+        return ordinal // self.scenario.plan.chunk_rows
+
+    def durable(self, ordinal: int) -> bool:
+        """Whether a row's result is in the store, committed or saved."""
+        return self.chunk_of(ordinal) in self.committed or ordinal in self.saved
+
+    def effect(self, effect: Effect, body: bytes) -> None:
+        """A create arrived at the store: what it made must be right, whoever made it and when."""
+        self.say(effect.who, f"{'creates' if effect.won else 'finds'} {effect.path.removeprefix(_FOLDER)}")
+        if not effect.won:
+            self.seen["creates that found the object there"] += 1
+            return
+        if match := _CHUNK.fullmatch(effect.path):
+            self._committed(int(match[1]), body)
+        elif match := _PARTIAL.fullmatch(effect.path):
+            content = self._content(body, int(match[1]), "bounded loss")
+            self.seen["partials"] += 1
+            self.saved.update(result.ordinal for result in content.results)
+        elif match := _DEAD.fullmatch(effect.path):
+            if self.dead[int(match[1])] != int(match[2]):
+                self.fail("conservation", f"{effect.path} notes what the chunk does not hold ({self.dead[int(match[1])]})")
+        elif match := _LOST.fullmatch(effect.path):
+            if int(match[1]) not in self.committed:
+                self.fail("conservation", f"{effect.path} says that a chunk is lost that nobody has committed")
+            elif self._winners[int(match[1])] == match[2]:
+                self.fail("conservation", f"{effect.path} says that a copy was for nothing that is the committed one")
+        else:
+            self.fail("no mixing", f"{effect.who} created {effect.path}")
+
+    def _committed(self, chunk: int, body: bytes) -> None:
+        self.committed[chunk] = body
+        content = self._content(body, chunk, "conservation")
+        expected = list(self.scenario.plan.chunk_range(chunk))
+        if [result.ordinal for result in content.results] != expected:
+            self.fail("exactly once", f"chunk {chunk} holds {[result.ordinal for result in content.results]}, not {expected}")
+        self._winners[chunk] = content.attempt
+        self.seen["chunks with rows of earlier attempts"] += bool(content.merged)
+        self.dead[chunk] = sum(result.reason is not None for result in content.results)
+
+    def _content(self, body: bytes, chunk: int, invariant: str) -> Decoded:
+        try:
+            content = self._decode(body)
+        except NotAChunk as error:
+            self.fail(invariant, f"chunk {chunk}: {error}")
+            return Decoded(RUN.run_id, chunk, "", [], [], {})
+        if (content.run_id, content.chunk) != (RUN.run_id, chunk):
+            self.fail("no mixing", f"chunk {chunk} holds what belongs to chunk {content.chunk} of run {content.run_id}")
+        if content.keys != [result.ordinal for result in content.results]:
+            self.fail(invariant, f"chunk {chunk} has the keys {content.keys} beside the ordinals of other rows")
+        if sum(content.merged.values()) > len(content.results):
+            self.fail(invariant, f"chunk {chunk} claims {content.merged} rows of others, and has {len(content.results)}")
+        for result in content.results:
+            if wrong := self.scenario.rows.wrong_with(result):
+                self.fail("bad row" if result.reason else invariant, wrong)
+        return content
+
+    def over(self, bucket: Bucket, stopped: bool) -> None:
+        """The run is over. stopped: it was given up for its dead letters, so that it need not be complete."""
+        plan = self.scenario.plan
+        missing = [chunk for chunk in range(plan.chunk_count) if chunk not in self.committed]
+        if missing and not stopped:
+            self.fail("conservation", f"chunks {missing} were never committed")
+        for chunk, body in self.committed.items():
+            if bucket.objects.get(f"{RUN.prefix}/ledger/chunk-{chunk:08d}.parquet") != body:
+                self.fail("exactly once", f"committed chunk {chunk} was changed afterwards")
+        for path, body in self.planted.items():
+            if bucket.objects.get(path) != body:
+                self.fail("no mixing", f"{path} was changed")
+
+
+class PodAudit(ClientEvents, EngineEvents):
+    """What is known of one attempt. home: chunks that it must see committed before it may exit with 0."""
+
+    def __init__(self, audit: Audit, name: str, home: range) -> None:
+        self.name = name
+        self._audit = audit
+        self._home = home
+        self._listed = False
+        self._seen: dict[int, float] = {}
+        """Chunks that it knows are committed, and since when."""
+        self._in_flight: Counter[int] = Counter()
+        """Rows in flight, by chunk."""
+        self._finished: dict[int, None] = {}
+        self._trouble_until = -math.inf
+        self._drained_at: float | None = None
+        self._excused = False
+
+    def touched(self, path: str) -> None:
+        if not path.startswith(_FOLDER):
+            self._audit.fail("no mixing", f"{self.name} asks for {path}, outside the run's folder")
+
+    def listed(self, folder: str, paths: list[str]) -> None:
+        if folder == f"{RUN.prefix}/ledger":
+            self._listed = True
+            for path in paths:
+                self.settled(path)
+            self._audit.say(self.name, f"lists {len(paths)} chunks")
+
+    def settled(self, path: str) -> None:
+        if match := _CHUNK.fullmatch(path):
+            self._seen.setdefault(int(match[1]), self._audit.clock())
+
+    def troubled(self, call: str, seconds: float) -> None:
+        self._trouble_until = max(self._trouble_until, self._audit.clock() + seconds)
+        self._audit.seen[f"store: {call.removeprefix('create: ')}"] += 1
+        self._audit.say(self.name, f"STORE {call} is in trouble for {seconds:.1f} s")
+
+    def sent(self, ordinals: list[int]) -> None:
+        chunks = {self._audit.chunk_of(ordinal): None for ordinal in ordinals}
+        self._fly(ordinals, 1)
+        self._audit.say(self.name, f"sends {_named(ordinals)}")
+        if not self._listed:
+            self._audit.fail("recomputed", f"{self.name} sends rows {ordinals} before it knows what is committed")
+        for chunk in [chunk for chunk in chunks if chunk in self._seen]:
+            self._audit.fail("recomputed", f"{self.name} sends rows {ordinals} of chunk {chunk}, which it knows is committed")
+        late = self._audit.clock() - STOPPED_S
+        for chunk in [chunk for chunk, count in self._in_flight.items() if count and self._seen.get(chunk, late) < late]:
+            self._audit.fail(
+                "recomputed", f"{self.name} still has rows of chunk {chunk} in flight, which it knows is committed"
+            )
+        limits, step = self._audit.scenario.limits, self._audit.scenario.rows_per_request
+        copies = 1 if limits.hedge_after_s is None else 2
+        rows = self._in_flight.total()
+        if rows > copies * (max(limits.window_most, step) + step - 1):
+            self._audit.fail("flat memory", f"{self.name} has {rows} rows in flight, more than {limits.window_most}")
+
+    def _fly(self, ordinals: list[int], copies: int) -> None:
+        for ordinal in ordinals:
+            self._in_flight[self._audit.chunk_of(ordinal)] += copies
+
+    def computing(self, ordinals: list[int]) -> None:
+        self._audit.computed.update(ordinals)
+
+    def answered(self, ordinals: list[int], outcome: Outcome) -> None:
+        self._fly(ordinals, -1)
+        self._audit.say(self.name, f"gets {_shown(outcome)} for {_named(ordinals)}")
+        if isinstance(outcome, Gone) or (isinstance(outcome, Failed) and outcome.timeout):
+            self._excused = True
+        self._audit.seen[f"engine: {_kind_of(outcome)}"] += 1
+        if _is_answer(outcome) or (isinstance(outcome, Refused) and len(ordinals) == 1):
+            self._finished.update(dict.fromkeys(ordinals))
+
+    def hung_up(self, ordinals: list[int]) -> None:
+        self._fly(ordinals, -1)
+        self._audit.say(self.name, f"gives up waiting for {_named(ordinals)}")
+
+    def died(self, why: str) -> None:
+        self._excused = True
+        self._audit.seen["engine: deaths"] += 1
+        self._audit.say(self.name, f"ENGINE DIES ({why})")
+
+    def holds(self, chunks_open: int) -> None:
+        """chunks_open: chunks in the worker's memory by its own count."""
+        limits, plan = self._audit.scenario.limits, self._audit.scenario.plan
+        smallest = 16 * min(len(plan.chunk_range(chunk)) for chunk in range(plan.chunk_count)) if plan.rows else 1
+        most = max(1, limits.buffer_bytes // smallest) + 1
+        if chunks_open > most:
+            self._audit.fail("flat memory", f"{self.name} holds {chunks_open} chunks, more than {most}")
+
+    def drained(self) -> None:
+        """The worker has just been told to drain, for the first time."""
+        self._drained_at = self._audit.clock()
+
+    def killed(self) -> None:
+        """SIGKILL: what dies with the worker is of chunks that were open or on their way to the store, no more."""
+        lost = {self._audit.chunk_of(ordinal) for ordinal in self._finished if not self._audit.durable(ordinal)}
+        plan, limits = self._audit.scenario.plan, self._audit.scenario.limits
+        rows = max(limits.window_most, self._audit.scenario.rows_per_request)
+        # Chunks with a row in flight are open, and one more may wait to be.
+        most = rows + commits.WAITING_MOST + 2
+        if len(lost) > min(most, plan.chunk_count):
+            self._audit.fail("bounded loss", f"{self.name} takes unsaved rows of {len(lost)} chunks with it, more than {most}")
+
+    def exited(self, code: int | None, error: BaseException | None) -> None:
+        """The worker's `run` returned a code or raised."""
+        audit = self._audit
+        audit.say(self.name, f"EXITS with {code if error is None else repr(error)}")
+        missing = [chunk for chunk in self._home if chunk not in audit.committed]
+        if isinstance(error, TooManyDeadLetters):
+            allowed = audit.scenario.limits.dead_letters
+            if allowed is None or sum(audit.dead.values()) <= allowed:
+                audit.fail("exit code", f"{self.name} gave up for {sum(audit.dead.values())} dead letters of {allowed}")
+        elif error is not None and not isinstance(error, StoreUnavailable):
+            audit.fail("exit code", f"{self.name} crashed: {error!r}")
+        elif error is None and code not in (exits.DONE, exits.RESUME):
+            audit.fail("exit code", f"{self.name} exited with {code}")
+        elif code != exits.DONE and not self._may_give_up():
+            audit.fail("exit code", f"{self.name} gave up ({code}, {error!r}) though nothing was wrong")
+        elif code == exits.DONE and missing:
+            audit.fail("exit code", f"{self.name} exited with 0, and chunks {missing} of its work are not committed")
+        took = 0.0 if self._drained_at is None else audit.clock() - self._drained_at
+        if took > DRAIN_S:
+            audit.fail("bounded loss", f"{self.name} took {took:.1f} s to drain")
+        self._judge_what_is_saved(audit.clock() - DRAIN_S if self._drained_at is None else self._drained_at)
+
+    def _may_give_up(self) -> bool:
+        """Whether anything has happened for which a worker may leave work to the next one."""
+        reader = self._audit.scenario.reader_error > 0
+        return self._excused or self._drained_at is not None or self._trouble_until > -math.inf or reader
+
+    def _judge_what_is_saved(self, began: float) -> None:
+        """Every row that was finished must be in the store, unless that gave trouble since the worker `began` to end."""
+        lost = [ordinal for ordinal in self._finished if not self._audit.durable(ordinal)]
+        if lost and self._trouble_until < began:
+            self._audit.fail("bounded loss", f"{self.name} ended in order and did not save rows {_named(lost)}")
+
+
+def _named(ordinals: list[int]) -> str:
+    return " ".join(map(str, ordinals))
+
+
+def _shown(outcome: Outcome) -> str:
+    return "an answer" if _is_answer(outcome) else str(outcome)
+
+
+def _kind_of(outcome: Outcome) -> str:
+    return str(outcome.body) if isinstance(outcome, Replied) and not _is_answer(outcome) else type(outcome).__name__
+
+
+def _is_answer(outcome: Outcome) -> bool:
+    body: Any = outcome.body if isinstance(outcome, Replied) else GARBAGE
+    return body not in (ABORTED, GARBAGE)

@@ -1,0 +1,76 @@
+"""A codec that is quick: what the simulation needs of a chunk's object, without Parquet."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from nightshift import chunks
+from nightshift.chunks import Result
+from nightshift.driver.scheduler import OpenChunk
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """An object's content. keys: the key of each row, in the order of results."""
+
+    run_id: str
+    chunk: int
+    attempt: str
+    results: list[Result]
+    keys: list[int]
+    merged: dict[str, int]
+
+
+class LightCodec:
+    """Stands for `nightshift.driver.codec.ParquetCodec` of one attempt."""
+
+    def __init__(self, run_id: str, attempt: str) -> None:
+        self._run_id = run_id
+        self._attempt = attempt
+
+    def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
+        results = chunk.in_order()
+        column = keys.column("id").to_pylist()
+        kept = [column[result.ordinal - chunk.first] for result in results]
+        content = (
+            self._run_id,
+            chunk.number,
+            self._attempt,
+            [(r.ordinal, r.prediction, r.reason, r.message, r.attempts) for r in results],
+            kept,
+            chunk.merged,
+        )
+        return pickle.dumps(content)
+
+    def decode(self, body: bytes, chunk: int) -> list[Result]:
+        content = decode_light(body)
+        if (content.run_id, content.chunk) != (self._run_id, chunk):
+            raise chunks.NotAChunk(f"it is of chunk {content.chunk} of run {content.run_id}")
+        return content.results
+
+
+def decode_light(body: bytes) -> Decoded:
+    """Raises NotAChunk for anything that no LightCodec wrote."""
+    try:
+        run_id, chunk, attempt, results, keys, merged = pickle.loads(body)
+    except Exception as error:
+        raise chunks.NotAChunk(f"not a chunk: {error!r}") from error
+    return Decoded(run_id, chunk, attempt, [Result(*values) for values in results], keys, merged)
+
+
+def decode_parquet(body: bytes) -> Decoded:
+    """The same of a real chunk object. Raises NotAChunk."""
+    table, provenance = chunks.decode(body)
+    merged: Any = provenance.merged
+    return Decoded(
+        provenance.run_id,
+        provenance.chunk,
+        provenance.attempt,
+        chunks.results_of(table),
+        table.column("id").to_pylist(),
+        dict(merged),
+    )

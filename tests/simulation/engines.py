@@ -1,0 +1,256 @@
+"""An engine for each worker: seats and a queue as vLLM has them, and the ways in which it fails.
+
+Faults of its own (a 500, a reply that is none, a request that gets stuck) hit a row once at most in an engine's life, and it
+dies of nothing with one row in it once at most: by design a row that suffers this again and again is a dead letter, so more
+of it would condemn innocent rows, and rightly. Bad rows (`rows.Nature`) do what they do every time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from nightshift.driver.engine import Busy, Failed, Gone, Load, Outcome, Refused, Replied
+from nightshift.tasks.base import Reason
+from tests.simulation.rows import ABORTED, GARBAGE, Nature, Rows, ordinals_of
+from tests.simulation.virtual import VirtualLoop
+
+WIRE_S: Final = 0.002
+REFUSED: Final = {Nature.TOO_LONG: Reason.TOO_LONG, Nature.REJECTED: Reason.REJECTED}
+
+
+@dataclass(frozen=True)
+class Climate:
+    """How engines behave in one schedule. Probabilities are per request; times are means in seconds.
+
+    row_s: of a request, however many rows it has; uneven: by how much of it engines differ. seats: rows computed at once.
+    timeout_s: after which a request is given up (the driver's own limit).
+    downtime_s: of a restart. metrics: whether it tells its load.
+    """
+
+    row_s: float = 0.2
+    uneven: float = 0.0
+    seats: int = 8
+    timeout_s: float = 120.0
+    downtime_s: float = 10.0
+    metrics: bool = True
+    busy: float = 0.0
+    failed: float = 0.0
+    invalid: float = 0.0
+    aborted: float = 0.0
+    stuck: float = 0.0
+    reset: float = 0.0
+    storms: tuple[tuple[float, float], ...] = ()
+
+    def faults(self) -> str:
+        """The faults that can happen, in words."""
+        names = ("busy", "failed", "invalid", "aborted", "stuck", "reset")
+        return " ".join(
+            [f"{name}={getattr(self, name):.2f}" for name in names if getattr(self, name)]
+            + [f"storm={start:.0f}-{end:.0f}s" for start, end in self.storms]
+        )
+
+
+class EngineEvents:
+    """What an engine tells the checker; the methods do nothing here."""
+
+    def sent(self, ordinals: list[int]) -> None:
+        """The worker is about to send these rows."""
+
+    def computing(self, ordinals: list[int]) -> None:
+        """The engine begins to compute these rows."""
+
+    def answered(self, ordinals: list[int], outcome: Outcome) -> None:
+        """The worker has the outcome."""
+
+    def hung_up(self, ordinals: list[int]) -> None:
+        """The worker waits for these rows no more."""
+
+    def died(self, why: str) -> None:
+        """The engine is gone for a while."""
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    ordinals: list[int]
+    reply: asyncio.Future[Outcome]
+    fault: str = ""
+    computing: bool = False
+    over: bool = False
+
+
+class SimulatedEngine:
+    """`send`, `healthy` and `load` as the driver's engine has them."""
+
+    def __init__(
+        self, loop: VirtualLoop, rows: Rows, climate: Callable[[], Climate], rng: random.Random, events: EngineEvents
+    ) -> None:
+        self._loop = loop
+        self._rows = rows
+        self._climate = climate
+        self._rng = rng
+        self._events = events
+        self._pace = 1.0 + rng.uniform(-1, 1) * climate().uneven
+        self._down_until = 0.0
+        self._stalled_until = 0.0
+        self._requests: dict[_Request, None] = {}
+        self._queue: deque[_Request] = deque()
+        self._computing = 0
+        self._preemptions = 0
+        self._hurt: Counter[int] = Counter()
+        self._alone_deaths: Counter[int] = Counter()
+        self.deaths = 0
+
+    async def send(self, path: str, body: bytes) -> Outcome:
+        ordinals = ordinals_of(body)
+        self._events.sent(ordinals)
+        request = _Request(ordinals, self._loop.create_future())
+        self._loop.after(self._wire(), self._arrive, request)
+        self._loop.after(self._climate().timeout_s, self._end, request, Failed("no reply in time", timeout=True))
+        try:
+            outcome = await request.reply
+        except asyncio.CancelledError:
+            self._end(request, Gone("the caller hung up"))
+            self._events.hung_up(ordinals)
+            raise
+        self._events.answered(ordinals, outcome)
+        return outcome
+
+    async def healthy(self) -> bool:
+        await asyncio.sleep(self._wire())
+        if self._stalled_until > self._loop.time() and self._rng.random() < 0.5:
+            await asyncio.sleep(5.0)
+            return False
+        return self.up
+
+    async def load(self) -> Load | None:
+        # At once: it is asked twice a second, and a delay of it would only make the simulation slower.
+        climate = self._climate()
+        if not climate.metrics or not self.up or self._rng.random() < 0.05:
+            return None
+        waiting = sum(len(request.ordinals) for request in self._queue)
+        return Load(self._computing, waiting, min(1.0, self._computing / climate.seats) * 0.9, self._preemptions)
+
+    @property
+    def up(self) -> bool:
+        return self._loop.time() >= self._down_until
+
+    def stall(self, seconds: float) -> None:
+        """Computes nothing for a while; nobody is told."""
+        self._stalled_until = max(self._stalled_until, self._loop.time() + seconds)
+
+    def die(self, why: str, downtime_s: float) -> bool:
+        """Ends at once with all that it has, and is back after a while. False where that would condemn an innocent row."""
+        alone = [request.ordinals[0] for request in self._requests] if self._rows_inside() == 1 else []
+        if why != "poison":
+            if not self.up or any(self._alone_deaths[ordinal] for ordinal in alone):
+                return False
+            self._alone_deaths.update(alone)
+        self.deaths += 1
+        self._events.died(why)
+        self._down_until = self._loop.time() + downtime_s
+        self._stalled_until = 0.0
+        for request in list(self._requests):
+            self._end(request, Gone("connection reset by peer"))
+        return True
+
+    def _wire(self) -> float:
+        return self._rng.uniform(0.5, 1.5) * WIRE_S
+
+    def _rows_inside(self) -> int:
+        return sum(len(request.ordinals) for request in self._requests)
+
+    def _arrive(self, request: _Request) -> None:
+        climate, now = self._climate(), self._loop.time()
+        if request.over:
+            return
+        if not self.up:
+            self._reply(request, Gone("connection refused"))
+            return
+        self._requests[request] = None
+        refused = [REFUSED[nature] for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal)) in REFUSED]
+        request.fault = self._draw_fault(request, climate)
+        if request.fault == "busy" or any(start <= now < end for start, end in climate.storms):
+            self._reply(request, Busy("429", self._rng.choice((None, None, 0.0, 1.0, 5.0))))
+        elif refused:
+            self._reply(request, Refused(refused[0], "the engine says no"))
+        else:
+            self._queue.append(request)
+            self._fill()
+
+    def _draw_fault(self, request: _Request, climate: Climate) -> str:
+        point = self._rng.random()
+        for name in ("busy", "aborted", "reset", "failed", "invalid", "stuck"):
+            point -= getattr(climate, name)
+            if point < 0:
+                if name in ("busy", "aborted"):
+                    return name
+                if name == "reset":
+                    alone = request.ordinals if self._rows_inside() == 1 else []
+                    return "" if any(self._alone_deaths[ordinal] for ordinal in alone) else name
+                # One that fails by itself may end with the reason of its last failure: the expected one must be the only one.
+                if any(self._hurt[ordinal] or ordinal in self._rows.natures for ordinal in request.ordinals):
+                    return ""
+                self._hurt.update(request.ordinals)
+                return name
+        return ""
+
+    def _fill(self) -> None:
+        """Takes requests out of the queue while there are seats."""
+        seats = self._climate().seats
+        while self._queue and (self._computing == 0 or self._computing + len(self._queue[0].ordinals) <= seats):
+            request = self._queue.popleft()
+            request.computing = True
+            self._computing += len(request.ordinals)
+            self._events.computing(request.ordinals)
+            seconds = self._pace * self._climate().row_s * self._rng.choice((0.5, 1.0, 1.0, 2.0)) * self._rng.uniform(0.8, 1.2)
+            self._loop.after(seconds, self._finish, request)
+
+    def _finish(self, request: _Request) -> None:
+        """The request's time in its seats is over."""
+        if request.over:
+            return
+        if self._stalled_until > self._loop.time():
+            self._loop.after(self._stalled_until - self._loop.time() + self._wire(), self._finish, request)
+            return
+        natures = [nature for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal))]
+        if Nature.POISON in natures:
+            self.die("poison", self._rng.uniform(0.5, 1.5) * self._climate().downtime_s)
+        elif request.fault == "reset":
+            self._reply(request, Gone("connection reset by peer"))
+        elif Nature.ERROR in natures or request.fault == "failed":
+            self._reply(request, Failed("500: internal error"))
+        elif Nature.SLOW in natures or request.fault == "stuck":
+            # Its caller hears nothing until its own patience ends. Its seats are free: one row alone does not stop an engine.
+            self._leave_seats(request)
+            self._fill()
+        elif Nature.INVALID in natures or request.fault == "invalid":
+            self._reply(request, Replied(GARBAGE))
+        elif request.fault == "aborted":
+            self._reply(request, Replied(ABORTED))
+        else:
+            self._reply(request, Replied([self._rows.prediction(ordinal) for ordinal in request.ordinals]))
+
+    def _leave_seats(self, request: _Request) -> None:
+        if request.computing:
+            request.computing = False
+            self._computing -= len(request.ordinals)
+
+    def _reply(self, request: _Request, outcome: Outcome) -> None:
+        self._loop.after(self._wire(), self._end, request, outcome)
+
+    def _end(self, request: _Request, outcome: Outcome) -> None:
+        """The request leaves the engine; its caller, if there is one still, has the outcome."""
+        if not request.over:
+            request.over = True
+            self._requests.pop(request, None)
+            if request in self._queue:
+                self._queue.remove(request)
+            self._leave_seats(request)
+            if not request.reply.done():
+                request.reply.set_result(outcome)
+            self._fill()

@@ -1,0 +1,313 @@
+"""The protocol with one mistake in it: what the simulator must notice.
+
+Each mutant changes the real code in one place while a schedule runs; mutants.json names a schedule (seed) that catches it and
+passes without it. They were found by search: `PYTHONPATH=plugins python -m tests.simulation --mutants` searches again and
+writes the file, as a change of the driver may need, since it shifts what each seed does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nightshift.chunks import Result
+from nightshift.driver import loop
+from nightshift.driver.engine import Outcome
+from nightshift.driver.feeder import Feeder
+from nightshift.driver.loop import Worker
+from nightshift.driver.ranges import Ranges
+from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
+from nightshift.driver.sender import Sender
+from nightshift.driver.window import Window
+from nightshift.ledger import Chunks, Ledger
+from nightshift.store import StoreUnavailable
+from nightshift.tasks.base import Answer, Answers, NotDone, Reason
+from tests.simulation.check import Violated
+from tests.simulation.codecs import LightCodec, decode_light
+from tests.simulation.rows import Kind
+from tests.simulation.storage import Bucket, Effect
+from tests.simulation.world import simulate
+
+Change = tuple[Any, str, Any]
+"""An object, the name of what is replaced in it, and what it is replaced by."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """breaks: the invariants (`check`), one of which must be seen broken."""
+
+    name: str
+    breaks: frozenset[str]
+    changes: Callable[[], tuple[Change, ...]]
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """Makes the mistake for as long as the context lasts."""
+        changes = [(owner, name, owner.__dict__[name], new) for owner, name, new in self.changes()]
+        for owner, name, _, new in changes:
+            setattr(owner, name, new)
+        try:
+            yield
+        finally:
+            for owner, name, old, _ in changes:
+                setattr(owner, name, old)
+
+
+SEEDS_FILE: Final = Path(__file__).with_suffix(".json")
+
+
+def seeds() -> dict[str, int]:
+    """The schedule that catches each mutant, by its name."""
+    return dict(json.loads(SEEDS_FILE.read_text()))
+
+
+def caught(mutant: Mutant, seed: int) -> str | None:
+    """What the schedule finds wrong with the mutant, if it is the mutant's kind of wrong; None too where it passes nothing."""
+    with mutant.applied():
+        try:
+            simulate(seed)
+        except Violated as error:
+            found = [line for line in error.violations if line.split(":")[0] in mutant.breaks]
+        else:
+            return None
+    try:
+        simulate(seed)
+    except Violated:
+        return None
+    return found[0] if found else None
+
+
+def _no_precondition() -> tuple[Change, ...]:
+    def create(self: Bucket, time: float, path: str, body: bytes, who: str) -> bool:
+        first = path not in self.objects
+        self.put(time, path, body)
+        self.effects.append(Effect(time, path, who, first))
+        self.observe(self.effects[-1], body)
+        return True
+
+    return ((Bucket, "create", create),)
+
+
+def _commit_early() -> tuple[Change, ...]:
+    return ((OpenChunk, "complete", property(lambda self: len(self.results) >= max(1, self.expected - 1))),)
+
+
+def _count_partials_twice() -> tuple[Change, ...]:
+    open_chunk = Scheduler.open_chunk
+
+    def trusting(self: Scheduler, number: int, ordinals: range, rows: Any, known: Mapping[str, list[Result]]) -> None:
+        open_chunk(self, number, ordinals, rows, known)
+        chunk = self._open.get(number)
+        if chunk is not None:
+            claimed = sum(len(results) for results in known.values())
+            chunk.expected -= claimed - sum(chunk.merged.values())
+
+    return ((Scheduler, "open_chunk", trusting),)
+
+
+def _done_on_drain() -> tuple[Change, ...]:
+    return ((Worker, "_work_left", property(lambda self: False)),)
+
+
+def _lost_race_is_an_error() -> tuple[Change, ...]:
+    commit = Ledger.commit
+
+    async def touchy(self: Ledger, chunk: int, body: bytes) -> bool:
+        if not await commit(self, chunk, body):
+            raise RuntimeError("412 Precondition Failed")
+        return True
+
+    return ((Ledger, "commit", touchy),)
+
+
+def _unknown_is_done() -> tuple[Change, ...]:
+    commit = Ledger.commit
+
+    async def hopeful(self: Ledger, chunk: int, body: bytes) -> bool:
+        try:
+            return await commit(self, chunk, body)
+        except StoreUnavailable:
+            return True
+
+    return ((Ledger, "commit", hopeful),)
+
+
+def _own_copy_is_anothers() -> tuple[Change, ...]:
+    async def commit(self: Ledger, chunk: int, body: bytes) -> bool:
+        return await self._objects.create(self.chunk_path(chunk), body)
+
+    return ((Ledger, "commit", commit),)
+
+
+def _opened_twice() -> tuple[Change, ...]:
+    return ((Ranges, "open", lambda self, chunk: None),)
+
+
+def _open_chunk_goes_on() -> tuple[Change, ...]:
+    return ((Worker, "_drop_what_others_did", lambda self: self._pump()),)
+
+
+def _hedged_copy_goes_on() -> tuple[Change, ...]:
+    async def hedged(self: Sender, path: str, body: bytes) -> Outcome:
+        if self._hedge_after_s is None:
+            return await self._engine.send(path, body)
+        running = asyncio.get_running_loop()
+        copies = [running.create_task(self._engine.send(path, body))]
+        await asyncio.wait(copies, timeout=self._hedge_after_s)
+        if not copies[0].done() and not self._patience.stop.is_set():
+            copies.append(running.create_task(self._engine.send(path, body)))
+        await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+        return next(copy.result() for copy in copies if copy.done())
+
+    return ((Sender, "_hedged", hedged),)
+
+
+def _blind_to_the_ledger() -> tuple[Change, ...]:
+    refresh = Ledger.refresh
+
+    async def blind(self: Ledger, known: Chunks, chunks: range) -> None:
+        await refresh(self, Chunks(self._chunk_count), chunks)
+
+    return ((Ledger, "refresh", blind),)
+
+
+def _start_without_a_look() -> tuple[Change, ...]:
+    async def skip(self: Feeder, chunks: range) -> None:
+        return None
+
+    return ((Feeder, "look_again", skip),)
+
+
+def _helper_is_always_done() -> tuple[Change, ...]:
+    return ((Worker, "_work_left", property(lambda self: not self._ranges.home_committed)),)
+
+
+def _busy_rows_forgotten() -> tuple[Change, ...]:
+    def returned(self: Scheduler, group: Group) -> None:
+        self._landed(group)
+
+    return ((Scheduler, "returned", returned),)
+
+
+def _partial_saved_as_chunk() -> tuple[Change, ...]:
+    async def save(self: Ledger, chunk: int, attempt: str, body: bytes) -> None:
+        await self._objects.create(self.chunk_path(chunk), body)
+
+    return ((Ledger, "save_partial", save),)
+
+
+def _partials_of_all_under_one_name() -> tuple[Change, ...]:
+    save_partial = Ledger.save_partial
+
+    async def save(self: Ledger, chunk: int, attempt: str, body: bytes) -> None:
+        await save_partial(self, chunk, "saved", body)
+
+    return ((Ledger, "save_partial", save),)
+
+
+def _death_blamed_on_all() -> tuple[Change, ...]:
+    def engine_died(self: Scheduler, message: str) -> int:
+        groups = list(self._flying)
+        for group in groups:
+            chunk = self._landed(group)
+            if chunk is not None:
+                for row in group.rows:
+                    self._bury(chunk, row.ordinal, Reason.ENGINE_KILLED, message, row.tries)
+                self._settle(chunk)
+        return len(groups)
+
+    return ((Scheduler, "engine_died", engine_died),)
+
+
+def _group_condemned_whole() -> tuple[Change, ...]:
+    def condemn(self: Scheduler, chunk: OpenChunk, group: Group, reason: Reason, message: str) -> None:
+        for row in group.rows:
+            self._bury(chunk, row.ordinal, reason, message, row.tries)
+        self._settle(chunk)
+
+    return ((Scheduler, "_condemn", condemn),)
+
+
+def _abort_is_an_answer() -> tuple[Change, ...]:
+    answers = Kind.answers
+
+    def easy(self: Kind, reply: Any, payloads: Any) -> Answers:
+        try:
+            return answers(self, reply, payloads)
+        except NotDone:
+            return Answers([Answer("") for _ in payloads])
+
+    return ((Kind, "answers", easy),)
+
+
+def _drain_saves_nothing() -> tuple[Change, ...]:
+    return ((Scheduler, "unfinished", lambda self: []),)
+
+
+def _drain_waits_for_the_engine() -> tuple[Change, ...]:
+    return ((loop, "DRAIN_IN_FLIGHT_S", 3600.0),)
+
+
+def _foreign_partials_trusted() -> tuple[Change, ...]:
+    return ((LightCodec, "decode", lambda self, body, chunk: decode_light(body).results),)
+
+
+def _folder_of_all_runs() -> tuple[Change, ...]:
+    create = Ledger.__init__
+
+    def init(self: Ledger, objects: Any, run: Any, plan: Any) -> None:
+        create(self, objects, run, plan)
+        self._folder = self._folder.rsplit("/", 1)[0]
+
+    return ((Ledger, "__init__", init),)
+
+
+def _no_window() -> tuple[Change, ...]:
+    return ((Window, "limit", property(lambda self: 1 << 20)),)
+
+
+def _given_up_for_others_dead_letters() -> tuple[Change, ...]:
+    noted = Ledger.dead_letters_noted
+
+    async def double(self: Ledger, enough: int) -> int:
+        return 2 * await noted(self, enough)
+
+    return ((Ledger, "dead_letters_noted", double),)
+
+
+def _of(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+MUTANTS: Final = (
+    Mutant("the create-only precondition is dropped", _of("exactly once"), _no_precondition),
+    Mutant("a chunk is committed before its last row", _of("exactly once"), _commit_early),
+    Mutant("a partial is trusted twice", _of("exactly once"), _count_partials_twice),
+    Mutant("a drain exits with 0", _of("exit code"), _done_on_drain),
+    Mutant("a 412 is an error", _of("exit code", "liveness"), _lost_race_is_an_error),
+    Mutant("a commit without an answer counts as done", _of("exit code", "bounded loss"), _unknown_is_done),
+    Mutant("one's own copy is taken for another's", _of("conservation"), _own_copy_is_anothers),
+    Mutant("a chunk may be opened twice", _of("exactly once", "crash", "exit code", "liveness"), _opened_twice),
+    Mutant("an open chunk that another committed goes on", _of("recomputed"), _open_chunk_goes_on),
+    Mutant("a hedged copy outlives its request", _of("flat memory", "recomputed"), _hedged_copy_goes_on),
+    Mutant("the listing of committed chunks is ignored", _of("recomputed"), _blind_to_the_ledger),
+    Mutant("work begins without a listing", _of("recomputed"), _start_without_a_look),
+    Mutant("a helper is done when it is told to go", _of("exit code"), _helper_is_always_done),
+    Mutant("rows that met a busy engine are forgotten", _of("liveness"), _busy_rows_forgotten),
+    Mutant("a partial is saved as the chunk", _of("exactly once"), _partial_saved_as_chunk),
+    Mutant("all attempts save under one name", _of("bounded loss"), _partials_of_all_under_one_name),
+    Mutant("the engine's death is blamed on all rows in flight", _of("bad row"), _death_blamed_on_all),
+    Mutant("a refused group is condemned whole", _of("bad row"), _group_condemned_whole),
+    Mutant("an aborted request counts as answered", _of("conservation", "bounded loss"), _abort_is_an_answer),
+    Mutant("a drain saves nothing", _of("bounded loss"), _drain_saves_nothing),
+    Mutant("a drain waits for the engine", _of("bounded loss"), _drain_waits_for_the_engine),
+    Mutant("partials of other runs are trusted", _of("conservation", "bounded loss"), _foreign_partials_trusted),
+    Mutant("runs share a folder", _of("no mixing"), _folder_of_all_runs),
+    Mutant("there is no window", _of("flat memory"), _no_window),
+    Mutant("dead letters are counted twice", _of("exit code"), _given_up_for_others_dead_letters),
+)

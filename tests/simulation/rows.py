@@ -1,0 +1,125 @@
+"""The rows of a simulated run: what is wrong with which, the answer that each must get, and the task kind that asks for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+from nightshift.chunks import Result
+from nightshift.plan import Plan
+from nightshift.store import StoreUnavailable
+from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDone, Reason
+
+ABORTED: Final = "aborted"
+GARBAGE: Final = "garbage"
+
+
+class Nature(StrEnum):
+    """What a row does to who computes it; rows that are not named are good."""
+
+    BAD_INPUT = "bad_input"
+    """No request can be made of it."""
+    TOO_LONG = "too_long"
+    """The engine refuses a request with it at once."""
+    REJECTED = "rejected"
+    """The same, for another reason."""
+    POISON = "poison"
+    """The engine dies of it."""
+    ERROR = "error"
+    """A request with it ends in a 500."""
+    SLOW = "slow"
+    """A request with it never ends."""
+    INVALID = "invalid"
+    """A reply with it is none."""
+
+
+REASONS: Final = {
+    Nature.BAD_INPUT: Reason.BAD_INPUT,
+    Nature.TOO_LONG: Reason.TOO_LONG,
+    Nature.REJECTED: Reason.REJECTED,
+    Nature.POISON: Reason.ENGINE_KILLED,
+    Nature.ERROR: Reason.ENGINE_ERROR,
+    Nature.SLOW: Reason.TIMEOUT,
+    Nature.INVALID: Reason.INVALID_OUTPUT,
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The truth about every row. natures: the rows that are not good, by ordinal."""
+
+    count: int
+    natures: Mapping[int, Nature]
+
+    def text(self, ordinal: int) -> str:
+        """The row's input."""
+        return f"row {ordinal}"
+
+    def prediction(self, ordinal: int) -> str:
+        """The answer, a pure function of the row."""
+        return f"answer to row {ordinal}"
+
+    def wrong_with(self, result: Result) -> str | None:
+        """What a row's result should be and is not; None when it is right."""
+        nature = self.natures.get(result.ordinal)
+        expected = (self.prediction(result.ordinal), None) if nature is None else (None, str(REASONS[nature]))
+        if (result.prediction, result.reason) == expected:
+            return None
+        return f"row {result.ordinal} ({nature or 'good'}) is {(result.prediction, result.reason)}, expected {expected}"
+
+
+class Kind:
+    """A task kind whose payload is the row's ordinal."""
+
+    server_args: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ("text",)
+    prediction_type = pa.string()
+
+    def __init__(self, rows: Rows, rows_per_request: int) -> None:
+        self.rows_per_request = rows_per_request
+        self._rows = rows
+
+    def render(self, row: Mapping[str, Any], ordinal: int) -> int:
+        if row["text"] != self._rows.text(ordinal):
+            raise AssertionError(f"ordinal {ordinal} was given the text of another: {row['text']!r}")
+        if self._rows.natures.get(ordinal) is Nature.BAD_INPUT:
+            raise BadInput("no request can be made of it")
+        return ordinal
+
+    def request(self, payloads: Sequence[int], retry: int) -> tuple[str, bytes]:
+        return "/rows", ",".join(map(str, payloads)).encode()
+
+    def answers(self, reply: Any, payloads: Sequence[int]) -> Answers:
+        if reply == ABORTED:
+            raise NotDone(ABORTED)
+        if reply == GARBAGE or len(reply) != len(payloads):
+            raise InvalidReply(GARBAGE)
+        return Answers([Answer(text) for text in reply], len(payloads), len(payloads))
+
+
+def ordinals_of(body: bytes) -> list[int]:
+    """The rows of a request."""
+    return [int(part) for part in body.split(b",")]
+
+
+class Reader:
+    """Reads the rows of a chunk; fails now and then, as a store does."""
+
+    def __init__(self, plan: Plan, rows: Rows, error: Callable[[], float], rng: random.Random) -> None:
+        self._plan = plan
+        self._rows = rows
+        self._error = error
+        self._rng = rng
+
+    def read(self, chunk: int) -> pa.Table:
+        if self._rng.random() < self._error():
+            raise StoreUnavailable(f"read the input of chunk {chunk}: no answer")
+        ordinals = self._plan.chunk_range(chunk)
+        return pa.table(
+            {"id": pa.array(ordinals, pa.int64()), "text": pa.array([self._rows.text(n) for n in ordinals], pa.string())}
+        )

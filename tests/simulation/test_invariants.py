@@ -1,0 +1,226 @@
+"""Each invariant of the design, and a test named after it that tries to break it.
+
+1 conservation          here, with the real codec and the real seal; tests/unit/test_seal.py
+2 exactly once          here; tests/unit/test_ledger.py
+3 bounded loss          here; tests/integration/driver/test_faults.py and tests/chaos, with real processes
+4 no mixing             here; tests/unit/test_run.py (what makes a run another run)
+5 flat memory           here, by counts; benchmarks/ and tests/unit/test_scheduler.py, by bytes
+6 one bad row           here; tests/unit/test_scheduler.py
+7 atomic publishing     tests/integration/warehouse/test_publish.py
+8 exit code 0           here; tests/integration/driver/test_faults.py
+
+Here each is a schedule made for it, under many draws of chance; tests/simulation/test_schedules.py draws the schedules too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nightshift.driver.loop import Limits
+from nightshift.plan import InputFile, Plan
+from tests.simulation.engines import Climate
+from tests.simulation.rows import Nature, Rows
+from tests.simulation.scenario import RUN, Event, Scenario
+from tests.simulation.storage import Weather
+from tests.simulation.world import Report, simulate
+
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
+
+DRAWS = 60
+
+
+def a_scenario(
+    *,
+    rows: int = 48,
+    chunk_rows: int = 6,
+    workers: int = 2,
+    natures: dict[int, Nature] | None = None,
+    weather: Weather | None = None,
+    climate: Climate | None = None,
+    events: Sequence[Event] = (),
+    **changes: Any,
+) -> Scenario:
+    """A calm schedule with what the test puts into it."""
+    plan = Plan(RUN.run_id, rows, chunk_rows, workers, (InputFile("inputs/a.parquet", rows, (rows,), 1, "e"),))
+    calm = Scenario(
+        seed=0,
+        plan=plan,
+        rows=Rows(rows, natures or {}),
+        rows_per_request=2,
+        limits=Limits(window_start=4, window_most=16),
+        weather=weather or Weather(),
+        climate=climate or Climate(row_s=1.0),
+        reader_error=0.0,
+        thread_s=0.01,
+        planted=False,
+        events=tuple(events),
+        calm_at=30.0,
+        real_codec=False,
+    )
+    return replace(calm, **changes)
+
+
+def run(scenario: Scenario, draws: int = DRAWS) -> list[Report]:
+    """The schedule under many draws of chance; raises Violated for the first that breaks an invariant."""
+    return [simulate(seed, change=lambda _, seed=seed: replace(scenario, seed=seed)) for seed in range(draws)]  # type: ignore[misc]
+
+
+def seen(reports: Sequence[Report]) -> Counter[str]:
+    return sum((report.seen for report in reports), Counter())
+
+
+def often(what: str, *, times: int = 4, until: float = 20.0, seconds: float = 10.0) -> list[Event]:
+    """The same event again and again, at different pods."""
+    rng = random.Random(what)
+    return [Event(rng.uniform(0.5, until), what, rng.random(), rng.uniform(0.5, seconds)) for _ in range(times)]
+
+
+def test_1_conservation_with_every_kind_of_bad_row_by_the_real_seal() -> None:
+    natures = {3 * number: nature for number, nature in enumerate(Nature)}
+
+    run(a_scenario(natures=natures, events=often("kill"), real_codec=True), draws=4)
+
+
+def test_1_conservation_whatever_storage_does() -> None:
+    weather = Weather(
+        lost_reply=0.15,
+        never=0.15,
+        late=0.15,
+        resent=0.1,
+        slow=0.1,
+        read_error=0.3,
+        list_error=0.3,
+        page=2,
+        outages=((12.0, 18.0),),
+    )
+
+    reports = run(a_scenario(weather=weather, events=[*often("kill"), *often("drain")], reader_error=0.2))
+
+    counts = seen(reports)
+    assert min(counts[f"store: {fate}"] for fate in ("lost_reply", "never", "late", "resent", "slow", "outage", "list"))
+
+
+def test_2_exactly_once_when_every_home_has_two_owners_and_zombies_wake() -> None:
+    events = [*often("twin", times=3, until=3.0), *often("freeze", times=4), *often("freeze_long", times=2, until=6.0)]
+
+    reports = run(a_scenario(events=events, weather=Weather(latency_s=0.2)))
+
+    assert seen(reports)["creates that found the object there"] > DRAWS
+
+
+def test_2_exactly_once_when_a_copy_arrives_long_after_its_writer_died() -> None:
+    weather = Weather(late=0.6, late_s=200.0)
+
+    run(a_scenario(weather=weather, events=often("kill", times=6)))
+
+
+def test_2_exactly_once_when_a_writer_finds_its_own_copy() -> None:
+    reports = run(a_scenario(workers=1, weather=Weather(resent=0.5, lost_reply=0.5)))
+
+    assert all(report.computed == report.rows for report in reports), "no copy of its own is taken for another's"
+
+
+def test_2_exactly_once_when_several_attempts_saved_the_same_rows() -> None:
+    events = [Event(0.5, "twin", 0.0, 1.0), *often("drain", times=6, until=8.0)]
+
+    reports = run(a_scenario(chunk_rows=24, rows=24, workers=1, events=events))
+
+    assert seen(reports)["chunks with rows of earlier attempts"]
+
+
+@pytest.mark.parametrize("trouble", ["nothing", "engine_stall", "slow store"])
+def test_3_a_drain_saves_every_finished_row_in_15_seconds(trouble: str) -> None:
+    weather = Weather(slow=0.5, slow_s=60.0) if trouble == "slow store" else Weather()
+    events = [*often("drain"), *often("drain_twice")]
+    if trouble == "engine_stall":
+        events += [Event(event.time - 0.5, "engine_stall", event.pick, 30.0) for event in events]
+
+    reports = run(a_scenario(weather=weather, events=sorted(events, key=lambda event: event.time)))
+
+    assert seen(reports)["partials"] or trouble == "slow store"
+
+
+def test_3_a_drain_costs_what_was_in_flight_and_no_more() -> None:
+    reports = run(a_scenario(rows=40, workers=1, events=often("drain", times=3), climate=Climate(row_s=0.5)))
+
+    # A worker that drains lets its requests land, 6 s at most: nothing of this is lost.
+    assert all(report.computed == report.rows for report in reports)
+
+
+def test_3_nothing_committed_is_computed_again() -> None:
+    events = [*often("kill", times=6), *often("helper", times=2), *often("twin", times=2)]
+
+    run(a_scenario(events=events, weather=Weather(page=1)))
+
+
+def test_4_no_mixing_with_runs_beside_it_and_partials_that_lie() -> None:
+    run(a_scenario(planted=True, events=often("drain")))
+
+
+@pytest.mark.parametrize(("buffer_bytes", "window_most"), [(1, 4), (400, 2), (256 << 20, 16)])
+def test_5_flat_memory_is_a_window_of_rows_and_a_buffer_of_chunks(buffer_bytes: int, window_most: int) -> None:
+    limits = Limits(window_start=4, window_most=window_most, buffer_bytes=buffer_bytes)
+
+    run(a_scenario(rows=60, chunk_rows=2, limits=limits, weather=Weather(outages=((2.0, 25.0),))), draws=20)
+
+
+@pytest.mark.parametrize("nature", list(Nature))
+@pytest.mark.parametrize("rows_per_request", [1, 8])
+def test_6_one_bad_row_never_costs_another_row(nature: Nature, rows_per_request: int) -> None:
+    natures = {5: nature, 29: nature}
+
+    run(a_scenario(natures=natures, rows_per_request=rows_per_request, climate=Climate(row_s=0.2, timeout_s=60.0)), draws=10)
+
+
+def test_6_bad_rows_of_every_kind_beside_each_other_are_told_apart() -> None:
+    natures = dict(enumerate(Nature))
+
+    run(a_scenario(natures=natures, rows=24, rows_per_request=8, climate=Climate(row_s=0.2, timeout_s=60.0)), draws=20)
+
+
+def test_6_more_rows_that_never_end_than_an_attempt_may_blame() -> None:
+    natures = dict.fromkeys(range(5, 17), Nature.SLOW)
+    # The second attempt finds nothing left but these.
+    drain = Event(100.0, "drain", 0.0, 0.0)
+
+    run(
+        a_scenario(
+            natures=natures,
+            workers=1,
+            rows_per_request=1,
+            climate=Climate(row_s=0.2, seats=32, timeout_s=60.0),
+            limits=Limits(window_start=16, window_most=64),
+            events=[drain],
+            calm_at=110.0,
+        ),
+        draws=2,
+    )
+
+
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_6_more_rows_that_kill_the_engine_than_an_attempt_may_lose_it(count: int) -> None:
+    run(a_scenario(natures=dict.fromkeys(range(count), Nature.POISON), rows=count, workers=1), draws=5)
+
+
+def test_6_engines_that_die_and_reset_condemn_no_innocent_row() -> None:
+    climate = Climate(reset=0.2, failed=0.2, aborted=0.2, invalid=0.2, busy=0.2, downtime_s=2.0)
+
+    run(a_scenario(climate=climate, events=often("engine_death", times=8)))
+
+
+def test_8_exit_code_0_means_committed_whenever_the_worker_is_told_to_go() -> None:
+    events = [*often("drain", times=8), *often("drain_then_kill", times=2), *often("helper", times=2)]
+
+    run(a_scenario(weather=Weather(late=0.2, lost_reply=0.2, latency_s=0.2), events=events))
+
+
+def test_8_an_engine_that_stays_away_is_no_success() -> None:
+    reports = run(a_scenario(workers=1, events=often("engine_away", times=2, until=5.0)), draws=20)
+
+    assert all(report.pods > 1 for report in reports), "the worker gave its place to another"
