@@ -1,41 +1,48 @@
 """The driver's scheduler: what is sent next and what an outcome means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from nightshift.chunks import Result
-from nightshift.driver.scheduler import TRIES, Group, OpenChunk, Scheduler, judge_reply
-from nightshift.tasks.base import Answer, BadInput, Reason
+from nightshift.driver.scheduler import ALONE_DEATHS, DROPS, SUSPECT_DEATHS, TRIES, Group, OpenChunk, Scheduler
+from nightshift.tasks.base import Answer, Answers, BadInput, Reason
 
 pytestmark = pytest.mark.unit
+
+Known = dict[str, list[Result]]
 
 
 class Kind:
     """A task kind whose payload is the row's text; "bad" cannot be rendered."""
 
-    endpoint = "/x"
     server_args: tuple[str, ...] = ()
     columns: tuple[str, ...] = ("text",)
     rows_per_request = 4
     prediction_type = None
 
-    def render(self, row: Mapping[str, Any]) -> Any:
+    def render(self, row: Mapping[str, Any], ordinal: int) -> Any:
         if row["text"] == "bad":
             raise BadInput("bad text")
+        if row["text"] == "unforeseen":
+            raise KeyError("what")
         return row["text"]
 
-    def body(self, payloads: Sequence[Any]) -> dict[str, Any]:
-        return {"input": list(payloads)}
+    def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
+        raise AssertionError("the tests send nothing")
 
-    def answers(self, reply: Mapping[str, Any], count: int) -> list[Answer]:
-        raise NotImplementedError("the tests answer by themselves")
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        raise AssertionError("the tests answer by themselves")
 
 
-def opened(texts: Sequence[str], *, first: int = 0, known: Sequence[Result] = ()) -> Scheduler:
+def open_rows(scheduler: Scheduler, number: int, ordinals: range, texts: Iterable[str], known: Known | None = None) -> None:
+    scheduler.open_chunk(number, ordinals, iter([{"text": text} for text in texts]), known or {})
+
+
+def opened(texts: Sequence[str], *, first: int = 0, known: Known | None = None) -> Scheduler:
     scheduler = Scheduler(Kind())
-    scheduler.open_chunk(0, first, [{"text": text} for text in texts], known)
+    open_rows(scheduler, 0, range(first, first + len(texts)), texts, known)
     return scheduler
 
 
@@ -46,7 +53,7 @@ def take(scheduler: Scheduler) -> Group:
 
 
 def answer(scheduler: Scheduler, group: Group) -> None:
-    scheduler.answered(group, [Answer(payload) for payload in group.payloads], 1)
+    scheduler.answered(group, Answers([Answer(payload) for payload in group.payloads], 1, 2))
 
 
 def finish(scheduler: Scheduler, poison: str = "") -> OpenChunk:
@@ -79,7 +86,7 @@ def test_a_chunk_is_finished_with_its_last_row_in_any_order() -> None:
     chunk = scheduler.pop_finished()
     assert chunk is not None
     assert [result.ordinal for result in chunk.in_order()] == list(range(100, 106))
-    assert chunk.prompt_tokens == 2
+    assert (chunk.prompt_tokens, chunk.output_tokens) == (2, 4)
 
 
 @pytest.mark.parametrize("position", range(8))
@@ -98,6 +105,13 @@ def test_a_row_that_cannot_be_rendered_is_never_sent() -> None:
     chunk = finish(opened(["a", "bad", "c"]))
 
     assert [result.reason for result in chunk.in_order()] == [None, "bad_input", None]
+
+
+def test_what_a_kind_did_not_foresee_costs_no_other_row() -> None:
+    chunk = finish(opened(["a", "unforeseen", "c"]))
+
+    assert [result.reason for result in chunk.in_order()] == [None, "bad_input", None]
+    assert chunk.in_order()[1].message == "the row cannot be rendered: KeyError('what')"
 
 
 def test_a_chunk_of_nothing_but_bad_rows_is_finished_at_once() -> None:
@@ -136,7 +150,10 @@ def test_what_comes_back_unjudged_is_sent_again_and_never_counts_against_a_row()
 
 
 def test_saved_rows_are_not_sent_again_and_the_first_of_several_counts() -> None:
-    known = [Result(1, "saved", None, None, 1), Result(1, "later", None, None, 1), Result(99, "foreign", None, None, 1)]
+    known = {
+        "pod-a": [Result(1, "saved", None, None, 1)],
+        "pod-b": [Result(1, "later", None, None, 1), Result(99, "foreign", None, None, 1)],
+    }
     scheduler = opened(["a", "b", "c"], known=known)
 
     group = take(scheduler)
@@ -146,11 +163,21 @@ def test_saved_rows_are_not_sent_again_and_the_first_of_several_counts() -> None
     chunk = scheduler.pop_finished()
     assert chunk is not None
     assert [result.prediction for result in chunk.in_order()] == ["a", "saved", "c"]
+    assert (chunk.merged, chunk.computed) == ({"pod-a": 1}, 2)
+
+
+def test_a_chunk_that_was_saved_whole_is_finished_at_once() -> None:
+    scheduler = opened(["a"], known={"pod": [Result(0, "saved", None, None, 1)]})
+
+    assert scheduler.next_group() is None
+    assert scheduler.pop_finished() is not None
+    assert scheduler.idle
 
 
 def test_a_drain_finds_the_chunks_with_some_rows_done() -> None:
     scheduler = opened([str(n) for n in range(8)])
-    scheduler.open_chunk(1, 8, [{"text": "x"}], [])
+    open_rows(scheduler, 1, range(8, 9), ["x"])
+    open_rows(scheduler, 2, range(9, 11), ["y", "z"], {"pod": [Result(9, "saved", None, None, 1)]})
     answer(scheduler, take(scheduler))
 
     assert [(chunk.number, len(chunk.results)) for chunk in scheduler.unfinished()] == [(0, 4)]
@@ -160,7 +187,7 @@ def test_the_counts_are_shown() -> None:
     scheduler = opened([str(n) for n in range(8)])
     take(scheduler)
 
-    assert repr(scheduler) == "Scheduler(open_chunks=1, ready_groups=1, rows_in_flight=4, finished_chunks=0)"
+    assert repr(scheduler) == "Scheduler(open_chunks=1, groups_waiting=0, suspects=0, rows_in_flight=4, finished_chunks=0)"
 
 
 def test_a_message_that_no_file_can_hold_costs_no_other_row() -> None:
@@ -174,13 +201,121 @@ def test_a_message_that_no_file_can_hold_costs_no_other_row() -> None:
     assert chunk.in_order()[0].message == "half a pair: ?"
 
 
-@pytest.mark.parametrize("usage", [None, [], {}, {"prompt_tokens": None}, {"prompt_tokens": "many"}])
-def test_a_reply_without_a_count_of_tokens_counts_none(usage: Any) -> None:
-    class Answering(Kind):
-        def answers(self, reply: Mapping[str, Any], count: int) -> list[Answer]:
-            return [Answer(n) for n in range(count)]
+def die(scheduler: Scheduler) -> int:
+    """The engine dies with all that was sent; how many requests it had."""
+    groups = []
+    while (group := scheduler.next_group()) is not None:
+        groups.append(group)
+    scheduler.engine_died("gone")
+    for group in groups:
+        scheduler.returned(group)
+    return len(groups)
 
-    group = opened(["a", "b"]).next_group()
-    assert group is not None
 
-    assert judge_reply(Answering(), group, {"usage": usage}) == ([Answer(0), Answer(1)], 0)
+def test_a_row_that_kills_the_engine_is_isolated_and_its_neighbours_are_answered() -> None:
+    scheduler = opened([str(n) for n in range(7)] + ["killer"])
+    deaths = 0
+
+    while (group := scheduler.next_group()) is not None:
+        groups = [group]
+        while "killer" not in groups[-1].payloads and (more := scheduler.next_group()) is not None:
+            groups.append(more)
+        if "killer" in groups[-1].payloads:
+            deaths += 1
+            scheduler.engine_died("the engine is gone")
+            for group in groups:
+                scheduler.returned(group)
+        else:
+            for group in groups:
+                answer(scheduler, group)
+
+    chunk = scheduler.pop_finished()
+    assert chunk is not None
+    assert [result.reason for result in chunk.in_order()] == [None] * 7 + ["engine_killed"]
+    assert deaths == SUSPECT_DEATHS + ALONE_DEATHS
+
+
+def test_suspects_are_sent_one_at_a_time_with_nothing_beside_them() -> None:
+    scheduler = opened([str(n) for n in range(4)])
+    for _ in range(SUSPECT_DEATHS):
+        assert die(scheduler) == 1
+    open_rows(scheduler, 1, range(4, 8), ["x"] * 4)
+
+    alone = []
+    for _ in range(4):
+        group = take(scheduler)
+        assert scheduler.next_group() is None, "nothing flies beside a suspect"
+        alone.append(group.payloads)
+        answer(scheduler, group)
+
+    assert alone == [["0"], ["1"], ["2"], ["3"]]
+    assert take(scheduler).payloads == ["x"] * 4
+
+
+def test_suspects_wait_until_all_others_have_landed() -> None:
+    scheduler = opened([str(n) for n in range(12)])
+    for _ in range(SUSPECT_DEATHS - 1):
+        assert die(scheduler) == 3
+    first, second, third = (take(scheduler) for _ in range(3))
+    scheduler.engine_died("gone")
+    scheduler.returned(first)
+
+    assert scheduler.next_group() is None
+    scheduler.returned(second)
+    scheduler.returned(third)
+    assert take(scheduler).payloads == ["0"]
+
+
+def test_what_rested_when_the_engine_died_is_no_suspect() -> None:
+    scheduler = opened(["a"])
+    for _ in range(SUSPECT_DEATHS + ALONE_DEATHS):
+        group = take(scheduler)
+        group.resting = True
+        scheduler.engine_died("gone")
+        scheduler.returned(group)
+
+    assert not take(scheduler).isolated
+
+
+def test_broken_connections_are_forgiven_many_times() -> None:
+    scheduler = opened(["a"])
+    drops = 0
+    while (group := scheduler.next_group()) is not None:
+        drops += 1
+        scheduler.dropped(group, "reset")
+
+    chunk = scheduler.pop_finished()
+    assert chunk is not None
+    assert (drops, chunk.in_order()[0].reason) == (TRIES * DROPS, "engine_error")
+
+
+def test_an_abandoned_chunk_is_forgotten_with_all_that_flies_for_it() -> None:
+    scheduler = opened([str(n) for n in range(12)])
+    open_rows(scheduler, 1, range(12, 13), ["x"])
+    flying, back = take(scheduler), take(scheduler)
+    scheduler.returned(back)
+
+    chunk = scheduler.abandon(0)
+
+    assert chunk is not None
+    answer(scheduler, flying)
+    assert take(scheduler).payloads == ["x"]
+    assert scheduler.next_group() is None
+    assert scheduler.statistics()["rows_in_flight"] == 1
+    assert scheduler.abandon(0) is None
+
+
+def test_rows_are_read_as_they_are_sent() -> None:
+    read = []
+
+    def rows() -> Iterator[dict[str, str]]:
+        for n in range(100):
+            read.append(n)
+            yield {"text": str(n)}
+
+    scheduler = Scheduler(Kind())
+    scheduler.open_chunk(0, range(100), rows(), {})
+    take(scheduler)
+
+    assert len(read) == 4
+    assert not scheduler.hungry

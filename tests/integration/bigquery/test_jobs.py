@@ -134,5 +134,5 @@ def test_a_running_job_is_cancelled(warehouse: Warehouse) -> None:
     job.cancel()
 
     with pytest.raises(Exception, match="cancel"):
-        job.result(timeout=60)
+        job.result(timeout=250)
     assert warehouse.client.get_job(job.job_id).error_result["reason"] == "stopped"

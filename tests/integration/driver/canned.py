@@ -6,14 +6,13 @@ tested against real vLLM (test_vllm.py).
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import threading
 from array import array
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 
 from aiohttp import web
+
+from tests.integration.driver.serving import ThreadedServer
 
 Behaviour = Callable[[list[str]], Awaitable[web.StreamResponse | None]]
 """Given a request's texts: a response of its own, or None for the usual answer."""
@@ -23,12 +22,12 @@ def vector_of(text: str) -> list[float]:
     return [float(len(text)), float(sum(map(ord, text)) % 1000)]
 
 
-class CannedEngine:
+class CannedEngine(ThreadedServer):
     """Serves on a free port in a thread of its own. `seen` is every text of every request, in order of arrival."""
 
     def __init__(self, behaviour: Behaviour | None = None, port: int = 0) -> None:
         self._behaviour = behaviour
-        self.port = port
+        super().__init__(port)
         self.seen: list[str] = []
         self.in_flight_max = 0
         self._in_flight = 0
@@ -38,40 +37,13 @@ class CannedEngine:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> CannedEngine:
-        self._loop = asyncio.new_event_loop()
-        started = threading.Event()
-        self._thread = threading.Thread(target=self._serve, args=(started,), daemon=True)
-        self._thread.start()
-        started.wait()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _serve(self, started: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        app = web.Application(client_max_size=1 << 26)
-        app.add_routes(
-            [
-                web.get("/health", self._health),
-                web.get("/v1/models", self._models),
-                web.get("/version", self._version),
-                web.post("/v1/embeddings", self._embed),
-            ]
-        )
-        runner = web.AppRunner(app, shutdown_timeout=0)
-        self._loop.run_until_complete(runner.setup())
-        site = web.TCPSite(runner, "127.0.0.1", self.port)
-        self._loop.run_until_complete(site.start())
-        self.port = runner.addresses[0][1]
-        started.set()
-        self._loop.run_forever()
-        # Requests that a behaviour made hang would hold the clean-up for as long as they hang.
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(runner.cleanup())
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/health", self._health),
+            web.get("/v1/models", self._models),
+            web.get("/version", self._version),
+            web.post("/v1/embeddings", self._embed),
+        ]
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(status=200 if self.healthy else 503)

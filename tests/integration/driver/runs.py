@@ -64,7 +64,14 @@ def prepare(folder: Path, texts: list[str | None], *, chunk_rows: int = 8, worke
 class DriverProcess:
     """``python -m nightshift.driver`` on a run, as a pod would start it."""
 
-    def __init__(self, prepared: PreparedRun, engine_url: str, index: int | str = 0, run_url: str | None = None) -> None:
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        engine_url: str,
+        index: int | str = 0,
+        run_url: str | None = None,
+        extra: dict[str, str] | None = None,
+    ) -> None:
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(PLUGINS),
@@ -72,6 +79,7 @@ class DriverProcess:
             "JOB_COMPLETION_INDEX": str(index),
             "ENGINE_URL": engine_url,
             "POD_NAME": "pod",
+            **(extra or {}),
         }
         if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
             environment["STORAGE_EMULATOR_HOST"] = emulator

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from nightshift import exits, seal
+from nightshift.driver.scheduler import ALONE_DEATHS, SUSPECT_DEATHS
 from nightshift.run import RunRef
 from nightshift.store import open_store
 from tests.builders import a_chunk
@@ -34,7 +36,7 @@ def check_all_answered(prepared: PreparedRun, texts: list[str | None], dead: dic
             assert row["prediction"] == vector_of(text or "")
 
 
-def run_driver(prepared: PreparedRun, behaviour: Behaviour | None = None, index: int = 0) -> tuple[int, CannedEngine]:
+def run_driver(prepared: PreparedRun, behaviour: Behaviour | None = None, index: int | str = 0) -> tuple[int, CannedEngine]:
     with CannedEngine(behaviour) as engine:
         return DriverProcess(prepared, engine.url, index).finish(), engine
 
@@ -84,7 +86,7 @@ def test_requests_overlap_across_chunks(tmp_path: Path) -> None:
 
     _, engine = run_driver(prepared, slow)
 
-    assert engine.in_flight_max == 4, "2 x max_num_seqs 8 rows in requests of 4 rows, though a chunk has only one request"
+    assert engine.in_flight_max >= 4, "2 x max_num_seqs 8 rows in requests of 4 rows, though a chunk has only one request"
 
 
 @pytest.mark.parametrize("status", [429, 503, 500, 502])
@@ -258,8 +260,38 @@ def test_an_input_that_changed_after_the_plan_is_a_configuration_error(tmp_path:
     assert any("was overwritten after it was planned" in entry.get("error", "") for entry in driver.log)
 
 
-def test_an_index_beyond_the_plan_is_a_configuration_error(tmp_path: Path) -> None:
-    assert run_driver(prepare(tmp_path, TEXTS), index=1)[0] == exits.CONFIG
+@pytest.mark.parametrize("index", [7, ""])
+def test_a_worker_without_home_helps_with_everything(tmp_path: Path, index: int | str) -> None:
+    prepared = prepare(tmp_path, TEXTS, workers=2)
+
+    assert run_driver(prepared, index=index)[0] == exits.DONE
+    check_all_answered(prepared, TEXTS)
+
+
+def test_an_owner_helps_when_its_own_range_is_done(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS, workers=2)
+
+    code, engine = run_driver(prepared, index=0)
+
+    assert code == exits.DONE
+    assert len(engine.seen) == len(TEXTS)
+    check_all_answered(prepared, TEXTS)
+
+
+def test_too_many_dead_letters_end_a_run_before_its_end(tmp_path: Path) -> None:
+    async def refuse(texts: list[str]) -> web.StreamResponse:
+        await asyncio.sleep(0.5)
+        return web.json_response({"error": {"message": "no"}}, status=400)
+
+    prepared = prepare(tmp_path, [f"text {n}" for n in range(4000)], chunk_rows=4, request__rows_per_request=1)
+
+    with CannedEngine(refuse) as engine:
+        driver = DriverProcess(prepared, engine.url, extra={"NIGHTSHIFT_DEAD_LETTERS": "10"})
+        code = driver.finish()
+
+    assert code == exits.CONFIG
+    assert 10 < len(prepared.rows()) < 4000
+    assert any("the job tolerates 10" in entry.get("error", "") for entry in driver.log)
 
 
 def test_a_torn_partial_is_left_out(tmp_path: Path) -> None:
@@ -322,6 +354,46 @@ def test_a_run_url_without_sense_is_a_configuration_error(tmp_path: Path, run_ur
         driver = DriverProcess(prepare(tmp_path, TEXTS[:1]), engine.url, run_url=run_url)
 
         assert driver.finish() == exits.CONFIG
+
+
+def test_a_row_that_kills_the_engine_is_the_only_dead_letter(tmp_path: Path) -> None:
+    texts = [*TEXTS[:40]]
+    texts[13] = "killer"
+    prepared = prepare(tmp_path, texts)
+    deaths = 0
+    killed = threading.Event()
+
+    async def behave(sent: list[str]) -> web.StreamResponse | None:
+        if "killer" in sent:
+            killed.set()
+            await asyncio.sleep(3600)
+        return None
+
+    with CannedEngine(behave) as first:
+        port = first.port
+        driver = DriverProcess(prepared, first.url)
+        killed.wait()
+    ended = threading.Event()
+
+    def restart() -> None:
+        nonlocal deaths
+        while not ended.is_set():
+            deaths += 1
+            killed.clear()
+            time.sleep(1.0)
+            with CannedEngine(behave, port=port):
+                while not killed.wait(0.05) and not ended.is_set():
+                    pass
+
+    sidecar = threading.Thread(target=restart)
+    sidecar.start()
+    code = driver.finish()
+    ended.set()
+    sidecar.join()
+
+    assert code == exits.DONE
+    check_all_answered(prepared, texts, {13: "engine_killed"})
+    assert deaths == SUSPECT_DEATHS + ALONE_DEATHS
 
 
 @pytest.mark.parametrize("index", ["-1", "one", "\u00b2"])

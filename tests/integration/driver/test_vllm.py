@@ -2,13 +2,6 @@
 
 import json
 import math
-import os
-import signal
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +9,11 @@ from typing import Any
 import pytest
 
 from local import hub
-from local.environments import ROOT, python_of
+from local.environments import ROOT
 from nightshift import exits
-from nightshift.jobset.manifest import server_args
-from nightshift.spec import JobSpec
 from tests.builders import a_spec
 from tests.integration.driver.runs import DriverProcess, prepare
+from tests.integration.driver.vllm import Vllm, in_server_environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -47,56 +39,6 @@ TEXTS: list[str | None] = [
     "a NUL \x00 inside",
     *(f"package number {n} does thing {n * 7 % 13}" for n in range(56)),
 ]
-
-
-class Vllm:
-    """A vLLM server as the manifest starts it, on one port through all its lives."""
-
-    def __init__(self, spec: JobSpec, log: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self._arguments = [argument.replace("$(ENGINE_PORT)", str(self.port)) for argument in server_args(spec)]
-        self._log = log
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        environment = {
-            **os.environ,
-            "HF_HUB_OFFLINE": "1",
-            "HF_HUB_CACHE": str(hub.ensure()),
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_NO_USAGE_STATS": "1",
-        }
-        command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *self._arguments]
-        with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-
-    def await_health(self) -> None:
-        while True:
-            assert self._process.poll() is None, self._log.read_text()[-3000:]
-            try:
-                urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
-                return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.5)
-
-    def kill(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-    def requests_served(self) -> float:
-        """What the engine itself has counted since its start."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as reply:
-            lines = reply.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total"))
 
 
 @pytest.fixture(scope="module")
@@ -141,12 +83,10 @@ def test_real_text_overlong_rows_cut(tmp_path: Path, vllm: Vllm) -> None:
 def test_a_search_speaks_the_same_language_as_the_engine(tmp_path: Path, vllm: Vllm) -> None:
     prepared = prepare(tmp_path, TEXTS[:2], **JOB)
     DriverProcess(prepared, vllm.url).finish()
-    command = [str(python_of("server")), str(ROOT / "local/demo/embed.py"), hub.REPOSITORY, hub.REVISION]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub.ensure())}
+    script = ROOT / "local/demo/embed.py"
+    vectors = in_server_environment(script, hub.REPOSITORY, hub.REVISION, stdin=json.dumps(TEXTS[:2]))
 
-    done = subprocess.run(command, input=json.dumps(TEXTS[:2]), capture_output=True, text=True, check=True, env=environment)
-
-    for ordinal, vector in enumerate(json.loads(done.stdout)):
+    for ordinal, vector in enumerate(vectors):
         assert cosine(vector, prepared.rows()[ordinal]["prediction"]) > 0.9999
 
 

@@ -6,15 +6,17 @@ import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from nightshift import exits
-from nightshift.chunks import Provenance
-from nightshift.driver import loop
+from nightshift.driver.codec import ParquetCodec
+from nightshift.driver.commits import WAITING_MOST
 from nightshift.driver.engine import Engine
-from nightshift.driver.loop import Worker
+from nightshift.driver.loop import Limits, Worker
 from nightshift.driver.reader import InputReader
 from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.stats import Stats
 from nightshift.ledger import Ledger
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks.base import load
@@ -43,14 +45,37 @@ class Troubled(ObjectStorage):
         return await super().create(path, body)
 
 
+class Codec(ParquetCodec):
+    """The real one, but for a chunk that cannot be encoded."""
+
+    unwritable: int | None = None
+
+    def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
+        if chunk.number == self.unwritable:
+            raise ValueError("a prediction that no Parquet file takes")
+        return super().encode(chunk, keys)
+
+
 @contextlib.asynccontextmanager
-async def a_worker(prepared: PreparedRun, store: ObjectStorage, engine_url: str) -> AsyncIterator[Worker]:
+async def a_worker(
+    prepared: PreparedRun,
+    store: ObjectStorage,
+    engine_url: str,
+    *,
+    unwritable: int | None = None,
+    rng: random.Random | None = None,
+) -> AsyncIterator[Worker]:
     kind = load(prepared.spec)
-
-    def stamp(chunk: OpenChunk) -> Provenance:
-        return Provenance(prepared.run.run_id, chunk.number, "pod", "node", {}, "0", "", "", len(chunk.results), 0, 0)
-
-    async with Engine(engine_url, "m", 4) as engine:
+    codec = Codec(
+        run_id=prepared.run.run_id,
+        attempt="pod",
+        node="node",
+        model={},
+        engine_version="0",
+        prediction_type=kind.prediction_type,
+    )
+    codec.unwritable = unwritable
+    async with Engine(engine_url, "m") as engine:
         yield Worker(
             plan=prepared.plan,
             index=0,
@@ -58,10 +83,12 @@ async def a_worker(prepared: PreparedRun, store: ObjectStorage, engine_url: str)
             reader=InputReader(open_store(prepared.url), prepared.run, prepared.plan, ("id", "text")),
             kind=kind,
             engine=engine,
-            window=4,
+            codec=codec,
             key_columns=("id",),
             attempt="pod",
-            provenance=stamp,
+            limits=Limits(window_start=16, window_most=16),
+            rng=rng or random.Random(),
+            stats=Stats(),
         )
 
 
@@ -79,19 +106,24 @@ async def test_a_store_that_hangs_stops_the_work_instead_of_filling_memory(tmp_p
             store.open.set()
             code = await running
 
-    # What waits to be committed, and what was already open when it became too much.
-    assert seen <= (loop.COMMITS_WAITING + 2 * 4 + 1) * CHUNK_ROWS
+    # What waits to be committed, and what was in flight when it became too much.
+    assert seen <= WAITING_MOST * CHUNK_ROWS + 16 + CHUNK_ROWS
     assert code == exits.DONE
     assert sorted(prepared.rows()) == list(range(400))
 
 
-async def test_a_drain_does_not_sleep_through_the_return_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "BACKOFF_S", 0.01)
-    monkeypatch.setattr(random, "uniform", lambda _low, _high: 3600.0)
+class Sleepy(random.Random):
+    """Draws an hour for every wait."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 3600.0
+
+
+async def test_a_drain_does_not_sleep_through_the_return_of_the_store(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, [f"text {n}" for n in range(8)], chunk_rows=CHUNK_ROWS)
     store = Troubled(prepared, failing=True)
     with CannedEngine() as engine:
-        async with a_worker(prepared, store, engine.url) as worker:
+        async with a_worker(prepared, store, engine.url, rng=Sleepy()) as worker:
             running = asyncio.create_task(worker.run())
             await store.tried.wait()
             store.open.set()
@@ -101,16 +133,12 @@ async def test_a_drain_does_not_sleep_through_the_return_of_the_store(tmp_path: 
     assert sorted(prepared.rows()), "the finished chunk is saved"
 
 
-async def test_a_chunk_that_cannot_be_written_is_left_open_and_costs_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_chunk_that_cannot_be_written_is_left_open_and_costs_no_other(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, [f"text {n}" for n in range(12)], chunk_rows=CHUNK_ROWS)
     store = Troubled(prepared)
     store.open.set()
     with CannedEngine() as engine:
-        async with a_worker(prepared, store, engine.url) as worker:
-            stamp = worker._provenance
-            monkeypatch.setattr(worker, "_provenance", lambda chunk: stamp(chunk) if chunk.number != 1 else 1 / 0)
+        async with a_worker(prepared, store, engine.url, unwritable=1) as worker:
             code = await worker.run()
 
     assert code == exits.RESUME

@@ -1,0 +1,246 @@
+"""`nightshift batch` as a process, against a server that has nothing of vLLM's but the endpoint."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from aiohttp import web
+
+from nightshift import exits
+from nightshift.store import open_store
+from tests.integration.driver.batches import (
+    BatchProcess,
+    ChatServer,
+    a_request,
+    answer_to,
+    content_of,
+    read_lines,
+    write_requests,
+)
+from tests.integration.emulators import StorageEmulator
+
+pytestmark = pytest.mark.integration
+
+LINES = 400
+
+
+def texts(count: int = LINES) -> list[str]:
+    return [f"text {number}" for number in range(count)]
+
+
+def a_file(folder: Path, count: int = LINES) -> Path:
+    return write_requests(folder / "in.jsonl", [a_request(f"id-{n}", text) for n, text in enumerate(texts(count))])
+
+
+def await_chunks(out: Path, count: int) -> None:
+    """Returns once the ledger beside `out` holds so many chunks."""
+    while len(list(out.parent.glob(f"{out.name}.nightshift/batch/lines/*/ledger/*.parquet"))) < count:
+        time.sleep(0.005)
+
+
+def assert_complete(out: Path, count: int = LINES) -> None:
+    lines = read_lines(out)
+    assert [line["custom_id"] for line in lines] == [f"id-{n}" for n in range(count)]
+    assert [content_of(line) for line in lines] == [answer_to(text) for text in texts(count)]
+
+
+def test_a_line_out_for_every_line_in_and_one_bad_line_costs_no_other(tmp_path: Path) -> None:
+    async def behave(text: str) -> web.StreamResponse | None:
+        if text == "refused":
+            error = {"message": "temperature must be non-negative", "type": "BadRequestError", "param": None, "code": 400}
+            return web.json_response({"error": error}, status=400)
+        if text == "no model":
+            return web.json_response({"error": {"message": "no such model", "code": 404}}, status=404)
+        return None
+
+    requests: list[dict[str, Any] | str] = [
+        a_request("good", "hello"),
+        "",
+        "{this is not JSON",
+        a_request("refused", "refused"),
+        a_request("wrong url", "x", url="/shutdown"),
+        a_request("stream", "x", body={"stream": True}),
+        a_request("no model", "no model"),
+        a_request("good", "twice the same id"),
+    ]
+    source, out = write_requests(tmp_path / "in.jsonl", requests), tmp_path / "out.jsonl"
+
+    with ChatServer(behave) as server:
+        batch = BatchProcess("-i", source, "-o", out, "--base-url", server.url)
+        code = batch.finish()
+        strict = BatchProcess("-i", source, "-o", out, "--base-url", server.url, "--fail-on-error").finish()
+
+    lines = read_lines(out)
+    assert (code, strict) == (0, 1)
+    assert [line["custom_id"] for line in lines] == ["good", "", "refused", "wrong url", "stream", "no model", "good"]
+    assert [line["response"]["status_code"] for line in lines] == [200, 400, 400, 400, 400, 404, 200]
+    assert [content_of(lines[at]) for at in (0, 6)] == ["you said hello", "you said twice the same id"]
+    assert lines[1]["error"].startswith("line 2: it is not JSON")
+    assert lines[2]["error"]["error"]["message"] == "temperature must be non-negative"
+    assert lines[4]["error"] == "Request must not be sent in stream mode"
+    assert "2 answered, 5 failed (3 bad_input, 2 rejected)" in batch.said
+    assert sorted(server.seen) == ["hello", "no model", "refused", "twice the same id"], "the second command sent nothing"
+
+
+def test_killed_in_the_middle_it_goes_on_and_sends_nothing_committed_again(tmp_path: Path) -> None:
+    source, out = a_file(tmp_path), tmp_path / "out.jsonl"
+    with ChatServer(delay_s=0.05) as server:
+        arguments = ("-i", source, "-o", out, "--base-url", server.url, "--chunk-rows", 8, "--max-inflight", 16)
+        batch = BatchProcess(*arguments)
+        await_chunks(out, 10)
+        batch.process.kill()
+        batch.finish()
+        kept = list(tmp_path.glob("out.jsonl.nightshift/batch/lines/*/ledger/*.parquet"))
+        committed = {f"text {int(path.stem[-8:]) * 8 + n}" for path in kept for n in range(8)}
+        before = len(server.seen)
+        assert not out.exists()
+
+        code = BatchProcess(*arguments).finish()
+
+    assert code == 0
+    assert_complete(out)
+    assert not committed & set(server.seen[before:])
+    assert server.in_flight_max <= 16
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_what_is_answered(tmp_path: Path, number: signal.Signals) -> None:
+    source, out = a_file(tmp_path), tmp_path / "out.jsonl"
+    with ChatServer(delay_s=0.05) as server:
+        arguments = ("-i", source, "-o", out, "--base-url", server.url, "--chunk-rows", 50, "--max-inflight", 16)
+        batch = BatchProcess(*arguments)
+        await_chunks(out, 2)
+        batch.process.send_signal(number)
+        stopped = batch.finish()
+        code = BatchProcess(*arguments).finish()
+
+    assert (stopped, code) == (exits.RESUME, 0)
+    assert "Run the same command again" in batch.said
+    assert_complete(out)
+    assert len(server.seen) == LINES, "each line was sent once"
+
+
+def test_two_at_once_on_the_same_file_both_finish(tmp_path: Path) -> None:
+    source, out = a_file(tmp_path), tmp_path / "out.jsonl"
+    with ChatServer(delay_s=0.02) as server:
+        arguments = ("-i", source, "-o", out, "--base-url", server.url, "--chunk-rows", 8, "--max-inflight", 16)
+        batches = [BatchProcess(*arguments), BatchProcess(*arguments)]
+        codes = [batch.finish() for batch in batches]
+
+    assert codes == [0, 0], [batch.said for batch in batches]
+    assert_complete(out)
+    assert set(server.seen) == set(texts())
+
+
+def test_it_waits_for_the_server_and_gives_up_in_time(tmp_path: Path) -> None:
+    source, out = a_file(tmp_path, 3), tmp_path / "out.jsonl"
+    with ChatServer() as server:
+        port = server.port
+    gone = BatchProcess("-i", source, "-o", out, "--base-url", server.url, "--wait", 0.3)
+    assert gone.finish() == exits.RESUME
+    assert "does not answer" in gone.said
+
+    batch = BatchProcess("-i", source, "-o", out, "--base-url", server.url)
+    assert batch.process.stderr is not None
+    batch.said = batch.process.stderr.readline()
+    assert "waiting for" in batch.said
+    with ChatServer(port=port):
+        assert batch.finish() == 0
+
+    assert_complete(out, 3)
+    without = BatchProcess(
+        "-i", source, "-o", tmp_path / "out2.jsonl", "--state", f"{out}.nightshift", "--base-url", server.url
+    )
+    assert without.finish() == 0, "what is done needs no server"
+    assert (tmp_path / "out2.jsonl").read_bytes() == out.read_bytes()
+
+
+def test_a_refused_key_ends_it_and_the_key_is_nowhere(tmp_path: Path) -> None:
+    source, out = a_file(tmp_path, 3), tmp_path / "out.jsonl"
+    with ChatServer(key="the-right-key") as server:
+        wrong = BatchProcess("-i", source, "-o", out, "--base-url", server.url, key="a-wrong-secret")
+        assert wrong.finish() == 2
+        right = BatchProcess("-i", source, "-o", out, "--base-url", server.url, key="the-right-key")
+        assert right.finish() == 0
+
+    assert_complete(out, 3)
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    for secret in ("a-wrong-secret", "the-right-key"):
+        assert secret not in wrong.said + right.said
+        assert secret.encode() not in kept
+
+
+def test_the_model_clean_and_fresh(tmp_path: Path) -> None:
+    source, out = a_file(tmp_path, 3), tmp_path / "out.jsonl"
+    with ChatServer() as server:
+        arguments = ("-i", source, "-o", out, "--base-url", server.url)
+        assert BatchProcess(*arguments).finish() == 0
+        assert [line["response"]["body"]["model"] for line in read_lines(out)] == ["m"] * 3
+        assert BatchProcess(*arguments, "--fresh").finish() == 0
+        assert len(server.seen) == 6
+        assert BatchProcess(*arguments, "--model", "other", "--state", tmp_path / "state", "--clean").finish() == 0
+
+    assert [line["response"]["body"]["model"] for line in read_lines(out)] == ["other"] * 3
+    assert not (tmp_path / "state").exists()
+
+
+def test_an_empty_file_gives_an_empty_file(tmp_path: Path) -> None:
+    source, out = write_requests(tmp_path / "in.jsonl", ["", "  "]), tmp_path / "out.jsonl"
+
+    with ChatServer() as server:
+        assert BatchProcess("-i", source, "-o", out, "--base-url", server.url).finish() == 0
+
+    assert out.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"-i": "nowhere.jsonl"}, "-i nowhere.jsonl: "),
+        ({"-i": "s3://bucket/x"}, "-i s3://bucket/x: "),
+        ({"-o": "nowhere/out.jsonl"}, "there is no folder"),
+        ({"-o": "in.jsonl"}, "it is the input"),
+        ({"-o": "."}, "it is a folder"),
+        ({"--state": "s3://bucket/x"}, "is not a store"),
+        ({"--base-url": "ftp://host"}, "must be http://"),
+    ],
+)
+def test_mistakes_are_told_before_any_work(tmp_path: Path, changes: dict[str, str], said: str) -> None:
+    a_file(tmp_path, 1)
+    options = {"-i": "in.jsonl", "-o": "out.jsonl", "--base-url": "http://127.0.0.1:9", "--wait": "0.1", **changes}
+    here = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        batch = BatchProcess(*(part for option in options.items() for part in option))
+    finally:
+        os.chdir(here)
+
+    assert batch.finish() == 2
+    assert said in batch.said
+    assert "Traceback" not in batch.said
+
+
+def test_files_and_progress_in_cloud_storage(
+    tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
+    storage_emulator.client().create_bucket("batches")
+    store = open_store("gs://batches")
+    obstore.put(store, "files/in.jsonl", a_file(tmp_path, 50).read_bytes())
+
+    with ChatServer() as server:
+        arguments = ("-i", "gs://batches/files/in.jsonl", "-o", "gs://batches/files/out.jsonl", "--base-url", server.url)
+        batch = BatchProcess(*arguments, "--clean", storage=storage_emulator.url)
+        assert batch.finish() == 0, batch.said
+
+    out = tmp_path / "out.jsonl"
+    out.write_bytes(bytes(obstore.get(store, "files/out.jsonl").bytes()))
+    assert_complete(out, 50)
+    left = [meta["path"] for page in obstore.list(store) for meta in page]
+    assert sorted(left) == ["files/in.jsonl", "files/out.jsonl"]

@@ -1,0 +1,104 @@
+"""A real vLLM on the CPU, started by the very arguments that the manifest renders."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from local import hub
+from local.environments import ROOT, python_of
+from nightshift.jobset.manifest import server_args
+from nightshift.spec import JobSpec
+
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+class Vllm:
+    """A vLLM server as the manifest starts it, on one port through all its lives."""
+
+    def __init__(self, spec: JobSpec, log: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._arguments = [argument.replace("$(ENGINE_PORT)", str(self.port)) for argument in server_args(spec)]
+        self._log = log
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        environment = {
+            **os.environ,
+            **OFFLINE,
+            "HF_HUB_CACHE": str(hub.ensure()),
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+        command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *self._arguments]
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+
+    def await_health(self) -> None:
+        while True:
+            assert self._process.poll() is None, self._log.read_text()[-3000:]
+            try:
+                urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
+                return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.5)
+
+    def kill(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def requests_served(self) -> float:
+        """What the engine itself has counted since its start."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as reply:
+            lines = reply.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total"))
+
+    def ask(self, path: str, body: dict[str, Any]) -> Any:
+        """The reply to one request, sent past the driver. Raises urllib.error.HTTPError for a refusal."""
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as reply:
+            return json.load(reply)
+
+
+def _end_with_parent() -> None:
+    """A server outlives no test process, however that one ends: two of them leave nothing of a small machine to others."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def in_server_environment(script: Path, *arguments: str, stdin: str = "") -> Any:
+    """What a script that needs the server environment (transformers, torch) prints as JSON."""
+    done = subprocess.run(
+        [str(python_of("server")), str(script), *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **OFFLINE, "HF_HUB_CACHE": str(hub.ensure()), "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)

@@ -1,0 +1,284 @@
+"""The input's index and reader, the run that a file belongs to, and the output made of chunks."""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from obstore.store import LocalStore
+
+from nightshift import chunks
+from nightshift.batch import output, source, state
+from nightshift.batch.source import Index, LineReader, LocalFile, index
+from nightshift.batch.state import Asked, chunk_lines, find_batch, open_batch, place_of
+from nightshift.chunks import Provenance, Result
+from nightshift.driver.reader import InputChanged
+from nightshift.plan import InputFile, Plan
+from nightshift.run import RunRef
+from nightshift.store import get_bytes
+from nightshift.tasks.base import Reason
+
+pytestmark = pytest.mark.unit
+
+
+def a_line(number: int) -> bytes:
+    return b'{"custom_id":"id-%d","method":"POST","url":"/score","body":{"n":%d}}' % (number, number)
+
+
+def a_file(folder: Path, content: bytes) -> LocalFile:
+    path = folder / "in.jsonl"
+    path.write_bytes(content)
+    return LocalFile(str(path))
+
+
+def a_plan(lines: int, chunk_rows: int, run_id: str = "r") -> Plan:
+    return Plan(run_id, lines, chunk_rows, 1, (InputFile("in", lines, (lines,), 1, "e"),))
+
+
+@pytest.mark.parametrize("marks_most", [2, 3, 8, 1000])
+@pytest.mark.parametrize("chunk_rows", [1, 3, 16, 100])
+def test_every_line_is_read_once_in_order_whatever_the_index_remembers(
+    tmp_path: Path, marks_most: int, chunk_rows: int
+) -> None:
+    # Blank lines of all sorts, CRLF, and no end of line at the end.
+    content = b"".join(a_line(n) + (b"\r\n \t\n\n" if n % 5 == 0 else b"\n") for n in range(50)) + a_line(50)
+    file = a_file(tmp_path, b"\n" + content)
+
+    found = index(file, marks_most)
+    reader = LineReader(file, found, a_plan(found.lines, chunk_rows), None)
+    names = [name for chunk in range(-(-51 // chunk_rows)) for name in reader.read(chunk).column("custom_id").to_pylist()]
+
+    assert found.lines == 51
+    assert found.size == len(content) + 1
+    assert len(found.marks) <= marks_most
+    assert names == [f"id-{n}" for n in range(51)]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b" \n\r\n\t", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"])
+def test_a_file_without_lines(tmp_path: Path, content: bytes) -> None:
+    assert index(a_file(tmp_path, content)).lines == 0
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    file = a_file(tmp_path, b"\xef\xbb\xbf" + a_line(0) + b"\n" + a_line(1))
+    found = index(file)
+
+    table = LineReader(file, found, a_plan(2, 2), None).read(0)
+
+    assert table.column("custom_id").to_pylist() == ["id-0", "id-1"]
+    assert table.column("error").to_pylist() == [None, None]
+
+
+def test_a_line_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    file = a_file(tmp_path, a_line(0) + b"\n\xff\xfe\n" + a_line(2) + b"\n{\n")
+    found = index(file)
+
+    errors = LineReader(file, found, a_plan(4, 4), None).read(0).column("error").to_pylist()
+
+    assert [error is None for error in errors] == [True, False, True, False]
+
+
+def test_a_file_that_changes_under_way_is_noticed(tmp_path: Path) -> None:
+    file = a_file(tmp_path, a_line(0) + b"\n" + a_line(1))
+    reader = LineReader(file, index(file), a_plan(2, 1), None)
+    path = Path(file.name)
+    reader.read(0)
+
+    path.write_bytes(a_line(5) + b"\n" + a_line(6))
+    os.utime(path, ns=(1, 1))
+
+    with pytest.raises(InputChanged, match="changed after it was read"):
+        reader.read(1)
+    path.unlink()
+    with pytest.raises(InputChanged, match="is gone"):
+        reader.read(1)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "gs://bucket", "gs:///x", "http://host/x", "gs://bucket/folder/"])
+def test_urls_that_name_no_file(url: str) -> None:
+    with pytest.raises(ValueError, match="neither a local path nor"):
+        source.source_of(url)
+
+
+@pytest.mark.parametrize(
+    ("lines", "size", "expected"),
+    [(0, 0, 16), (10, 1000, 16), (6400, 640_000, 100), (10**6, 10**8, 1000), (200, 800 << 20, 8), (10**9, 10**11, 10_000)],
+)
+def test_chunks_are_a_part_of_a_short_file_and_bounded_in_bytes(lines: int, size: int, expected: int) -> None:
+    assert chunk_lines(Index("v", "s", size, lines, 1, array("Q"))) == expected
+
+
+def asked(folder: Path, content: bytes = b"x", model: str | None = None, attempt: str = "one") -> Asked:
+    return Asked(str(folder / "state"), index(a_file(folder, content)), "in.jsonl", model, attempt)
+
+
+def opened(what: Asked, *, served: str = "", fresh: bool = False) -> state.Batch:
+    return open_batch(what, served=served, chunk_rows=None, fresh=fresh)
+
+
+def test_the_same_command_finds_its_run_and_what_decides_answers_makes_another(tmp_path: Path) -> None:
+    first = opened(asked(tmp_path))
+
+    assert opened(asked(tmp_path, attempt="two")).run == first.run
+    assert opened(asked(tmp_path, content=b"y")).run != first.run
+    assert opened(asked(tmp_path, model="m")).run != first.run
+    assert find_batch(asked(tmp_path)) == replace(first, store=find_batch(asked(tmp_path)).store)  # type: ignore[union-attr]
+
+
+def test_looking_makes_nothing(tmp_path: Path) -> None:
+    assert find_batch(asked(tmp_path)) is None
+    assert not (tmp_path / "state").exists()
+
+
+def test_fresh_begins_another_generation_which_later_commands_go_on_with(tmp_path: Path) -> None:
+    opened(asked(tmp_path))
+
+    fresh = opened(asked(tmp_path, attempt="two"), fresh=True)
+
+    assert fresh.run.generation == 2
+    assert opened(asked(tmp_path, attempt="three")).run == fresh.run
+
+
+def test_another_model_behind_the_same_lines_is_refused(tmp_path: Path) -> None:
+    opened(asked(tmp_path), served="small (org/small)")
+
+    assert opened(asked(tmp_path), served="small (org/small)")
+    assert opened(asked(tmp_path), served="")
+    with pytest.raises(state.OtherModel, match=r"begun with small .*now offers large"):
+        opened(asked(tmp_path), served="large (org/large)")
+
+
+def test_removing_leaves_other_runs(tmp_path: Path) -> None:
+    one, other = opened(asked(tmp_path)), opened(asked(tmp_path, model="m"))
+
+    one.remove()
+    assert get_bytes(other.store, f"{other.run.prefix}/plan.json") is not None
+    other.remove()
+    assert not (tmp_path / "state").exists()
+
+
+def test_places_for_the_state(tmp_path: Path) -> None:
+    assert place_of(None, "/a/out.jsonl") == "/a/out.jsonl.nightshift"
+    assert place_of(None, "gs://b/out.jsonl") == "gs://b/out.jsonl.nightshift"
+    assert place_of("rel", "gs://b/out.jsonl") == str(Path("rel").absolute())
+    with pytest.raises(ValueError, match="is not a store"):
+        place_of("s3://b/x", "out")
+
+
+RUN = RunRef("batch", "lines", "0123456789abcdef")
+
+
+def a_chunk(results: list[Result], run_id: str = RUN.run_id) -> bytes:
+    keys = pa.table({"custom_id": pa.array([f'id "{result.ordinal}"\n' for result in results], pa.string())})
+    dead = sum(result.reason is not None for result in results)
+    made = Provenance(run_id, 0, "a", "n", {}, "v", "t", "t", len(results) - dead, dead, 7, 8)
+    return chunks.encode(keys, results, pa.large_string(), made)
+
+
+def test_output_lines_have_the_schema_of_vllm_run_batch() -> None:
+    body = a_chunk([Result(4, b'{"x":1.5,"y":null}', None, None, 1), Result(5, None, "rejected", "no", 1)])
+    counts = output.Counts()
+
+    lines = [json.loads(line) for line in output.lines_of(body, RUN.run_id, range(4, 6), counts).splitlines()]
+
+    assert lines == [
+        {
+            "id": f"nightshift-{RUN.run_id}-4",
+            "custom_id": 'id "4"\n',
+            "response": {
+                "status_code": 200,
+                "request_id": f"nightshift-batch-{RUN.run_id}-4",
+                "body": {"x": 1.5, "y": None},
+            },
+            "error": None,
+        },
+        {
+            "id": f"nightshift-{RUN.run_id}-5",
+            "custom_id": 'id "5"\n',
+            "response": {"status_code": 400, "request_id": f"nightshift-batch-{RUN.run_id}-5", "body": None},
+            "error": {"error": {"message": "no", "type": "BadRequestError", "param": None, "code": 400}},
+        },
+    ]
+    assert (counts.answered, dict(counts.failed), counts.prompt_tokens) == (1, {"rejected": 1}, 7)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_reason_has_a_status(reason: Reason) -> None:
+    code, _ = output.error_of(reason, "m")
+
+    assert code == output.STATUS[reason]
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "code", "kind"),
+    [
+        ("rejected", output.with_status(404, "no such model"), 404, "NotFoundError"),
+        ("engine_error", "500: it broke", 500, "InternalServerError"),
+        ("timeout", "408: slow", 408, "BadRequestError"),
+        ("too_long", "404: tokens are too many", 400, "BadRequestError"),
+    ],
+)
+def test_the_servers_own_status_is_reported_where_it_is_known(reason: str, message: str, code: int, kind: str) -> None:
+    found, error = output.error_of(reason, message)
+
+    assert (found, error["error"]["code"], error["error"]["type"]) == (code, code, kind)
+
+
+def test_a_line_that_was_never_sent_has_text_for_an_error_as_with_vllm() -> None:
+    assert output.error_of("bad_input", "500: url") == (400, "500: url")
+
+
+def good(*ordinals: int) -> list[Result]:
+    return [Result(ordinal, b"{}", None, None, 1) for ordinal in ordinals]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (a_chunk(good(0, 1))[:-9], "not a chunk"),
+        (a_chunk(good(0, 1), "other"), "of run other"),
+        (a_chunk(good(0)), "does not hold the lines 1 to 2"),
+        (a_chunk(good(0, 0)), "does not hold the lines 1 to 2"),
+    ],
+)
+def test_no_output_from_chunks_that_are_not_whole(tmp_path: Path, body: bytes, said: str) -> None:
+    store = LocalStore(tmp_path)
+    plan = a_plan(4, 2, RUN.run_id)
+    ledger = tmp_path / RUN.prefix / "ledger"
+    ledger.mkdir(parents=True)
+    (ledger / "chunk-00000000.parquet").write_bytes(a_chunk(good(0, 1)))
+    (ledger / "chunk-00000001.parquet").write_bytes(a_chunk(good(2, 3)))
+    out = tmp_path / "out.jsonl"
+    output.write(store, RUN, plan, str(out))
+    before = out.read_bytes()
+
+    (ledger / "chunk-00000000.parquet").write_bytes(body)
+
+    with pytest.raises(output.Incomplete, match=said):
+        output.write(store, RUN, plan, str(out))
+    (ledger / "chunk-00000000.parquet").unlink()
+    with pytest.raises(output.Missing, match=r"chunk-00000000\.parquet is gone"):
+        output.write(store, RUN, plan, str(out))
+    assert out.read_bytes() == before, "what stood there before still does"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["out.jsonl"]
+
+
+def test_every_write_of_a_run_gives_the_same_bytes_and_a_line_for_each(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    ledger = tmp_path / RUN.prefix / "ledger"
+    ledger.mkdir(parents=True)
+    for chunk in range(5):
+        (ledger / f"chunk-{chunk:08d}.parquet").write_bytes(a_chunk(good(*range(chunk * 3, min(14, chunk * 3 + 3)))))
+    written: list[Any] = []
+    for name in ("one", "two"):
+        counts = output.write(store, RUN, a_plan(14, 3, RUN.run_id), str(tmp_path / name))
+        written.append((counts, (tmp_path / name).read_bytes()))
+
+    assert written[0] == written[1]
+    assert [json.loads(line)["id"].rsplit("-", 1)[1] for line in written[0][1].splitlines()] == [str(n) for n in range(14)]

@@ -1,0 +1,110 @@
+"""Lines of batch files: what is sent for each, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from nightshift.batch.kind import BatchLines
+from nightshift.batch.lines import ENDPOINTS, STREAM, parse
+from nightshift.tasks.base import BadInput, InvalidReply, NotDone
+
+pytestmark = pytest.mark.unit
+
+BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "n": 3}
+
+
+def line(**changes: Any) -> bytes:
+    request = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": BODY, **changes}
+    return json.dumps({name: value for name, value in request.items() if value is not ...}).encode()
+
+
+def test_a_good_line_is_sent_as_it_is() -> None:
+    parsed = parse(line(), 1)
+
+    assert (parsed.custom_id, parsed.path, parsed.error) == ("a", "/v1/chat/completions", None)
+    assert json.loads(parsed.body) == BODY
+
+
+@pytest.mark.parametrize("url", ENDPOINTS)
+def test_every_endpoint(url: str) -> None:
+    assert parse(line(url=url), 1).path == url
+
+
+def test_score_and_rerank_below_any_path_as_vllm_takes_them() -> None:
+    assert parse(line(url="/any/thing/score"), 1).path == "/score"
+    assert parse(line(url="/any/rerank"), 1).path == "/rerank"
+
+
+def test_the_model_can_be_replaced_and_given() -> None:
+    assert json.loads(parse(line(), 1, "other").body)["model"] == "other"
+    assert json.loads(parse(line(body={"input": "x"}), 1, "other").body) == {"input": "x", "model": "other"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "custom_id", "said"),
+    [
+        (b"{", "", "line 7: it is not JSON"),
+        (b"[1]", "", "line 7: it is not a JSON object but a list"),
+        (b'"\xff"', "", "line 7: it is not UTF-8"),
+        (b"[" * 100_000 + b"]" * 100_000, "", "line 7: it is nested too deep"),
+        (line(custom_id=...), "", "line 7: custom_id is missing"),
+        (line(custom_id=12), "12", "line 7: custom_id must be a string, it is a number"),
+        (line(custom_id="x\ud800"), "x?", "line 7: custom_id holds half a surrogate pair"),
+        (line(custom_id="x" * 5000), "x" * 4096, "line 7: custom_id has more than 4096"),
+        (line(method=...), "a", "method is missing"),
+        (line(method="GET"), "a", "method must be POST, it is 'GET'"),
+        (line(url=...), "a", "url is missing"),
+        (line(url=5), "a", "url must be a string"),
+        (line(url="/shutdown"), "a", "URL '/shutdown' was used. Supported endpoints: "),
+        (line(url="/v1/audio/transcriptions"), "a", "URL '/v1/audio/transcriptions' was used."),
+        (line(url="/x/chat/completions?/../score#"), "a", "URL "),
+        (line(body=...), "a", "body is missing"),
+        (line(body="text"), "a", "body must be an object, it is a string"),
+        (line(body={**BODY, "stream": True}), "a", STREAM),
+    ],
+)
+def test_a_bad_line_says_what_is_wrong_with_it(raw: bytes, custom_id: str, said: str) -> None:
+    parsed = parse(raw, 7)
+
+    assert parsed.custom_id == custom_id
+    assert parsed.error is not None
+    assert parsed.error.startswith(said)
+
+
+def test_what_strict_json_lacks_reaches_the_server_as_it_stands() -> None:
+    assert parse(line(body={"temperature": float("nan")}), 1).body == b'{"temperature": NaN}'
+    assert json.loads(parse(line(body={"prompt": "half \ud83d"}), 1).body) == {"prompt": "half \ud83d"}
+
+
+def test_big_numbers_stay_whole() -> None:
+    assert json.loads(parse(line(body={"seed": 2**63 - 1}), 1).body) == {"seed": 2**63 - 1}
+
+
+def test_the_kind_sends_the_line_and_keeps_the_whole_reply() -> None:
+    kind = BatchLines()
+    reply = {
+        "choices": [{"finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+        "x": [0.1, None, "ü"],
+    }
+    payload = kind.render({"path": "/score", "body": b"{}", "error": None}, 0)
+
+    answers = kind.answers(reply, [payload])
+
+    assert kind.request([payload], 0) == ("/score", b"{}")
+    assert json.loads(answers.rows[0].prediction) == reply
+    assert (answers.prompt_tokens, answers.output_tokens) == (3, 4)
+
+
+def test_the_kind_refuses_bad_lines_replies_that_are_none_and_aborted_ones() -> None:
+    kind = BatchLines()
+
+    with pytest.raises(BadInput, match="url is missing"):
+        kind.render({"path": "", "body": b"", "error": "url is missing"}, 0)
+    with pytest.raises(InvalidReply):
+        kind.answers([1], [None])
+    with pytest.raises(NotDone):
+        kind.answers({"choices": [{"finish_reason": "stop"}, {"finish_reason": "abort"}]}, [None])

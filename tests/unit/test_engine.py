@@ -1,0 +1,204 @@
+"""What the engine's replies mean, and how its metrics are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nightshift.driver.engine import (
+    MESSAGE_MAX,
+    Busy,
+    Engine,
+    Failed,
+    Gone,
+    Load,
+    Outcome,
+    Refused,
+    Replied,
+    WrongEngine,
+    judge,
+    parse_load,
+)
+from nightshift.tasks.base import Reason
+
+pytestmark = pytest.mark.unit
+
+DEAD = b'{"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause."}}'
+LONG = b'{"error":{"message":"This model\'s maximum context length is 64 tokens."}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outcome"),
+    [
+        (200, b'{"a": 1}', Replied({"a": 1})),
+        (200, b"[1]", Failed("200 with a body that is not a JSON object")),
+        (400, LONG, Refused(Reason.TOO_LONG, "This model's maximum context length is 64 tokens.")),
+        (413, b"", Refused(Reason.TOO_LONG, "")),
+        (422, b'{"error": "no such parameter"}', Refused(Reason.REJECTED, "no such parameter")),
+        (408, b"late", Failed("408: late", timeout=True)),
+        (425, b"early", Failed("425: early")),
+        (429, b"full", Busy("429: full")),
+        (503, b"full", Busy("503: full")),
+        (500, b'{"error": {"message": "oops"}}', Failed("500: oops")),
+        (500, b"EngineDeadError", Gone("500: EngineDeadError")),
+        (500, DEAD, Gone("500: EngineCore encountered an issue. See stack trace (above) for the root cause.")),
+        (502, b"bad gateway", Gone("502: bad gateway")),
+        (504, b"gateway", Failed("504: gateway", timeout=True)),
+        (501, b"", Failed("501: ")),
+        (204, b"", Failed("204: ")),
+    ],
+)
+def test_what_a_reply_means(status: int, body: bytes, outcome: Outcome) -> None:
+    assert judge(status, body, {}) == outcome
+
+
+@pytest.mark.parametrize("status", [301, 307, 401, 402, 403, 404, 405])
+def test_what_concerns_every_row_is_raised(status: int) -> None:
+    with pytest.raises(WrongEngine, match=f"the engine answers {status}: not here"):
+        judge(status, b"not here", {})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": 1e999}',
+        b'{"a": "\\ud800"}',
+        b'{"a": "\xff"}',
+        b'{"a": "\xed\xa0\x80"}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"a": 1} {"b": 2}',
+    ],
+)
+def test_a_200_that_is_not_json_is_a_failure_of_the_engine(body: bytes) -> None:
+    outcome = judge(200, body, {})
+
+    assert isinstance(outcome, Failed)
+    assert outcome.message.startswith("200 with a body that is not JSON")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 1000 + b"]" * 1000,
+        b'{"a":' * 1000 + b"1" + b"}" * 1000,
+        b'{"error":' + b"[" * 900 + b"]" * 900 + b"}",
+        b"[" * 100_000,
+    ],
+)
+def test_an_error_nested_deep_is_kept_as_text(body: bytes) -> None:
+    outcome = judge(500, body, {})
+
+    assert isinstance(outcome, Failed)
+    assert len(outcome.message) <= len("500: ") + MESSAGE_MAX
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error": {"message": "m"}}', "m"),
+        (b'{"message": "m"}', "m"),
+        (b'{"error": "m"}', "m"),
+        (b'{"error": null}', "None"),
+        (b'{"detail": [1]}', "{'detail': [1]}"),
+        (b'"m"', '"m"'),
+        (b"plain \xff", "plain \ufffd"),
+        (b'{"error": {"message": "' + b"m" * 5000 + b'"}}', "m" * MESSAGE_MAX),
+        (b"m" * 50_000, "m" * MESSAGE_MAX),
+        ("\u00e4".encode() * 5000, "\u00e4" * MESSAGE_MAX),
+    ],
+)
+def test_the_text_of_an_error(body: bytes, message: str) -> None:
+    assert judge(400, body, {}) == Refused(Reason.REJECTED, message)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "-1"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "Sat, 21 Nov 2026 11:00:30 GMT", "date": "Sat, 21 Nov 2026 11:00:00 GMT"}, 30.0),
+        ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT", "date": "Sat, 21 Nov 2026 11:00:30 GMT"}, 0.0),
+        ({"retry-after": "Sat, 21 Nov 2026 11:00:30 -0000", "date": "Sat, 21 Nov 2026 11:00:00 GMT"}, None),
+        ({"retry-after": "Sat, 21 Nov 2026 11:00:30 GMT", "date": "yesterday"}, None),
+        ({"retry-after": "Sat, 21 Nov 2026 11:00:30 GMT"}, None),
+    ],
+)
+def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
+    assert judge(429, b"", headers) == Busy("429: ", seconds)
+
+
+def test_load_is_taken_over_all_engines() -> None:
+    page = b"""\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="a} 9"} 3.0
+vllm:num_requests_running{engine="1",model_name="a} 9"} 4.0
+vllm:num_requests_waiting{engine="0"} 1.0
+vllm:num_requests_waiting{engine="1"} 1e1 1700000000000
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 500.0
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+vllm:kv_cache_usage_perc{engine="1"} 0.5
+vllm:num_preemptions_total{engine="0"} 2.0
+vllm:num_preemptions_created{engine="0"} 1.7e+09
+vllm:num_preemptions_total{engine="1"} 5.0
+other:num_requests_running 7
+"""
+
+    assert parse_load(page) == Load(running=7.0, waiting=11.0, kv_cache=0.5, preemptions=7.0)
+
+
+@pytest.mark.parametrize(
+    ("page", "load"),
+    [
+        (b"vllm:num_requests_running 2", Load(2.0, 0.0, 0.0, 0.0)),
+        (b"vllm:num_requests_waiting 2\n", Load(0.0, 2.0, 0.0, 0.0)),
+        (b"vllm:num_requests_running 2\nvllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc x\n", Load(2.0, 0.0, 0.0, 0.0)),
+        (b"vllm:kv_cache_usage_perc 0.5\n", None),
+        (b"# vllm:num_requests_running 2\n", None),
+        (b"vllm:num_requests_running NaN\n", None),
+        (b"", None),
+        (b"\xff\x00", None),
+    ],
+)
+def test_load_of_pages_that_say_less(page: bytes, load: Load | None) -> None:
+    assert parse_load(page) == load
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "says"),
+    [
+        ("localhost:8000", {}, "must be http://HOST"),
+        ("ftp://host", {}, "must be http://HOST"),
+        ("http://", {}, "must be http://HOST"),
+        ("http://user:hunter22@host", {}, "no user, password"),
+        ("http://host/?a=1", {}, "no user, password, query"),
+        ("http://host:99999", {}, "[Pp]ort"),
+        ("http://host/a b", {}, "%20"),
+        ("http://a..b", {}, "label"),
+        ("http://host", {"Authorization": "hunter22\r\nX: y"}, "'Authorization' holds a character"),
+        ("http://host", {"a b": "hunter22"}, "'a b' holds a character"),
+        ("http://host", {"Content-Length": "5"}, "the client's own"),
+    ],
+)
+def test_an_engine_that_cannot_be_asked_is_told_at_once(url: str, headers: dict[str, str], says: str) -> None:
+    with pytest.raises(WrongEngine, match=says) as raised:
+        Engine(url, "m", headers=headers)
+
+    assert "hunter22" not in str(raised.value)
+
+
+def test_no_secret_is_shown() -> None:
+    engine: Any = Engine("http://[::1]:8000/base/", "m", headers={"Authorization": "Bearer hunter22"})
+
+    assert repr(engine) == "<Engine 'm' <HttpClient http://[::1]:8000/base connections=0 idle=0>>"

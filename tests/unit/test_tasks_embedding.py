@@ -1,0 +1,78 @@
+"""The embedding task: rows to request bodies, replies to vectors."""
+
+import base64
+from array import array
+from typing import Any
+
+import orjson
+import pytest
+
+from nightshift.tasks.base import InvalidReply, load
+from tests.builders import a_spec
+
+pytestmark = pytest.mark.unit
+
+
+def encoded(*values: float) -> str:
+    return base64.b64encode(array("f", values).tobytes()).decode()
+
+
+def reply(*vectors: str) -> dict[str, Any]:
+    return {"data": [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]}
+
+
+def test_a_row_becomes_its_text() -> None:
+    kind = load(a_spec(request__input="{{ name }}: {{ text }}"))
+
+    assert kind.columns == ("name", "text")
+    assert kind.render({"name": "a", "text": "b<c>\x00é😀"}, 0) == "a: b<c>\x00é😀"
+
+
+def test_the_request_holds_the_texts_in_order() -> None:
+    path, body = load(a_spec()).request(["x", "é"], 0)
+
+    assert path == "/v1/embeddings"
+    assert orjson.loads(body) == {"model": "m", "encoding_format": "base64", "input": ["x", "é"]}
+
+
+def test_overlong_rows_are_cut_only_where_the_job_says_so() -> None:
+    assert b"truncate_prompt_tokens" not in load(a_spec()).request(["x"], 0)[1]
+    assert orjson.loads(load(a_spec(request__overlong="truncate")).request(["x"], 0)[1])["truncate_prompt_tokens"] == -1
+
+
+def test_vectors_come_back_in_the_order_of_the_rows() -> None:
+    shuffled = {
+        "data": [{"index": 1, "embedding": encoded(2.0)}, {"index": 0, "embedding": encoded(1.0, 0.5)}],
+        "usage": {"prompt_tokens": 7},
+    }
+
+    answers = load(a_spec()).answers(shuffled, ["x", "y"])
+
+    assert [list(answer.prediction) for answer in answers.rows] == [[1.0, 0.5], [2.0]]
+    assert (answers.prompt_tokens, answers.output_tokens) == (7, 0)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {},
+        None,
+        [],
+        {"data": []},
+        reply(encoded(1.0)),
+        {"data": [{"index": 0, "embedding": encoded(1.0)}, {"index": 0, "embedding": encoded(1.0)}]},
+        reply(encoded(1.0), "%%%"),
+        reply(encoded(1.0), ""),
+        reply(encoded(1.0), base64.b64encode(b"12345").decode()),
+        reply(encoded(1.0), encoded(float("nan"))),
+        reply(encoded(1.0), encoded(float("inf"))),
+        {"data": [{"index": 0}, {"index": 1}]},
+        {"data": [{"index": "first", "embedding": encoded(1.0)}, {"index": 1, "embedding": encoded(1.0)}]},
+        {"data": [{"index": float("inf"), "embedding": encoded(1.0)}, {"index": 1, "embedding": encoded(1.0)}]},
+        {"data": [1, None]},
+        reply(encoded(1.0), "\u00e9"),
+    ],
+)
+def test_a_reply_that_is_not_two_vectors_is_invalid(bad: Any) -> None:
+    with pytest.raises(InvalidReply):
+        load(a_spec()).answers(bad, ["x", "y"])

@@ -1,0 +1,175 @@
+"""Templates: what a row's values look like in them, and that neither rows nor templates can do more than make a text."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from nightshift.tasks import _templates
+from nightshift.tasks.base import BadInput, load
+from tests.builders import a_spec
+
+pytestmark = pytest.mark.unit
+
+
+def rendered(template: str, **row: Any) -> str:
+    text: str = load(a_spec(request__input=template)).render(row, 0)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, ""),
+        ("{{ 7 * 7 }}{% raw %}", "{{ 7 * 7 }}{% raw %}"),
+        ("a\x00b<c>&😀", "a\x00b<c>&😀"),
+        (b"caf\xc3\xa9", "café"),
+        (datetime.date(2026, 11, 1), "2026-11-01"),
+        (datetime.datetime(2026, 11, 1, 2, 3, tzinfo=datetime.UTC), "2026-11-01 02:03:00+00:00"),
+        (Decimal("1.50"), "1.50"),
+        (["a", b"b", None], "['a', 'b', None]"),
+        ({"a": b"b"}, "{'a': 'b'}"),
+        (2**70, str(2**70)),
+    ],
+)
+def test_values_as_templates_show_them(value: Any, shown: str) -> None:
+    assert rendered("[{{ x }}]", x=value) == f"[{shown}]"
+
+
+def test_null_within_a_struct_reads_as_empty_text_too() -> None:
+    assert rendered("[{{ x.a }}{{ x.b[0] }}]{{ x.a ~ 1 }}", x={"a": None, "b": [None]}) == "[]1"
+
+
+def test_arrays_and_structs_can_be_walked_and_written_as_json() -> None:
+    row = {"x": [{"name": b"a", "day": datetime.date(2026, 1, 2)}, {"name": "é<&>", "day": None}]}
+
+    assert rendered("{% for item in x %}{{ loop.index }}={{ item.name | upper }};{% endfor %}", **row) == "1=A;2=É<&>;"
+    assert rendered("{{ x | tojson }}", **row) == '[{"name": "a", "day": "2026-01-02"}, {"name": "é<&>", "day": null}]'
+
+
+def test_what_a_template_calls_is_no_column() -> None:
+    kind = load(a_spec(request__input="{% for n in range(2) %}{{ text }}{% endfor %}"))
+
+    assert kind.columns == ("text",)
+    assert kind.render({"text": "ab"}, 0) == "abab"
+
+
+def test_a_long_text_passes_whole() -> None:
+    assert rendered("{{ x }}", x="é" * 1_000_000) == "é" * 1_000_000
+
+
+@pytest.mark.parametrize("text", ["", "  \n", None, b""])
+def test_nothing_to_say_is_bad_input(text: Any) -> None:
+    with pytest.raises(BadInput, match="nothing"):
+        rendered("{{ x }} ", x=text)
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", [b"a", b"\xff"], {"a": {"b": b"\xff"}}])
+def test_bytes_that_are_not_utf8_are_bad_input(value: Any) -> None:
+    with pytest.raises(BadInput, match="not UTF-8"):
+        rendered("{{ x }}", x=value)
+
+
+@pytest.mark.parametrize("template", ["{{ x }}", "{{ x[0] }}", "a{{ x ~ 1 }}"])
+def test_half_a_surrogate_pair_is_bad_input(template: str) -> None:
+    with pytest.raises(BadInput, match="cannot be encoded"):
+        rendered(template, x="\ud83d")
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "message"),
+    [
+        ("{{ 1 / n }}", 0, "division by zero"),
+        ("{{ n | dictsort }}", 7, "no attribute 'items'"),
+        ("{{ n.missing.deeper }}", {}, "no attribute 'missing'"),
+        ("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(n) }}", 1, "recursion"),
+        ("{% for i in range(n) %}{% endfor %}", 10**9, "Range too big"),
+    ],
+)
+def test_a_template_that_fails_on_a_row_is_bad_input(template: str, value: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        rendered(template, n=value)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ x.__class__.__mro__ }}",
+        "{{ x.__init__.__globals__ }}",
+        "{{ self.__init__.__globals__ }}{{ x }}",
+        "{{ ().__class__.__bases__[0].__subclasses__() }}{{ x }}",
+        "{{ '{0.__class__}'.format(x) }}",
+        "{{ x | attr('__class__') }}{{ x.__class__.name }}",
+    ],
+)
+def test_templates_cannot_leave_their_sandbox(template: str) -> None:
+    with pytest.raises(BadInput, match=r"unsafe|undefined|no attribute"):
+        rendered(template, x="x")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        '{{ "a" * 10**9 }}{{ x }}',
+        "{{ x * n }}",
+        "{{ n * x }}",
+        "{{ [x] * n }}",
+        "{{ 9 ** n }}",
+        '{{ "%1000000000d" % 1 }}{{ x }}',
+        '{{ "%*d" % (n, 1) }}',
+        '{{ "%*d" | format(n, 1) }}',
+        '{{ "{:>1000000000}".format(x) }}',
+        "{{ x.ljust(n) }}",
+        "{{ x.zfill(n) }}",
+        "{{ (x ~ '\\t').expandtabs(n) }}",
+        "{{ x | center(n) }}",
+        "{{ x | indent(n, true) }}",
+        "{{ [x] | batch(n, 'a') | list }}",
+        "{{ [x] | slice(n) | list }}",
+        "{{ [x] | tojson(indent=n) }}",
+        "{{ ([x * 1000000] * 100) | join }}",
+        "{{ [x, x] | join('y' * 8000000) }}",
+        "{{ ''.join([x * 1000000] * 100) }}",
+        "{{ (x * 8000000).replace('h', 'yyyyyy') }}",
+        "{{ (x * 8000000) | replace('h', 'yyyyyy') }}",
+        "{% set s = namespace(v=x) %}{% for i in range(60) %}{% set s.v = s.v ~ s.v %}{% endfor %}{{ s.v }}",
+        "{% set s = namespace(v=x) %}{% for i in range(60) %}{% set s.v = s.v + s.v %}{% endfor %}{{ s.v }}",
+        "{% for i in range(90000) %}{{ x * 1000 }}{% endfor %}",
+    ],
+)
+def test_a_small_template_makes_no_huge_value(template: str) -> None:
+    """Each of these would take gigabytes."""
+    with pytest.raises(BadInput, match=r"more than|longer than|too wide"):
+        rendered(template, x="h", n=10**9)
+
+
+def test_what_is_bounded_still_computes() -> None:
+    shown = {
+        "{{ x * 2 }} {{ 2 ** 10 }} {{ 7 % 4 }} {{ '%s-%d' % (x, 1) }}": "abab 1024 3 ab-1",
+        "{{ [1] + [2] }} {{ x + x }} {{ 1 + 2 }}": "[1, 2] abab 3",
+        "{{ x | center(4) }} {{ [x, 1] | join('+') }}": " ab  ab+1",
+        "{{ '%s/%s' | format(x, 2) }} {{ x | replace('a', 'c') }}": "ab/2 cb",
+        "{{ x.join(['1', '2']) }} {{ '{:>4}'.format(x) }}": "1ab2   ab",
+        "{{ [1, 2, 3] | batch(2) | list }} {{ (x ~ '\n' ~ x) | indent(1) }}": "[[1, 2], [3]] ab\n ab",
+    }
+
+    assert {template: rendered(template, x="ab") for template in shown} == shown
+
+
+@pytest.mark.parametrize("template", ["{{ x | random }}", "{{ lipsum() }}"])
+def test_nothing_random_is_offered(template: str) -> None:
+    """A row must give the same text however often it is rendered: `lipsum` is no function here, `random` no filter."""
+    with pytest.raises(Exception, match=r"random|lipsum"):
+        rendered(template, x="abc")
+
+
+def test_a_template_cannot_change_what_later_rows_see() -> None:
+    kind = load(a_spec(request__input="{% set x = x ~ 1 %}{{ x }}{% set range = 7 %}"))
+
+    assert [kind.render({"x": value}, 0) for value in "ab"] == ["a1", "b1"]
+    assert "range" in _templates.Environment().globals
+    with pytest.raises(BadInput, match="unsafe"):
+        rendered("{{ x.append(1) }}", x=[1])

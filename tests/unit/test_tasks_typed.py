@@ -1,0 +1,226 @@
+"""JSON schemas as columns: types, values, everything that is refused, and agreement with a full validator."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pyarrow as pa
+import pytest
+
+from nightshift.tasks._typed import compile_schema, compile_text
+from nightshift.tasks.base import InvalidReply
+
+pytestmark = pytest.mark.unit
+
+STRING = {"type": "string"}
+
+
+def an_object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+@pytest.mark.parametrize(
+    ("schema", "arrow"),
+    [
+        (STRING, pa.string()),
+        ({"type": "string", "format": "date"}, pa.string()),
+        ({"enum": ["a", "b"]}, pa.string()),
+        ({"const": "a"}, pa.string()),
+        ({"type": "integer", "enum": [1, 2]}, pa.int64()),
+        ({"type": "integer"}, pa.int64()),
+        ({"type": "number"}, pa.float64()),
+        ({"type": "boolean"}, pa.bool_()),
+        ({"type": ["boolean"]}, pa.bool_()),
+        ({"type": "array", "items": STRING}, pa.list_(pa.string())),
+        (an_object(b=STRING, a={"type": ["integer", "null"]}), pa.struct([("b", pa.string()), ("a", pa.int64())])),
+        (
+            {"type": "array", "items": an_object(x={"type": "array", "items": {"type": "number"}})},
+            pa.list_(pa.struct([("x", pa.list_(pa.float64()))])),
+        ),
+        (an_object(a={"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}), pa.struct([("a", pa.int64())])),
+        (
+            {**an_object(a={"$ref": "#/$defs/A"}, b={"$ref": "#/$defs/A"}), "$defs": {"A": an_object(n={"type": "integer"})}},
+            pa.struct([("a", pa.struct([("n", pa.int64())])), ("b", pa.struct([("n", pa.int64())]))]),
+        ),
+    ],
+)
+def test_types(schema: dict[str, Any], arrow: pa.DataType) -> None:
+    node, problems = compile_schema(schema)
+
+    assert problems == []
+    assert node.arrow() == arrow
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "integer"}, "3.0", 3),
+        ({"type": "number"}, "3", 3.0),
+        (STRING, '"\\ud800x\\ud83d\\ude00"', "\ufffdx😀"),
+        (an_object(a=STRING), '{"b": 1}', {"a": None}),
+        (an_object(a=STRING), '{"a": "1", "a": "2"}', {"a": "2"}),
+        (an_object(a={"type": ["string", "null"]}), '{"a": null}', {"a": None}),
+        (an_object(a={"type": ["string", "null"], "enum": ["x", None]}), '{"a": null}', {"a": None}),
+    ],
+)
+def test_values(schema: dict[str, Any], text: str, value: Any) -> None:
+    assert compile_text(json.dumps(schema)).parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "message"),
+    [
+        ({"type": "integer"}, "true", "the answer is not a whole number: True"),
+        ({"type": "integer"}, "9223372036854775808", "64 bits"),
+        ({"type": "integer", "minimum": 1}, "0", "the answer is less than 1: 0"),
+        ({"type": "integer", "exclusiveMaximum": 1}, "1", "the answer is not less than 1: 1"),
+        ({"type": "number"}, "1e999", "a number that a float holds"),
+        ({"type": "number"}, "1" + "0" * 400, "a number that a float holds"),
+        ({"type": "number"}, "false", "not a number"),
+        ({"type": "boolean"}, "1", "not true or false"),
+        ({"type": "string", "minLength": 2}, '"a"', "2 to inf characters"),
+        ({"type": "string", "pattern": "^a+$"}, '"b"', "matches"),
+        ({"type": "array", "items": STRING, "maxItems": 1}, '["a", "b"]', "has 2 items"),
+        ({"type": "array", "items": STRING}, '["a", null]', r"the answer\[1\] is not a text"),
+        ({"type": "array", "items": STRING}, '{"a": 1}', "not an array"),
+        (an_object(a=an_object(b=STRING)), '{"a": {"b": 7}}', "the answer.a.b is not a text: 7"),
+        (an_object(a=STRING), '{"a": null}', "the answer.a is not a text: None"),
+        ({**an_object(a=STRING), "required": ["a"]}, "{}", "the answer lacks a"),
+        ({**an_object(a=STRING), "additionalProperties": False}, '{"b": 1}', "which the schema does not name"),
+        (an_object(a=STRING), json.dumps({"a": ["x" * 1000] * 9}), "not a text"),
+    ],
+)
+def test_values_of_another_form(schema: dict[str, Any], text: str, message: str) -> None:
+    with pytest.raises(InvalidReply, match=message) as caught:
+        compile_text(json.dumps(schema)).parse(text)
+
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("schema", "place", "problem"),
+    [
+        ({}, "", "has no type"),
+        ({"type": "null"}, "type", "not one type"),
+        ({"type": "date"}, "type", "not one type"),
+        ({"type": ["string", "integer"]}, "type", "not one type"),
+        ({"type": ["string", "null"]}, "", "may be null"),
+        ({"enum": ["a", 1]}, "", "not one type"),
+        ({"type": "string", "enum": [1]}, "enum", "Not every choice"),
+        ({"type": "string", "enum": []}, "enum", "not a list of choices"),
+        ({"type": "string", "enum": "a"}, "enum", "not a list of choices"),
+        ({"allOf": [STRING]}, "allOf", "no column type"),
+        ({"anyOf": [STRING, {"type": "integer"}]}, "anyOf", "several types"),
+        ({"type": "string", "minimum": 1}, "minimum", "has no sense"),
+        ({"type": "array", "items": STRING, "uniqueItems": True}, "uniqueItems", "not supported"),
+        ({"type": "string", "minLength": "1"}, "minLength", "no count"),
+        ({"type": "integer", "maximum": "1"}, "maximum", "no limit"),
+        ({"type": "string", "pattern": "("}, "pattern", "does not compile"),
+        ({"type": "array"}, "", "no items"),
+        ({"type": "array", "items": [STRING]}, "items", "A schema is a mapping"),
+        ({"type": "array", "items": {"type": "array", "items": STRING}}, "items", "no array of arrays"),
+        ({"type": "array", "items": {"type": ["string", "null"]}}, "items", "no null in an array"),
+        ({"type": "object"}, "", "no properties"),
+        ({"type": "object", "properties": {}}, "", "no properties"),
+        ({**an_object(a=STRING), "additionalProperties": STRING}, "additionalProperties", "without a name"),
+        ({**an_object(a=STRING), "required": ["b"]}, "required", "no property 'b'"),
+        ({**an_object(a=STRING), "required": "a"}, "required", "not a list of properties"),
+        (an_object(**{"a-b": STRING}), "properties.a-b", "cannot be the name"),
+        (an_object(a=STRING, A=STRING), "properties.A", "is there twice"),
+        (an_object(a=an_object(b={"type": "x"})), "properties.a.properties.b.type", "not one type"),
+        ({"$ref": "http://x/y"}, "$ref", "cannot be followed"),
+        ({"$ref": "#/$defs/A"}, "$ref", "There is no"),
+        ({"$ref": "#/$defs/A", "$defs": {"A": an_object(a={"$ref": "#/$defs/A"})}}, "properties.a.$ref", "contains itself"),
+    ],
+)
+def test_schemas_that_no_column_can_hold(schema: dict[str, Any], place: str, problem: str) -> None:
+    _, problems = compile_schema(schema)
+
+    assert place in [".".join(map(str, path)) for path, words, _ in problems if problem in words]
+    assert all(remedy for _, _, remedy in problems)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_error_whatever_the_schema_holds(seed: int) -> None:
+    chance = random.Random(seed)
+    keys = ["type", "properties", "items", "required", "enum", "const", "anyOf", "$ref", "$defs", "pattern", "minLength", "a"]
+    plain = ["string", "object", "array", "#/$defs/a", "a", 1, -1, 0.5, None, True, [], {}]
+
+    def anything(depth: int) -> Any:
+        if not depth or chance.random() < 0.3:
+            return chance.choice(plain)
+        if chance.random() < 0.2:
+            return [anything(depth - 1) for _ in range(chance.randint(0, 3))]
+        return {chance.choice(keys): anything(depth - 1) for _ in range(chance.randint(0, 5))}
+
+    for _ in range(500):
+        node, problems = compile_schema({"type": chance.choice(["object", "string"]), **{key: anything(4) for key in keys[1:]}})
+        assert problems or node.arrow() is not None
+
+
+def test_a_schema_as_deep_as_bigquery_allows() -> None:
+    def nested(depth: int) -> dict[str, Any]:
+        return an_object(a=nested(depth - 1)) if depth else STRING
+
+    assert compile_schema(nested(15))[1] == []
+    assert "too deeply" in compile_schema(nested(17))[1][0][1]
+    assert "too deeply" in compile_schema(nested(400))[1][0][1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_agrees_with_a_full_validator(seed: int) -> None:
+    """What passes here is valid, and what is valid passes, for any schema that is accepted and any value."""
+    chance = random.Random(seed)
+    for _ in range(60):
+        schema = _a_schema(chance, 3)
+        node, problems = compile_schema(schema)
+        assert problems == [], schema
+        for _ in range(20):
+            value = _a_value(chance, schema)
+            try:
+                converted = node.parse(json.dumps(value))
+            except InvalidReply:
+                converted = None
+            valid = jsonschema.Draft202012Validator(schema).is_valid(value)
+            assert valid == (converted is not None), (schema, value)
+            if valid:
+                assert pa.array([converted], node.arrow()).to_pylist() == [converted]
+
+
+def _a_schema(chance: random.Random, depth: int, *, within_array: bool = False) -> dict[str, Any]:
+    kinds = ["string", "integer", "number", "boolean", "enum"]
+    kinds += ["object"] if depth else []
+    kinds += ["array"] if depth and not within_array else []
+    kind = chance.choice(kinds)
+    if kind == "object":
+        names = chance.sample("abcd", chance.randint(1, 3))
+        made = an_object(**{name: _optional(chance, _a_schema(chance, depth - 1)) for name in names})
+        made["required"] = chance.sample(names, chance.randint(0, len(names)))
+        return {**made, "additionalProperties": False} if chance.random() < 0.5 else made
+    if kind == "array":
+        return {"type": "array", "items": _a_schema(chance, depth - 1, within_array=True), "minItems": chance.randint(0, 1)}
+    if kind == "enum":
+        return {"type": "string", "enum": ["x", "y"]}
+    limits = {"integer": {"minimum": 0}, "number": {"exclusiveMaximum": 3}, "string": {"maxLength": 1}}
+    return {"type": kind, **(limits.get(kind, {}) if chance.random() < 0.5 else {})}
+
+
+def _optional(chance: random.Random, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]} if chance.random() < 0.3 else schema
+
+
+def _a_value(chance: random.Random, schema: dict[str, Any]) -> Any:
+    """Mostly of the schema's form, at times of another."""
+    if chance.random() < 0.1:
+        return chance.choice(["xx", "x", -1, 2, 2.5, True, [], {}, {"z": 1}])
+    if "anyOf" in schema:
+        return None if chance.random() < 0.4 else _a_value(chance, schema["anyOf"][0])
+    kind = schema["type"]
+    if kind == "object":
+        return {name: _a_value(chance, inner) for name, inner in schema["properties"].items() if chance.random() < 0.8}
+    if kind == "array":
+        return [_a_value(chance, schema["items"]) for _ in range(chance.randint(0, 2))]
+    return {"string": "x", "integer": chance.choice([1, -1, 4.0]), "number": 2.5, "boolean": False}[kind]
