@@ -1,0 +1,225 @@
+"""P1: rows per second through driver, HTTP and vLLM beside `vllm.LLM` in process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import models
+from benchmarks.processes import Driver, Ended, cpu_s, ending, tree
+from benchmarks.report import ROOT, Report, median, say, spread
+from benchmarks.runs import prepare, sentences
+from local import hub
+from local import models as local_models
+from local.environments import python_of
+from tests.builders import a_spec
+from tests.integration.driver.vllm import Vllm
+
+WARM_UP: Final = 128
+MAX_TOKENS: Final = 32
+ENGINE: Final[dict[str, str]] = {
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+METHOD: Final = """
+The same rows through (A) `python -m nightshift.driver` -> HTTP -> `vllm serve`, from Parquet to committed Parquet, and
+(B) `LLM.embed` or `LLM.generate` on a list of texts in memory; one vLLM build, same model, dtype, max_num_seqs and
+max_model_len, eager, greedy, so that both generate the same tokens. Both engines are up all the time, one of them idle;
+A and B alternate, medians are compared. A's time is from "resumed" to the last commit, by the driver's log; the start
+of the process, and a warm-up of 128 rows on each side, are not in it. CPU seconds are of the median run's processes.
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model and how it is asked. rows: as many as take a minute or so."""
+
+    name: str
+    repository: str
+    revision: str
+    generates: bool
+    rows: int
+    max_num_seqs: int
+    rows_per_request: int = 1
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of the job."""
+        changes: dict[str, Any] = {
+            "model__uri": f"hf://{self.repository}",
+            "model__revision": self.revision,
+            "engine__max_num_seqs": self.max_num_seqs,
+            "engine__max_model_len": 256,
+            "engine__dtype": "float32",
+            "engine__args": {"enforce-eager": True},
+        }
+        if self.generates:
+            request = {"prompt": "{{ text }}", "max_tokens": MAX_TOKENS, "temperature": 0.0}
+            return {**changes, "task": "completion", "request": request, "destination__column": "answer"}
+        return {**changes, "request__rows_per_request": self.rows_per_request}
+
+
+def cases(quick: bool) -> list[Case]:
+    llama = local_models.ensure(local_models.TINY_LLAMA)
+    every = [
+        Case("MiniLM, 16 rows a request", hub.REPOSITORY, hub.REVISION, False, 1_500, 64, 16),
+        Case("BERT base size, 16 rows a request", models.ensure(models.BERT), models.REVISION, False, 300, 64, 16),
+        Case("tiny Llama, 32 tokens", llama.repository, llama.revision, True, 320, 64),
+        Case("Llama of 100 M weights, 32 tokens", models.ensure(models.LLAMA), models.REVISION, True, 64, 64),
+    ]
+    if only := os.environ.get("P1"):
+        every = [case for case in every if only in case.name]
+    return every
+
+
+def measure(folder: Path, quick: bool) -> Report:
+    report = Report("P1", METHOD)
+    for case in cases(quick):
+        rows, times = (200, 1) if quick else (case.rows, 3)
+        _compare(report, case, rows, times, folder / case.name.replace(" ", "-"))
+    return report
+
+
+def _compare(report: Report, case: Case, rows: int, times: int, folder: Path) -> None:
+    folder.mkdir()
+    ours: list[dict[str, float]] = []
+    theirs: list[dict[str, float]] = []
+    with _in_process(case, folder) as process, _served(case, folder) as server:
+        process.compute(WARM_UP)
+        server.compute(WARM_UP)
+        for _ in range(times):
+            ours.append(server.compute(rows))
+            theirs.append(process.compute(rows))
+            say(f"P1 {case.name}: {_rate(ours[-1], rows):.1f} and {_rate(theirs[-1], rows):.1f} rows/s")
+    ratio = median([_rate(one, rows) for one in ours]) / median([_rate(one, rows) for one in theirs])
+    report.add(case.name, f"{ratio:.3f}", ">= 0.98", ratio >= 0.98)
+    for words, runs in (("through the driver", ours), ("in process", theirs)):
+        middle = sorted(runs, key=lambda one: one["seconds"])[len(runs) // 2]
+        cpu = ", ".join(f"{name} {spent:.1f}" for name, spent in middle.items() if name not in ("seconds", "tokens"))
+        rates = spread([_rate(one, rows) for one in runs], ".1f")
+        report.note(f"{case.name}, {words}: {rates} rows/s; {middle['seconds']:.1f} s, CPU seconds: {cpu}; {_tokens(middle)}")
+
+
+def _tokens(one: dict[str, float]) -> str:
+    return f"{one['tokens']:,.0f} tokens or vectors"
+
+
+def _rate(one: dict[str, float], rows: int) -> float:
+    return rows / one["seconds"]
+
+
+class InProcess:
+    """`benchmarks.inprocess`, ready."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def compute(self, rows: int) -> dict[str, float]:
+        answer = self.ask({"texts": sentences(range(rows))})
+        return {"seconds": answer["seconds"], "tokens": answer["tokens"], **_merged(answer["cpu"])}
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return self.answer()
+
+    def answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+
+@contextmanager
+def _in_process(case: Case, folder: Path) -> Iterator[InProcess]:
+    setup = {
+        "task": "generate" if case.generates else "embed",
+        "max_tokens": MAX_TOKENS,
+        "llm": {
+            "model": case.repository,
+            "revision": case.revision,
+            "runner": "generate" if case.generates else "pooling",
+            "max_num_seqs": case.max_num_seqs,
+            "max_model_len": 256,
+            "dtype": "float32",
+            "enforce_eager": True,
+        },
+    }
+    environment = {**os.environ, **ENGINE, "HF_HUB_CACHE": str(hub.ensure())}
+    command = [str(python_of("server")), "-m", "benchmarks.inprocess"]
+    with (folder / "inprocess.log").open("w") as log:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, text=True, start_new_session=True, **pipes)
+    try:
+        ready = InProcess(process)
+        ready.ask(setup)
+        yield ready
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+
+
+class Served:
+    """A vLLM server, and drivers that use it."""
+
+    def __init__(self, server: Vllm, pid: int, case: Case, folder: Path) -> None:
+        self._server = server
+        self._pid = pid
+        self._case = case
+        self._folder = folder
+        self._runs = 0
+
+    def compute(self, rows: int) -> dict[str, float]:
+        """A run of its own through a driver process."""
+        self._runs += 1
+        run = prepare(self._folder / f"run-{self._runs}", rows, chunk_rows=max(64, rows // 10), **self._case.settings)
+        before = self._cpu()
+        driver = Driver(run.url, self._server.url, self._folder / f"driver-{self._runs}.log")
+        with ending(driver):
+            ended = driver.end()
+        run.check(ended.code)
+        spent = {name: seconds - before.get(name, 0.0) for name, seconds in self._cpu().items()}
+        last = [line for line in ended.log if line["message"] == "done"][-1]
+        tokens = last["output_tokens"] if self._case.generates else last["rows_answered"]
+        return {"seconds": _seconds(ended), "tokens": tokens, "driver": ended.cpu_s, **_merged(spent)}
+
+    def _cpu(self) -> dict[str, float]:
+        return {
+            ("API server" if pid == self._pid else title[:40] + f" {pid}"): cpu_s(pid) for pid, title in tree(self._pid).items()
+        }
+
+
+def _seconds(ended: Ended) -> float:
+    """From "resumed" to the last commit."""
+    times = [datetime.fromisoformat(line["time"]) for line in ended.log if line["message"] in ("resumed", "committed")]
+    return (times[-1] - times[0]).total_seconds()
+
+
+def _merged(spent: dict[str, float]) -> dict[str, float]:
+    """Without process ids, and without what did nothing."""
+    found: dict[str, float] = {}
+    for name, seconds in spent.items():
+        if seconds >= 0.05:
+            words = name.rsplit(" ", 1)[0] if name.rsplit(" ", 1)[-1].isdigit() else name
+            found[words] = found.get(words, 0.0) + seconds
+    return found
+
+
+@contextmanager
+def _served(case: Case, folder: Path) -> Iterator[Served]:
+    server = Vllm(a_spec(**case.settings), folder / "vllm.log")
+    try:
+        server.await_health()
+        yield Served(server, server._process.pid, case, folder)
+    finally:
+        server.kill()

@@ -1,0 +1,69 @@
+"""P3: what a kill -9 in the middle of 100,000 rows costs."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.processes import Canned, Driver, ending
+from benchmarks.report import Report
+from benchmarks.runs import prepare
+from nightshift.plan import size
+from tests.builders import a_spec
+
+SEATS: Final = 16
+SPEED: Final = 20.0
+"""Rows per second of the planned engine (the profile "cpu"); the canned one is quicker, so that a night is a minute."""
+QUICKER: Final = 100
+METHOD: Final = """
+`nightshift.plan.size` plans 100,000 rows for the "cpu" profile (20 rows/s, deadline 2h); one driver process works on
+all of them with a canned engine of 16 seats that is 100 times as quick as planned, so that an hour and a half is a
+minute (the store is not quicker, so relatively more is on its way at a kill). The driver is killed with SIGKILL at a
+random moment in the middle third and started again. Computed again = rows that reached the engine - 100,000.
+"""
+
+
+def measure(folder: Path, quick: bool) -> Report:
+    report = Report("P3", METHOD)
+    rows, times = (5_000, 2) if quick else (100_000, 5)
+    settings: dict[str, Any] = {
+        "engine__max_num_seqs": SEATS,
+        "request__rows_per_request": 1,
+        "compute__rows_per_worker_per_second": SPEED,
+    }
+    sizing = size(100_000, a_spec(**settings))
+    again = []
+    bounds = []
+    rng = random.Random(3)
+    for number in range(times):
+        run = prepare(folder / str(number), rows, chunk_rows=sizing.chunk_rows, **settings)
+        with Canned(seats=SEATS, seconds=SEATS / (SPEED * QUICKER), width=8) as engine:
+            first = Driver(run.url, engine.url, folder / f"{number}-first.log")
+            with ending(first):
+                first.wait_for("resumed")
+                target = rows * rng.uniform(0.34, 0.66)
+                while engine.counts()["rows"] < target:
+                    time.sleep(0.05)
+                progress = [line for line in first.lines() if line["message"] == "progress"]
+                first.kill()
+                first.process.wait()
+            second = Driver(run.url, engine.url, folder / f"{number}-second.log")
+            with ending(second):
+                ended = second.end()
+            again.append(int(engine.counts()["rows"]) - rows)
+        run.check(ended.code)
+        window = max((line["window"] for line in progress), default=2 * SEATS)
+        open_chunks = max((line["chunks_open"] for line in progress), default=1)
+        bounds.append(window + open_chunks * sizing.chunk_rows)
+    worst = max(again)
+    counts = ", ".join(f"{count:,}" for count in again)
+    report.add(
+        "rows computed again after kill -9, worst", f"{worst:,} of {rows:,} ({worst / rows:.2%})", "< 1%", worst < rows / 100
+    )
+    report.add("the same, each kill", counts, f"<= window + open chunks ({min(bounds):,})", worst <= min(bounds))
+    report.note(
+        f"chunks of {sizing.chunk_rows:,} rows ({'; '.join(sizing.reasons)}); all rows in the ledger once after each kill"
+    )
+    return report

@@ -1,0 +1,57 @@
+"""P4: what checkpoints cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.processes import Canned, Driver, ending
+from benchmarks.report import Report, median, spread
+from benchmarks.runs import Run, prepare
+from nightshift.plan import size
+from tests.builders import a_spec
+
+SEATS: Final = 256
+SECONDS: Final = 0.25
+SPEED: Final = SEATS / SECONDS
+METHOD: Final = """
+A driver process against a canned engine with 256 seats and 250 ms a row (1,024 rows/s, a request a row), the same rows
+with chunks as `nightshift.plan.size` plans them, with chunks of 600 rows (a checkpoint each 0.6 s, a hundred times as
+often as planned) and with one chunk for everything. Throughput = rows / time from the first request's arrival to the
+process's end, so that the last commit counts. Runs alternate; medians are compared.
+"""
+
+
+def measure(folder: Path, quick: bool) -> Report:
+    report = Report("P4", METHOD)
+    rows, times = (4_000, 1) if quick else (40_000, 3)
+    settings: dict[str, Any] = {
+        "engine__max_num_seqs": SEATS,
+        "request__rows_per_request": 1,
+        "compute__rows_per_worker_per_second": SPEED,
+    }
+    planned = size(rows, a_spec(**settings)).chunk_rows
+    sizes = {"planned": planned, "often": 600, "none": rows}
+    rates: dict[str, list[float]] = {name: [] for name in sizes}
+    for number in range(times):
+        for name, chunk_rows in sizes.items():
+            run = prepare(folder / f"{name}-{number}", rows, chunk_rows=chunk_rows, **settings)
+            rates[name].append(_rate(run, folder / f"{name}-{number}.log"))
+    without = median(rates["none"])
+    for name, words in (("planned", f"chunks as planned ({planned:,} rows)"), ("often", "chunks of 600 rows")):
+        ratio = median(rates[name]) / without
+        report.add(f"throughput with {words} / without", f"{ratio:.4f}", ">= 0.99", ratio >= 0.99)
+    for name, values in rates.items():
+        report.note(f"rows/s, {name}: {spread(values, '.1f')}")
+    return report
+
+
+def _rate(run: Run, log: Path) -> float:
+    with Canned(seats=SEATS, seconds=SECONDS) as engine:
+        driver = Driver(run.url, engine.url, log)
+        with ending(driver):
+            ended = driver.end()
+        counts = engine.counts()
+    run.check(ended.code)
+    # Both clocks are the machine's monotonic one.
+    return run.plan.rows / (driver.ended_at - counts["first"])

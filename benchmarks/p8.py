@@ -1,0 +1,202 @@
+"""P8: `nightshift batch` beside `vllm run-batch`: one file, one model, the same flags; and each killed once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.p1 import ENGINE
+from benchmarks.report import ROOT, Report, say
+from benchmarks.runs import SENTENCE
+from local import hub, models
+from local.environments import python_of
+from tests.integration.emulators import free_port
+
+SEATS: Final = 64
+MAX_TOKENS: Final = 32
+SERVED: Final = "m"
+KILLS: Final = (0.5, 0.9)
+"""Shares of the lines after which both are killed. By arithmetic alone a kill at 50% can hardly save 40% of the time."""
+METHOD: Final = """
+A file of chat requests (32 tokens each, greedy) for the tiny Llama, float32, max_num_seqs 64, eager,
+one build of vLLM. "Both from nothing" starts the engine each time: `vllm run-batch`, and `vllm serve` + `nightshift
+batch` started together. One kill: SIGKILL of the whole of run-batch, or of `nightshift batch`, or of `nightshift batch`
+and the server, when so much of the lines' time has passed, and the same command again at once; the time is from the
+first start to the output file. run-batch begins again from nothing, as it keeps no progress. Each ran once. Outputs
+have a line for each request on both sides.
+"""
+FLAGS: Final = ("--served-model-name", SERVED, "--max-num-seqs", str(SEATS), "--max-model-len", "512", "--dtype", "float32")
+
+
+def measure(folder: Path, quick: bool) -> Report:
+    report = Report("P8", METHOD)
+    lines = 100 if quick else int(os.environ.get("P8_LINES", "1500"))
+    model = models.ensure(models.TINY_LLAMA)
+    side = Side(folder, lines, (*FLAGS, "--enforce-eager", "--model", model.repository, "--revision", model.revision))
+    theirs = side.run_batch(kill_at=None)
+    ours, batch_s = side.nightshift("plain")
+    report.add("both from nothing", f"{ours / theirs:.3f} ({ours:.0f} s / {theirs:.0f} s)", "<= 1.0", ours <= theirs)
+    with side.server() as url:
+        side.batch(url, "warm", lines=SEATS)
+        up = side.batch(url, "up")
+        report.add("engine up already / run-batch from nothing", f"{up / theirs:.3f} ({up:.0f} s / {theirs:.0f} s)")
+    for part in (0.5,) if quick else KILLS:
+        at_lines = int(part * lines)
+        their_kill = side.run_batch(kill_at=at_lines)
+        goal = "< 0.6" if part == KILLS[0] else ""
+        for what in ("client", "client and server"):
+            ours, _ = side.nightshift(f"{what}-{part}", kill=what, at_lines=at_lines)
+            ratio = ours / their_kill
+            text = f"{ratio:.3f} ({ours:.0f} s / {their_kill:.0f} s)"
+            met = ratio < 0.6 if goal and what == "client" else None
+            report.add(f"one kill at {part:.0%} of the lines, ours: {what}", text, goal if met is not None else "", met)
+    report.note(f"{lines:,} lines; nightshift batch itself, server start included: {batch_s:.0f} s")
+    return report
+
+
+class Side:
+    """Both commands on one file."""
+
+    def __init__(self, folder: Path, lines: int, flags: tuple[str, ...]) -> None:
+        self._folder = folder
+        self._lines = lines
+        self._flags = flags
+        self._environment = {**os.environ, **ENGINE, "HF_HUB_CACHE": str(hub.ensure())}
+        self._log = folder / "log"
+
+    def run_batch(self, *, kill_at: int | None) -> float:
+        """Seconds of `vllm run-batch`; killed once after so many lines."""
+        count = self._lines
+        out = self._folder / f"theirs-{time.monotonic_ns()}.jsonl"
+        command = ["-m", "vllm.entrypoints.openai.run_batch", "-i", str(self._file(count)), "-o", str(out), *self._flags]
+        began = time.monotonic()
+        port = free_port()
+        process = self._start([*command, "--enable-metrics", "--host", "127.0.0.1", "--port", str(port)])
+        if kill_at is not None:
+            while self._served(f"http://127.0.0.1:{port}") < kill_at:
+                assert process.poll() is None, "run-batch ended before it could be killed"
+                time.sleep(0.1)
+            _kill(process)
+            process = self._start(command)
+        code = process.wait()
+        seconds = time.monotonic() - began
+        assert code == 0, self._log.read_text()[-2000:]
+        _check(out, count)
+        say(f"P8 run-batch, {count} lines, kill at {kill_at}: {seconds:.1f} s")
+        return seconds
+
+    def nightshift(self, name: str, *, kill: str | None = None, at_lines: int = 0) -> tuple[float, float]:
+        """Seconds of server and `nightshift batch` from nothing, and of the last life of the latter."""
+        began = time.monotonic()
+        with self.server(wait=False) as url:
+            client = self._client(url, name)
+            if kill:
+                while self._served(url) < at_lines:
+                    time.sleep(0.1)
+                assert client.poll() is None, "nightshift batch ended before it could be killed"
+                _kill(client)
+            if kill != "client and server":
+                return self._to_the_end(client if not kill else self._client(url, name), name, began)
+        with self.server(wait=False) as url:
+            return self._to_the_end(self._client(url, name), name, began)
+
+    def _to_the_end(self, client: subprocess.Popen[bytes], name: str, began: float) -> tuple[float, float]:
+        since = time.monotonic()
+        code = client.wait()
+        now = time.monotonic()
+        assert code == 0, self._log.read_text()[-2000:]
+        _check(self._out(name), self._lines)
+        say(f"P8 nightshift, {name}: {now - began:.1f} s")
+        return now - began, now - since
+
+    def batch(self, url: str, name: str, lines: int | None = None) -> float:
+        """Seconds of `nightshift batch` with a server that is up."""
+        began = time.monotonic()
+        code = self._client(url, name, lines).wait()
+        assert code == 0, self._log.read_text()[-2000:]
+        _check(self._out(name), lines or self._lines)
+        return time.monotonic() - began
+
+    @contextmanager
+    def server(self, *, wait: bool = True) -> Iterator[str]:
+        port = free_port()
+        process = self._start(["-m", "vllm.entrypoints.openai.api_server", "--port", str(port), *self._flags])
+        url = f"http://127.0.0.1:{port}"
+        try:
+            while wait and not _page(f"{url}/health"):
+                assert process.poll() is None, self._log.read_text()[-2000:]
+                time.sleep(0.2)
+            yield url
+        finally:
+            _kill(process)
+
+    def _served(self, url: str) -> float:
+        page = (_page(f"{url}/metrics") or b"").decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in page if line.startswith("vllm:request_success_total"))
+
+    def _client(self, url: str, name: str, lines: int | None = None) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-c",
+            "from nightshift.cli import main; raise SystemExit(main())",
+            "batch",
+            "--base-url",
+            url,
+        ]
+        command += ["-i", str(self._file(lines or self._lines)), "-o", str(self._out(name))]
+        with self._log.open("ab") as log:
+            environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "plugins")}
+            return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            whole = [str(python_of("server")), *command]
+            options: dict[str, Any] = {"cwd": ROOT, "env": self._environment, "stdout": log, "stderr": log}
+            return subprocess.Popen(whole, start_new_session=True, **options)
+
+    def _out(self, name: str) -> Path:
+        return self._folder / f"{name.replace(' ', '-')}.jsonl"
+
+    def _file(self, lines: int) -> Path:
+        path = self._folder / f"in-{lines}.jsonl"
+        if not path.exists():
+            path.write_text("".join(json.dumps(_line(number)) + "\n" for number in range(lines)))
+        return path
+
+
+def _line(number: int) -> dict[str, Any]:
+    messages = [{"role": "user", "content": SENTENCE.format(n=number)}]
+    body = {"model": SERVED, "messages": messages, "max_tokens": MAX_TOKENS, "temperature": 0, "seed": 0}
+    return {"custom_id": f"line-{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def _check(out: Path, lines: int) -> None:
+    """Every line has an answer."""
+    answers = [json.loads(line) for line in out.read_text().splitlines()]
+    answered = sum(one["response"]["status_code"] == 200 for one in answers)
+    assert answered == lines, f"{answered} of {lines} lines have an answer"
+
+
+def _page(url: str) -> bytes | None:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            body: bytes = reply.read()
+            return body or b" "
+    except OSError:
+        return None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL for it and all that it started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,172 @@
+"""The processes of a measure: the canned engine, a driver as a pod starts it, and what the kernel says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.report import ROOT
+
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+RSS_EVERY_S: Final = 0.2
+
+
+class Canned:
+    """A canned engine in a process of its own. Options are those of `benchmarks.canned`."""
+
+    def __init__(self, **options: float) -> None:
+        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        command = [sys.executable, "-m", "benchmarks.canned", *words]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+    def __enter__(self) -> Canned:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def counts(self) -> dict[str, float]:
+        """rows and requests that came; first, last: when (the machine's monotonic clock); busy: seat seconds."""
+        with urllib.request.urlopen(f"{self.url}/canned", timeout=10) as reply:
+            counts: dict[str, float] = json.load(reply)
+            return counts
+
+    def cpu_s(self) -> float:
+        return cpu_s(self._process.pid)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that is over. code: its exit code; peak_mib: the most memory it had resident; log: its JSON lines."""
+
+    code: int
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+    log: list[dict[str, Any]]
+
+    def at(self, message: str) -> dict[str, Any]:
+        return next(line for line in self.log if line["message"] == message)
+
+
+class Driver:
+    """``python -m nightshift.driver`` on a run. log: the file that gets its lines."""
+
+    def __init__(self, run_url: str, engine_url: str, log: Path, *, index: int | None = 0, **settings: str) -> None:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT / "plugins"),
+            "NIGHTSHIFT_RUN_URL": run_url,
+            "ENGINE_URL": engine_url,
+            **({} if index is None else {"JOB_COMPLETION_INDEX": str(index)}),
+            **settings,
+        }
+        if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
+            environment["STORAGE_EMULATOR_HOST"] = emulator
+        self._log = log
+        self._began = time.monotonic()
+        with log.open("ab") as sink:
+            self.process = subprocess.Popen([sys.executable, "-m", "nightshift.driver"], env=environment, stdout=sink)
+        self.rss: list[tuple[float, float]] = []
+        self._peak = 0.0
+        self._ended = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, daemon=True)
+        self._sampler.start()
+
+    def _sample(self) -> None:
+        # ru_maxrss would count what the parent had at the fork; VmHWM begins anew with the program.
+        while not self._ended.wait(RSS_EVERY_S):
+            self._look()
+
+    def _look(self) -> None:
+        sizes = memory_mib(self.process.pid)
+        if sizes is not None:
+            self._peak = max(self._peak, sizes[0])
+            self.rss.append((time.monotonic() - self._began, sizes[1]))
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._log.read_text().splitlines() if line.endswith("}")]
+
+    def wait_for(self, message: str, times: int = 1) -> None:
+        while sum(line["message"] == message for line in self.lines()) < times:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the driver ended before {message!r}: {self._log.read_text()[-2000:]}")
+            time.sleep(0.02)
+
+    def end(self) -> Ended:
+        """Waits for the end."""
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.ended_at = time.monotonic()
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self._ended.set()
+        self._sampler.join()
+        return Ended(
+            self.process.returncode, self.ended_at - self._began, usage.ru_utime + usage.ru_stime, self._peak, self.lines()
+        )
+
+
+def memory_mib(pid: int) -> tuple[float, float] | None:
+    """(most, now) of resident memory; None when the process is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    found = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("Vm")}
+    return (found["VmHWM"], found["VmRSS"]) if "VmHWM" in found else None
+
+
+def cpu_s(pid: int) -> float:
+    """User and system seconds of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def tree(pid: int) -> dict[int, str]:
+    """A process and all below it, by pid, with the words that tell what it is."""
+    found = {pid: _title(pid)}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            child, parent = int(path.parent.name), int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            found |= tree(child)
+    return found
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def ending(*drivers: Driver) -> Iterator[None]:
+    """Ends what a failed measure left behind."""
+    try:
+        yield
+    finally:
+        for driver in drivers:
+            if driver.process.poll() is None:
+                driver.kill()
+                driver.process.wait()
