@@ -7,7 +7,7 @@ STATE ?= .state
 export PARTITION Q STATE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo search lineage up down status screenshots test lint format lock
+.PHONY: help setup demo search lineage up down status screenshots test chaos bench lint format lock
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +42,16 @@ screenshots: ## pictures of Airflow's pages into docs/images/, with Chromium (af
 
 test: ## all tests; says what was skipped and why
 	@$(ENVIRONMENTS) driver airflow emulators server test
+	@$(PYTHON) -m local.models
 	@$(PYTHON) -m local.test
+
+chaos: ## real faults to all processes of a night, and the proof that nothing was lost: make chaos N=200 SEED=7
+	@$(ENVIRONMENTS) emulators server test
+	@PYTHONPATH=plugins .envs/test/bin/python -m tests.chaos.soak --faults $(or $(N),200) $(if $(SEED),--seed $(SEED))
+
+bench: ## the measures of the driver and the ledger, into docs/benchmarks.md: make bench P="p2 p6"
+	@$(ENVIRONMENTS) driver emulators server test
+	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks $(P)
 
 lint: ## ruff and mypy, as the tests run them
 	@$(ENVIRONMENTS) test

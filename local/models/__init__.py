@@ -1,0 +1,102 @@
+"""Small models made on this machine in seconds, so that each task kind meets a real one. Nothing is downloaded.
+
+`ensure` makes a model on demand in the offline hub cache beside MiniLM, where ``hf://nightshift-local/NAME`` finds it. The
+revision is a digest of what makes the model: a changed script is another revision. This file runs under any Python with the
+standard library alone; the scripts run in the server environment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from local import hub
+from local.environments import ROOT, cache_dir, environment_dir, python_of
+
+ORGANISATION: Final = "nightshift-local"
+FOLDER: Final = Path(__file__).resolve().parent
+
+TINY_LLAMA: Final = "tiny-llama"
+"""Chat and completion: random weights, greedy decoding repeats exactly."""
+TINY_BLIP: Final = "tiny-blip"
+"""Images in a chat: random weights."""
+DOCS_CLASSIFIER: Final = "docs-classifier"
+"""Classify: which subject a docstring is about; trained."""
+DOCS_RANKER: Final = "docs-ranker"
+"""Score and rerank: which docstring belongs to a function's name; trained."""
+
+_SOURCES: Final[dict[str, tuple[str, ...]]] = {
+    TINY_LLAMA: ("tiny_llama", "tokenizer", "corpus"),
+    TINY_BLIP: ("tiny_blip", "tiny_llama", "tokenizer", "corpus"),
+    DOCS_CLASSIFIER: ("docs_classifier", "corpus"),
+    DOCS_RANKER: ("docs_ranker", "corpus"),
+}
+"""A model's modules: the one that is run first, then those it imports."""
+NAMES: Final = tuple(_SOURCES)
+
+
+class ModelFailed(Exception):
+    """A model's script failed; the message ends in what it said."""
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """Where a model is found with ``HF_HUB_CACHE`` set to `local.hub.hub_dir`. folder: its files. uri: how a job names it."""
+
+    repository: str
+    revision: str
+    folder: Path
+
+    @property
+    def uri(self) -> str:
+        return f"hf://{self.repository}"
+
+
+def ensure(name: str) -> LocalModel:
+    """Makes model `name` (one of `NAMES`) unless it is there. Safe to call from several processes at once.
+
+    Raises ModelFailed when its script fails, FileNotFoundError when the server environment is not made yet.
+    """
+    repository, revision = f"{ORGANISATION}/{name}", _revision(name)
+    if not python_of("server").exists():
+        raise FileNotFoundError("The server environment is not made: python3 local/environments.py server")
+    if not hub.holds(hub.hub_dir(), repository, revision):
+        with open(cache_dir() / f"model-{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not hub.holds(hub.hub_dir(), repository, revision):
+                _make(name, repository, revision)
+    return LocalModel(repository, revision, hub.snapshot(hub.hub_dir(), repository, revision))
+
+
+def _revision(name: str) -> str:
+    """A digest of the model's modules and of the environment: another version of a package makes another model."""
+    total = hashlib.sha256(environment_dir("server").name.encode())
+    for module in _SOURCES[name]:
+        total.update(b"\0" + (FOLDER / f"{module}.py").read_bytes())
+    return f"local-{total.hexdigest()[:12]}"
+
+
+def _make(name: str, repository: str, revision: str) -> None:
+    started = time.monotonic()
+    # What a killed process left: nobody else is at it, the caller holds the lock.
+    for left in cache_dir().glob(f".model-{name}-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".model-{name}-", dir=cache_dir()) as folder:
+        command = [str(python_of("server")), "-m", f"{__name__}.{_SOURCES[name][0]}", folder]
+        # Threads that wait by spinning would take the cores from whatever else runs here.
+        environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise ModelFailed(f"'{' '.join(command)}' failed: {done.stderr[-2000:]}")
+        hub.lay_out(Path(folder), hub.hub_dir(), repository, revision)
+    said = f": {done.stdout.strip()}" if done.stdout.strip() else ""
+    print(f"[models] {name} made in {time.monotonic() - started:.0f} s{said}", file=sys.stderr, flush=True)
