@@ -42,7 +42,7 @@ of the process, and a warm-up of 128 rows on each side, are not in it. CPU secon
 
 @dataclass(frozen=True)
 class Case:
-    """One model and how it is asked. rows: as many as take a minute or so."""
+    """One model and how it is asked. rows: as many as take a quarter of a minute or so."""
 
     name: str
     repository: str
@@ -72,10 +72,10 @@ class Case:
 def cases(quick: bool) -> list[Case]:
     llama = local_models.ensure(local_models.TINY_LLAMA)
     every = [
-        Case("MiniLM, 16 rows a request", hub.REPOSITORY, hub.REVISION, False, 1_500, 64, 16),
-        Case("BERT base size, 16 rows a request", models.ensure(models.BERT), models.REVISION, False, 300, 64, 16),
-        Case("tiny Llama, 32 tokens", llama.repository, llama.revision, True, 320, 64),
-        Case("Llama of 100 M weights, 32 tokens", models.ensure(models.LLAMA), models.REVISION, True, 64, 64),
+        Case("MiniLM, 16 rows a request", hub.REPOSITORY, hub.REVISION, False, 6_000, 64, 16),
+        Case("BERT base size, 16 rows a request", models.ensure(models.BERT), models.REVISION, False, 600, 64, 16),
+        Case("tiny Llama, 32 tokens", llama.repository, llama.revision, True, 800, 64),
+        Case("Llama of 100 M weights, 32 tokens", models.ensure(models.LLAMA), models.REVISION, True, 128, 64),
     ]
     if only := os.environ.get("P1"):
         every = [case for case in every if only in case.name]
