@@ -2,15 +2,16 @@
 PYTHON ?= python3
 ENVIRONMENTS = $(PYTHON) local/environments.py
 DEMO = PYTHONPATH=plugins .envs/airflow/bin/python -m local.demo --state "$$STATE"
+CLUSTER = PYTHONPATH=plugins .envs/test/bin/python -m local.cluster
 STATE ?= .state
 # Read by the shell, so that any character may stand in them.
 export PARTITION Q STATE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo search lineage up down status screenshots test chaos bench lint format lock
+.PHONY: help setup demo search lineage up down status cluster-up cluster-down screenshots test chaos bench lint format lock
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make all environments (every other target makes those that it needs)
 	@$(ENVIRONMENTS) driver airflow emulators server test
@@ -35,6 +36,14 @@ down: ## stop the local stack and everything that it started
 
 status: ## say what of the local stack is up
 	@$(PYTHON) -m local.stack status --state "$$STATE"
+
+cluster-up: ## a real Kubernetes on this machine, with JobSet and Kueue: built at the first time (root, Linux, Go); prints its KUBECONFIG
+	@$(ENVIRONMENTS) test
+	@$(CLUSTER) up
+
+cluster-down: ## stop it and remove every trace
+	@$(ENVIRONMENTS) test
+	@$(CLUSTER) down
 
 screenshots: ## pictures of Airflow's pages into docs/images/, with Chromium (after make demo, and while make up is up)
 	@$(ENVIRONMENTS) test

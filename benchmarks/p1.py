@@ -75,7 +75,7 @@ def cases(quick: bool) -> list[Case]:
         Case("MiniLM, 16 rows a request", hub.REPOSITORY, hub.REVISION, False, 6_000, 64, 16),
         Case("BERT base size, 16 rows a request", models.ensure(models.BERT), models.REVISION, False, 600, 64, 16),
         Case("tiny Llama, 32 tokens", llama.repository, llama.revision, True, 800, 64),
-        Case("Llama of 100 M weights, 32 tokens", models.ensure(models.LLAMA), models.REVISION, True, 128, 64),
+        Case("Llama of 100 M weights, 32 tokens", models.ensure(models.LLAMA), models.REVISION, True, 160, 16),
     ]
     if only := os.environ.get("P1"):
         every = [case for case in every if only in case.name]

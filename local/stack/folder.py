@@ -10,7 +10,7 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -110,7 +110,7 @@ class Folder:
         chosen = dict(kept)
         for name in names:
             if name not in chosen or not _free(chosen[name]):
-                chosen[name] = _new_port(set(chosen.values()))
+                chosen[name] = new_port(chosen.values())
         if chosen != kept:
             _write(file, chosen)
         return {name: chosen[name] for name in names}
@@ -157,7 +157,7 @@ def _free(port: int) -> bool:
     return True
 
 
-def _new_port(taken: set[int]) -> int:
+def new_port(taken: Collection[int] = ()) -> int:
     """A free port below those that the kernel gives to outgoing connections: it stays free while its part is down."""
     highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]) - 1
     candidates = [port for port in range(LOWEST_PORT, max(highest, LOWEST_PORT + 1)) if port not in taken]

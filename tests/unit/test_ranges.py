@@ -56,6 +56,25 @@ def test_help_goes_behind_the_front_of_a_range_and_mostly_where_most_is_left() -
     assert drawn[5] + drawn[6] + drawn[7] > 4 * (drawn[10] + drawn[11])
 
 
+def test_the_end_is_when_no_more_is_left_than_all_workers_have_under_way() -> None:
+    mine = ranges(0, committed=(0, 1, 2, 3, 4, 8))
+
+    assert not mine.is_end(1), "six chunks and three workers"
+    assert mine.is_end(2), "the same, of whom each computes two at once"
+    mine.open(5)
+    mine.open(6)
+    mine.open(7)
+    assert mine.is_end(1), "what is open here is nobody else's"
+    assert mine.span_left == range(5, 12)
+
+
+def test_there_is_no_end_when_nothing_is_left() -> None:
+    done = ranges(0, committed=tuple(range(12)))
+
+    assert not done.is_end(5)
+    assert done.span_left == range(0)
+
+
 def test_many_helpers_seldom_draw_the_same_chunk() -> None:
     plan = a_plan(1000, 1, 10)
     drawn = Counter(Ranges(plan, None, Chunks(1000), random.Random(seed)).next_to_help() for seed in range(50))

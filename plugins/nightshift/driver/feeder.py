@@ -26,6 +26,8 @@ BATCH_ROWS: Final = 256
 ALL_EVERY_S: Final = 60.0
 ALL_EVERY_S_PER_CHUNK: Final = 0.0005
 """A LIST of everything costs a page for each thousand chunks: a thousand helpers of a huge run must not ask all the time."""
+END_LOOK_S: Final = 1.0
+"""Between looks at what is left while others finish it."""
 _NO_VALUE: Final = (ValueError, OverflowError, pa.ArrowException)
 
 
@@ -45,7 +47,11 @@ class Opened:
 
 
 class Feeder:
-    """Finds the next chunk of one worker and fetches what it needs. news(): called after every look at the ledger."""
+    """Finds the next chunk of one worker and fetches what it needs.
+
+    news(): called after every look at the ledger. pace(): how many chunks the worker has under way when it is busy, and the
+    seconds that its last one took.
+    """
 
     def __init__(
         self,
@@ -57,6 +63,7 @@ class Feeder:
         stats: Stats,
         *,
         news: Callable[[], None],
+        pace: Callable[[], tuple[int, float]],
     ) -> None:
         self._ranges = ranges
         self._ledger = ledger
@@ -65,7 +72,9 @@ class Feeder:
         self._patience = patience
         self._stats = stats
         self._news = news
+        self._pace = pace
         self._seen_all_at: float | None = None
+        self._end_seen_at: float | None = None
 
     async def next_chunk(self) -> Opened | None:
         """The next chunk that nobody has committed, marked as open; None when none is left that is not open here.
@@ -114,7 +123,25 @@ class Feeder:
             # An owner needs to know its own range alone; now it needs to know all of them.
             self._seen_all_at = asyncio.get_running_loop().time()
             await self.look_again(self._ranges.everything)
+        await self._leave_the_end_to_others()
         return self._ranges.next_to_help()
+
+    async def _leave_the_end_to_others(self) -> None:
+        """When all that is left is probably under way elsewhere, waits once for the time that a chunk takes.
+
+        What is left then belongs to stragglers. Without the wait every run would end in computing its last chunks twice.
+        """
+        loop = asyncio.get_running_loop()
+        chunks_each, chunk_s = self._pace()
+        while self._ranges.is_end(chunks_each):
+            if self._end_seen_at is None:
+                self._end_seen_at = loop.time()
+            rest = self._end_seen_at + chunk_s - loop.time()
+            if rest <= 0:
+                break
+            span = self._ranges.span_left
+            await asyncio.sleep(min(rest, max(END_LOOK_S, chunk_s / 10, len(span) * ALL_EVERY_S_PER_CHUNK)))
+            await self.look_again(span)
 
     async def _saved(self, chunk: int) -> dict[str, list[Result]]:
         """Rows that earlier attempts saved, by attempt."""

@@ -2,8 +2,9 @@
 
 Owners go front to back and helpers come from the back, so an owner and its helper meet once. Nobody says what it works on; what
 keeps many helpers apart is chance: a helper draws a range, one with more left more often, and a chunk behind the first quarter
-of what is left there. Near the end, when all that is left is under way elsewhere, the same rule makes idle workers compute
-those chunks too, and whoever is first commits. The two constants are from simulations of 1,000 workers (docs/benchmarks.md).
+of what is left there. At the end, when all that is left is under way elsewhere, the same rule makes idle workers compute those
+chunks too, once those who have them were given a chunk's time (`is_end`, and the feeder), and whoever is first commits. The
+two constants are from simulations of 1,000 workers (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -57,6 +58,16 @@ class Ranges:
     @property
     def all_committed(self) -> bool:
         return not self.committed.count_missing(self.everything)
+
+    def is_end(self, chunks_each: int) -> bool:
+        """Whether so little is left that all of it is probably under way elsewhere; chunks_each: by one worker at once."""
+        return 0 < self.committed.count_missing(self.everything) - len(self._opened) <= chunks_each * len(self._shards)
+
+    @property
+    def span_left(self) -> range:
+        """From the first chunk that is not committed to the last."""
+        left = list(self.committed.missing(self.everything))
+        return range(left[0], left[-1] + 1) if left else range(0)
 
     def next_home(self) -> int | None:
         """The home chunk to open next; None when none is left to open."""

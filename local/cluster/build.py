@@ -1,0 +1,174 @@
+"""Builds the cluster's programs from the Go modules in `programs/`, each once per machine and version.
+
+A folder of `programs/` is one module, whose go.mod and go.sum pin everything that it builds. What was built is kept in
+nightshift's cache by a digest of the module's files, so that every clone shares it and a changed pin makes a new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from local.environments import cache_dir
+
+SOURCES: Final = Path(__file__).resolve().parent / "programs"
+RECIPE: Final = "1"
+"""Raise it when the way a program is built changes without a change to its module."""
+GO_MIN: Final = (1, 26)
+
+
+class BuildError(Exception):
+    """A program cannot be built here; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One folder of `programs/`. programs: name -> Go package. manifests: file -> (Go module, folder in it) for kustomize."""
+
+    name: str
+    programs: dict[str, str]
+    manifests: dict[str, tuple[str, str]] = field(default_factory=dict)
+    tags: str = ""
+
+
+_KUBERNETES: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
+_JOBSET: Final = "sigs.k8s.io/jobset"
+_KUEUE: Final = "sigs.k8s.io/kueue"
+MODULES: Final = (
+    Module("kubernetes", {**{name: f"k8s.io/kubernetes/cmd/{name}" for name in _KUBERNETES}, "logind": "./logind"}),
+    Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Module(
+        "jobset",
+        {"jobset": _JOBSET},
+        {
+            "jobset-crds.yaml": (_JOBSET, "config/components/crd"),
+            "jobset-webhooks.yaml": (_JOBSET, "config/components/webhook"),
+        },
+    ),
+    Module(
+        "kueue",
+        {"kueue": f"{_KUEUE}/cmd/kueue"},
+        {"kueue-crds.yaml": (_KUEUE, "config/components/crd"), "kueue-webhooks.yaml": (_KUEUE, "config/components/webhook")},
+    ),
+    Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, {"kwok-stages.yaml": ("sigs.k8s.io/kwok", "kustomize/stage/fast")}),
+    Module("coredns", {"coredns": "."}),
+    Module(
+        "containerd",
+        {name: f"github.com/containerd/containerd/v2/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
+        tags="no_btrfs,no_zfs,no_devmapper",
+    ),
+    Module(
+        "cni",
+        {
+            name: f"github.com/containernetworking/plugins/plugins/{kind}/{name}"
+            for kind, name in (("main", "bridge"), ("main", "loopback"), ("ipam", "host-local"))
+        },
+    ),
+    Module("pause", {"pause": "."}),
+)
+
+
+class Programs:
+    """What was built: `programs["kubectl"]` and `manifest("jobset-crds.yaml")` are paths of this machine."""
+
+    def __init__(self) -> None:
+        self._homes = {name: _home(module) for module in MODULES for name in (*module.programs, *module.manifests)}
+
+    def __getitem__(self, program: str) -> Path:
+        return self._homes[program] / "bin" / program
+
+    def manifest(self, file: str) -> Path:
+        return self._homes[file] / "manifests" / file
+
+    @property
+    def cni(self) -> Path:
+        """The folder of the CNI plugins."""
+        return self["bridge"].parent
+
+    @property
+    def built(self) -> bool:
+        return all((_home(module) / ".complete").exists() for module in MODULES)
+
+
+def ensure(say: Callable[[str], None]) -> Programs:
+    """Builds what is missing; about a quarter of an hour on two cores for all. Raises BuildError."""
+    if not Programs().built:
+        _check_go()
+        # kubectl renders the manifests of the others, so its module comes first.
+        for module in MODULES:
+            _ensure(module, say)
+    return Programs()
+
+
+def _ensure(module: Module, say: Callable[[str], None]) -> None:
+    home = _home(module)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with open(home.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (home / ".complete").exists():
+            return
+        began = time.monotonic()
+        say(f"building {', '.join(module.programs)}")
+        _build(module, home)
+        (home / ".complete").touch()
+        say(f"{module.name} built in {time.monotonic() - began:.0f} s")
+
+
+def _build(module: Module, home: Path) -> None:
+    shutil.rmtree(home, ignore_errors=True)
+    (home / "bin").mkdir(parents=True)
+    (home / "manifests").mkdir()
+    source = SOURCES / module.name
+    flags = ["-trimpath", "-ldflags", f"-s -w {_version_flags(module)}", "-tags", module.tags]
+    for program, package in module.programs.items():
+        _go(source, "build", *flags, "-o", str(home / "bin" / program), package)
+    for file, (name, folder) in module.manifests.items():
+        place = Path(_go(source, "list", "-m", "-f", "{{.Dir}}", name).strip(), folder)
+        (home / "manifests" / file).write_text(_run(str(Programs()["kubectl"]), "kustomize", str(place)))
+
+
+def _version_flags(module: Module) -> str:
+    """What Kubernetes' programs say of themselves: without it they call themselves v0.0.0 and refuse each other."""
+    if module.name != "kubernetes":
+        return ""
+    version = _go(SOURCES / module.name, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").strip()
+    name, (major, minor) = "k8s.io/component-base/version", version.lstrip("v").split(".")[:2]
+    return f"-X {name}.gitVersion={version} -X {name}.gitMajor={major} -X {name}.gitMinor={minor}"
+
+
+def _home(module: Module) -> Path:
+    digest = hashlib.sha256(RECIPE.encode())
+    for file in sorted((SOURCES / module.name).rglob("*")):
+        if file.is_file():
+            digest.update(str(file.relative_to(SOURCES)).encode() + b"\0" + file.read_bytes())
+    return cache_dir() / "cluster" / f"{module.name}-{digest.hexdigest()[:16]}"
+
+
+def _check_go() -> None:
+    advice = f"Install Go {GO_MIN[0]}.{GO_MIN[1]} or later, or set KUBECONFIG to a cluster with JobSet and Kueue."
+    if not shutil.which("go"):
+        raise BuildError(f"The cluster's programs are built from source and there is no 'go' on the PATH. {advice}")
+    found = re.search(r"go(\d+)\.(\d+)", _run("go", "version"))
+    if not found or (int(found[1]), int(found[2])) < GO_MIN:
+        raise BuildError(f"{_run('go', 'version').strip()} is too old. {advice}")
+
+
+def _go(folder: Path, *arguments: str) -> str:
+    return _run("go", *arguments, cwd=folder)
+
+
+def _run(*command: str, cwd: Path | None = None) -> str:
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    done = subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise BuildError(f"'{' '.join(command)}' failed with exit code {done.returncode}:\n{done.stderr[-3000:]}")
+    return done.stdout

@@ -1,0 +1,59 @@
+"""etcd, the API server, the controller manager and the scheduler, with client certificates and role-based access."""
+
+from __future__ import annotations
+
+from local.cluster.ground import HOST, Ground
+from local.stack.folder import new_port
+
+
+def start(ground: Ground) -> None:
+    """Returns when namespaces get their default service account, that is, when pods can be made."""
+    layout, authority, pki = ground.layout, ground.authority, ground.layout.pki
+    names = (layout.gateway, HOST, f"{layout.services}.0.1", "localhost", "kubernetes.default.svc")
+    authority.issue("apiserver", "kube-apiserver", hosts=names)
+    authority.issue("webhook", "webhook", hosts=(HOST, "localhost"))
+    ground.client("kubeconfig", "admin", "admin", "system:masters")
+    tokens = authority.key("service-accounts")
+
+    etcd = f"http://{HOST}:{new_port()}"
+    ground.start(
+        "etcd",
+        *("--data-dir", layout.path / "etcd"),
+        *("--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", f"http://{HOST}:{new_port()}"),
+        # Nothing in it is to outlive the machine.
+        "--unsafe-no-fsync",
+    )
+    ground.start(
+        "kube-apiserver",
+        f"--etcd-servers={etcd}",
+        f"--secure-port={ground.port}",
+        "--bind-address=0.0.0.0",
+        f"--advertise-address={layout.gateway}",
+        f"--service-cluster-ip-range={layout.services}.0.0/16",
+        f"--tls-cert-file={pki}/apiserver.crt",
+        f"--tls-private-key-file={pki}/apiserver.key",
+        f"--client-ca-file={pki}/ca.crt",
+        "--authorization-mode=Node,RBAC",
+        "--allow-privileged=true",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={tokens}",
+        f"--service-account-signing-key-file={tokens}",
+        f"--kubelet-certificate-authority={pki}/ca.crt",
+        f"--kubelet-client-certificate={pki}/admin.crt",
+        f"--kubelet-client-key={pki}/admin.key",
+        "--kubelet-preferred-address-types=InternalIP",
+    )
+    ground.group.wait_for("kube-apiserver", lambda: ground.answers(f"https://{HOST}:{ground.port}/readyz"))
+    common = (f"--kubeconfig={layout.kubeconfig}", "--leader-elect=false", "--secure-port=0")
+    ground.start(
+        "kube-controller-manager",
+        *common,
+        f"--root-ca-file={pki}/ca.crt",
+        f"--service-account-private-key-file={tokens}",
+        "--controllers=*,-node-ipam-controller",
+    )
+    ground.start("kube-scheduler", *common)
+    ground.group.wait_for(
+        "kube-controller-manager",
+        lambda: "default" in ground.kubectl("get", "serviceaccounts", "--ignore-not-found", "-o", "name"),
+    )

@@ -1,0 +1,166 @@
+"""Nodes: real ones, each a containerd and a kubelet, and kwok's, whose pods are only status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from local.cluster.ground import HOST, Ground
+from local.cluster.packages import cgroup_roots
+from local.cluster.processes import run, succeeds
+from local.stack.folder import new_port
+
+PAUSE: Final = "localhost/pause:1"
+GRACE: Final = {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "15s"}
+"""As on GKE's Spot nodes: of the 30 s between notice and end, pods of users have the first 15."""
+
+
+def start(ground: Ground, number: int, images: list[Path]) -> None:
+    """Node ``node-NUMBER``, labelled ``pool=node-NUMBER``, with these images (tars of `docker save`'s kind)."""
+    layout, name, address = ground.layout, f"node-{number}", ground.layout.node_address(number)
+    folder = layout.node(name)
+    for part in ("cni", "containerd", "kubelet", "pod-logs"):
+        (folder / part).mkdir(parents=True)
+    run("ip", "addr", "add", f"{address}/16", "dev", layout.bridge)
+    layout.write(f"{name}/cni/10-pods.conflist", json.dumps(_pod_network(ground)))
+    ground.group.start(
+        f"{name}-containerd",
+        ground.programs["containerd"],
+        "-c",
+        layout.write(f"{name}/containerd.toml", _containerd(ground, folder)),
+        # containerd looks for its shim on the PATH.
+        environment={
+            "PATH": f"{ground.programs['containerd-shim-runc-v2'].parent}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
+        },
+    )
+    ctr = (ground.programs["ctr"], "-a", layout.containerd(name))
+    ground.group.wait_for(f"{name}-containerd", lambda: succeeds(*ctr, "plugins", "ls"))
+    for image in images:
+        run(*ctr, "-n", "k8s.io", "images", "import", image)
+    for root in cgroup_roots():
+        (root / layout.cgroup / name).mkdir(parents=True, exist_ok=True)
+    ground.authority.issue(f"{name}-serving", name, hosts=(address, name))
+    bus = _start_bus(ground, name)
+    kubeconfig = ground.client(f"{name}/kubeconfig", name, f"system:node:{name}", "system:nodes")
+    ground.group.start(
+        name,
+        ground.programs["kubelet"],
+        *("--kubeconfig", kubeconfig, "--config", layout.write(f"{name}/kubelet.yaml", _kubelet(ground, name, address))),
+        *("--root-dir", folder / "kubelet", "--cert-dir", folder / "kubelet" / "pki"),
+        *("--hostname-override", name, "--node-ip", address, "--node-labels", f"pool={name}"),
+        environment={"DBUS_SYSTEM_BUS_ADDRESS": bus},
+    )
+
+
+def start_kwok(ground: Ground, count: int) -> None:
+    """Nodes ``kwok-1`` and so on: for placement, quota and scale. Tainted, so that only what tolerates them lands there."""
+    ground.start(
+        "kwok",
+        *("--kubeconfig", ground.layout.kubeconfig, "--config", ground.programs.manifest("kwok-stages.yaml")),
+        *("--manage-all-nodes=false", "--manage-nodes-with-label-selector=type=kwok"),
+        *(f"--server-address={HOST}:{new_port()}", "--node-lease-duration-seconds=40"),
+    )
+    ground.apply([_kwok_node(f"kwok-{number}") for number in range(1, count + 1)])
+
+
+def _kwok_node(name: str) -> dict[str, Any]:
+    room = {"cpu": "32", "memory": "256Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"type": "kwok", "pool": name, "kubernetes.io/hostname": name}},
+        "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
+        "status": {"allocatable": room, "capacity": room},
+    }
+
+
+def _pod_network(ground: Ground) -> dict[str, Any]:
+    layout = ground.layout
+    addresses = {
+        "type": "host-local",
+        # One for all nodes, so that no two pods get one address.
+        "dataDir": str(layout.path / "ipam"),
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "ranges": [
+            [
+                {
+                    "subnet": f"{layout.network}.0.0/16",
+                    "rangeStart": f"{layout.network}.1.1",
+                    "rangeEnd": f"{layout.network}.250.254",
+                    "gateway": layout.gateway,
+                }
+            ]
+        ],
+    }
+    bridge = {"type": "bridge", "bridge": layout.bridge, "hairpinMode": True, "ipam": addresses}
+    return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
+
+
+def _containerd(ground: Ground, folder: Path) -> str:
+    return f"""version = 2
+root = "{folder}/containerd/root"
+state = "{folder}/containerd/state"
+[grpc]
+  address = "{ground.layout.containerd(folder.name)}"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}/containerd/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE}"
+  # runc may not lower oom_score_adj without CAP_SYS_RESOURCE.
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{ground.programs.cni}"
+    conf_dir = "{folder}/cni"
+"""
+
+
+def _kubelet(ground: Ground, name: str, address: str) -> dict[str, Any]:
+    layout, folder = ground.layout, ground.layout.node(name)
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "failCgroupV1": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{layout.cgroup}/{name}",
+        "enforceNodeAllocatable": [],
+        "failSwapOn": False,
+        "containerRuntimeEndpoint": f"unix://{layout.containerd(name)}",
+        "address": address,
+        "port": 10250,
+        "healthzPort": 0,
+        "readOnlyPort": 0,
+        "tlsCertFile": f"{layout.pki}/{name}-serving.crt",
+        "tlsPrivateKeyFile": f"{layout.pki}/{name}-serving.key",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": f"{layout.pki}/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "clusterDNS": [layout.gateway],
+        "clusterDomain": "cluster.local",
+        "resolvConf": "",
+        "podLogsDir": str(folder / "pod-logs"),
+        "volumePluginDir": str(folder / "volume-plugins"),
+        "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
+        "imageGCHighThresholdPercent": 100,
+        "makeIPTablesUtilChains": False,
+        **GRACE,
+    }
+
+
+def _start_bus(ground: Ground, name: str) -> str:
+    """A system bus of the node's own with the stand-in for systemd-logind on it, which announces a preemption to kubelet."""
+    socket = ground.layout.node(name) / "bus.sock"
+    policy = '<allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/>'
+    text = f'<busconfig><listen>unix:path={socket}</listen><policy context="default">{policy}</policy></busconfig>'
+    config = ground.layout.write(f"{name}/bus.conf", text)
+    ground.group.start(f"{name}-bus", "dbus-daemon", "--nofork", "--nopidfile", "--config-file", config)
+    ground.group.wait_for(f"{name}-bus", socket.exists)
+    bus = f"unix:path={socket}"
+    logind = f"{name}-logind"
+    ground.group.start(logind, ground.programs["logind"], environment={"DBUS_SYSTEM_BUS_ADDRESS": bus})
+    ground.group.wait_for(logind, lambda: "ready" in ground.layout.log(logind).read_text())
+    return bus
