@@ -61,8 +61,10 @@ def measure(folder: Path, quick: bool) -> Report:
             text = f"{ratio:.3f} ({ours:.0f} s / {their_kill:.0f} s)"
             met = ratio < 0.6 if goal and what == "client" else None
             report.add(f"one kill at {part:.0%} of the lines, ours: {what}", text, goal if met is not None else "", met)
-    report.note(f"{lines:,} lines; from nothing: {spread([ours for (ours, _), _ in pairs], '.0f')} s, run-batch:"
-        f" {spread([theirs for _, theirs in pairs], '.0f')} s")
+    report.note(
+        f"{lines:,} lines; from nothing: {spread([ours for (ours, _), _ in pairs], '.0f')} s, run-batch:"
+        f" {spread([theirs for _, theirs in pairs], '.0f')} s"
+    )
     return report
 
 
