@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from local.cluster.build import Programs
+from local.cluster.processes import run
+from local.environments import cache_dir
 
+SUITE: Final = "bookworm"
+PACKAGES: Final = "python3,python3-venv,ca-certificates"
+PYTHON: Final = f"localhost/python:{SUITE}-1"
+"""Raise the number when the image is made otherwise."""
 PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -41,6 +49,22 @@ def pause(programs: Programs, folder: Path, name: str) -> Path:
     with tarfile.open(root, "w") as tar:
         tar.add(programs["pause"], "pause")
     return pack(name, root, folder / "pause.tar", ["/pause"])
+
+
+def python(say: Callable[[str], None]) -> Path:
+    """Debian with Python, named `PYTHON`: what pods of tests run, and what the driver's image may be built on. Made once."""
+    home = cache_dir() / "cluster" / "images"
+    home.mkdir(parents=True, exist_ok=True)
+    target = home / f"{PYTHON.replace('/', '-').replace(':', '-')}.tar"
+    with open(target.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists():
+            say(f"making the image {PYTHON}")
+            with tempfile.TemporaryDirectory(dir=home) as folder:
+                root = Path(folder) / "root.tar"
+                run("mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", SUITE, root, seconds=600)
+                pack(PYTHON, root, Path(folder) / "image.tar", ["python3"]).replace(target)
+    return target
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:

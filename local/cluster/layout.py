@@ -77,6 +77,11 @@ class Layout:
         return self.path / "pki"
 
     @property
+    def proxy(self) -> Path:
+        """kube-proxy's configuration. Where it is, kube-proxy may have changed this machine's packet filter."""
+        return self.path / "kube-proxy.yaml"
+
+    @property
     def document(self) -> Path:
         """What the supervisor says of the cluster."""
         return self.path / "cluster.json"

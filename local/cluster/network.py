@@ -31,7 +31,7 @@ def start_services(ground: Ground) -> None:
         "metricsBindAddress": f"{HOST}:{new_port()}",
         "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     }
-    ground.start("kube-proxy", "--config", layout.write("kube-proxy.yaml", proxy))
+    ground.start("kube-proxy", "--config", layout.write(layout.proxy.name, proxy))
     corefile = f"""cluster.local:53 {{
     bind {layout.gateway}
     errors

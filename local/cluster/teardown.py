@@ -32,7 +32,8 @@ def teardown(layout: Layout) -> None:
     marks.sweep(mark)
     _unmount(layout)
     _remove_cgroups(layout)
-    _remove_rules()
+    if layout.proxy.exists():
+        _remove_rules()
     if succeeds("ip", "link", "show", layout.bridge):
         run("ip", "link", "del", layout.bridge)
     _remove_links(layout)

@@ -93,8 +93,9 @@ class Ranges:
 
         Twice the chance at each further draw: the others may be gone.
         """
+        wanted = COPIES * sum(self._left()) << self._draws
         self._draws += 1
-        return self._rng.random() * len(self._shards) < COPIES * sum(self._left()) * 2 ** (self._draws - 1)
+        return self._rng.random() * len(self._shards) < wanted
 
     def next_straggler(self) -> int | None:
         """A chunk that is not committed, whoever is at it; None when all such chunks are open here already."""

@@ -1,0 +1,77 @@
+"""What tests ask of a namespace, by kubectl."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from local.cluster import images
+from local.cluster.cluster import Cluster
+
+PATIENCE_S = 90.0
+
+
+class Namespace:
+    """One namespace of a cluster."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    def kubectl(self, *arguments: object, text: str | None = None) -> str:
+        return self.cluster.kubectl("--namespace", self.name, *arguments, text=text)
+
+    def create(self, document: dict[str, Any]) -> None:
+        self.kubectl("create", "-f", "-", text=yaml.safe_dump(document))
+
+    def get(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "-o", "json", "--selector", selector))["items"]
+        return items
+
+    def jobset(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", "jobset", name, "-o", "json"))
+        return found
+
+    def ended(self, name: str) -> str | None:
+        """Completed or Failed, when the JobSet is."""
+        conditions = self.jobset(name).get("status", {}).get("conditions", [])
+        true = {condition["type"] for condition in conditions if condition["status"] == "True"}
+        return next((end for end in ("Completed", "Failed") if end in true), None)
+
+    def wait_until(self, what: str, holds: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            if answer := holds():
+                return answer
+            time.sleep(0.2)
+        raise AssertionError(f"{what} did not happen within {patience_s:.0f} s:\n{self.kubectl('get', 'all,events')}")
+
+
+def a_jobset(name: str, code: str, *, pods: int = 2, **pod: Any) -> dict[str, Any]:
+    """A JobSet of one Indexed Job whose pods run Python `code`, with the rules for disruptions that nightshift renders."""
+    container = {
+        "name": "driver",
+        "image": images.PYTHON,
+        "imagePullPolicy": "Never",
+        "command": ["python3", "-u", "-c", code],
+    }
+    job = {
+        "completionMode": "Indexed",
+        "completions": pods,
+        "parallelism": pods,
+        "backoffLimitPerIndex": 1,
+        "podFailurePolicy": {
+            "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+        },
+        "template": {"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 15, "containers": [container], **pod}},
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name},
+        "spec": {"replicatedJobs": [{"name": "worker", "replicas": 1, "template": {"spec": job}}]},
+    }

@@ -1,0 +1,179 @@
+"""The test cluster itself: that it is the real thing, that a Spot preemption is one, and that nothing of it stays behind."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.cluster import build
+from local.cluster.cluster import Cluster, ClusterError
+from local.cluster.layout import Layout
+from local.cluster.packages import cgroup_roots
+from local.stack import marks
+from tests.cluster.kube import Namespace, a_jobset
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+# Ends as a driver does: 75 is "resume me".
+DRAINS = """
+import signal, sys, time
+def drained(*_):
+    print("draining", flush=True)
+    sys.exit(75)
+signal.signal(signal.SIGTERM, drained)
+print("at work", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_jobset_runs_to_its_end_and_its_logs_are_there(namespace: Namespace) -> None:
+    namespace.create(a_jobset("hello", "import os; print('index', os.environ['JOB_COMPLETION_INDEX'])"))
+
+    assert namespace.wait_until("the end of the JobSet", lambda: namespace.ended("hello")) == "Completed"
+
+    logs = {namespace.kubectl("logs", pod["metadata"]["name"]).strip() for pod in namespace.get("pods")}
+    assert logs == {"index 0", "index 1"}
+    [job] = namespace.get("jobs")
+    assert job["status"]["completedIndexes"] == "0,1"
+
+
+def test_pods_find_each_other_by_name_and_reach_the_api_server(namespace: Namespace) -> None:
+    code = (
+        "import os, socket, time\n"
+        "end = time.monotonic() + 30\n"
+        "names = ['names-worker-0-0.names', 'names-worker-0-1.names', 'kubernetes.default.svc']\n"
+        "while True:\n"
+        "    try:\n"
+        "        print(*(socket.gethostbyname(name) for name in names))\n"
+        "        socket.create_connection((names[2], 443), 5).close()\n"
+        "        break\n"
+        "    except OSError:\n"
+        "        if time.monotonic() > end: raise\n"
+        "        time.sleep(0.5)\n"
+        # Both have to be there until both have looked.
+        "time.sleep(5)\n"
+    )
+    # Of the pod's own, since the nodes share this machine's.
+    namespace.create(a_jobset("names", code))
+
+    assert namespace.wait_until("the end of the JobSet", lambda: namespace.ended("names")) == "Completed"
+
+
+def test_a_preempted_node_gives_its_pods_15_seconds_and_the_job_does_not_count_them(namespace: Namespace) -> None:
+    namespace.create(a_jobset("spot", DRAINS, pods=1, nodeSelector={"pool": "node-2"}))
+    [pod] = namespace.wait_until("a pod at work", lambda: _at_work(namespace))
+
+    namespace.cluster.preempt("node-2")
+    try:
+        failed = namespace.wait_until("the pod's end", lambda: _ended(namespace, pod["metadata"]["name"]))
+
+        [condition] = [one for one in failed["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+        assert (condition["status"], condition["reason"]) == ("True", "TerminationByKubelet")
+        [container] = failed["status"]["containerStatuses"]
+        assert container["state"]["terminated"]["exitCode"] == 75
+        assert "draining" in namespace.kubectl("logs", pod["metadata"]["name"])
+        namespace.wait_until("the replacement", lambda: len(namespace.get("pods")) == 2)
+        [job] = namespace.get("jobs")
+        assert not job["status"].get("failed")
+    finally:
+        namespace.cluster.restore("node-2")
+    namespace.wait_until("the replacement at work", lambda: _at_work(namespace))
+
+
+def test_kueue_admits_what_fits_its_quota_and_the_next_one_after_it(namespace: Namespace) -> None:
+    namespace.kubectl("apply", "-f", "-", text=_queue(namespace.name, cpus=1))
+    for name in ("first", "second"):
+        document = a_jobset(name, "import time; time.sleep(3)", pods=1)
+        document["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "nightly"}
+        pod = document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        pod["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+        namespace.create(document)
+
+    assert namespace.wait_until("the first's end", lambda: namespace.ended("first")) == "Completed"
+    assert namespace.wait_until("the second's end", lambda: namespace.ended("second")) == "Completed"
+    starts = {
+        name: namespace.get("jobs", f"jobset.sigs.k8s.io/jobset-name={name}")[0]["status"] for name in ("first", "second")
+    }
+    assert starts["second"]["startTime"] >= starts["first"]["completionTime"]
+
+
+def test_a_cluster_that_does_not_start_says_why_and_leaves_nothing(cluster: Cluster) -> None:
+    with tempfile.TemporaryDirectory(prefix="ns-") as folder:
+        missing = Path(folder) / "no-such-image.tar"
+        state = _beside(cluster, Path(folder))
+        failing = Cluster(state, nodes=1, kwok=0, kueue=False, images=[missing])
+
+        with pytest.raises(ClusterError, match=r"does not start: .*no-such-image\.tar"):
+            failing.up()
+
+        _assert_no_trace(Layout.at(state))
+
+
+def test_a_killed_supervisor_takes_its_cluster_along_and_down_removes_the_rest(cluster: Cluster) -> None:
+    with tempfile.TemporaryDirectory(prefix="ns-") as folder:
+        state = _beside(cluster, Path(folder))
+        killed = Cluster(state, nodes=0, kwok=0, kueue=False)
+        killed.up()
+        supervisor = killed.document()["supervisor"]
+        subprocess.run(["kill", "-9", str(supervisor)], check=True)
+
+        Cluster(state).down()
+
+        _assert_no_trace(Layout.at(state))
+
+
+def _beside(cluster: Cluster, folder: Path) -> Path:
+    """A state folder whose addresses are not those of the cluster that is up."""
+    return next(path for number in range(9) if (path := folder / str(number)) and Layout.at(path).gateway != cluster.gateway)
+
+
+def _assert_no_trace(layout: Layout) -> None:
+    assert not layout.path.exists()
+    assert marks.marked({marks.STACK: str(layout.path)}) == []
+    assert subprocess.run(["ip", "link", "show", layout.bridge], capture_output=True).returncode != 0
+    assert str(layout.path) not in Path("/proc/mounts").read_text()
+    assert not [root for root in cgroup_roots() if (root / layout.cgroup).exists()]
+
+
+def _at_work(namespace: Namespace) -> list[dict[str, Any]]:
+    pods = namespace.get("pods", "jobset.sigs.k8s.io/jobset-name=spot")
+    running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+    return [pod for pod in running if "at work" in namespace.kubectl("logs", pod["metadata"]["name"])]
+
+
+def _ended(namespace: Namespace, name: str) -> dict[str, Any] | None:
+    [pod] = [pod for pod in namespace.get("pods") if pod["metadata"]["name"] == name]
+    return pod if pod["status"]["phase"] == "Failed" else None
+
+
+def _queue(namespace: str, cpus: int) -> str:
+    return f"""
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {{name: {namespace}}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {{name: {namespace}}}
+spec:
+  namespaceSelector: {{}}
+  resourceGroups:
+    - coveredResources: [cpu]
+      flavors: [{{name: {namespace}, resources: [{{name: cpu, nominalQuota: {cpus}}}]}}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {{name: nightly}}
+spec: {{clusterQueue: {namespace}}}
+"""
+
+
+def test_the_programs_are_of_the_pinned_versions() -> None:
+    pinned = (build.SOURCES / "kubernetes" / "go.mod").read_text()
+    version = subprocess.run([build.Programs()["kubelet"], "--version"], capture_output=True, text=True, check=True).stdout
+
+    assert f"k8s.io/kubernetes {version.split()[1]}\n" in pinned
