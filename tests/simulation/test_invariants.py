@@ -159,14 +159,6 @@ def test_3_nothing_committed_is_computed_again() -> None:
     run(a_scenario(events=events, weather=Weather(page=1)))
 
 
-def test_3_the_chunks_of_a_straggler_are_computed_by_others_at_the_end() -> None:
-    frozen = Event(1.5, "freeze", 0.0, 500.0)
-
-    reports = run(a_scenario(events=[frozen], calm_at=1000.0))
-
-    assert all(report.took_s < 100.0 for report in reports), "somebody waited for the worker that is frozen for 500 s"
-
-
 def test_4_no_mixing_with_runs_beside_it_and_partials_that_lie() -> None:
     run(a_scenario(planted=True, events=often("drain")))
 

@@ -44,63 +44,21 @@ def test_a_worker_without_home_only_helps() -> None:
     helper = ranges(None)
 
     assert helper.next_home() is None
-    assert helper.next_to_help(1) in range(12)
+    assert helper.next_to_help() in range(12)
     assert helper.home_committed
     assert not helper.all_committed
 
 
 def test_help_goes_behind_the_front_of_a_range_and_mostly_where_most_is_left() -> None:
-    drawn = Counter(ranges(0, committed=(0, 1, 2, 3, 8, 9), seed=seed).next_to_help(1) for seed in range(200))
+    drawn = Counter(ranges(0, committed=(0, 1, 2, 3, 8, 9), seed=seed).next_to_help() for seed in range(200))
 
-    assert set(drawn) == {5, 6, 7, 11}, "of four chunks that are left the last three; of two the last"
-    assert drawn[5] + drawn[6] + drawn[7] > 8 * drawn[11]
-
-
-def test_help_leaves_an_owner_what_it_has_open() -> None:
-    drawn = Counter(ranges(0, committed=(0, 1, 2, 3, 4), seed=seed).next_to_help(2) for seed in range(200))
-
-    assert set(drawn) == {7, 10, 11}, "the first two that are left in a range are under way"
-
-
-def test_there_is_nothing_to_help_with_when_all_that_is_left_is_under_way() -> None:
-    mine = ranges(0, committed=(0, 1, 2, 3, 4, 5, 8, 9))
-
-    assert mine.next_to_help(2) is None
-    assert mine.next_straggler() in {6, 7, 10, 11}
-    assert mine.span_left == range(6, 12)
-
-
-def test_the_last_chunk_is_computed_by_a_few_of_those_that_are_idle() -> None:
-    plan = a_plan(1000, 1, 100)
-    known = Chunks(plan.chunk_count)
-    for chunk in range(999):
-        known.add(chunk)
-    joined = sum(Ranges(plan, None, known, random.Random(seed)).draws_a_straggler() for seed in range(1000))
-
-    assert 10 <= joined <= 60, "about three of a hundred"
-
-
-def test_a_helper_that_is_alone_soon_computes_what_is_left() -> None:
-    plan = a_plan(1000, 1, 1000)
-    known = Chunks(plan.chunk_count)
-    for chunk in range(999):
-        known.add(chunk)
-    alone = Ranges(plan, None, known, random.Random(0))
-
-    assert next(draw for draw in range(1, 100) if alone.draws_a_straggler()) <= 10
-
-
-def test_there_is_no_end_when_nothing_is_left() -> None:
-    done = ranges(0, committed=tuple(range(12)))
-
-    assert done.next_to_help(1) is None
-    assert done.next_straggler() is None
-    assert done.span_left == range(0)
+    assert set(drawn) == {5, 6, 7, 10, 11}, "of four chunks that are left the last three; of two both"
+    assert drawn[5] + drawn[6] + drawn[7] > 4 * (drawn[10] + drawn[11])
 
 
 def test_many_helpers_seldom_draw_the_same_chunk() -> None:
     plan = a_plan(1000, 1, 10)
-    drawn = Counter(Ranges(plan, None, Chunks(1000), random.Random(seed)).next_to_help(1) for seed in range(50))
+    drawn = Counter(Ranges(plan, None, Chunks(1000), random.Random(seed)).next_to_help() for seed in range(50))
 
     assert len(drawn) > 40
 
@@ -110,16 +68,14 @@ def test_help_ends_when_all_that_is_left_is_open_here() -> None:
     helper.open(10)
     helper.open(11)
 
-    assert helper.next_to_help(1) is None
-    assert helper.next_straggler() is None
+    assert helper.next_to_help() is None
     assert not helper.all_committed
 
 
 def test_the_last_chunks_of_others_are_computed_too() -> None:
     idle = ranges(0, committed=tuple(range(11)))
 
-    assert idle.next_to_help(1) is None
-    assert idle.next_straggler() == 11
+    assert idle.next_to_help() == 11
 
 
 def test_an_owner_that_lost_a_race_at_home_leaves_the_front_to_its_twin() -> None:
@@ -152,4 +108,4 @@ def test_home_and_all_are_told_apart() -> None:
 def test_a_run_without_rows_is_done() -> None:
     empty = Ranges(a_plan(0), 0, Chunks(0), random.Random(0))
 
-    assert (empty.next_home(), empty.next_to_help(1), empty.all_committed) == (None, None, True)
+    assert (empty.next_home(), empty.next_to_help(), empty.all_committed) == (None, None, True)

@@ -26,12 +26,6 @@ BATCH_ROWS: Final = 256
 ALL_EVERY_S: Final = 60.0
 ALL_EVERY_S_PER_CHUNK: Final = 0.0005
 """A LIST of everything costs a page for each thousand chunks: a thousand helpers of a huge run must not ask all the time."""
-AHEAD: Final = 2
-"""What an owner has open it finishes while a helper computes one chunk, and by then it has opened as many more."""
-END_WAIT: Final = 0.5
-"""For how much of its own last chunk's time a worker waits for others to finish the last ones: on average half is done."""
-END_LOOK_S: Final = 1.0
-"""Between looks at what is left meanwhile."""
 _NO_VALUE: Final = (ValueError, OverflowError, pa.ArrowException)
 
 
@@ -51,11 +45,7 @@ class Opened:
 
 
 class Feeder:
-    """Finds the next chunk of one worker and fetches what it needs.
-
-    news(): called after every look at the ledger. pace(): how many chunks the worker has under way when it is busy, and the
-    seconds that its last one took.
-    """
+    """Finds the next chunk of one worker and fetches what it needs. news(): called after every look at the ledger."""
 
     def __init__(
         self,
@@ -67,7 +57,6 @@ class Feeder:
         stats: Stats,
         *,
         news: Callable[[], None],
-        pace: Callable[[], tuple[int, float]],
     ) -> None:
         self._ranges = ranges
         self._ledger = ledger
@@ -76,9 +65,7 @@ class Feeder:
         self._patience = patience
         self._stats = stats
         self._news = news
-        self._pace = pace
         self._seen_all_at: float | None = None
-        self._end_seen_at: float | None = None
 
     async def next_chunk(self) -> Opened | None:
         """The next chunk that nobody has committed, marked as open; None when none is left that is not open here.
@@ -127,32 +114,7 @@ class Feeder:
             # An owner needs to know its own range alone; now it needs to know all of them.
             self._seen_all_at = asyncio.get_running_loop().time()
             await self.look_again(self._ranges.everything)
-        under_way, chunk_s = self._pace()
-        chunk = self._ranges.next_to_help(AHEAD * under_way)
-        if chunk is None and await self._leave_the_end_to_others(chunk_s):
-            # What is left after that belongs to stragglers.
-            chunk = self._ranges.next_straggler()
-        return chunk
-
-    async def _leave_the_end_to_others(self, chunk_s: float) -> bool:
-        """All that is left is probably under way elsewhere: waits for a part of a chunk's time, and looks what became of it.
-
-        Whether this worker is to compute some of what is left then. Without the wait every run would end in computing its last
-        chunks twice; without the draw all workers would compute the very last one.
-        """
-        loop = asyncio.get_running_loop()
-        while span := self._ranges.span_left:
-            if self._end_seen_at is None:
-                self._end_seen_at = loop.time()
-            rest = self._end_seen_at + END_WAIT * chunk_s - loop.time()
-            if rest > 0:
-                await asyncio.sleep(min(rest, max(END_LOOK_S, chunk_s / 10, len(span) * ALL_EVERY_S_PER_CHUNK)))
-                await self.look_again(span)
-            elif chunk_s == 0 or self._ranges.draws_a_straggler():
-                return True
-            else:
-                self._end_seen_at = None
-        return False
+        return self._ranges.next_to_help()
 
     async def _saved(self, chunk: int) -> dict[str, list[Result]]:
         """Rows that earlier attempts saved, by attempt."""

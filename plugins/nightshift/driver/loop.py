@@ -95,9 +95,7 @@ class Worker:
         self._patience = Patience(rng, self._stop)
         self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
         self._scheduler = Scheduler(kind)
-        self._feeder = Feeder(
-            self._ranges, ledger, reader, codec, self._patience, stats, news=self._drop_what_others_did, pace=self._pace
-        )
+        self._feeder = Feeder(self._ranges, ledger, reader, codec, self._patience, stats, news=self._drop_what_others_did)
         self._commits = Commits(
             ledger, codec, attempt, self._patience, stats, ended=self._ended, given_up=self.drain, changed=self._pump
         )
@@ -269,10 +267,6 @@ class Worker:
         self._forget(chunk.number)
         if not ours:
             self._ranges.lost(chunk.number)
-
-    def _pace(self) -> tuple[int, float]:
-        """How many chunks a full window spreads over, and the seconds from the last chunk's opening to its commit."""
-        return -(-self._window.limit // max(self._plan.chunk_rows, 1)), self._chunk_s
 
     def _forget(self, number: int) -> None:
         self._ranges.closed(number)

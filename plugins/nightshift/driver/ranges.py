@@ -2,16 +2,13 @@
 
 Owners go front to back and helpers come from the back, so an owner and its helper meet once. Nobody says what it works on; what
 keeps many helpers apart is chance: a helper draws a range, one with more left more often, and a chunk behind the first quarter
-of what is left there and behind what its owner has open. At the end, when all that is left is probably under way elsewhere,
-idle workers give those who are at it some time (the feeder); then a few of them compute those chunks too, and whoever is
-first commits. The constants are from simulations of up to 1,000 workers (docs/benchmarks.md).
+of what is left there. Near the end, when all that is left is under way elsewhere, the same rule makes idle workers compute
+those chunks too, and whoever is first commits. The two constants are from simulations of 1,000 workers (docs/benchmarks.md).
 """
 
 from __future__ import annotations
 
-import bisect
 import random
-from collections import Counter
 from typing import Final
 
 from nightshift.ledger import Chunks
@@ -21,9 +18,6 @@ PREFERENCE: Final = 3
 """Power of what is left by which a range is drawn: towards "the range with most left", but not all helpers to the same."""
 NEAR: Final = 0.25
 """The share at the front of what is left in a range that is its owner's: helpers draw behind it."""
-
-COPIES: Final = 3
-"""How many idle workers, if all are, compute a chunk that takes its owner too long."""
 
 
 class Ranges:
@@ -40,7 +34,6 @@ class Ranges:
         self._opened: set[int] = set()
         self._rng = rng
         self._shares_home = False
-        self._draws = 0
 
     def open(self, chunk: int) -> None:
         """The worker has opened the chunk: not to be chosen again until `closed`."""
@@ -65,58 +58,26 @@ class Ranges:
     def all_committed(self) -> bool:
         return not self.committed.count_missing(self.everything)
 
-    @property
-    def span_left(self) -> range:
-        """From the first chunk that is not committed to the last."""
-        left = list(self.committed.missing(self.everything))
-        return range(left[0], left[-1] + 1) if left else range(0)
-
     def next_home(self) -> int | None:
         """The home chunk to open next; None when none is left to open."""
         if self._shares_home:
             return self._far(self.home)
         return next((chunk for chunk in self.committed.missing(self.home) if chunk not in self._opened), None)
 
-    def next_to_help(self, under_way: int) -> int | None:
-        """A chunk of any range that is probably nobody's yet; None when there is none.
-
-        under_way: how many chunks its owner will have opened before help with a chunk could end; the front of what is left.
-        """
-        spare = [max(0, left - under_way) for left in self._left()]
-        if not any(spare):
-            return None
-        shard = self._rng.choices(self._shards, [count**PREFERENCE for count in spare])[0]
-        return self._far(shard, under_way)
-
-    def draws_a_straggler(self) -> bool:
-        """Chance, so that of all workers that are idle at the end about `COPIES` compute each chunk that is left.
-
-        Twice the chance at each further draw: the others may be gone.
-        """
-        wanted = COPIES * sum(self._left()) << self._draws
-        self._draws += 1
-        return self._rng.random() * len(self._shards) < wanted
-
-    def next_straggler(self) -> int | None:
-        """A chunk that is not committed, whoever is at it; None when all such chunks are open here already."""
-        left = self._left()
+    def next_to_help(self) -> int | None:
+        """A chunk of any range; None when all that is not committed is open here already."""
+        left = [self.committed.count_missing(shard) - self._opened_in(shard) for shard in self._shards]
         if not any(left):
             return None
         return self._far(self._rng.choices(self._shards, [count**PREFERENCE for count in left])[0])
 
     def shard_of(self, chunk: int) -> range:
         """The range that a chunk lies in."""
-        return self._shards[self._number(chunk)]
+        return next(shard for shard in self._shards if chunk in shard)
 
-    def _left(self) -> list[int]:
-        """How many chunks of each range are neither committed nor open here."""
-        opened = Counter(self._number(chunk) for chunk in self._opened if chunk not in self.committed)
-        return [self.committed.count_missing(shard) - opened[number] for number, shard in enumerate(self._shards)]
+    def _opened_in(self, shard: range) -> int:
+        return sum(chunk in shard for chunk in self._opened if chunk not in self.committed)
 
-    def _number(self, chunk: int) -> int:
-        """Of the range that a chunk lies in."""
-        return bisect.bisect_right(self._shards, chunk, key=lambda shard: shard.start) - 1
-
-    def _far(self, shard: range, skipped: int = 0) -> int | None:
+    def _far(self, shard: range) -> int | None:
         left = [chunk for chunk in self.committed.missing(shard) if chunk not in self._opened]
-        return self._rng.choice(left[max(int(len(left) * NEAR), skipped) :]) if left else None
+        return self._rng.choice(left[int(len(left) * NEAR) :]) if left else None
