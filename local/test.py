@@ -20,9 +20,6 @@ from local.environments import ROOT, environment_dir, python_of
 
 # In this order a broken basis shows before minutes are spent on what stands on it.
 TIERS = ("unit", "simulation", "integration", "cluster", "chaos")
-NOT_THERE = {
-    "cluster": "there are none yet: nightshift has no Kubernetes runtime at present, only the local one",
-}
 NO_TESTS_COLLECTED = 5
 # Integration and chaos wait for processes more than they compute. A file stays in one worker, with the emulators it started.
 WORKERS = {
@@ -96,7 +93,7 @@ def _report(counts: dict[str, dict[str, int]], reasons: dict[str, list[str]], fa
     print("== what ran")
     for tier, count in counts.items():
         if not count["passed"] and not count["failed"] and not count["skipped"]:
-            print(f"{tier:<12} no tests: {NOT_THERE.get(tier, 'nothing matches')}")
+            print(f"{tier:<12} no tests: nothing matches")
             continue
         print(
             f"{tier:<12} {count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped in {count['seconds']} s"

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from local.cluster import images, packages
+from local.cluster import build, images, packages
 from local.cluster.cluster import Cluster
 from tests.cluster.kube import Namespace
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if reason := packages.obstacle():
+    # Not built here unasked while the cluster is young: a quarter of an hour of two cores.
+    unbuilt = None if build.Programs().built else "the test cluster's programs are not built here: make cluster-up"
+    if reason := packages.obstacle() or unbuilt:
         for item in items:
             if item.get_closest_marker("cluster"):
                 item.add_marker(pytest.mark.skip(reason=reason))
