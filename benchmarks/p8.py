@@ -45,7 +45,7 @@ def measure(folder: Path, quick: bool) -> Report:
     model = models.ensure(models.TINY_LLAMA)
     side = Side(folder, lines, (*FLAGS, "--enforce-eager", "--model", model.repository, "--revision", model.revision))
     pairs = [(side.nightshift(f"plain-{number}"), side.run_batch(kill_at=None)) for number in range(1 if quick else PAIRS)]
-    ours, theirs = median([ours for (ours, _), _ in pairs]), median([theirs for _, theirs in pairs])
+    ours, theirs = median([ours for ours, _ in pairs]), median([theirs for _, theirs in pairs])
     report.add("both from nothing", f"{ours / theirs:.3f} ({ours:.0f} s / {theirs:.0f} s)", "<= 1.0", ours <= theirs)
     with side.server() as url:
         side.batch(url, "warm", lines=SEATS)
@@ -56,13 +56,13 @@ def measure(folder: Path, quick: bool) -> Report:
         their_kill = side.run_batch(kill_at=at_lines)
         goal = "< 0.6" if part == KILLS[0] else ""
         for what in ("client", "client and server"):
-            ours, _ = side.nightshift(f"{what}-{part}", kill=what, at_lines=at_lines)
+            ours = side.nightshift(f"{what}-{part}", kill=what, at_lines=at_lines)
             ratio = ours / their_kill
             text = f"{ratio:.3f} ({ours:.0f} s / {their_kill:.0f} s)"
             met = ratio < 0.6 if goal and what == "client" else None
             report.add(f"one kill at {part:.0%} of the lines, ours: {what}", text, goal if met is not None else "", met)
     report.note(
-        f"{lines:,} lines; from nothing: {spread([ours for (ours, _), _ in pairs], '.0f')} s, run-batch:"
+        f"{lines:,} lines; from nothing: {spread([ours for ours, _ in pairs], '.0f')} s, run-batch:"
         f" {spread([theirs for _, theirs in pairs], '.0f')} s"
     )
     return report
@@ -99,8 +99,8 @@ class Side:
         say(f"P8 run-batch, {count} lines, kill at {kill_at}: {seconds:.1f} s")
         return seconds
 
-    def nightshift(self, name: str, *, kill: str | None = None, at_lines: int = 0) -> tuple[float, float]:
-        """Seconds of server and `nightshift batch` from nothing, and of the last life of the latter."""
+    def nightshift(self, name: str, *, kill: str | None = None, at_lines: int = 0) -> float:
+        """Seconds of server and `nightshift batch` from nothing."""
         began = time.monotonic()
         with self.server(wait=False) as url:
             client = self._client(url, name)
@@ -114,14 +114,13 @@ class Side:
         with self.server(wait=False) as url:
             return self._to_the_end(self._client(url, name), name, began)
 
-    def _to_the_end(self, client: subprocess.Popen[bytes], name: str, began: float) -> tuple[float, float]:
-        since = time.monotonic()
+    def _to_the_end(self, client: subprocess.Popen[bytes], name: str, began: float) -> float:
         code = client.wait()
         now = time.monotonic()
         assert code == 0, self._log.read_text()[-2000:]
         _check(self._out(name), self._lines)
         say(f"P8 nightshift, {name}: {now - began:.1f} s")
-        return now - began, now - since
+        return now - began
 
     def batch(self, url: str, name: str, lines: int | None = None) -> float:
         """Seconds of `nightshift batch` with a server that is up."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -52,9 +51,6 @@ class Group:
 
     def starts(self) -> dict[str, int]:
         return {name: child.starts for name, child in self._children.items()}
-
-    def signal(self, name: str, number: signal.Signals) -> None:
-        self._children[name].process.send_signal(number)
 
     def revive(self) -> None:
         """Starts again what has died, once a second each."""

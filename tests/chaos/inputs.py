@@ -14,7 +14,6 @@ from typing import Any, Final
 import obstore
 from obstore.store import ObjectStore
 
-from local import hub
 from local.environments import ROOT, python_of
 from nightshift import chunks, freeze, ledger, seal
 from nightshift.plan import Plan
@@ -23,23 +22,14 @@ from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
 from tests.builders import a_spec, write_input
 from tests.chaos.book import Book
+from tests.integration.driver.vllm import MINILM
 
 CHUNK_ROWS: Final = 24
 OWNERS: Final = 2
 BAD_SHARE: Final = 0.03
 TOLERANCE: Final = 1e-5
 """Of one number of a vector of length 1: rows that share a batch with others differ in the last bits of a float32."""
-JOB: Final[dict[str, Any]] = {
-    "model__name": "minilm",
-    "model__uri": f"hf://{hub.REPOSITORY}",
-    "model__revision": hub.REVISION,
-    "engine__max_num_seqs": 16,
-    "engine__max_model_len": 128,
-    "engine__dtype": "float32",
-    "engine__args": {"enforce-eager": True},
-    "request__rows_per_request": 8,
-    "dead_letters__tolerate": "20%",
-}
+JOB: Final[dict[str, Any]] = {**MINILM, "dead_letters__tolerate": "20%"}
 _DOCSTRINGS: Final = (
     "import json; from local.models import corpus; print(json.dumps([entry.text for entry in corpus.entries()]))"
 )

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,20 +12,10 @@ from local.environments import ROOT
 from nightshift import exits
 from tests.builders import a_spec
 from tests.integration.driver.runs import DriverProcess, prepare
-from tests.integration.driver.vllm import Vllm, in_server_environment
+from tests.integration.driver.vllm import MINILM, Vllm, in_server_environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
-JOB: dict[str, Any] = {
-    "model__name": "minilm",
-    "model__uri": f"hf://{hub.REPOSITORY}",
-    "model__revision": hub.REVISION,
-    "engine__max_num_seqs": 16,
-    "engine__max_model_len": 128,
-    "engine__dtype": "float32",
-    "engine__args": {"enforce-eager": True},
-    "request__rows_per_request": 8,
-}
 LONG = "a sentence about trains. " * 200
 TEXTS: list[str | None] = [
     "an HTTP client for Python",
@@ -43,7 +32,7 @@ TEXTS: list[str | None] = [
 
 @pytest.fixture(scope="module")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
-    server = Vllm(a_spec(**JOB), tmp_path_factory.mktemp("vllm") / "vllm.log")
+    server = Vllm(a_spec(**MINILM), tmp_path_factory.mktemp("vllm") / "vllm.log")
     server.await_health()
     yield server
     server.kill()
@@ -54,7 +43,7 @@ def cosine(one: list[float], other: list[float]) -> float:
 
 
 def test_real_text_overlong_rows_kept_out(tmp_path: Path, vllm: Vllm) -> None:
-    prepared = prepare(tmp_path, TEXTS, **JOB)
+    prepared = prepare(tmp_path, TEXTS, **MINILM)
     before = vllm.requests_served()
 
     code = DriverProcess(prepared, vllm.url).finish()
@@ -72,7 +61,7 @@ def test_real_text_overlong_rows_kept_out(tmp_path: Path, vllm: Vllm) -> None:
 
 
 def test_real_text_overlong_rows_cut(tmp_path: Path, vllm: Vllm) -> None:
-    prepared = prepare(tmp_path, TEXTS[4:6], **{**JOB, "request__overlong": "truncate"})
+    prepared = prepare(tmp_path, TEXTS[4:6], **{**MINILM, "request__overlong": "truncate"})
 
     code = DriverProcess(prepared, vllm.url).finish()
 
@@ -81,7 +70,7 @@ def test_real_text_overlong_rows_cut(tmp_path: Path, vllm: Vllm) -> None:
 
 
 def test_a_search_speaks_the_same_language_as_the_engine(tmp_path: Path, vllm: Vllm) -> None:
-    prepared = prepare(tmp_path, TEXTS[:2], **JOB)
+    prepared = prepare(tmp_path, TEXTS[:2], **MINILM)
     DriverProcess(prepared, vllm.url).finish()
     script = ROOT / "local/demo/embed.py"
     vectors = in_server_environment(script, hub.REPOSITORY, hub.REVISION, stdin=json.dumps(TEXTS[:2]))
@@ -92,7 +81,7 @@ def test_a_search_speaks_the_same_language_as_the_engine(tmp_path: Path, vllm: V
 
 def test_an_engine_killed_in_the_middle_costs_no_row(tmp_path: Path, vllm: Vllm) -> None:
     texts: list[str | None] = [f"{n} {LONG[:400]}" for n in range(120)]
-    prepared = prepare(tmp_path, texts, chunk_rows=8, **JOB)
+    prepared = prepare(tmp_path, texts, chunk_rows=8, **MINILM)
     driver = DriverProcess(prepared, vllm.url)
     driver.wait_for("committed")
 

@@ -19,6 +19,17 @@ from local.environments import ROOT, python_of
 from nightshift.jobset.manifest import server_args
 from nightshift.spec import JobSpec
 
+MINILM: dict[str, Any] = {
+    "model__name": "minilm",
+    "model__uri": f"hf://{hub.REPOSITORY}",
+    "model__revision": hub.REVISION,
+    "engine__max_num_seqs": 16,
+    "engine__max_model_len": 128,
+    "engine__dtype": "float32",
+    "engine__args": {"enforce-eager": True},
+    "request__rows_per_request": 8,
+}
+"""Changes to `a_spec` for embeddings by a model that this CPU computes quickly."""
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
