@@ -1,0 +1,55 @@
+"""What a cluster says of one JobSet at one moment, as the objects that its API serves. Pure.
+
+`nightshift.jobset.outcome` judges it; `nightshift.jobset.cluster` collects it. A pod that has been deleted can no longer be
+asked for, so whoever watched it hands in what it looked like last, cut down by `slim_pod` to what is read of a pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
+_ANNOTATIONS: Final = (INDEX_ANNOTATION, "batch.kubernetes.io/job-index-failure-count")
+_LABELS: Final = ("jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index", "jobset.sigs.k8s.io/restart-attempt")
+_CONDITIONS: Final = ("DisruptionTarget", "PodScheduled", "Ready")
+_CONTAINER_KEYS: Final = ("name", "ready", "started", "restartCount", "state", "lastState")
+_STATUS_LISTS: Final = ("initContainerStatuses", "containerStatuses")
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The objects as their JSON. jobset: None when it is gone. jobs, pods: its own, pods also deleted ones, slim or whole.
+    workload: Kueue's, where there is one. events: of any of these."""
+
+    jobset: Mapping[str, Any] | None
+    jobs: tuple[Mapping[str, Any], ...] = ()
+    pods: tuple[Mapping[str, Any], ...] = ()
+    workload: Mapping[str, Any] | None = None
+    events: tuple[Mapping[str, Any], ...] = ()
+
+
+def condition(thing: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """The object's condition of this type where it is true. JobSets carry false ones too, and "False" is a true string."""
+    for each in thing.get("status", {}).get("conditions") or ():
+        if each["type"] == kind and each["status"] == "True":
+            found: Mapping[str, Any] = each
+            return found
+    return None
+
+
+def slim_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a pod's JSON, in the same shape, what its end is judged by: about half a kilobyte."""
+    meta, status, spec = pod["metadata"], pod.get("status", {}), pod.get("spec", {})
+    slim_status: dict[str, Any] = {key: status[key] for key in ("phase", "reason", "message", "startTime") if key in status}
+    slim_status["conditions"] = [each for each in status.get("conditions") or () if each["type"] in _CONDITIONS]
+    for part in _STATUS_LISTS:
+        slim_status[part] = [
+            {key: each[key] for key in _CONTAINER_KEYS if key in each} for each in status.get(part) or ()
+        ]
+    slim_meta = {key: meta[key] for key in ("name", "uid", "creationTimestamp", "deletionTimestamp") if key in meta}
+    slim_meta["labels"] = {key: value for key, value in (meta.get("labels") or {}).items() if key in _LABELS}
+    slim_meta["annotations"] = {key: value for key, value in (meta.get("annotations") or {}).items() if key in _ANNOTATIONS}
+    return {"metadata": slim_meta, "spec": {"nodeName": spec.get("nodeName", "")}, "status": slim_status}
