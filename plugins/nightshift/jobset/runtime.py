@@ -25,6 +25,10 @@ class RuntimeUnavailable(Exception):
     """The runtime could not be asked. Says nothing about the JobSet: try again."""
 
 
+class RequestRefused(Exception):
+    """The runtime has understood the request and will not do it: a right is missing, or the manifest is none. Says why."""
+
+
 @dataclass(frozen=True)
 class ContainerStatus:
     """One container of one pod. exit_code is None while it runs; signal is the number that ended it, if one did."""

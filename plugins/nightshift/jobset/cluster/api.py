@@ -1,0 +1,171 @@
+"""What is asked of a cluster's API about JobSets, blocking; objects are the API's JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import urllib3
+from kubernetes.client import ApiClient
+from kubernetes.client.exceptions import ApiException
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from nightshift.jobset.cluster import paths
+from nightshift.jobset.observation import Observation
+from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
+
+PATIENCE_S: Final = 120.0
+"""How long a call goes on asking an API that does not answer; an upgrade of a zonal control plane takes some minutes, and
+a task's retry or its trigger outlasts that."""
+PAGE: Final = 500
+
+
+class JobSetApi:
+    """For hooks: they bring `api_client`, with the credentials.
+
+    Every method may raise RuntimeUnavailable, after `patience_s` of asking again, and RequestRefused.
+    """
+
+    api_client: ApiClient
+    patience_s: float = PATIENCE_S
+
+    def create_jobset(self, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises JobSetExists when the name is taken: also by this very call, if an earlier try's reply was lost."""
+        what = f"create JobSet {namespace}/{body['metadata']['name']}"
+        return self._json("POST", paths.jobsets(namespace), what, body=body)
+
+    def get_jobset(self, namespace: str, name: str) -> dict[str, Any]:
+        """Raises JobSetNotFound."""
+        return self._json("GET", paths.jobsets(namespace, name), f"read JobSet {namespace}/{name}")
+
+    def list_jobsets(self, namespace: str, label_selector: str = "") -> list[dict[str, Any]]:
+        return self._list(paths.jobsets(namespace), f"list JobSets in {namespace}", labelSelector=label_selector)
+
+    def patch_jobset(self, namespace: str, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
+        """A merge patch. Raises JobSetNotFound; JobSetExists when it names a resourceVersion that is no longer the object's."""
+        what = f"patch JobSet {namespace}/{name}"
+        return self._json("PATCH", paths.jobsets(namespace, name), what, body=patch, content=paths.MERGE_PATCH)
+
+    def delete_jobset(self, namespace: str, name: str, *, uid: str | None = None, resource_version: str | None = None) -> None:
+        """In the foreground: it is there until its pods have drained. A missing one is fine.
+
+        Raises JobSetExists when the JobSet of this name is another than uid and resource_version say.
+        """
+        given = {"uid": uid, "resourceVersion": resource_version}
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Foreground",
+            "preconditions": {key: value for key, value in given.items() if value},
+        }
+        try:
+            self._json("DELETE", paths.jobsets(namespace, name), f"delete JobSet {namespace}/{name}", body=body)
+        except JobSetNotFound:
+            return
+
+    def list_jobs(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
+        return self._list(paths.jobs(namespace), f"list the Jobs of {jobset}", labelSelector=paths.of_jobset(jobset))
+
+    def list_pods(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
+        return self._list(paths.pods(namespace), f"list the Pods of {jobset}", labelSelector=paths.of_jobset(jobset))
+
+    def list_events(self, namespace: str, name: str) -> list[dict[str, Any]]:
+        """Events of the object of this name."""
+        return self._list(paths.events(namespace), f"list events of {name}", fieldSelector=f"involvedObject.name={name}")
+
+    def get_workload(self, namespace: str, jobset_uid: str) -> dict[str, Any] | None:
+        """Kueue's object for a JobSet. None where there is none, which may be because there is no Kueue."""
+        selector = f"{paths.KUEUE_JOB_UID_LABEL}={jobset_uid}"
+        try:
+            found = self._list(paths.workloads(namespace), "list Kueue's workloads", labelSelector=selector)
+        except JobSetNotFound:
+            return None
+        return found[0] if found else None
+
+    def read_logs(self, namespace: str, pod: str, container: str, *, tail_lines: int | None = None) -> Iterator[str]:
+        """Lines so far, of the container's present life. Raises JobSetNotFound when the pod is gone."""
+        query = {"container": container, **({"tailLines": tail_lines} if tail_lines is not None else {})}
+        reply = self._ask("GET", paths.log(namespace, pod), f"read the log of {pod}", query=query)
+        return iter(reply.decode(errors="replace").splitlines())
+
+    def observe(self, namespace: str, name: str) -> Observation:
+        """All there is to see of a JobSet now. Never raises JobSetNotFound: its jobset is then None."""
+        try:
+            jobset = self.get_jobset(namespace, name)
+        except JobSetNotFound:
+            return Observation(None)
+        queued = "kueue.x-k8s.io/queue-name" in jobset["metadata"].get("labels", {})
+        return Observation(
+            jobset,
+            jobs=tuple(self.list_jobs(namespace, name)),
+            pods=tuple(self.list_pods(namespace, name)),
+            workload=self.get_workload(namespace, jobset["metadata"]["uid"]) if queued else None,
+        )
+
+    def _list(self, path: str, what: str, **query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        page: dict[str, Any] = {**{key: value for key, value in query.items() if value}, "limit": PAGE}
+        while True:
+            reply = self._json("GET", path, what, query=page)
+            found += reply["items"]
+            token = reply["metadata"].get("continue")
+            if not token:
+                return found
+            page["continue"] = token
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        content: str = "application/json",
+    ) -> dict[str, Any]:
+        reply: dict[str, Any] = json.loads(self._ask(method, path, what, query=query, body=body, content=content))
+        return reply
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        content: str = "application/json",
+    ) -> bytes:
+        tries = Retrying(
+            retry=retry_if_exception_type(RuntimeUnavailable),
+            wait=wait_random_exponential(multiplier=0.5, max=15),
+            stop=stop_after_delay(self.patience_s),
+            reraise=True,
+        )
+        return tries(self._ask_once, method, path, what, query or {}, body, content)
+
+    def _ask_once(self, method: str, path: str, what: str, query: Mapping[str, Any], body: Any, content: str) -> bytes:
+        try:
+            reply = self.api_client.call_api(
+                path,
+                method,
+                query_params=list(query.items()),
+                header_params={**paths.HEADERS, "Content-Type": content},
+                body=body,
+                auth_settings=paths.AUTH,
+                _preload_content=False,
+                _return_http_data_only=True,
+                _request_timeout=(paths.CONNECT_S, paths.READ_S),
+            )
+            return bytes(reply.data)
+        except ApiException as error:
+            if not error.status:
+                raise RuntimeUnavailable(f"{what}: {error.reason}") from error
+            raise paths.failure(error.status, _text(error.body), what) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise RuntimeUnavailable(f"{what}: {error}") from error
+
+
+def _text(body: Any) -> str:
+    return body.decode(errors="replace") if isinstance(body, bytes) else str(body or "")

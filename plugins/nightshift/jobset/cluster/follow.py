@@ -1,0 +1,271 @@
+"""Follows one JobSet to its end by watching, not polling: its state, its pods' last words, and every container's log.
+
+A connection that breaks, falls silent or is refused for a while is made anew, and the logs go on where they stopped. A
+follower that starts in another process goes on from the time that the one before it noted on the JobSet (`LOGGED_UNTIL`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, Protocol
+
+from nightshift.jobset.cluster.aio import AsyncJobSetApi, WatchExpired
+from nightshift.jobset.cluster.logs import Logs
+from nightshift.jobset.cluster.pods import Pods
+from nightshift.jobset.observation import condition
+from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
+
+Ending = Literal["finished", "lost", "deadline", "starved", "disrupted"]
+Verdict = tuple[Ending, str]
+
+LOGGED_UNTIL: Final = "nightshift.dev/logged-until"
+SESSION_S: Final = 2400.0
+"""One connection's life: below the hour after which Google's tokens expire."""
+TICK_S: Final = 2.0
+SENTENCE_S: Final = 15.0
+"""At most one sentence on the pods in so many seconds."""
+CLOSER_LOOK_S: Final = 60.0
+"""How often events, or Kueue's words, are asked for while pods do not start."""
+NOTE_S: Final = 300.0
+"""How often it is noted how far the log was read: what a killed triggerer logs twice at most."""
+LAST_LINES_S: Final = 30.0
+"""How long pods and logs of a finished JobSet may take to reach their ends."""
+BACKOFF_MAX_S: Final = 30.0
+
+
+class Log(Protocol):
+    """The part of a logger that is used here."""
+
+    def info(self, event: str, /, *args: Any) -> Any: ...
+
+    def warning(self, event: str, /, *args: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to give up waiting, and wake the task.
+
+    deadline: Unix time.
+    startup_s: wake with "starved" when fewer than `min_running` pods have been running for so long; None: never.
+    disruptions: wake with "disrupted" when so many pods were taken away since the follower began; None: never.
+    """
+
+    deadline: float
+    startup_s: float | None = None
+    min_running: int = 1
+    disruptions: int | None = None
+
+
+@dataclass(frozen=True)
+class Followed:
+    """How the following ended. detail: what the last look at a JobSet that does not start said. pods: `Pods.last_words`."""
+
+    ending: Ending
+    detail: str = ""
+    pods: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Follower:
+    """One JobSet. uid: of the very object; another one of the same name is not it.
+
+    connect: opens a client; called anew for each session, so that it can bring fresh credentials.
+    log: for what a person should read. sink: gets (pod, container, line) for every line of every container; None: no logs.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[AsyncJobSetApi]],
+        name: str,
+        uid: str,
+        limits: Limits,
+        log: Log,
+        sink: Callable[[str, str, str], None] | None,
+    ) -> None:
+        self._connect = connect
+        self._name = name
+        self._uid = uid
+        self._limits = limits
+        self._log = log
+        self.pods = Pods()
+        self._logs = Logs(sink, log) if sink is not None else None
+        self._suspended = False
+        self._queued = False
+        self._sentence = ""
+        self._sentence_at = 0.0
+        self._looked_at = time.monotonic()
+        self._noted_at = time.time()
+        self._starved_since = time.monotonic()
+        self._detail = ""
+
+    async def run(self) -> Followed:
+        """Until the JobSet has ended, is gone, or a limit is reached. An unreachable API ends nothing before the deadline."""
+        pause, failing_since = 1.0, 0.0
+        while True:
+            try:
+                async with self._connect() as api:
+                    pause_before, failing_since = pause, 0.0
+                    verdict = await self._session(api)
+                if verdict:
+                    return Followed(verdict[0], verdict[1] or self._detail, self.pods.last_words())
+                pause = 1.0
+            except RuntimeUnavailable as error:
+                if not failing_since:
+                    self._log.warning("The cluster does not answer (%s); the JobSet works on, asking again", error)
+                    failing_since = time.monotonic()
+                pause = min(pause_before * 2, BACKOFF_MAX_S) if failing_since else 1.0
+            left = self._limits.deadline - time.time()
+            if left <= 0:
+                return Followed("deadline", self._detail, self.pods.last_words())
+            await asyncio.sleep(min(pause, left))
+
+    async def _session(self, api: AsyncJobSetApi) -> Verdict | None:
+        """With one client; None when it is time for a new one."""
+        tasks = [asyncio.create_task(each) for each in (self._watch_jobset(api), self._watch_pods(api), self._clock(api))]
+        try:
+            done, _ = await asyncio.wait(tasks, timeout=SESSION_S, return_when=asyncio.FIRST_COMPLETED)
+            verdict = next((task.result() for task in done), None)
+            if verdict and verdict[0] in ("finished", "lost"):
+                await self._hear_out(tasks[1])
+            return verdict
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._logs:
+                await self._logs.interrupt()
+
+    async def _hear_out(self, watching: asyncio.Task[Any]) -> None:
+        """Lets the pods and their logs come to their ends."""
+        end = time.monotonic() + LAST_LINES_S
+        while time.monotonic() < end and not watching.done():
+            if self.pods.all_ended() and (self._logs is None or self._logs.quiet):
+                return
+            await asyncio.sleep(0.1)
+
+    async def _watch_jobset(self, api: AsyncJobSetApi) -> Verdict:
+        version = ""
+        while True:
+            try:
+                if not version:
+                    found, version = await api.list_jobset(self._name)
+                    if not found:
+                        return "lost", ""
+                    if verdict := self._look("ADDED", found[0]):
+                        return verdict
+                async for kind, jobset in api.watch_jobset(self._name, version):
+                    version = jobset["metadata"]["resourceVersion"]
+                    if kind != "BOOKMARK" and (verdict := self._look(kind, jobset)):
+                        return verdict
+            except WatchExpired:
+                version = ""
+
+    def _look(self, kind: str, jobset: Mapping[str, Any]) -> Verdict | None:
+        meta = jobset["metadata"]
+        if meta["uid"] != self._uid or kind == "DELETED":
+            return "lost", ""
+        if self._logs:
+            self._logs.begin_at((meta.get("annotations") or {}).get(LOGGED_UNTIL, ""))
+        self._queued = "kueue.x-k8s.io/queue-name" in (meta.get("labels") or {})
+        suspended = bool(jobset.get("spec", {}).get("suspend"))
+        if suspended != self._suspended:
+            self._log.info("JobSet %s is %s", self._name, "suspended" if suspended else "no longer suspended")
+            self._suspended = suspended
+        ended = condition(jobset, "Completed") or condition(jobset, "Failed")
+        if ended:
+            self._log.info("JobSet %s: %s, %s", self._name, ended["type"], ended.get("message") or ended.get("reason", ""))
+            return "finished", ""
+        return None
+
+    async def _watch_pods(self, api: AsyncJobSetApi) -> Verdict:
+        version = ""
+        while True:
+            try:
+                if not version:
+                    found, version = await api.list_pods(self._name)
+                    for name in self.pods.keep_only({pod["metadata"]["uid"] for pod in found}):
+                        self._log.warning("Pod %s went while the cluster could not be watched; how it ended is not known", name)
+                    for pod in found:
+                        self._pod(api, "ADDED", pod)
+                async for kind, pod in api.watch_pods(self._name, version):
+                    version = pod["metadata"]["resourceVersion"]
+                    if kind != "BOOKMARK":
+                        self._pod(api, kind, pod)
+            except WatchExpired:
+                version = ""
+
+    def _pod(self, api: AsyncJobSetApi, kind: str, pod: Mapping[str, Any]) -> None:
+        self.pods.update(pod, deleted=kind == "DELETED")
+        if self._logs:
+            self._logs.update(api, pod)
+
+    async def _clock(self, api: AsyncJobSetApi) -> Verdict:
+        while True:
+            await asyncio.sleep(max(0.0, min(TICK_S, self._limits.deadline - time.time())))
+            if time.time() >= self._limits.deadline:
+                return "deadline", ""
+            limit = self._limits.disruptions
+            if limit is not None and self.pods.disruptions >= limit:
+                return "disrupted", f"{self.pods.disruptions} pods were taken away"
+            self._tell()
+            if self.pods.started() >= self._limits.min_running:
+                self._starved_since = time.monotonic()
+            elif (startup := self._limits.startup_s) is not None and time.monotonic() - self._starved_since > startup:
+                await self._look_closer(api)
+                return "starved", ""
+            if time.monotonic() - self._looked_at > CLOSER_LOOK_S and self.pods.started() < self._limits.min_running:
+                await self._look_closer(api)
+            await self._note(api)
+
+    def _tell(self) -> None:
+        sentence = self.pods.sentence()
+        if sentence != self._sentence and time.monotonic() - self._sentence_at > SENTENCE_S:
+            self._log.info("JobSet %s: %s", self._name, sentence)
+            self._sentence, self._sentence_at = sentence, time.monotonic()
+
+    async def _look_closer(self, api: AsyncJobSetApi) -> None:
+        """Says once what keeps the JobSet from starting: Kueue's words, or the events of one of its pods."""
+        self._looked_at = time.monotonic()
+        detail = ""
+        with suppress(RequestRefused, JobSetNotFound):
+            if self._suspended and self._queued:
+                detail = _queue_words(await api.get_workload(self._uid))
+            elif waiting := self.pods.waiting():
+                detail = _event_words(waiting.name, await api.list_events(waiting.name)) or waiting.waits
+        if detail and detail != self._detail:
+            self._log.info("JobSet %s does not start: %s", self._name, detail)
+            self._detail = detail
+
+    async def _note(self, api: AsyncJobSetApi) -> None:
+        """Notes on the JobSet up to when every log was read."""
+        if self._logs is None or time.time() - self._noted_at < NOTE_S or not (until := self._logs.read_until()):
+            return
+        self._noted_at = time.time()
+        with suppress(RequestRefused, JobSetNotFound):
+            await api.patch_jobset(self._name, {"metadata": {"uid": self._uid, "annotations": {LOGGED_UNTIL: until}}})
+
+
+def timestamp(seconds: float) -> str:
+    """As the API writes times of log lines, so that the two sort as text."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _queue_words(workload: Mapping[str, Any] | None) -> str:
+    if workload is None:
+        return "Kueue has not taken notice of it yet"
+    for each in workload.get("status", {}).get("conditions") or ():
+        if each["type"] == "QuotaReserved" and each["status"] == "False":
+            return f"it waits in its queue ({each.get('message') or each.get('reason', '')})"
+    return ""
+
+
+def _event_words(pod: str, events: list[dict[str, Any]]) -> str:
+    warnings = [each for each in events if each.get("type") == "Warning"]
+    if not warnings:
+        return ""
+    last = max(warnings, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or "")
+    return f"{pod}: {last.get('reason', '')}, {last.get('message', '').strip()[:300]}"

@@ -1,0 +1,74 @@
+"""The API's addresses, and what its refusals mean: shared by the blocking and the asynchronous client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from nightshift.jobset.observation import JOBSET_NAME_LABEL
+from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
+
+CONNECT_S: Final = 5.0
+READ_S: Final = 30.0
+MERGE_PATCH: Final = "application/merge-patch+json"
+HEADERS: Final = {"Accept": "application/json", "Content-Type": "application/json"}
+AUTH: Final = ["BearerToken"]
+KUEUE_JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
+
+RBAC_ADVICE: Final = "The Role that Airflow's account needs is in k8s/base/airflow-rbac.yaml"
+
+
+def jobsets(namespace: str, name: str = "") -> str:
+    return _join(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets", name)
+
+
+def jobs(namespace: str) -> str:
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs"
+
+
+def pods(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def log(namespace: str, pod: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+
+
+def events(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/events"
+
+
+def workloads(namespace: str) -> str:
+    return f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads"
+
+
+def of_jobset(name: str) -> str:
+    """A label selector for the Jobs and Pods of a JobSet."""
+    return f"{JOBSET_NAME_LABEL}={name}"
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if name else path
+
+
+def failure(status: int, body: str, what: str) -> Exception:
+    """The exception for a reply that is no success. what: what was asked, for the message, such as 'create JobSet x'."""
+    said = _message(body)
+    if status == 404:
+        return JobSetNotFound(f"{what}: {said}")
+    if status == 409:
+        return JobSetExists(f"{what}: {said}")
+    if status in (401, 403):
+        return RequestRefused(f"{what}: the cluster does not allow it ({said}). {RBAC_ADVICE}.")
+    if 400 <= status < 500 and status not in (408, 410, 429):
+        return RequestRefused(f"{what}: the cluster refuses it ({said})")
+    return RuntimeUnavailable(f"{what}: HTTP {status} {said}".strip())
+
+
+def _message(body: str) -> str:
+    """The API's own sentence out of a Status object; else the beginning of what it sent."""
+    try:
+        document: Any = json.loads(body)
+        return str(document["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.strip()[:300]

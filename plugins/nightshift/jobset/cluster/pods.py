@@ -1,0 +1,138 @@
+"""What a follower remembers of a JobSet's pods, and the sentence that says how they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nightshift.jobset.observation import INDEX_ANNOTATION, condition, slim_pod
+
+ENDED_MAX: Final = 100
+"""Failed and deleted pods that are kept whole enough to be judged; of more, the newest."""
+STUCK_REASONS: Final = ("ContainerCreating", "PodInitializing", "")
+"""Why a container waits while nothing is wrong, yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life of a container. running: else it has ended. previous: it is the one before the present."""
+
+    id: str
+    container: str
+    running: bool
+    previous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A pod as far as it matters while it lives. waits: why it is not running, in words, or ''."""
+
+    name: str
+    index: str
+    phase: str
+    waits: str
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ("Succeeded", "Failed", "Deleted")
+
+
+class Pods:
+    """All pods of a JobSet, by uid."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Seen] = {}
+        self._last_words: dict[str, dict[str, Any]] = {}
+        self.disruptions = 0
+
+    def update(self, pod: Mapping[str, Any], *, deleted: bool = False) -> None:
+        uid = pod["metadata"]["uid"]
+        before = self._seen.get(uid)
+        now = _seen(pod, deleted)
+        self._seen[uid] = now
+        if deleted or now.phase == "Failed":
+            if (before is None or not before.ended) and (deleted or condition(pod, "DisruptionTarget")):
+                self.disruptions += now.phase != "Succeeded" and pod.get("status", {}).get("phase") != "Succeeded"
+            self._last_words.pop(uid, None)
+            self._last_words[uid] = slim_pod(pod)
+            if len(self._last_words) > ENDED_MAX:
+                self._last_words.pop(next(iter(self._last_words)))
+
+    def keep_only(self, uids: set[str]) -> list[str]:
+        """After a new list: pods that are gone without their end having been seen; their names."""
+        gone = [uid for uid, seen in self._seen.items() if uid not in uids and seen.phase != "Deleted"]
+        names = [self._seen[uid].name for uid in gone if not self._seen[uid].ended]
+        for uid in gone:
+            seen = self._seen[uid]
+            self._seen[uid] = Seen(seen.name, seen.index, "Deleted", "")
+        return names
+
+    def last_words(self) -> list[dict[str, Any]]:
+        """Failed and deleted pods, slim, oldest first."""
+        return list(self._last_words.values())
+
+    def started(self) -> int:
+        """Pods that run or have succeeded."""
+        return sum(seen.phase in ("Running", "Succeeded") for seen in self._seen.values())
+
+    def all_ended(self) -> bool:
+        return all(seen.ended for seen in self._seen.values())
+
+    def waiting(self) -> Seen | None:
+        """One of the pods that do not start, if there are any."""
+        return next((seen for seen in self._seen.values() if seen.phase == "Pending"), None)
+
+    def sentence(self) -> str:
+        """For a person: "3 pods run, 2 wait for a node (0/6 nodes are available: ...), 1 of index 4 failed"."""
+        phases = Counter(seen.phase for seen in self._seen.values())
+        parts = [f"{phases['Running']} {'pod runs' if phases['Running'] == 1 else 'pods run'}"]
+        waits = Counter(seen.waits for seen in self._seen.values() if seen.phase == "Pending")
+        parts += [f"{count} {'waits' if count == 1 else 'wait'} {why}" for why, count in waits.most_common(3)]
+        done = {seen.index for seen in self._seen.values() if seen.phase == "Succeeded"}
+        if done:
+            parts.append(f"{len(done)} done")
+        if phases["Failed"]:
+            parts.append(f"{phases['Failed']} failed")
+        if self.disruptions:
+            parts.append(f"{self.disruptions} taken away so far")
+        return ", ".join(parts)
+
+
+def lives(pod: Mapping[str, Any]) -> Iterator[Life]:
+    """The container lives whose logs can be read: the present one of each container, and the one before it."""
+    status = pod.get("status", {})
+    for each in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+        before = each.get("lastState", {}).get("terminated") or {}
+        if before.get("containerID") and before["containerID"] != each.get("containerID"):
+            yield Life(before["containerID"], each["name"], running=False, previous=True)
+        state = each.get("state", {})
+        if each.get("containerID") and ("running" in state or "terminated" in state):
+            yield Life(each["containerID"], each["name"], running="running" in state)
+
+
+def _seen(pod: Mapping[str, Any], deleted: bool) -> Seen:
+    meta = pod["metadata"]
+    phase = "Deleted" if deleted else pod.get("status", {}).get("phase", "Pending")
+    index = (meta.get("annotations") or {}).get(INDEX_ANNOTATION, "")
+    return Seen(meta["name"], index, phase, _waits(pod) if phase == "Pending" else "")
+
+
+def _waits(pod: Mapping[str, Any]) -> str:
+    status = pod.get("status", {})
+    for each in status.get("conditions") or ():
+        if each["type"] == "PodScheduled" and each["status"] == "False":
+            return f"for a node ({_short(each.get('message') or each.get('reason', ''))})"
+    for each in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+        waiting = each.get("state", {}).get("waiting") or {}
+        if waiting.get("reason", "") not in STUCK_REASONS:
+            return f"for {each['name']} ({waiting['reason']}: {_short(waiting.get('message', ''))})"
+    if any(each.get("state", {}).get("running") for each in status.get("initContainerStatuses") or ()):
+        return "for the sidecar to be ready"
+    return "for containers to start"
+
+
+def _short(text: str) -> str:
+    """The scheduler's own words without what it tried on behalf of preemption; at most 200 characters."""
+    return text.partition(" preemption:")[0].partition(". no new claims")[0].strip().rstrip(".")[:200]
