@@ -1,0 +1,19 @@
+"""What tells one JobSet manifest from another: a digest of what its pods do. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from nightshift.run import canonical_json
+
+SPEC_HASH_ANNOTATION: Final = "nightshift.dev/spec-hash"
+
+
+def spec_hash(manifest: Mapping[str, Any]) -> str:
+    """sha256, as 64 hex digits, over the canonical JSON of a JobSet manifest's ``spec`` as it was submitted.
+
+    An API server adds defaults to what it stores, so an adopter compares the annotation, never a hash of what it reads back.
+    """
+    return hashlib.sha256(canonical_json(manifest["spec"])).hexdigest()
