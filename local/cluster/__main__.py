@@ -1,13 +1,20 @@
-"""``python -m local.cluster up|down|status|build|preempt|restore``. Exit codes: 0, 1: not as asked, 2: a wrong command line."""
+"""``python -m local.cluster up|run|down|status|build|preempt|restore``.
+
+Exit codes: 0, 1: not as asked, 2: a wrong command line; of ``run``: the command's.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 from local.cluster import build, packages
-from local.cluster.cluster import Cluster, ClusterError
+from local.cluster.cluster import STATE_VARIABLE, Cluster, ClusterError
+from local.cluster.faults import Faults
 from local.cluster.layout import DEFAULT_STATE
 from local.cluster.processes import StartError
 from local.cluster.teardown import NotGone
@@ -17,11 +24,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m local.cluster", description="A real Kubernetes on this machine.")
     parser.add_argument("--state", type=Path, default=DEFAULT_STATE, metavar="DIR", help="default: %(default)s")
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="build what is missing, start the cluster and leave it up")
-    up.add_argument("--nodes", type=int, default=2, help="real nodes (default: %(default)s)")
-    up.add_argument("--kwok", type=int, default=4, help="nodes whose pods are only status (default: %(default)s)")
-    up.add_argument("--no-kueue", action="store_true", help="leave Kueue out")
-    up.add_argument("--image", type=Path, action="append", default=[], metavar="TAR", help="an image for every real node")
+    for name, text in (
+        ("up", "build what is missing, start the cluster and leave it up"),
+        ("run", f"the same for the time of one command, which finds it by {STATE_VARIABLE} and KUBECONFIG"),
+    ):
+        starting = commands.add_parser(name, help=text)
+        starting.add_argument("--nodes", type=int, default=2, help="real nodes (default: %(default)s)")
+        starting.add_argument("--kwok", type=int, default=4, help="nodes whose pods are only status (default: %(default)s)")
+        starting.add_argument("--no-kueue", action="store_true", help="leave Kueue out")
+        starting.add_argument("--image", type=Path, action="append", default=[], metavar="TAR", help="for every real node")
+        if name == "run":
+            # A list of its own would swallow the options before it.
+            starting.add_argument("program", help="after --: the command")
+            starting.add_argument("words", nargs=argparse.REMAINDER, help="and its arguments")
     commands.add_parser("down", help="stop the cluster and remove every trace of it")
     commands.add_parser("status", help="say what of the cluster runs")
     commands.add_parser("build", help="build the programs alone")
@@ -40,9 +55,12 @@ def _run(arguments: argparse.Namespace) -> int:
         packages.ensure(_say)
         build.ensure(_say)
         return 0
-    if arguments.command == "up":
+    if arguments.command in ("up", "run"):
         options = {"nodes": arguments.nodes, "kwok": arguments.kwok, "kueue": not arguments.no_kueue}
-        Cluster(arguments.state, **options, images=arguments.image, say=_say).up()
+        starting = Cluster(arguments.state, **options, images=arguments.image, say=_say)
+        if arguments.command == "run":
+            return _during(starting, [arguments.program, *arguments.words])
+        starting.up()
         return 0
     cluster = Cluster(arguments.state, say=_say)
     if arguments.command == "down":
@@ -50,10 +68,20 @@ def _run(arguments: argparse.Namespace) -> int:
     elif arguments.command == "status":
         return _status(cluster)
     elif arguments.command == "preempt":
-        cluster.preempt(arguments.node)
+        Faults(cluster).preempt(arguments.node)
     else:
-        cluster.restore(arguments.node)
+        Faults(cluster).restore(arguments.node)
     return 0
+
+
+def _during(cluster: Cluster, command: list[str]) -> int:
+    with cluster:
+        environment = {**os.environ, STATE_VARIABLE: str(cluster.state), "KUBECONFIG": str(cluster.kubeconfig)}
+        process = subprocess.Popen(command, env=environment)
+        # The end of the command is the end: a terminal's Ctrl-C reaches it too, a SIGTERM is handed on.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        return process.wait()
 
 
 def _status(cluster: Cluster) -> int:

@@ -99,10 +99,25 @@ class Programs:
         return all((_home(module) / ".complete").exists() for module in MODULES)
 
 
+def obstacle() -> str | None:
+    """Why nothing can be built here, or None. Without effect where all is built."""
+    if Programs().built:
+        return None
+    if not shutil.which("go"):
+        return "the cluster's programs are built from source and there is no 'go' on the PATH"
+    version = _run("go", "version").strip()
+    found = re.search(r"go(\d+)\.(\d+)", version)
+    if not found or (int(found[1]), int(found[2])) < GO_MIN:
+        return f"the cluster's programs need Go {GO_MIN[0]}.{GO_MIN[1]} or later, and this is {version}"
+    return None
+
+
 def ensure(say: Callable[[str], None]) -> Programs:
     """Builds what is missing; about a quarter of an hour on two cores for all. Raises BuildError."""
     if not Programs().built:
-        _check_go()
+        if reason := obstacle():
+            advice = "Install it, or set KUBECONFIG to a cluster with JobSet and Kueue."
+            raise BuildError(f"{reason[0].upper()}{reason[1:]}. {advice}")
         # kubectl renders the manifests of the others, so its module comes first.
         for module in MODULES:
             _ensure(module, say)
@@ -117,19 +132,19 @@ def _ensure(module: Module, say: Callable[[str], None]) -> None:
         if (home / ".complete").exists():
             return
         began = time.monotonic()
-        say(f"building {', '.join(module.programs)}")
-        _build(module, home)
+        _build(module, home, say)
         (home / ".complete").touch()
         say(f"{module.name} built in {time.monotonic() - began:.0f} s")
 
 
-def _build(module: Module, home: Path) -> None:
+def _build(module: Module, home: Path, say: Callable[[str], None]) -> None:
     shutil.rmtree(home, ignore_errors=True)
     (home / "bin").mkdir(parents=True)
     (home / "manifests").mkdir()
     source = SOURCES / module.name
     flags = ["-trimpath", "-ldflags", f"-s -w {_version_flags(module)}", "-tags", module.tags]
     for program, package in module.programs.items():
+        say(f"building {program}")
         _go(source, "build", *flags, "-o", str(home / "bin" / program), package)
     for file, (name, folder) in module.manifests.items():
         place = Path(_go(source, "list", "-m", "-f", "{{.Dir}}", name).strip(), folder)
@@ -151,15 +166,6 @@ def _home(module: Module) -> Path:
         if file.is_file():
             digest.update(str(file.relative_to(SOURCES)).encode() + b"\0" + file.read_bytes())
     return cache_dir() / "cluster" / f"{module.name}-{digest.hexdigest()[:16]}"
-
-
-def _check_go() -> None:
-    advice = f"Install Go {GO_MIN[0]}.{GO_MIN[1]} or later, or set KUBECONFIG to a cluster with JobSet and Kueue."
-    if not shutil.which("go"):
-        raise BuildError(f"The cluster's programs are built from source and there is no 'go' on the PATH. {advice}")
-    found = re.search(r"go(\d+)\.(\d+)", _run("go", "version"))
-    if not found or (int(found[1]), int(found[2])) < GO_MIN:
-        raise BuildError(f"{_run('go', 'version').strip()} is too old. {advice}")
 
 
 def _go(folder: Path, *arguments: str) -> str:

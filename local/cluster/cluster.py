@@ -1,4 +1,4 @@
-"""`Cluster`: starts, finds, disturbs and stops a cluster from another process."""
+"""`Cluster`: starts, finds and stops a cluster from another process."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from local.cluster.supervisor import FAILED
 from local.cluster.teardown import teardown
 from local.stack.folder import ROOT
 
+STATE_VARIABLE: Final = "NIGHTSHIFT_CLUSTER"
+"""Names the state folder of a cluster that is up, for whoever should use that one instead of starting another."""
 UP_S: Final = 180.0
 DOWN_S: Final = 60.0
 POLL_S: Final = 0.1
@@ -65,6 +67,10 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._process is not None:
             self.down()
+
+    @property
+    def state(self) -> Path:
+        return self._layout.path
 
     @property
     def kubeconfig(self) -> Path:
@@ -136,25 +142,20 @@ class Cluster:
 
     def load(self, image: Path) -> None:
         """Makes the image in the tar known to every real node; pods need ``imagePullPolicy: Never`` or ``IfNotPresent``."""
-        for name in self.document()["pids"]:
-            if name.endswith("-containerd"):
-                socket = self._layout.containerd(name.removesuffix("-containerd"))
-                run(build.Programs()["ctr"], "-a", socket, "-n", "k8s.io", "images", "import", image)
+        for node in self.real_nodes():
+            run(build.Programs()["ctr"], "-a", self._layout.containerd(node), "-n", "k8s.io", "images", "import", image)
 
-    def preempt(self, node: str) -> None:
-        """Announces the end of the node's machine, as Spot does: its kubelet shuts down, pods have 15 s."""
-        self._tell(node, signal.SIGUSR1)
+    def images(self) -> set[str]:
+        """The names of those that every real node has."""
+        known = [
+            set(run(build.Programs()["ctr"], "-a", self._layout.containerd(node), "-n", "k8s.io", "images", "ls", "-q").split())
+            for node in self.real_nodes()
+        ]
+        return set.intersection(*known) if known else set()
 
-    def restore(self, node: str) -> None:
-        """Takes the announcement back: the node becomes ready again."""
-        self._tell(node, signal.SIGUSR2)
-
-    def _tell(self, node: str, number: signal.Signals) -> None:
-        pids = self.document()["pids"]
-        if f"{node}-logind" not in pids:
-            real = sorted(name.removesuffix("-logind") for name in pids if name.endswith("-logind"))
-            raise ClusterError(f"{node!r} is no real node of this cluster; there are {', '.join(real) or 'none'}")
-        os.kill(pids[f"{node}-logind"], number)
+    def real_nodes(self) -> list[str]:
+        """Those that run containers. Raises ClusterError when the cluster is not up."""
+        return [name.removesuffix("-containerd") for name in self.document()["pids"] if name.endswith("-containerd")]
 
     def _held(self) -> bool:
         """Whether a supervisor lives."""

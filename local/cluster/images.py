@@ -17,8 +17,11 @@ from local.cluster.processes import run
 from local.environments import cache_dir
 
 SUITE: Final = "bookworm"
-PACKAGES: Final = "python3,python3-venv,ca-certificates"
-PYTHON: Final = f"localhost/python:{SUITE}-1"
+# libnuma is vLLM's on a CPU.
+PACKAGES: Final = "python3,python3-venv,ca-certificates,libnuma1"
+# Root's home: what is mounted below it would be closed to any other user.
+OPEN_HOME: Final = 'chmod 755 "$1/root"'
+PYTHON: Final = f"localhost/python:{SUITE}-2"
 """Raise the number when the image is made otherwise."""
 PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -62,7 +65,8 @@ def python(say: Callable[[str], None]) -> Path:
             say(f"making the image {PYTHON}")
             with tempfile.TemporaryDirectory(dir=home) as folder:
                 root = Path(folder) / "root.tar"
-                run("mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", SUITE, root, seconds=600)
+                options = ("--quiet", "--variant=minbase", f"--include={PACKAGES}", f"--customize-hook={OPEN_HOME}")
+                run("mmdebstrap", *options, SUITE, root, seconds=600)
                 pack(PYTHON, root, Path(folder) / "image.tar", ["python3"]).replace(target)
     return target
 

@@ -96,6 +96,14 @@ class Layout:
     def node(self, name: str) -> Path:
         return self.path / name
 
+    def kubelet(self, node: str) -> Path:
+        """The configuration of a node's kubelet."""
+        return self.path / node / "kubelet.yaml"
+
+    def held_down(self, part: str) -> Path:
+        """Where this file is, the supervisor leaves a part that has died as it is."""
+        return self.path / "held-down" / part
+
     def containerd(self, node: str) -> Path:
         """The socket of a node's containerd."""
         return self.path / node / "c.sock"

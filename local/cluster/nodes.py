@@ -12,7 +12,7 @@ from local.cluster.processes import run, succeeds
 from local.stack.folder import new_port
 
 PAUSE: Final = "localhost/pause:1"
-GRACE: Final = {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "15s"}
+GRACE_S: Final = 15
 """As on GKE's Spot nodes: of the 30 s between notice and end, pods of users have the first 15."""
 
 
@@ -46,7 +46,7 @@ def start(ground: Ground, number: int, images: list[Path]) -> None:
     ground.group.start(
         name,
         ground.programs["kubelet"],
-        *("--kubeconfig", kubeconfig, "--config", layout.write(f"{name}/kubelet.yaml", _kubelet(ground, name, address))),
+        *("--kubeconfig", kubeconfig, "--config", layout.write(str(layout.kubelet(name)), _kubelet(ground, name, address))),
         *("--root-dir", folder / "kubelet", "--cert-dir", folder / "kubelet" / "pki"),
         *("--hostname-override", name, "--node-ip", address, "--node-labels", f"pool={name}"),
         environment={"DBUS_SYSTEM_BUS_ADDRESS": bus},
@@ -147,8 +147,13 @@ def _kubelet(ground: Ground, name: str, address: str) -> dict[str, Any]:
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
         "imageGCHighThresholdPercent": 100,
         "makeIPTablesUtilChains": False,
-        **GRACE,
+        **grace(),
     }
+
+
+def grace(seconds: int = GRACE_S) -> dict[str, str]:
+    """kubelet's settings for a node whose pods of users have so long between the notice and their end."""
+    return {"shutdownGracePeriod": f"{seconds + 15}s", "shutdownGracePeriodCriticalPods": "15s"}
 
 
 def _start_bus(ground: Ground, name: str) -> str:

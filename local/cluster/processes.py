@@ -53,9 +53,11 @@ class Group:
         return {name: child.starts for name, child in self._children.items()}
 
     def revive(self) -> None:
-        """Starts again what has died, once a second each."""
+        """Starts again what has died, once a second each, unless somebody holds it down."""
         for name, child in self._children.items():
             if child.process.poll() is None or time.monotonic() - child.started < RESTART_AFTER_S:
+                continue
+            if self._layout.held_down(name).exists():
                 continue
             log.warning("%s ended with %d; starting it again", name, child.process.returncode)
             child.process = self._spawn(name, child.command, child.environment)

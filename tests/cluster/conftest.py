@@ -1,43 +1,117 @@
-"""One cluster for all tests of this folder; each test has a namespace of its own."""
+"""One cluster for all tests of this folder; each test has a namespace of its own, and those that break things run alone.
+
+The cluster is the one whose state folder NIGHTSHIFT_CLUSTER names, as ``python3 -m local.test`` does; else one that the test
+session starts; else, where this machine cannot run one, the one that KUBECONFIG names, for every test that breaks nothing.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from local.cluster import build, images, packages
-from local.cluster.cluster import Cluster
-from tests.cluster.kube import Namespace
+from local.cluster.cluster import STATE_VARIABLE, Cluster
+from local.cluster.faults import Faults
+from tests.cluster.kube import OURS, Existing, Kubernetes, Namespace, require
+
+PATIENCE_S = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Not built here unasked while the cluster is young: a quarter of an hour of two cores.
-    unbuilt = None if build.Programs().built else "the test cluster's programs are not built here: make cluster-up"
-    if reason := packages.obstacle() or unbuilt:
-        for item in items:
-            if item.get_closest_marker("cluster"):
-                item.add_marker(pytest.mark.skip(reason=reason))
+    lacking = _lacking()
+    for item in items:
+        if item.get_closest_marker("cluster"):
+            if lacking:
+                item.add_marker(pytest.mark.skip(reason=lacking))
+            stated = item.get_closest_marker("timeout")
+            # A test that waits for its turn, or for the cluster, has not begun yet.
+            item.add_marker(pytest.mark.timeout(stated.args[0] if stated else PATIENCE_S, func_only=True), append=False)
+
+
+def _lacking() -> str | None:
+    """Why there is no cluster for these tests at all."""
+    if STATE_VARIABLE in os.environ or "KUBECONFIG" in os.environ:
+        return None
+    reason = packages.obstacle() or build.obstacle()
+    return f"no cluster: {reason}, and KUBECONFIG names none" if reason else None
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    # Short, for the sockets below it.
-    folder = Path(tempfile.mkdtemp(prefix="ns-"))
-    packages.ensure(print)
-    try:
-        with Cluster(folder / "c", images=[images.python(print)], say=print) as cluster:
-            yield cluster
-    finally:
-        shutil.rmtree(folder)
+def cluster() -> Iterator[Kubernetes]:
+    """What every test may use."""
+    if state := os.environ.get(STATE_VARIABLE):
+        cluster = Cluster(Path(state))
+        if images.PYTHON not in cluster.images():
+            cluster.load(images.python(print))
+        yield cluster
+    elif not OURS:
+        existing = Existing(Path(os.environ["KUBECONFIG"]))
+        require(existing, "jobsets.jobset.x-k8s.io")
+        yield existing
+    elif "PYTEST_XDIST_WORKER" in os.environ:
+        pytest.fail(f"several workers need one cluster: make cluster-up, and {STATE_VARIABLE}=.cluster")
+    else:
+        # Short, for the sockets below it.
+        folder = Path(tempfile.mkdtemp(prefix="ns-"))
+        try:
+            with Cluster(folder / "c", images=[images.python(print)], say=print) as cluster:
+                yield cluster
+        finally:
+            shutil.rmtree(folder)
 
 
 @pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[Namespace]:
+def own_cluster(cluster: Kubernetes) -> Cluster:
+    """For tests that are about this machine, or do what only a cluster of this machine lets them do."""
+    if not isinstance(cluster, Cluster):
+        pytest.skip(f"not with the cluster that KUBECONFIG names: {packages.obstacle() or build.obstacle()}")
+    return cluster
+
+
+@pytest.fixture
+def faults(own_cluster: Cluster) -> Iterator[Faults]:
+    """Breaks nodes and parts. No other test runs meanwhile; what is broken at the end is mended."""
+    faults = Faults(own_cluster)
+    yield faults
+    faults.undo()
+
+
+@pytest.fixture(autouse=True)
+def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests run beside each other, of other processes too, but a test that uses `faults` runs alone."""
+    if "cluster" not in request.fixturenames or not (state := os.environ.get(STATE_VARIABLE)):
+        yield
+        return
+    turn = Path(state).with_name(f"{Path(state).name}.tests.lock")
+    # Those who want to be alone hold the door, so that the others, who go through it, cannot keep them out for ever.
+    door = turn.with_suffix(".door")
+    if "faults" in request.fixturenames:
+        with _locked(door, fcntl.LOCK_EX), _locked(turn, fcntl.LOCK_EX):
+            yield
+    else:
+        with ExitStack() as held:
+            with _locked(door, fcntl.LOCK_SH):
+                held.enter_context(_locked(turn, fcntl.LOCK_SH))
+            yield
+
+
+@contextmanager
+def _locked(file: Path, how: int) -> Iterator[None]:
+    with open(file, "a") as lock:
+        fcntl.flock(lock, how)
+        yield
+
+
+@pytest.fixture
+def namespace(cluster: Kubernetes) -> Iterator[Namespace]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", name)
     namespace = Namespace(cluster, name)

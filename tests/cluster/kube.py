@@ -5,20 +5,52 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
+import pytest
 import yaml
 
-from local.cluster import images
-from local.cluster.cluster import Cluster
+from local.cluster import build, images, packages
+from local.cluster.processes import StartError, run
 
 PATIENCE_S = 90.0
+OURS = not (packages.obstacle() or build.obstacle())
+# Of a cluster that somebody else runs we know no image; Docker's own has a Python.
+IMAGE = images.PYTHON if OURS else "python:3.11-slim"
+
+
+class Kubernetes(Protocol):
+    """A cluster, whoever runs it."""
+
+    @property
+    def kubeconfig(self) -> Path: ...
+
+    def kubectl(self, *arguments: object, text: str | None = None) -> str: ...
+
+
+class Existing:
+    """A cluster that somebody else runs, for example kind's."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+
+    def kubectl(self, *arguments: object, text: str | None = None) -> str:
+        return run("kubectl", "--kubeconfig", self.kubeconfig, *arguments, text=text)
+
+
+def require(cluster: Kubernetes, resource: str) -> None:
+    """Skips the test where the cluster does not know a custom resource, such as ``jobsets.jobset.x-k8s.io``."""
+    try:
+        cluster.kubectl("get", "crd", resource)
+    except StartError as error:
+        pytest.skip(f"the cluster of {cluster.kubeconfig} has no {resource}: {error}")
 
 
 class Namespace:
     """One namespace of a cluster."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: Kubernetes, name: str) -> None:
         self.cluster = cluster
         self.name = name
 
@@ -55,8 +87,8 @@ def a_jobset(name: str, code: str, *, pods: int = 2, **pod: Any) -> dict[str, An
     """A JobSet of one Indexed Job whose pods run Python `code`, with the rules for disruptions that nightshift renders."""
     container = {
         "name": "driver",
-        "image": images.PYTHON,
-        "imagePullPolicy": "Never",
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-u", "-c", code],
     }
     job = {

@@ -11,12 +11,13 @@ import pytest
 
 from local.cluster import build
 from local.cluster.cluster import Cluster, ClusterError
+from local.cluster.faults import Faults
 from local.cluster.layout import Layout
 from local.cluster.packages import cgroup_roots
 from local.stack import marks
-from tests.cluster.kube import Namespace, a_jobset
+from tests.cluster.kube import Namespace, a_jobset, require
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 
 # Ends as a driver does: 75 is "resume me".
 DRAINS = """
@@ -63,28 +64,27 @@ def test_pods_find_each_other_by_name_and_reach_the_api_server(namespace: Namesp
     assert namespace.wait_until("the end of the JobSet", lambda: namespace.ended("names")) == "Completed"
 
 
-def test_a_preempted_node_gives_its_pods_15_seconds_and_the_job_does_not_count_them(namespace: Namespace) -> None:
+def test_a_preempted_node_drains_its_pods_and_the_job_does_not_count_them(namespace: Namespace, faults: Faults) -> None:
     namespace.create(a_jobset("spot", DRAINS, pods=1, nodeSelector={"pool": "node-2"}))
     [pod] = namespace.wait_until("a pod at work", lambda: _at_work(namespace))
 
-    namespace.cluster.preempt("node-2")
-    try:
-        failed = namespace.wait_until("the pod's end", lambda: _ended(namespace, pod["metadata"]["name"]))
+    faults.preempt("node-2")
 
-        [condition] = [one for one in failed["status"]["conditions"] if one["type"] == "DisruptionTarget"]
-        assert (condition["status"], condition["reason"]) == ("True", "TerminationByKubelet")
-        [container] = failed["status"]["containerStatuses"]
-        assert container["state"]["terminated"]["exitCode"] == 75
-        assert "draining" in namespace.kubectl("logs", pod["metadata"]["name"])
-        namespace.wait_until("the replacement", lambda: len(namespace.get("pods")) == 2)
-        [job] = namespace.get("jobs")
-        assert not job["status"].get("failed")
-    finally:
-        namespace.cluster.restore("node-2")
+    failed = namespace.wait_until("the pod's end", lambda: _ended(namespace, pod["metadata"]["name"]))
+    [condition] = [one for one in failed["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    assert (condition["status"], condition["reason"]) == ("True", "TerminationByKubelet")
+    [container] = failed["status"]["containerStatuses"]
+    assert container["state"]["terminated"]["exitCode"] == 75
+    assert "draining" in namespace.kubectl("logs", pod["metadata"]["name"])
+    namespace.wait_until("the replacement", lambda: len(namespace.get("pods")) == 2)
+    [job] = namespace.get("jobs")
+    assert not job["status"].get("failed")
+    faults.restore("node-2")
     namespace.wait_until("the replacement at work", lambda: _at_work(namespace))
 
 
 def test_kueue_admits_what_fits_its_quota_and_the_next_one_after_it(namespace: Namespace) -> None:
+    require(namespace.cluster, "clusterqueues.kueue.x-k8s.io")
     namespace.kubectl("apply", "-f", "-", text=_queue(namespace.name, cpus=1))
     for name in ("first", "second"):
         document = a_jobset(name, "import time; time.sleep(3)", pods=1)
@@ -101,10 +101,10 @@ def test_kueue_admits_what_fits_its_quota_and_the_next_one_after_it(namespace: N
     assert starts["second"]["startTime"] >= starts["first"]["completionTime"]
 
 
-def test_a_cluster_that_does_not_start_says_why_and_leaves_nothing(cluster: Cluster) -> None:
+def test_a_cluster_that_does_not_start_says_why_and_leaves_nothing(own_cluster: Cluster) -> None:
     with tempfile.TemporaryDirectory(prefix="ns-") as folder:
         missing = Path(folder) / "no-such-image.tar"
-        state = _beside(cluster, Path(folder))
+        state = _beside(own_cluster, Path(folder))
         failing = Cluster(state, nodes=1, kwok=0, kueue=False, images=[missing])
 
         with pytest.raises(ClusterError, match=r"does not start: .*no-such-image\.tar"):
@@ -113,9 +113,9 @@ def test_a_cluster_that_does_not_start_says_why_and_leaves_nothing(cluster: Clus
         _assert_no_trace(Layout.at(state))
 
 
-def test_a_killed_supervisor_takes_its_cluster_along_and_down_removes_the_rest(cluster: Cluster) -> None:
+def test_a_killed_supervisor_takes_its_cluster_along_and_down_removes_the_rest(own_cluster: Cluster) -> None:
     with tempfile.TemporaryDirectory(prefix="ns-") as folder:
-        state = _beside(cluster, Path(folder))
+        state = _beside(own_cluster, Path(folder))
         killed = Cluster(state, nodes=0, kwok=0, kueue=False)
         killed.up()
         supervisor = killed.document()["supervisor"]
@@ -124,6 +124,13 @@ def test_a_killed_supervisor_takes_its_cluster_along_and_down_removes_the_rest(c
         Cluster(state).down()
 
         _assert_no_trace(Layout.at(state))
+
+
+def test_the_programs_are_of_the_pinned_versions(own_cluster: Cluster) -> None:
+    pinned = (build.SOURCES / "kubernetes" / "go.mod").read_text()
+    version = subprocess.run([build.Programs()["kubelet"], "--version"], capture_output=True, text=True, check=True).stdout
+
+    assert f"k8s.io/kubernetes {version.split()[1]}\n" in pinned
 
 
 def _beside(cluster: Cluster, folder: Path) -> Path:
@@ -170,10 +177,3 @@ kind: LocalQueue
 metadata: {{name: nightly}}
 spec: {{clusterQueue: {namespace}}}
 """
-
-
-def test_the_programs_are_of_the_pinned_versions() -> None:
-    pinned = (build.SOURCES / "kubernetes" / "go.mod").read_text()
-    version = subprocess.run([build.Programs()["kubelet"], "--version"], capture_output=True, text=True, check=True).stdout
-
-    assert f"k8s.io/kubernetes {version.split()[1]}\n" in pinned
