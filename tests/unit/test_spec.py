@@ -410,6 +410,7 @@ class TestFrozen:
             {"request__rows_per_request": 1},
             {"deadline": "9h"},
             {"compute__workers": 9},
+            {"compute": {"profile": "tpu-v6e-spot", "topology": "4x4", "tensor_parallel": 16, "fallback": ["tpu-v6e"]}},
             {"owner": "x"},
             {"chunk_rows": 1},
             {"tags": []},

@@ -9,6 +9,7 @@ import re
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from nightshift.profiles import PROFILES, Span, misfits
 from nightshift.spec import names
 from nightshift.spec.document import Document, FieldPath, Finding
 from nightshift.spec.errors import nearest
@@ -34,6 +35,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from _key(document, columns)
     yield from _request(document, columns)
     yield from _destination(document)
+    yield from _compute(document)
 
 
 def _is_text(value: Any) -> bool:
@@ -161,3 +163,33 @@ def _destination(document: Document) -> Iterator[Finding]:
         yield Finding(
             ("destination", place), f"{partition!r} is a key column already; publishing adds it as the date of the run", remedy
         )
+
+
+def _compute(document: Document) -> Iterator[Finding]:
+    """Whether topology, hosts and parallelism fit the profile, and every profile that the job may fall back to."""
+    stated = {name: document.get("compute", name) for name in Span.__dataclass_fields__}
+    if not all(value is None or _fits_field(name, value) for name, value in stated.items()):
+        return  # the model says so
+    span, own = Span(**stated), document.get("compute", "profile")
+    mine = list(misfits(PROFILES[own], span)) if _is_profile(own) else []
+    yield from (Finding(("compute", each.field), each.problem, each.remedy) for each in mine)
+    fallback = document.get("compute", "fallback")
+    seen = [own]
+    for index, name in enumerate(fallback if isinstance(fallback, list) else ()):
+        path: FieldPath = ("compute", "fallback", index)
+        if name in seen:
+            yield Finding(path, f"{name!r} is there already", "Name each profile once; compute.profile is the first")
+        elif _is_profile(name) and not mine:
+            for each in misfits(PROFILES[name], span):
+                yield Finding(path, f"This fallback cannot be as compute says: {each.problem}", "Leave it out, or name another")
+        seen.append(name)
+
+
+def _is_profile(value: Any) -> bool:
+    return isinstance(value, str) and value in PROFILES
+
+
+def _fits_field(name: str, value: Any) -> bool:
+    if name == "topology":
+        return isinstance(value, str)
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

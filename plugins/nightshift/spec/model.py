@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema, field_validator
 
-from nightshift.profiles import PROFILES
+from nightshift.profiles import PROFILES, Span, Worker, fit, profile_of
 from nightshift.spec import cron, names
 from nightshift.spec.parts import ColumnName, Duration, Part, TaskRequest, Text, enum, pattern
 from nightshift.tasks import TASK_KINDS, request_model
@@ -29,6 +29,7 @@ Tolerance = Annotated[
     BeforeValidator(names.tolerance),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": names.SHARE_PATTERN}]}),
 ]
+ProfileName = Annotated[str, AfterValidator(names.profile), enum(*PROFILES)]
 FlagName = Annotated[str, AfterValidator(names.engine_flag)]
 FlagValue = Annotated[bool | int | float | str, BeforeValidator(names.engine_value)]
 
@@ -112,10 +113,36 @@ class DeadLetters(Part):
 
 
 class Compute(Part):
-    """What it runs on."""
+    """What it runs on. None of it decides answers, so that another value keeps the run."""
 
-    profile: Annotated[str, AfterValidator(names.profile), enum(*PROFILES)] = Field(
-        description="The kind of worker: accelerator, and Spot or not.", examples=["gpu-l4-spot"]
+    profile: ProfileName = Field(
+        description="The kind of worker: its accelerator, and how the machine is bought.", examples=["gpu-l4-spot"]
+    )
+    tensor_parallel: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="Over how many accelerators each layer of the model is spread; one GPU or the whole TPU slice when absent.",
+        examples=[4],
+    )
+    pipeline_parallel: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Into how many stages of layers the model is cut; as many as hosts when absent.",
+        examples=[2],
+    )
+    hosts: int | None = Field(
+        default=None, ge=1, le=64, description="How many machines of 8 GPUs one engine spans; 1 when absent.", examples=[2]
+    )
+    topology: Text | None = Field(
+        default=None, description="The TPU slice of one engine: 2x4 is one host, 4x4 four hosts of 4 chips.", examples=["4x4"]
+    )
+    fallback: tuple[ProfileName, ...] | None = Field(
+        default=None,
+        description="The profiles to go on with when this one gets no capacity; the profile's own when absent, [] for none.",
+        examples=[["gpu-l4-flex", "gpu-l4"]],
+        strict=False,
     )
     workers: int | None = Field(
         default=None, ge=1, le=10_000, description="How many workers; planned from rows and deadline when absent.", examples=[2]
@@ -127,6 +154,16 @@ class Compute(Part):
         description="A first estimate of one worker's speed, for the planner.",
         examples=[20],
     )
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """The profiles to go on with, in this order."""
+        return profile_of(self.profile).fallbacks if self.fallback is None else self.fallback
+
+    def worker(self, profile: str | None = None) -> Worker:
+        """One worker of the job, on its own profile or on a fallback. Raises ValueError where the profile cannot be so."""
+        span = Span(self.topology, self.hosts, self.tensor_parallel, self.pipeline_parallel)
+        return fit(profile_of(profile or self.profile), span)
 
 
 class JobSpec(Part):

@@ -7,8 +7,8 @@ import math
 import re
 from typing import Final
 
-from nightshift.profiles import PROFILES
-from nightshift.spec.errors import choice, mistake
+from nightshift.profiles import PROFILES, Provisioning
+from nightshift.spec.errors import choice, mistake, nearest
 from nightshift.tasks import TASK_KINDS
 
 JOB_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
@@ -30,6 +30,7 @@ _OWN_PREFIX: Final = "nightshift_"
 # BigQuery keeps these for itself (its documentation, "Column names").
 _BIGQUERY_PREFIXES: Final = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
 _TABLE_FORM: Final = "Write dataset.table or project.dataset.table, for example catalog.package_embeddings"
+_ONE_ENGINE: Final = "Leave it out: compute.hosts and compute.topology say over how many machines one engine reaches"
 _INSIDE_POD: Final = "Leave it out: server and driver talk plain HTTP inside their pod"
 ENGINE_FLAGS: Final = {
     "model": "Write it as model.uri",
@@ -45,6 +46,15 @@ ENGINE_FLAGS: Final = {
     "root-path": _INSIDE_POD,
     "ssl-keyfile": _INSIDE_POD,
     "ssl-certfile": _INSIDE_POD,
+    "tensor-parallel-size": "Write it as compute.tensor_parallel",
+    "pipeline-parallel-size": "Write it as compute.pipeline_parallel",
+    "data-parallel-size": "Leave it out, and raise compute.workers: each worker is an engine of its own",
+    "nnodes": _ONE_ENGINE,
+    "node-rank": _ONE_ENGINE,
+    "master-addr": _ONE_ENGINE,
+    "master-port": _ONE_ENGINE,
+    "headless": _ONE_ENGINE,
+    "distributed-executor-backend": _ONE_ENGINE,
     "runner": "Leave it out: the task kind decides what the engine runs",
     "config": "Write its flags one by one under engine.args",
 }
@@ -134,7 +144,10 @@ def task_kind(value: str) -> str:
 
 def profile(value: str) -> str:
     if value not in PROFILES:
-        raise mistake(f"There is no compute profile {value!r}", choice(value, PROFILES))
+        near = nearest(value, PROFILES)
+        plain = [name for name, each in PROFILES.items() if each.provisioning is Provisioning.ON_DEMAND]
+        listed = f"Choose from {', '.join(plain)}; all but cpu also with -spot, -flex or -any at the end"
+        raise mistake(f"There is no compute profile {value!r}", (f"Did you mean {near!r}? " if near else "") + listed)
     return value
 
 

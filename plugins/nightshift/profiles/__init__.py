@@ -1,0 +1,10 @@
+"""Compute profiles: the kinds of worker, by the name that a job uses, and what a job may change about one.
+
+`profiles.hardware` holds the machines, `profiles.fit` how many of their accelerators one engine spans.
+"""
+
+from nightshift.profiles.catalog import PROFILES, Profile, Provisioning, profile_of
+from nightshift.profiles.fit import Misfit, Span, fit, misfits
+from nightshift.profiles.worker import Worker
+
+__all__ = ["PROFILES", "Misfit", "Profile", "Provisioning", "Span", "Worker", "fit", "misfits", "profile_of"]

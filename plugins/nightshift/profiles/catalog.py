@@ -1,0 +1,65 @@
+"""Every profile there is: an accelerator and the way in which it is bought.
+
+The name says both: ``gpu-h100`` is on demand, ``gpu-h100-spot`` and ``gpu-h100-flex`` are what they say, and ``gpu-h100-any``
+leaves the choice to the cluster: its ComputeClass tries Spot, then flex-start, then on demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from nightshift.profiles.hardware import GPUS, TPUS, Gpu, Tpu
+
+
+class Provisioning(StrEnum):
+    """How the machines of a profile are bought; the value is the end of the profile's name."""
+
+    ON_DEMAND = ""
+    SPOT = "-spot"
+    FLEX_START = "-flex"
+    ANY = "-any"
+
+
+_FALLS_BACK: Final = (Provisioning.SPOT, Provisioning.FLEX_START, Provisioning.ON_DEMAND)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One kind of worker.
+
+    hardware: None for a worker without an accelerator. fallbacks: the profiles to go on with, in this order, when this one gets
+    no capacity. rows_per_second: the planner's first guess of one worker's speed for a small model and short rows; a job states
+    its own in ``compute.rows_per_worker_per_second``.
+    """
+
+    name: str
+    provisioning: Provisioning
+    hardware: Gpu | Tpu | None
+    rows_per_second: float
+    fallbacks: tuple[str, ...] = ()
+
+
+def _family(name: str, hardware: Gpu | Tpu) -> Iterator[Profile]:
+    for provisioning in Provisioning:
+        later = _FALLS_BACK[_FALLS_BACK.index(provisioning) + 1 :] if provisioning in _FALLS_BACK else ()
+        fallbacks = tuple(f"{name}{other}" for other in later)
+        yield Profile(f"{name}{provisioning}", provisioning, hardware, hardware.rows_per_second, fallbacks)
+
+
+_ALL: Final = (
+    Profile("cpu", Provisioning.ON_DEMAND, None, 20.0),
+    *(profile for name, gpu in GPUS.items() for profile in _family(f"gpu-{name}", gpu)),
+    *(profile for name, tpu in TPUS.items() for profile in _family(f"tpu-{name}", tpu)),
+)
+PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in _ALL}
+
+
+def profile_of(name: str) -> Profile:
+    """Raises ValueError naming the profiles there are."""
+    try:
+        return PROFILES[name]
+    except KeyError:
+        raise ValueError(f"there is no compute profile {name!r}; there are {', '.join(PROFILES)}") from None

@@ -1,0 +1,109 @@
+"""One worker as a cluster sees it: how many hosts, with what, and where they may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from nightshift.profiles.catalog import Profile, Provisioning
+from nightshift.profiles.hardware import Gpu, Machine, Tpu
+
+SHARE: Final = 0.75
+"""Of a machine's CPUs and memory, what the server asks for: the rest is the node's own, its daemons' and the driver's."""
+CLASS_PREFIX: Final = "nightshift-"
+"""Of the names of ComputeClasses; k8s/components/compute-classes has them."""
+
+_SPOT_TAINT: Final = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+_BOUGHT: Final[dict[Provisioning, dict[str, str]]] = {
+    Provisioning.ON_DEMAND: {},
+    Provisioning.SPOT: {"cloud.google.com/gke-spot": "true"},
+    Provisioning.FLEX_START: {"cloud.google.com/gke-flex-start": "true"},
+    Provisioning.ANY: {},
+}
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A profile with everything decided: one engine, on one host (shape A) or on several (shape C).
+
+    machine: the smallest that one of its hosts fits; None on a CPU of any kind. accelerators: on each host, 0 without any.
+    Invariant: hosts x accelerators = tensor_parallel x pipeline_parallel, where there are accelerators.
+    """
+
+    profile: Profile
+    machine: Machine | None = None
+    hosts: int = 1
+    accelerators: int = 0
+    topology: str | None = None
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+
+    @property
+    def shape(self) -> Literal["A", "C"]:
+        return "A" if self.hosts == 1 else "C"
+
+    @property
+    def is_tpu(self) -> bool:
+        return isinstance(self.profile.hardware, Tpu)
+
+    @property
+    def compute_class(self) -> str | None:
+        """The ComputeClass that chooses how the machine is bought; None where the profile itself says it."""
+        if self.profile.provisioning is not Provisioning.ANY or self.machine is None:
+            return None
+        family = self.profile.name.removesuffix(Provisioning.ANY)
+        return f"{CLASS_PREFIX}{family}-{self.topology or f'x{self.machine.accelerators}'}"
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """Of the server's container, on each host."""
+        if self.machine is None:
+            return {"cpu": "1", "memory": "4Gi"}
+        part = SHARE * self.accelerators / self.machine.accelerators
+        return {"cpu": str(int(part * self.machine.cpus)), "memory": f"{int(part * self.machine.memory)}Gi", **self._devices}
+
+    @property
+    def limits(self) -> dict[str, str]:
+        """Of the server's container. No limit on CPU: it may use what the node's other pods leave idle."""
+        return {"memory": self.requests["memory"], **self._devices} if self.machine else {"memory": "8Gi"}
+
+    @property
+    def _devices(self) -> dict[str, str]:
+        return {"google.com/tpu" if self.is_tpu else "nvidia.com/gpu": str(self.accelerators)}
+
+    @property
+    def node_selector(self) -> dict[str, str]:
+        selector = dict(_BOUGHT[self.profile.provisioning])
+        if self.compute_class:
+            selector["cloud.google.com/compute-class"] = self.compute_class
+        hardware = self.profile.hardware
+        if isinstance(hardware, Tpu) and self.topology:
+            selector["cloud.google.com/gke-tpu-accelerator"] = hardware.label
+            selector["cloud.google.com/gke-tpu-topology"] = self.topology
+        elif isinstance(hardware, Gpu) and not self.compute_class:
+            selector["cloud.google.com/gke-accelerator"] = hardware.label
+        return selector
+
+    @property
+    def tolerations(self) -> list[dict[str, str]]:
+        if self.profile.hardware is None:
+            return []
+        key = "google.com/tpu" if self.is_tpu else "nvidia.com/gpu"
+        taints = [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]
+        if self.profile.provisioning in (Provisioning.SPOT, Provisioning.ANY):
+            taints.append(dict(_SPOT_TAINT))
+        return taints
+
+    @property
+    def load_seconds(self) -> int:
+        """How long the weights are expected to take until the engine answers, at most; compiling for a TPU takes its own time.
+
+        Guesses, by how large a model is that needs so many accelerators.
+        """
+        seconds = 1800 if self.hosts > 1 else {0: 600, 1: 600, 2: 900, 4: 900}.get(self.accelerators, 1200)
+        return seconds + (600 if self.is_tpu else 0)
+
+    @property
+    def shared_memory(self) -> str:
+        """Size of /dev/shm, by which the processes of one engine talk. It counts towards the server's memory."""
+        return "2Gi" if self.accelerators <= 1 else "16Gi"
