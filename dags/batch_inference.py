@@ -15,7 +15,7 @@ from airflow.sdk.bases.operator import chain
 from nightshift.operators.audit import AuditOperator
 from nightshift.operators.docs import dag_docs
 from nightshift.operators.extract import ExtractOperator
-from nightshift.operators.jobset import KubernetesJobSetOperator
+from nightshift.operators.infer import InferOperator
 from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.seal import SealOperator
@@ -67,7 +67,7 @@ def build(spec: JobSpec, project: str) -> DAG:
         chain(
             PlanOperator(task_id="plan", spec=spec.model_dump(mode="json")),
             ExtractOperator(task_id="extract"),
-            KubernetesJobSetOperator(task_id="infer"),
+            InferOperator(task_id="infer"),
             SealOperator(task_id="seal"),
             PublishOperator(task_id="publish", outlets=[table]),
             AuditOperator(task_id="audit"),

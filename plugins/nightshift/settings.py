@@ -22,11 +22,14 @@ class Settings:
     project: Google Cloud project of the BigQuery jobs.
     location: BigQuery location of the datasets, for example ``EU``.
     dataset: BigQuery dataset for staging tables, dead letters and the audit table.
-    runtime: ``kubernetes``, or ``local:FOLDER`` for the local runtime whose state is in FOLDER.
+    runtime: ``kubernetes`` for the cluster of a Kubernetes connection,
+        ``gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER`` for a GKE cluster by the Google connection, or
+        ``local:FOLDER`` for the local runtime whose state is in FOLDER.
     namespace: Kubernetes namespace of the JobSets.
     driver_image, server_image: container images of the two containers of a worker.
     service_account: Kubernetes service account of the pods (workload identity on GKE).
-    gcp_conn_id: Airflow connection for BigQuery and Cloud Storage.
+    gcp_conn_id: Airflow connection for BigQuery, Cloud Storage and GKE.
+    kubernetes_conn_id: Airflow connection of the cluster, where runtime is ``kubernetes``.
     """
 
     bucket: str
@@ -39,6 +42,7 @@ class Settings:
     server_image: str = "vllm/vllm-openai:v0.33.0"
     service_account: str = "nightshift-worker"
     gcp_conn_id: str = "google_cloud_default"
+    kubernetes_conn_id: str = "kubernetes_default"
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

@@ -1,27 +1,45 @@
-"""The runtime that a deployment's settings name."""
+"""JobSets over Airflow's Kubernetes connections."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook, KubernetesHook
 
-if TYPE_CHECKING:
-    from nightshift.jobset.runtime import Runtime
-    from nightshift.settings import Settings
+from nightshift.jobset.cluster.aio import AsyncJobSetApi
+from nightshift.jobset.cluster.api import JobSetApi
 
 
-def runtime_for(settings: Settings) -> Runtime:
-    """``local:FOLDER`` is the local runtime. Raises AirflowFailException for a runtime that this version does not have."""
-    kind, _, folder = settings.runtime.partition(":")
-    if kind == "local" and folder:
-        from nightshift.jobset.local import LocalRuntime
+class JobSetHook(JobSetApi, KubernetesHook):
+    """
+    Creates, reads, lists, patches and deletes JobSets, and reads their pods and logs, on a Kubernetes connection's cluster.
 
-        return LocalRuntime(Path(folder))
-    if settings.runtime == "kubernetes":
-        raise AirflowFailException(
-            "NIGHTSHIFT_RUNTIME is 'kubernetes', which this version of nightshift cannot submit to yet. "
-            "Set it to local:FOLDER, the folder of a local runtime's state."
-        )
-    raise AirflowFailException(f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}. Write 'kubernetes' or 'local:FOLDER'.")
+    Every request has a time limit. A cluster that does not answer is asked again for two minutes (``patience_s``), then
+    :class:`~nightshift.jobset.runtime.RuntimeUnavailable` is raised; that says nothing about the JobSet.
+
+    .. seealso::
+        Parameters are those of
+        :class:`~airflow.providers.cncf.kubernetes.hooks.kubernetes.KubernetesHook`.
+    """
+
+
+class AsyncJobSetHook(AsyncKubernetesHook):
+    """
+    The same cluster for triggers: ``async with hook.jobsets(namespace) as api`` gives an
+    :class:`~nightshift.jobset.cluster.aio.AsyncJobSetApi` with credentials as fresh as the ``with``.
+
+    :param config_file: path of a kubeconfig; wins over the connection's.
+    """
+
+    @asynccontextmanager
+    async def jobsets(self, namespace: str) -> AsyncIterator[AsyncJobSetApi]:
+        async with self.get_conn() as client:
+            yield AsyncJobSetApi(client, namespace)
+
+    async def _get_field(self, field_name: str) -> Any:
+        # The provider's asynchronous hook knows a kubeconfig's path only from the connection.
+        if field_name == "kube_config_path" and self.config_file:
+            return self.config_file
+        return await super()._get_field(field_name)  # type: ignore[no-untyped-call]

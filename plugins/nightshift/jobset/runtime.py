@@ -6,10 +6,14 @@ pods as processes. Callers may be tested against either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
+from nightshift.jobset.observation import Observation
+
+JUDGED_ANNOTATION: Final = "nightshift.dev/judged"
+"""On a finished JobSet that is kept: by which attempt its end was judged. A task that runs again starts a new one."""
 Phase = Literal["Suspended", "Running", "Completed", "Failed"]
 
 
@@ -81,20 +85,35 @@ class JobSetStatus:
 
 
 class Runtime(Protocol):
-    """Every call is synchronous, bounded in time and safe to repeat."""
+    """Every call is synchronous, bounded in time and safe to repeat; each may raise RuntimeUnavailable, RequestRefused."""
 
-    def submit(self, manifest: dict[str, Any]) -> None:
-        """Creates the JobSet. Raises JobSetExists when the name is taken, RuntimeUnavailable when it cannot be asked."""
+    def submit(self, manifest: Mapping[str, Any]) -> str:
+        """Creates the JobSet; its uid. Raises JobSetExists when the name is taken, be it by an earlier try of this call."""
+        ...
+
+    def observe(self, name: str) -> Observation:
+        """What there is to see of it now; its jobset is None where there is none of this name."""
         ...
 
     def status(self, name: str) -> JobSetStatus:
-        """Raises JobSetNotFound, RuntimeUnavailable."""
+        """The same in short. Raises JobSetNotFound."""
         ...
 
-    def stop(self, name: str) -> None:
-        """Deletes the JobSet: SIGTERM to its pods, their grace period, then SIGKILL. Returns at once; a missing one is fine."""
+    def claim(self, name: str, uid: str, owner: str) -> None:
+        """Notes who waits for the JobSet from now on. Raises JobSetNotFound when it is gone or is another one."""
         ...
 
-    def logs(self, name: str, pod: str, container: str) -> Iterator[str]:
-        """Lines a container has written so far, all its restarts included. Raises JobSetNotFound."""
+    def mark_judged(self, name: str, uid: str, by: str) -> None:
+        """Notes that somebody has drawn the conclusions from its end. Raises JobSetNotFound."""
+        ...
+
+    def stop(self, name: str, uid: str = "") -> None:
+        """Deletes the JobSet: SIGTERM to its pods, their grace period, then SIGKILL. Returns at once; a missing one is fine.
+
+        uid: of the one that is meant, where a later one of the same name is to be left alone.
+        """
+        ...
+
+    def logs(self, name: str, pod: str, container: str, *, last: int | None = None) -> Iterator[str]:
+        """Lines a container has written so far; last: so many of them. Raises JobSetNotFound."""
         ...

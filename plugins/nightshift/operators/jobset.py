@@ -1,224 +1,285 @@
-"""The third task: one JobSet computes the chunks that are missing."""
+"""Runs a JobSet on a Kubernetes cluster. Usable by itself, for JobSets that have nothing to do with nightshift's runs."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import time
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+import yaml
+from airflow.sdk import BaseOperator
 
-from nightshift.operators.run import RunOperator, permanent_failures
-from nightshift.triggers.jobset import JobSetTrigger
+from nightshift import exits
+from nightshift.operators.jobset_task import (
+    JobSetApplicationFailure,
+    JobSetDeadlineExceeded,
+    JobSetLost,
+    JobSetPreempted,
+    JobSetRefused,
+    JobSetStartupTimeout,
+    JobSetTask,
+    JobSetTaskError,
+    JobSetUnavailable,
+    JobSetUnknown,
+    Live,
+    Waited,
+    digest_name,
+)
+from nightshift.triggers.jobset import KillPolicy, KubernetesJobSetTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.triggers.base import BaseTrigger
 
+    from nightshift.jobset.cluster.api import JobSetApi
+    from nightshift.jobset.observation import Observation
     from nightshift.jobset.outcome import Outcome
-    from nightshift.jobset.runtime import JobSetStatus, PodStatus, Runtime
-    from nightshift.lineage.facets import Lineage
-    from nightshift.plan import Plan
-    from nightshift.run import RunRef
+    from nightshift.jobset.runtime import Runtime
 
-STATE_KEY: Final = "jobset"
-LOG_LINES: Final = {"Failed": 40, "Succeeded": 3}
-"""How many of a container's last lines go into the task's log, by the pod's phase."""
-LOG_PODS: Final = 8
+__all__ = [
+    "JobSetApplicationFailure",
+    "JobSetDeadlineExceeded",
+    "JobSetLost",
+    "JobSetPreempted",
+    "JobSetRefused",
+    "JobSetStartupTimeout",
+    "JobSetTaskError",
+    "JobSetUnavailable",
+    "JobSetUnknown",
+    "KubernetesJobSetOperator",
+]
+
+API_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
+LABELS: Final = ("dag_id", "task_id", "run_id")
 
 
-class JobSetFailed(AirflowException):
-    """The JobSet ended and chunks are missing. Another attempt computes only those."""
-
-
-class JobSetHopeless(AirflowFailException):
-    """The JobSet ended in a way that another attempt would repeat, or the job's deadline passed."""
-
-
-def jobset_name(dag_id: str, task_id: str, run: RunRef, generation: int) -> str:
-    """The JobSet of one attempt: the same for every task instance that wants the same work, at most 41 characters.
-
-    JobSet, Job and pod names share Kubernetes' 63 characters; what is left is for the Job's name, indexes and a suffix.
+class KubernetesJobSetOperator(JobSetTask, BaseOperator):
     """
-    digest = hashlib.sha256(f"{dag_id}\n{task_id}\n{run.prefix}\n{generation}".encode()).hexdigest()[:10]
-    return f"{run.job[:30].rstrip('-')}-{digest}"
+    Runs a JobSet to its end, deferred while its pods work.
 
+    Whatever is killed and repeated, there is one JobSet: its name is a function of the task instance and of how many JobSets of
+    it have failed, so a repeat finds and adopts the one that is there. Pods that are taken away (Spot, eviction, a drained
+    node, Kueue's preemption) cost no retry of the task: the task goes on with a new JobSet by itself. A program that fails by
+    itself fails the task at once, with its last lines and exit code. A cluster that does not answer ends nothing before the
+    deadline.
 
-class KubernetesJobSetOperator(RunOperator):
+    The log of every container comes into the task's log while it runs. Returns ``{"name", "namespace", "outcome"}``.
+
+    .. code-block:: python
+
+        KubernetesJobSetOperator(
+            task_id="train",
+            namespace="research",
+            jobset="jobsets/train.yaml",  # or a mapping; templated
+            queue_name="nightly",
+            deadline=timedelta(hours=6),
+        )
+
+    :param jobset: the manifest: a mapping, YAML text, or the path of a ``.yaml``, ``.yml`` or ``.json`` file in the DAG folder
+        (templated). Its ``metadata.name`` is the beginning of the name; a digest follows.
+    :param namespace: where to create it; the manifest's own when absent, else ``default`` (templated).
+    :param name: the beginning of the name, instead of the manifest's (templated).
+    :param labels: further labels of the JobSet (templated).
+    :param annotations: further annotations of the JobSet (templated).
+    :param queue_name: Kueue's LocalQueue (templated).
+    :param priority_class: Kueue's WorkloadPriorityClass (templated).
+    :param deadline: from the first attempt to the end of the last; then the JobSet is deleted and the task fails.
+    :param startup_timeout: how long no pod may be running before the attempt fails with JobSetStartupTimeout; None: until the
+        deadline.
+    :param resume_limit: how often the task goes on by itself after a disruption.
+    :param resume_codes: exit codes with which a program says that it was told to end and that work is left (75: EX_TEMPFAIL).
+    :param permanent_codes: exit codes with which a program says that trying again cannot help (78: EX_CONFIG).
+    :param on_kill_policy: what becomes of the JobSet when a person marks the waiting task failed or successful, clears it, or
+        deletes its DAG run: ``delete``, ``suspend`` (its pods go, finished indexes stay; the next attempt resumes it) or
+        ``leave``. A worker or triggerer that is shut down never ends a JobSet that works.
+    :param keep_finished: leave a finished JobSet there, for its ``ttlSecondsAfterFinished``, instead of deleting it.
+    :param get_logs: whether the containers' logs are copied into the task's log.
+    :param deferrable: wait in the triggerer; else in the worker.
+    :param kubernetes_conn_id: the :ref:`kubernetes connection <howto/connection:kubernetes>` (templated).
+    :param config_file: path of a kubeconfig, instead of the connection's (templated).
+    :param cluster_context: a context of the kubeconfig (templated).
+    :param in_cluster: use the service account of the worker's own pod.
     """
-    Runs the run's missing chunks as one JobSet on the deployment's runtime, deferred while its pods work.
 
-    Safe to kill and repeat at any point: the JobSet's name is a function of the run and of how many attempts have ended,
-    so a repeat finds the JobSet that is there and waits for it; and what counts as done is the ledger alone. A killed or
-    drained worker leaves the JobSet alone; a person who fails or clears the waiting task deletes it.
+    template_fields: Sequence[str] = (
+        "jobset",
+        "namespace",
+        "name",
+        "labels",
+        "annotations",
+        "queue_name",
+        "priority_class",
+        "kubernetes_conn_id",
+        "config_file",
+        "cluster_context",
+    )
+    template_ext: Sequence[str] = (".yaml", ".yml", ".json")
+    template_fields_renderers = {"jobset": "yaml", "labels": "json", "annotations": "json"}  # noqa: RUF012 - Airflow's own
 
-    :param poll_interval: seconds between two questions about the JobSet.
-    """
-
-    def __init__(self, *, poll_interval: float = 5.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        jobset: Mapping[str, Any] | str,
+        namespace: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        queue_name: str | None = None,
+        priority_class: str | None = None,
+        deadline: timedelta = timedelta(hours=24),
+        startup_timeout: timedelta | None = None,
+        resume_limit: int = 100,
+        resume_codes: Collection[int] = (exits.RESUME,),
+        permanent_codes: Collection[int] = (exits.CONFIG,),
+        on_kill_policy: KillPolicy = "delete",
+        keep_finished: bool = False,
+        get_logs: bool = True,
+        deferrable: bool = True,
+        kubernetes_conn_id: str | None = "kubernetes_default",
+        config_file: str | None = None,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        self.poll_interval = poll_interval
+        if on_kill_policy not in ("delete", "suspend", "leave"):
+            raise ValueError(f"on_kill_policy is {on_kill_policy!r}. Write 'delete', 'suspend' or 'leave'.")
+        self.jobset = jobset
+        self.namespace = namespace
+        self.name = name
+        self.labels = labels
+        self.annotations = annotations
+        self.queue_name = queue_name
+        self.priority_class = priority_class
+        self.deadline = deadline
+        self.startup_timeout = startup_timeout
+        self.resume_limit = resume_limit
+        self.resume_codes = frozenset(resume_codes)
+        self.permanent_codes = frozenset(permanent_codes)
+        self.on_kill_policy = on_kill_policy
+        self.keep_finished = keep_finished
+        self.get_logs = get_logs
+        self.deferrable = deferrable
+        self.kubernetes_conn_id = kubernetes_conn_id
+        self.config_file = config_file
+        self.cluster_context = cluster_context
+        self.in_cluster = in_cluster
+
+    def execute(self, context: Context) -> Any:
+        return self.run_jobset(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        return self.complete(context, event)
+
+    def on_kill(self) -> None:
+        self.end_on_kill()
+
+    @cached_property
+    def hook(self) -> JobSetApi:
+        from nightshift.hooks.jobset import JobSetHook
+
+        return JobSetHook(
+            conn_id=self.kubernetes_conn_id,
+            config_file=self.config_file,
+            cluster_context=self.cluster_context,
+            in_cluster=self.in_cluster,
+        )
 
     @cached_property
     def runtime(self) -> Runtime:
-        from nightshift.hooks.jobset import runtime_for
+        from nightshift.jobset.cluster.runtime import ClusterRuntime
 
-        return runtime_for(self.settings)
+        return ClusterRuntime(self.hook, self.target_namespace)
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.seal import load_manifest
-
-        with permanent_failures(), runtime_failures():
-            plan = self.plan
-            self.keep_lineage(rows=plan.rows)
-            if load_manifest(self.store, self.run) is not None:
-                self.log.info("%s is sealed: nothing is left to compute", self.run.prefix)
-                return {"jobset": None}
-            missing = self._missing(plan)
-            name, status = self._find(context)
-            if not missing:
-                self.log.info("All %d chunks are committed: nothing is left to compute", plan.chunk_count)
-                if status is not None:
-                    self._close(context, status, self._outcome(status, plan))
-                return {"jobset": None}
-            if status is not None and status.finished:
-                # An earlier attempt was killed before it could judge its JobSet: that one is judged now, then comes the next.
-                self._close(context, status, self._outcome(status, plan))
-                name, status = self._find(context)
-            if status is None:
-                self._submit(context, name, plan)
-            else:
-                self._adopt(status)
-        trigger = JobSetTrigger(name=name, deadline=self._deadline(context), poll_interval=self.poll_interval)
-        raise TaskDeferred(trigger=trigger, method_name="execute_complete")
-
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Continues when the JobSet has ended: keeps its last words, deletes it, and judges by the ledger."""
-        from nightshift.jobset.outcome import Ending
-        from nightshift.jobset.runtime import JobSetNotFound
-
-        name = event["name"]
-        with permanent_failures(), runtime_failures():
-            try:
-                status = self.runtime.status(name)
-            except JobSetNotFound:
-                status = None
-            plan = self.plan
-            self.keep_lineage(rows=plan.rows)
-            outcome = self._outcome(status, plan, expired=event["ending"] == "deadline")
-            self._close(context, status, outcome)
-        if outcome.ending is not Ending.DONE:
-            raise (JobSetFailed if outcome.worth_retrying else JobSetHopeless)(f"JobSet {name}: {outcome.explanation}")
-        return {"jobset": name}
-
-    def lineage(self, **counts: Any) -> Lineage:
-        from nightshift.lineage.facets import infer_lineage
-
-        return infer_lineage(self.spec, self.run, self.settings, **counts)
-
-    def _find(self, context: Context) -> tuple[str, JobSetStatus | None]:
-        """The name of this attempt's JobSet, and its status if there is one."""
-        from nightshift.jobset.runtime import JobSetNotFound
-
-        name = jobset_name(self.dag_id, self.task_id, self.run, self._state(context)["generation"])
+    @cached_property
+    def template(self) -> dict[str, Any]:
+        """The manifest as it was given. Raises JobSetRefused for what is none."""
         try:
-            return name, self.runtime.status(name)
-        except JobSetNotFound:
-            return name, None
+            given = yaml.safe_load(self.jobset) if isinstance(self.jobset, str) else self.jobset
+        except yaml.YAMLError as error:
+            raise JobSetRefused(f"{self.task_id}: jobset is not YAML: {error}") from error
+        if not isinstance(given, Mapping):
+            raise JobSetRefused(f"{self.task_id}: jobset is {type(given).__name__}. Give a JobSet's manifest, or a file of it.")
+        if given.get("kind") != "JobSet" or not isinstance(given.get("spec"), Mapping):
+            raise JobSetRefused(f"{self.task_id}: jobset has kind {given.get('kind')!r}. Write kind: JobSet, and its spec.")
+        return dict(given)
 
-    def _submit(self, context: Context, name: str, plan: Plan) -> None:
-        from nightshift.jobset.manifest import render
-        from nightshift.jobset.runtime import JobSetExists
+    @property
+    def target_namespace(self) -> str:
+        return str(self.namespace or (self.template.get("metadata") or {}).get("namespace") or "default")
 
-        # The deadline is kept before the JobSet is there: whoever adopts it after a crash keeps to the same one.
-        self._keep(context, deadline=self._deadline(context))
-        try:
-            self.runtime.submit(render(self.spec, self.run, plan, self.settings, name=name))
-        except ValueError as error:
-            raise JobSetHopeless(f"JobSet {name} cannot be submitted: {error}") from error
-        except JobSetExists:
-            # Somebody with the same work was faster, or the reply to our own first try was lost.
-            self._adopt(self.runtime.status(name))
-        else:
-            self.log.info("Submitted JobSet %s with %d workers", name, plan.workers)
+    def work(self, context: Context) -> str:
+        ti = context["ti"]
+        return f"airflow:{ti.dag_id}/{ti.task_id}/{ti.run_id}/{ti.map_index}"
 
-    def _adopt(self, status: JobSetStatus) -> None:
-        """Waits for a JobSet that is there already. Raises JobSetHopeless when it works on another run."""
-        from nightshift.jobset.manifest import RUN_URL_ANNOTATION
+    def jobset_name(self, context: Context, generation: int) -> str:
+        prefix = self.name or (self.template.get("metadata") or {}).get("name") or _slug(self.task_id)
+        return digest_name(prefix, self.work(context), generation)
 
-        ours, theirs = self.run.url(self.settings.bucket), status.annotations.get(RUN_URL_ANNOTATION)
-        if theirs != ours:
-            raise JobSetHopeless(f"JobSet {status.name} works on {theirs}, not on {ours}. Find out whose it is, or delete it.")
-        self.log.info("JobSet %s is there already and is %s: waiting for it", status.name, status.phase)
+    def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
+        from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
 
-    def _outcome(self, status: JobSetStatus | None, plan: Plan, *, expired: bool = False) -> Outcome:
+        meta = self.template.get("metadata") or {}
+        ti = context["ti"]
+        queue = {"kueue.x-k8s.io/queue-name": self.queue_name, "kueue.x-k8s.io/priority-class": self.priority_class}
+        labels = {
+            **{each: make_safe_label_value(str(getattr(ti, each))) for each in LABELS},
+            **(meta.get("labels") or {}),
+            **(self.labels or {}),
+            **{key: value for key, value in queue.items() if value},
+        }
+        annotations = {**(meta.get("annotations") or {}), **(self.annotations or {})}
+        return {
+            "apiVersion": API_VERSION,
+            **self.template,
+            "metadata": {
+                **{key: value for key, value in meta.items() if key != "generateName"},
+                "name": name,
+                "namespace": self.target_namespace,
+                "labels": labels,
+                "annotations": annotations,
+            },
+        }
+
+    def seconds(self) -> float:
+        return self.deadline.total_seconds()
+
+    def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
+        return KubernetesJobSetTrigger(
+            **self._followed(context, waited, deadline),
+            kubernetes_conn_id=self.kubernetes_conn_id,
+            config_file=self.config_file,
+            cluster_context=self.cluster_context,
+            in_cluster=self.in_cluster,
+        )
+
+    def _followed(self, context: Context, waited: list[Waited], deadline: float) -> dict[str, Any]:
+        return {
+            "jobsets": [{"name": each.name, "uid": each.uid} for each in waited],
+            "namespace": self.target_namespace,
+            "deadline": deadline,
+            "startup_timeout": self.startup_timeout.total_seconds() if self.startup_timeout else None,
+            "get_logs": self.get_logs,
+            "owner": self._owner(context),
+            "kill_policy": self.on_kill_policy,
+        }
+
+    def judge(self, seen: Observation, *, expired: bool, starved: bool) -> Outcome:
         from nightshift.jobset.outcome import classify
 
-        return classify(status, missing=self._missing(plan), chunks=plan.chunk_count, expired=expired)
+        return classify(
+            seen,
+            expired=expired,
+            starved=starved,
+            resume_codes=self.resume_codes,
+            permanent_codes=self.permanent_codes,
+        )
 
-    def _close(self, context: Context, status: JobSetStatus | None, outcome: Outcome) -> None:
-        """Ends an attempt: logs first, then deletion, then the next attempt's number."""
-        from nightshift.jobset.outcome import Ending
-
-        self.log.info("%s: %s", status.name if status else "The JobSet", outcome.explanation)
-        if status is not None:
-            self._keep_logs(status)
-            self.runtime.stop(status.name)
-        if outcome.ending not in (Ending.DONE, Ending.LOST):
-            self._keep(context, generation=self._state(context)["generation"] + 1)
-
-    def _keep_logs(self, status: JobSetStatus) -> None:
-        """Copies the pods' last lines into the task's log; those that failed first. Never fails the task."""
-        pods = sorted(status.pods, key=lambda pod: (pod.phase != "Failed", pod.index, pod.attempt))
-        self.log.info("JobSet %s is %s %s %s", status.name, status.phase, status.reason, status.message)
-        for pod in pods[:LOG_PODS]:
-            self.log.info("Pod %s (index %d, attempt %d) is %s %s", pod.name, pod.index, pod.attempt, pod.phase, pod.reason)
-            for container, lines in self._last_lines(status.name, pod):
-                self.log.info("Last lines of %s in %s:\n%s", container, pod.name, "\n".join(lines))
-        if len(pods) > LOG_PODS:
-            self.log.info("%d more pods are not shown", len(pods) - LOG_PODS)
-
-    def _last_lines(self, name: str, pod: PodStatus) -> Iterator[tuple[str, list[str]]]:
-        for container in pod.containers:
-            try:
-                lines = deque(self.runtime.logs(name, pod.name, container.name), maxlen=LOG_LINES.get(pod.phase, 10))
-            except Exception as error:  # Logs help a person; their loss must not turn done work into a failure.
-                self.log.warning("The log of %s in %s cannot be read: %r", container.name, pod.name, error)
-            else:
-                yield container.name, list(lines)
-
-    def _missing(self, plan: Plan) -> int:
-        from nightshift.ledger import Ledger
-        from nightshift.store import ObjectStorage
-
-        if plan.rows == 0:
-            return 0
-        committed = asyncio.run(Ledger(ObjectStorage(self.store), self.run, plan).committed())
-        return plan.chunk_count - len(committed)
-
-    def _deadline(self, context: Context) -> float:
-        """Unix time. One deadline for all attempts; one that has passed belonged to attempts that were cleared since."""
-        kept = self._state(context)["deadline"]
-        return float(kept) if kept > time.time() else time.time() + self.spec.deadline_seconds
-
-    def _state(self, context: Context) -> dict[str, Any]:
-        kept = context["task_state_store"].get(f"{STATE_KEY}:{self.run.prefix}", {})
-        return {"generation": 1, "deadline": 0.0, **(kept if isinstance(kept, dict) else {})}
-
-    def _keep(self, context: Context, **changes: Any) -> None:
-        context["task_state_store"].set(f"{STATE_KEY}:{self.run.prefix}", {**self._state(context), **changes})
+    def result(self, context: Context, name: str, seen: Observation) -> dict[str, Any]:
+        return {"name": name, "namespace": self.target_namespace, "outcome": "succeeded"}
 
 
-@contextmanager
-def runtime_failures() -> Iterator[None]:
-    """Says what an unreachable runtime means for the task: a retry, which finds the JobSet where it is."""
-    from nightshift.jobset.runtime import RuntimeUnavailable
-
-    try:
-        yield
-    except RuntimeUnavailable as error:
-        raise JobSetFailed(f"The runtime cannot be asked ({error}). The JobSet, if there is one, works on.") from error
+def _slug(text: str) -> str:
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
+    return kept.strip("-") or "jobset"

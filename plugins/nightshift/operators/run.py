@@ -79,8 +79,9 @@ class RunOperator(BaseOperator):
             )
         return spec
 
-    @property
+    @cached_property
     def plan(self) -> Plan:
+        """Read once: it never changes."""
         from nightshift.ledger import load_plan
 
         plan = load_plan(self.store, self.run)

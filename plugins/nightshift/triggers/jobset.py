@@ -1,86 +1,180 @@
-"""Waits for a JobSet in the triggerer."""
+"""Follows JobSets on a cluster, in the triggerer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from nightshift.triggers.polling import DeadlinePassed, poll
+from nightshift.triggers.polling import SETTLE_S
 
 if TYPE_CHECKING:
-    from nightshift.jobset.runtime import JobSetStatus, Runtime
+    from nightshift.hooks.jobset import AsyncJobSetHook
+    from nightshift.jobset.cluster.aio import AsyncJobSetApi
+    from nightshift.jobset.cluster.follow import Followed, Follower
 
-VERSION = 1
-KILL_TIMEOUT_S = 25.0
+VERSION: Final = 2
+KILL_TIMEOUT_S: Final = 25.0
+KillPolicy = Literal["delete", "suspend", "leave"]
 
 
-class JobSetTrigger(BaseTrigger):
+class KubernetesJobSetTrigger(BaseTrigger):
     """
-    Fires once: when the JobSet is finished or gone, or when the deadline has passed.
+    Follows JobSets by watching them and fires once, about the first one that ends or needs a decision.
 
-    The event is ``{"version", "name", "ending"}``; ending is ``finished``, ``lost`` or ``deadline``. What the JobSet looks
-    like is asked again by the task, so that nothing large goes through Airflow's database. An unreachable runtime never
-    ends the wait before the deadline. A person who fails or clears the waiting task deletes the JobSet (`on_kill`); a
-    restart of the triggerer does not.
+    The event is plain JSON: ``{"version", "name", "uid", "ending", "detail", "pods"}``. ``ending`` is one of ``finished``,
+    ``lost`` (deleted from outside), ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds) and
+    ``disrupted`` (more pods were taken away than ``disruptions``); ``pods`` holds the last state of pods that failed or were
+    deleted, which nobody can ask for later. A cluster that does not answer ends nothing before the deadline.
 
-    :param name: the JobSet.
+    Every container's log is written to the task's log as it comes, whichever pod replaces whichever.
+
+    Marking the waiting task failed or successful, clearing it, or deleting its DAG run applies ``kill_policy``; a restart of
+    the triggerer does not.
+
+    :param jobsets: the ``name`` and ``uid`` of each.
+    :param namespace: theirs.
     :param deadline: Unix time.
-    :param poll_interval: seconds between two questions.
+    :param kubernetes_conn_id: the Kubernetes connection.
+    :param config_file: path of a kubeconfig.
+    :param cluster_context: a context of it.
+    :param in_cluster: use the service account of the triggerer's pod.
+    :param startup_timeout: seconds, or None for ever.
+    :param min_running: how many pods have to run for a JobSet not to be starved.
+    :param disruptions: how many, or None for any number.
+    :param get_logs: whether to copy logs.
+    :param owner: the task instance's id.
+    :param kill_policy: ``delete``, ``suspend`` or ``leave``.
     """
 
-    def __init__(self, *, name: str, deadline: float, poll_interval: float = 5.0) -> None:
+    def __init__(
+        self,
+        *,
+        jobsets: Sequence[dict[str, str]],
+        namespace: str,
+        deadline: float,
+        kubernetes_conn_id: str | None = None,
+        config_file: str | None = None,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
+        startup_timeout: float | None = None,
+        min_running: int = 1,
+        disruptions: int | None = None,
+        get_logs: bool = True,
+        owner: str = "",
+        kill_policy: KillPolicy = "delete",
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.name = name
+        self.jobsets = list(jobsets)
+        self.namespace = namespace
         self.deadline = deadline
-        self.poll_interval = poll_interval
-        self._last_progress = ""
+        self.kubernetes_conn_id = kubernetes_conn_id
+        self.config_file = config_file
+        self.cluster_context = cluster_context
+        self.in_cluster = in_cluster
+        self.startup_timeout = startup_timeout
+        self.min_running = min_running
+        self.disruptions = disruptions
+        self.get_logs = get_logs
+        self.owner = owner
+        self.kill_policy = kill_policy
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        kwargs = {"name": self.name, "deadline": self.deadline, "poll_interval": self.poll_interval}
-        return "nightshift.triggers.jobset.JobSetTrigger", kwargs
+        return "nightshift.triggers.jobset.KubernetesJobSetTrigger", {
+            **self._common(),
+            "kubernetes_conn_id": self.kubernetes_conn_id,
+            "config_file": self.config_file,
+            "cluster_context": self.cluster_context,
+            "in_cluster": self.in_cluster,
+        }
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "jobsets": self.jobsets,
+            "namespace": self.namespace,
+            "deadline": self.deadline,
+            "startup_timeout": self.startup_timeout,
+            "min_running": self.min_running,
+            "disruptions": self.disruptions,
+            "get_logs": self.get_logs,
+            "owner": self.owner,
+            "kill_policy": self.kill_policy,
+        }
+
+    @cached_property
+    def hook(self) -> AsyncJobSetHook:
+        from nightshift.hooks.jobset import AsyncJobSetHook
+
+        return AsyncJobSetHook(
+            conn_id=self.kubernetes_conn_id,
+            config_file=self.config_file,
+            cluster_context=self.cluster_context,
+            in_cluster=self.in_cluster,
+        )
+
+    def connect(self) -> AbstractAsyncContextManager[AsyncJobSetApi]:
+        return self.hook.jobsets(self.namespace)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
-
+        began = time.monotonic()
+        followers = [self._follower(each["name"], each["uid"]) for each in self.jobsets]
+        tasks = [asyncio.create_task(follower.run()) for follower in followers]
         try:
-            runtime = await asyncio.to_thread(_runtime)
-            await poll(
-                lambda: self._ask(runtime),
-                final=lambda status: status.finished,
-                interval_s=self.poll_interval,
-                deadline=self.deadline,
-                unavailable=RuntimeUnavailable,
-                log=self.log,
-            )
-            ending = "finished"
-        except JobSetNotFound:
-            ending = "lost"
-        except DeadlinePassed:
-            ending = "deadline"
-        yield TriggerEvent({"version": VERSION, "name": self.name, "ending": ending})  # type: ignore[no-untyped-call]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            number = next(number for number, task in enumerate(tasks) if task.done())
+            followed = tasks[number].result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        # See `SETTLE_S`: a task that resumes too early is taken for dead.
+        await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - began)))
+        yield TriggerEvent(jobset_event(self.jobsets[number], followed))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Deletes the JobSet: a person has acted on the task, and nobody waits for the pods any more."""
-        self.log.info("Deleting JobSet %s: its task was ended by a person", self.name)
+        """Applies the policy, unless another attempt has taken the JobSet over meanwhile."""
+        from nightshift.jobset.cluster.ending import end_jobset
+        from nightshift.jobset.runtime import RuntimeUnavailable
+
+        if self.kill_policy == "leave":
+            self.log.info("Its task was ended by a person; by its policy the JobSet works on")
+            return
         async with asyncio.timeout(KILL_TIMEOUT_S):
-            await asyncio.to_thread(lambda: _runtime().stop(self.name))
+            for each in self.jobsets:
+                while True:
+                    try:
+                        async with self.connect() as api:
+                            self.log.info("%s", await end_jobset(api, each["name"], each["uid"], self.owner, self.kill_policy))
+                            break
+                    except RuntimeUnavailable as error:
+                        self.log.warning("JobSet %s cannot be ended yet: %s", each["name"], error)
+                        await asyncio.sleep(1)
 
-    def _ask(self, runtime: Runtime) -> JobSetStatus:
-        status = runtime.status(self.name)
-        running = sum(pod.phase == "Running" for pod in status.pods)
-        failed = sum(pod.phase == "Failed" for pod in status.pods)
-        progress = f"{status.phase}: {running} pods run, {len(status.completed_indexes)} indexes are done, {failed} pods failed"
-        if progress != self._last_progress:
-            self.log.info("JobSet %s is %s", self.name, progress)
-            self._last_progress = progress
-        return status
+    def _follower(self, name: str, uid: str) -> Follower:
+        from nightshift.jobset.cluster.follow import Follower, Limits
+
+        limits = Limits(self.deadline, self.startup_timeout, self.min_running, self.disruptions)
+        return Follower(self.connect, name, uid, limits, self.log, self._sink(name) if self.get_logs else None)
+
+    def _sink(self, name: str) -> Callable[[str, str, str], None]:
+        def write(pod: str, container: str, line: str) -> None:
+            self.log.info("[%s %s] %s", pod.removeprefix(f"{name}-"), container, line)
+
+        return write
 
 
-def _runtime() -> Runtime:
-    from nightshift.hooks.jobset import runtime_for
-    from nightshift.settings import Settings
-
-    return runtime_for(Settings.from_environment())
+def jobset_event(jobset: dict[str, str], followed: Followed) -> dict[str, Any]:
+    """What the trigger fires, plain JSON."""
+    return {
+        "version": VERSION,
+        "name": jobset["name"],
+        "uid": jobset["uid"],
+        "ending": followed.ending,
+        "detail": followed.detail,
+        "pods": followed.pods,
+    }

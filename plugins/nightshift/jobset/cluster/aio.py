@@ -80,6 +80,10 @@ class AsyncJobSetApi:
             return None
         return found[0] if found else None
 
+    async def patch_workload(self, name: str, patch: Mapping[str, Any]) -> None:
+        path = f"{paths.workloads(self.namespace)}/{name}"
+        await self._json("PATCH", path, f"patch Kueue's workload {name}", body=patch, content=paths.MERGE_PATCH)
+
     async def follow_log(
         self, pod: str, container: str, *, since: str = "", previous: bool = False
     ) -> AsyncIterator[tuple[str, str]]:

@@ -83,6 +83,10 @@ class JobSetApi:
             return None
         return found[0] if found else None
 
+    def patch_workload(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        path = f"{paths.workloads(namespace)}/{name}"
+        self._json("PATCH", path, f"patch Kueue's workload {name}", body=patch, content=paths.MERGE_PATCH)
+
     def read_logs(self, namespace: str, pod: str, container: str, *, tail_lines: int | None = None) -> Iterator[str]:
         """Lines so far, of the container's present life. Raises JobSetNotFound when the pod is gone."""
         query = {"container": container, **({"tailLines": tail_lines} if tail_lines is not None else {})}

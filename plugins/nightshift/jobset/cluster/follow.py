@@ -7,11 +7,11 @@ follower that starts in another process goes on from the time that the one befor
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
 
 from nightshift.jobset.cluster.aio import AsyncJobSetApi, WatchExpired
@@ -92,7 +92,7 @@ class Follower:
         self._limits = limits
         self._log = log
         self.pods = Pods()
-        self._logs = Logs(sink, log) if sink is not None else None
+        self._logs = Logs(sink, log.warning) if sink is not None else None
         self._suspended = False
         self._queued = False
         self._sentence = ""
@@ -101,30 +101,34 @@ class Follower:
         self._noted_at = time.time()
         self._starved_since = time.monotonic()
         self._detail = ""
+        self._met = asyncio.Event()
+        self._session_lived = False
+        self._outage = False
 
     async def run(self) -> Followed:
         """Until the JobSet has ended, is gone, or a limit is reached. An unreachable API ends nothing before the deadline."""
-        pause, failing_since = 1.0, 0.0
+        failures = 0
         while True:
             try:
                 async with self._connect() as api:
-                    pause_before, failing_since = pause, 0.0
                     verdict = await self._session(api)
                 if verdict:
                     return Followed(verdict[0], verdict[1] or self._detail, self.pods.last_words())
-                pause = 1.0
+                failures = 0
             except RuntimeUnavailable as error:
-                if not failing_since:
-                    self._log.warning("The cluster does not answer (%s); the JobSet works on, asking again", error)
-                    failing_since = time.monotonic()
-                pause = min(pause_before * 2, BACKOFF_MAX_S) if failing_since else 1.0
+                # A session that lived for a while was no failure of the next one.
+                failures = 1 if self._session_lived else failures + 1
+                if not self._outage:
+                    self._outage = True
+                    self._log.warning("The cluster does not answer (%s). The JobSet works on; asking again", error)
             left = self._limits.deadline - time.time()
             if left <= 0:
                 return Followed("deadline", self._detail, self.pods.last_words())
-            await asyncio.sleep(min(pause, left))
+            await asyncio.sleep(min(BACKOFF_MAX_S, left, random.uniform(0.5, 1.0) * 2 ** min(failures, 6)))
 
     async def _session(self, api: AsyncJobSetApi) -> Verdict | None:
         """With one client; None when it is time for a new one."""
+        began = time.monotonic()
         tasks = [asyncio.create_task(each) for each in (self._watch_jobset(api), self._watch_pods(api), self._clock(api))]
         try:
             done, _ = await asyncio.wait(tasks, timeout=SESSION_S, return_when=asyncio.FIRST_COMPLETED)
@@ -133,6 +137,7 @@ class Follower:
                 await self._hear_out(tasks[1])
             return verdict
         finally:
+            self._session_lived = time.monotonic() - began > BACKOFF_MAX_S
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -170,6 +175,10 @@ class Follower:
             return "lost", ""
         if self._logs:
             self._logs.begin_at((meta.get("annotations") or {}).get(LOGGED_UNTIL, ""))
+        self._met.set()
+        if self._outage:
+            self._outage = False
+            self._log.info("The cluster answers again")
         self._queued = "kueue.x-k8s.io/queue-name" in (meta.get("labels") or {})
         suspended = bool(jobset.get("spec", {}).get("suspend"))
         if suspended != self._suspended:
@@ -182,6 +191,8 @@ class Follower:
         return None
 
     async def _watch_pods(self, api: AsyncJobSetApi) -> Verdict:
+        # Where the logs begin stands on the JobSet.
+        await self._met.wait()
         version = ""
         while True:
             try:
@@ -247,11 +258,6 @@ class Follower:
         self._noted_at = time.time()
         with suppress(RequestRefused, JobSetNotFound):
             await api.patch_jobset(self._name, {"metadata": {"uid": self._uid, "annotations": {LOGGED_UNTIL: until}}})
-
-
-def timestamp(seconds: float) -> str:
-    """As the API writes times of log lines, so that the two sort as text."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _queue_words(workload: Mapping[str, Any] | None) -> str:

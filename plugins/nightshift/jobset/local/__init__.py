@@ -11,6 +11,7 @@ sees.
     STATE/jobsets/NAME/pods.json            live pods: {POD: {"index", "attempt", "labels", "annotations", "ports", "pids"}};
                                             "pids": container -> process id of its main process, for tests that kill
     STATE/jobsets/NAME/{stop,resume}        requests of the client
+    STATE/jobsets/NAME/judged               by whom its end was judged; written by the client, for the client
     STATE/jobsets/NAME/evict/POD            requests of the client
     STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container, all its restarts
     STATE/jobsets/NAME/pods/POD             working folder of the pod's processes, removed when the pod has ended

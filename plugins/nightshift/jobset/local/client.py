@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nightshift.jobset.local.folder import JobSetFolder, StateFolder
 from nightshift.jobset.local.records import status_from_dict
 from nightshift.jobset.local.spec import read_manifest
-from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, JobSetStatus, RuntimeUnavailable
+from nightshift.jobset.observation import Observation
+from nightshift.jobset.runtime import JUDGED_ANNOTATION, JobSetExists, JobSetNotFound, JobSetStatus, RuntimeUnavailable
+from nightshift.jobset.status import observation_of
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
@@ -26,14 +30,43 @@ class LocalRuntime:
     def __init__(self, state_dir: str | Path) -> None:
         self._state = StateFolder(Path(state_dir))
 
-    def submit(self, manifest: dict[str, Any]) -> None:
-        """Also raises ManifestError for a manifest that the local runtime cannot carry out."""
+    def submit(self, manifest: Mapping[str, Any]) -> str:
+        """Also raises ManifestError for a manifest that the local runtime cannot carry out. There are no uids here."""
         name = read_manifest(manifest).name
         with _reachable():
             try:
                 self._state.create(name, manifest)
             except FileExistsError as error:
                 raise JobSetExists(name) from error
+        return ""
+
+    def observe(self, name: str) -> Observation:
+        """The objects that a cluster would serve for what the agent says."""
+        try:
+            status = self.status(name)
+            folder = self._folder(name)
+            with _reachable(name):
+                manifest, stopping, judge = folder.manifest(), folder.stop_asked(), folder.judge()
+        except JobSetNotFound:
+            return Observation(None)
+        sidecars = [container.name for container in read_manifest(manifest).pod.init]
+        seen = observation_of(status, init_containers=sidecars)
+        assert seen.jobset is not None
+        meta = dict(seen.jobset["metadata"])
+        if judge:
+            meta["annotations"] = {**meta["annotations"], JUDGED_ANNOTATION: judge}
+        if stopping:
+            # A cluster gives a time here; only that there is one is read.
+            meta["deletionTimestamp"] = "asked"
+        return replace(seen, jobset={**seen.jobset, "metadata": meta})
+
+    def claim(self, name: str, uid: str, owner: str) -> None:
+        """Nothing to note: no other attempt's trigger ends a JobSet here but by a person's wish."""
+        self.status(name)
+
+    def mark_judged(self, name: str, uid: str, by: str) -> None:
+        with _reachable(name):
+            self._folder(name).note_judge(by)
 
     def status(self, name: str) -> JobSetStatus:
         """Running, without pods, for a JobSet that no agent has looked at yet (Suspended when its manifest says so)."""
@@ -45,19 +78,20 @@ class LocalRuntime:
             manifest = read_manifest(folder.manifest())
         return JobSetStatus(name, "Suspended" if manifest.suspended else "Running", annotations=dict(manifest.annotations))
 
-    def stop(self, name: str) -> None:
+    def stop(self, name: str, uid: str = "") -> None:
         """Without an agent the request waits for one; until it has been carried out the JobSet is there and its name taken."""
         with contextlib.suppress(JobSetNotFound), _reachable(name):
             self._folder(name).ask_stop()
 
-    def logs(self, name: str, pod: str, container: str) -> Iterator[str]:
+    def logs(self, name: str, pod: str, container: str, *, last: int | None = None) -> Iterator[str]:
         """Nothing for a container that has not started. Lines come without line ends; bytes that are not UTF-8 are replaced."""
         folder = self._folder(name)
         with _reachable(name):
             folder.created_at()
         if not (_NAME.fullmatch(pod) and _NAME.fullmatch(container)):
             return iter(())
-        return _lines(folder.log(pod, container))
+        lines = _lines(folder.log(pod, container))
+        return lines if last is None else iter(deque(lines, maxlen=last))
 
     def resume(self, name: str) -> None:
         """Starts a JobSet that was submitted with ``suspend: true``; nothing for another. Raises JobSetNotFound."""

@@ -78,6 +78,16 @@ class JobSetFolder:
     def stop_asked(self) -> bool:
         return (self.path / "stop").exists()
 
+    def note_judge(self, by: str) -> None:
+        self.created_at()
+        write_atomic(self.path / "judged", by)
+
+    def judge(self) -> str:
+        try:
+            return str(json.loads((self.path / "judged").read_text("utf-8")))
+        except FileNotFoundError:
+            return ""
+
     def ask_resume(self) -> None:
         _mark(self.path / "resume")
 

@@ -1,0 +1,81 @@
+"""Where a deployment's JobSets run, as its settings say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk.exceptions import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.triggers.base import BaseTrigger
+
+    from nightshift.jobset.runtime import Runtime
+    from nightshift.settings import Settings
+
+GKE: Final = re.compile(r"gke:projects/(?P<project_id>[^/]+)/locations/(?P<location>[^/]+)/clusters/(?P<cluster_name>[^/]+)")
+FORMS: Final = "'kubernetes', 'gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER' or 'local:FOLDER'"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """runtime: for the task. trigger: makes what waits; takes jobsets, deadline, owner, get_logs and limits as keywords."""
+
+    runtime: Runtime
+    trigger: Callable[..., BaseTrigger]
+
+
+def deployment_for(settings: Settings) -> Deployment:
+    """Raises AirflowFailException for a runtime that there is not."""
+    kind, _, rest = settings.runtime.partition(":")
+    if kind == "local" and rest:
+        from nightshift.jobset.local import LocalRuntime
+        from nightshift.triggers.local import LocalJobSetTrigger
+
+        return Deployment(LocalRuntime(Path(rest)), LocalJobSetTrigger)
+    if settings.runtime == "kubernetes":
+        return _kubernetes(settings)
+    if found := GKE.fullmatch(settings.runtime):
+        return _gke(settings, found.groupdict())
+    raise AirflowFailException(f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}. Write {FORMS}.")
+
+
+def _kubernetes(settings: Settings) -> Deployment:
+    from nightshift.hooks.jobset import JobSetHook
+    from nightshift.jobset.cluster.runtime import ClusterRuntime
+    from nightshift.triggers.jobset import KubernetesJobSetTrigger
+
+    hook = JobSetHook(conn_id=settings.kubernetes_conn_id)
+    trigger = partial(KubernetesJobSetTrigger, namespace=settings.namespace, kubernetes_conn_id=settings.kubernetes_conn_id)
+    return Deployment(ClusterRuntime(hook, settings.namespace), trigger)
+
+
+def _gke(settings: Settings, cluster: dict[str, Any]) -> Deployment:
+    """By the DNS endpoint, which needs neither a public address nor a network in common with the workers."""
+    from airflow.providers.google.cloud.hooks.kubernetes_engine import GKEHook
+    from airflow.providers.google.cloud.operators.kubernetes_engine import GKEClusterAuthDetails
+
+    from nightshift.hooks.kubernetes_engine import GKEJobSetHook
+    from nightshift.jobset.cluster.runtime import ClusterRuntime
+    from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
+
+    finder = GKEClusterAuthDetails(
+        cluster_name=cluster["cluster_name"],
+        project_id=cluster["project_id"],
+        use_internal_ip=False,
+        use_dns_endpoint=True,
+        cluster_hook=GKEHook(gcp_conn_id=settings.gcp_conn_id, location=cluster["location"]),
+    )
+    url, authority = finder.fetch_cluster_info()
+    reach: dict[str, Any] = {
+        "cluster_url": url,
+        "ssl_ca_cert": authority,
+        "use_dns_endpoint": True,
+        "gcp_conn_id": settings.gcp_conn_id,
+    }
+    trigger = partial(GKEJobSetTrigger, namespace=settings.namespace, **reach)
+    return Deployment(ClusterRuntime(GKEJobSetHook(**reach), settings.namespace), trigger)

@@ -1,0 +1,147 @@
+"""The third task: JobSets compute the chunks that are missing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from nightshift.operators.jobset_task import JobSetTask, Live, Waited, digest_name
+from nightshift.operators.run import RunOperator, permanent_failures
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.triggers.base import BaseTrigger
+
+    from nightshift.hooks.runtime import Deployment
+    from nightshift.jobset.observation import Observation
+    from nightshift.jobset.outcome import Outcome
+    from nightshift.jobset.pod_ends import FailedContainer
+    from nightshift.jobset.runtime import Runtime
+    from nightshift.lineage.facets import Lineage
+    from nightshift.run import RunRef
+
+ROWS_SHOWN = 3
+
+
+def jobset_name(dag_id: str, task_id: str, run: RunRef, generation: int) -> str:
+    """The same for every task instance that wants the same work."""
+    return digest_name(run.job, dag_id, task_id, run.prefix, generation)
+
+
+class InferOperator(JobSetTask, RunOperator):
+    """
+    Runs the run's missing chunks as a JobSet on the deployment's runtime, deferred while its pods work.
+
+    What counts as done is the ledger alone, not how the JobSet ended. All of
+    :class:`~nightshift.operators.jobset.KubernetesJobSetOperator`'s care holds here too: one JobSet whatever is killed and
+    repeated, no retry of the task used up by disruptions, failures of a program at once and with the rows they concern.
+
+    :param get_logs: whether the containers' logs are copied into the task's log.
+    """
+
+    def __init__(self, *, get_logs: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.get_logs = get_logs
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from nightshift.seal import load_manifest
+
+        with permanent_failures(), self.failures():
+            plan = self.plan
+            self.keep_lineage(rows=plan.rows)
+            if load_manifest(self.store, self.run) is not None:
+                self.log.info("%s is sealed: nothing is left to compute", self.run.prefix)
+                return {"jobset": None}
+            if not self._missing():
+                self.log.info("All %d chunks are committed: nothing is left to compute", plan.chunk_count)
+                self.drop_jobsets(context)
+                return {"jobset": None}
+            result: dict[str, Any] = self.run_jobset(context)
+            return result
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        with permanent_failures():
+            self.keep_lineage(rows=self.plan.rows)
+            result: dict[str, Any] = self.complete(context, event)
+            return result
+
+    def on_kill(self) -> None:
+        self.end_on_kill()
+
+    def lineage(self, **counts: Any) -> Lineage:
+        from nightshift.lineage.facets import infer_lineage
+
+        return infer_lineage(self.spec, self.run, self.settings, **counts)
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        from nightshift.hooks.runtime import deployment_for
+
+        return deployment_for(self.settings)
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        return self.deployment.runtime
+
+    def work(self, context: Context) -> str:
+        return self.run.url(self.settings.bucket)
+
+    def jobset_name(self, context: Context, generation: int) -> str:
+        return jobset_name(self.dag_id, self.task_id, self.run, generation)
+
+    def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
+        from nightshift.jobset.manifest import render
+
+        return render(self.spec, self.run, self.plan, self.settings, name=name)
+
+    def seconds(self) -> float:
+        return self.spec.deadline_seconds
+
+    def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
+        return self.deployment.trigger(
+            jobsets=[{"name": each.name, "uid": each.uid} for each in waited],
+            deadline=deadline,
+            owner=self._owner(context),
+            get_logs=self.get_logs,
+        )
+
+    def judge(self, seen: Observation, *, expired: bool, starved: bool) -> Outcome:
+        from nightshift.jobset.outcome import Ending, classify
+
+        outcome = classify(seen, expired=expired, starved=starved)
+        missing, chunks = self._missing(), self.plan.chunk_count
+        if not missing:
+            done = f"all {chunks} chunks are committed"
+            return replace(outcome, ending=Ending.SUCCEEDED, explanation=done, failed=())
+        left = f"{missing} of {chunks} chunks are missing"
+        if outcome.ending is Ending.SUCCEEDED:
+            words = f"{outcome.explanation}, but {left}: its drivers ended well with work left"
+            return replace(outcome, ending=Ending.UNKNOWN, reason="ChunksMissing", explanation=words)
+        rows = {index: self._rows(index) for index in sorted({failed.index for failed in outcome.failed})[:ROWS_SHOWN]}
+        where = "".join(f"; index {index} has {told}" for index, told in rows.items() if told)
+        return replace(outcome, explanation=f"{outcome.explanation}{where}; {left}")
+
+    def describe(self, failed: FailedContainer) -> str:
+        rows = self._rows(failed.index)
+        return f" ({rows})" if rows else ""
+
+    def result(self, context: Context, name: str, seen: Observation) -> dict[str, Any]:
+        return {"jobset": name}
+
+    def _rows(self, index: int) -> str:
+        """The home range of a worker, in rows; '' for an index that the plan lacks."""
+        if not 0 <= index < self.plan.workers or not (chunks := self.plan.shard(index)):
+            return ""
+        first, last = self.plan.chunk_range(chunks[0]).start, self.plan.chunk_range(chunks[-1]).stop - 1
+        return f"rows {first} to {last}"
+
+    def _missing(self) -> int:
+        from nightshift.ledger import Ledger
+        from nightshift.store import ObjectStorage
+
+        if self.plan.rows == 0:
+            return 0
+        committed = asyncio.run(Ledger(ObjectStorage(self.store), self.run, self.plan).committed())
+        return self.plan.chunk_count - len(committed)

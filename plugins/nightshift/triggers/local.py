@@ -1,0 +1,106 @@
+"""Waits for a JobSet of the local runtime, in the triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from nightshift.triggers.jobset import KILL_TIMEOUT_S, jobset_event
+from nightshift.triggers.polling import DeadlinePassed, poll
+
+if TYPE_CHECKING:
+    from nightshift.jobset.cluster.follow import Ending
+    from nightshift.jobset.runtime import JobSetStatus, Runtime
+
+
+class LocalJobSetTrigger(BaseTrigger):
+    """
+    Fires once: when the JobSet is finished or gone, or when the deadline has passed.
+
+    The event is that of :class:`~nightshift.triggers.jobset.KubernetesJobSetTrigger`. The local runtime keeps its pods' ends
+    and logs, so nothing has to be collected on the way. An unreachable runtime never ends the wait before the deadline. A
+    person who fails or clears the waiting task deletes the JobSet (`on_kill`); a restart of the triggerer does not.
+
+    :param jobsets: the ``name`` of the one to wait for, and an empty ``uid``.
+    :param deadline: Unix time.
+    :param owner: has no effect here.
+    :param get_logs: has no effect here.
+    :param poll_interval: seconds between two questions.
+    """
+
+    def __init__(
+        self,
+        *,
+        jobsets: Sequence[dict[str, str]],
+        deadline: float,
+        owner: str = "",
+        get_logs: bool = True,
+        poll_interval: float = 2.0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.jobsets = list(jobsets)
+        self.deadline = deadline
+        self.owner = owner
+        self.get_logs = get_logs
+        self.poll_interval = poll_interval
+        self._last_progress = ""
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "nightshift.triggers.local.LocalJobSetTrigger", {
+            "jobsets": self.jobsets,
+            "deadline": self.deadline,
+            "owner": self.owner,
+            "get_logs": self.get_logs,
+            "poll_interval": self.poll_interval,
+        }
+
+    @property
+    def name(self) -> str:
+        return self.jobsets[-1]["name"]
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        from nightshift.jobset.cluster.follow import Followed
+        from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
+
+        ending: Ending = "finished"
+        try:
+            runtime = await asyncio.to_thread(_runtime)
+            await poll(
+                lambda: self._ask(runtime),
+                final=lambda status: status.finished,
+                interval_s=self.poll_interval,
+                deadline=self.deadline,
+                unavailable=RuntimeUnavailable,
+                log=self.log,
+            )
+        except JobSetNotFound:
+            ending = "lost"
+        except DeadlinePassed:
+            ending = "deadline"
+        yield TriggerEvent(jobset_event(self.jobsets[-1], Followed(ending)))  # type: ignore[no-untyped-call]
+
+    async def on_kill(self) -> None:
+        """Deletes the JobSet: a person has acted on the task, and nobody waits for the pods any more."""
+        self.log.info("Deleting JobSet %s: its task was ended by a person", self.name)
+        async with asyncio.timeout(KILL_TIMEOUT_S):
+            await asyncio.to_thread(lambda: _runtime().stop(self.name))
+
+    def _ask(self, runtime: Runtime) -> JobSetStatus:
+        status = runtime.status(self.name)
+        running = sum(pod.phase == "Running" for pod in status.pods)
+        failed = sum(pod.phase == "Failed" for pod in status.pods)
+        progress = f"{status.phase}: {running} pods run, {len(status.completed_indexes)} indexes are done, {failed} pods failed"
+        if progress != self._last_progress:
+            self.log.info("JobSet %s is %s", self.name, progress)
+            self._last_progress = progress
+        return status
+
+
+def _runtime() -> Runtime:
+    from nightshift.hooks.runtime import deployment_for
+    from nightshift.settings import Settings
+
+    return deployment_for(Settings.from_environment()).runtime
