@@ -23,10 +23,14 @@ FORMS: Final = "'kubernetes', 'gke:projects/PROJECT/locations/LOCATION/clusters/
 
 @dataclass(frozen=True)
 class Deployment:
-    """runtime: for the task. trigger: makes what waits; takes jobsets, deadline, owner, get_logs and limits as keywords."""
+    """runtime: for the task. trigger: makes what waits; takes jobsets, deadline, owner, get_logs and limits as keywords.
+
+    has_profiles: whether one compute profile differs from another there.
+    """
 
     runtime: Runtime
     trigger: Callable[..., BaseTrigger]
+    has_profiles: bool = True
 
 
 def deployment_for(settings: Settings) -> Deployment:
@@ -36,7 +40,7 @@ def deployment_for(settings: Settings) -> Deployment:
         from nightshift.jobset.local import LocalRuntime
         from nightshift.triggers.local import LocalJobSetTrigger
 
-        return Deployment(LocalRuntime(Path(rest)), LocalJobSetTrigger)
+        return Deployment(LocalRuntime(Path(rest)), LocalJobSetTrigger, has_profiles=False)
     if settings.runtime == "kubernetes":
         return _kubernetes(settings)
     if found := GKE.fullmatch(settings.runtime):

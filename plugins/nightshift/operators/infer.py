@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nightshift.operators.jobset_task import JobSetTask, Live, Waited, digest_name
+from nightshift.operators.jobset_task import JobSetTask, Kept, Live, Waited, digest_name
 from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
     from nightshift.hooks.runtime import Deployment
+    from nightshift.jobset import fallback
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.outcome import Outcome
     from nightshift.jobset.pod_ends import FailedContainer
@@ -94,7 +97,41 @@ class InferOperator(JobSetTask, RunOperator):
     def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
         from nightshift.jobset.manifest import render
 
-        return render(self.spec, self.run, self.plan, self.settings, name=name)
+        helps = live.profile != self.spec.compute.profile
+        return render(
+            self.spec,
+            self.run,
+            self.plan,
+            self.settings,
+            name=name,
+            profile=live.profile,
+            role="helper" if helps else "owner",
+        )
+
+    def first_profile(self) -> str:
+        return self.spec.compute.profile
+
+    def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> tuple[Live, ...] | None:
+        """Falls back by the rule of `nightshift.jobset.fallback`. Never gives up before the deadline."""
+        from nightshift.jobset import fallback
+
+        lives = [self._fallback_live(context, live, event["counts"]) for live in kept.live]
+        decision = fallback.decide(self._profiles, lives, left_s=kept.deadline - time.time())
+        self.log.info("Falling back: %s; %s", decision.step.value, decision.why)
+        stay = tuple(live for live in kept.live if live.profile != decision.drop)
+        return (*stay, Live(kept.next, decision.submit)) if decision.submit else stay
+
+    @property
+    def _profiles(self) -> tuple[str, ...]:
+        return (self.spec.compute.profile, *self.spec.compute.fallbacks)
+
+    def _fallback_live(self, context: Context, live: Live, counts: Mapping[str, Any]) -> fallback.Live:
+        from nightshift.jobset import fallback
+
+        count = dict(counts[self.jobset_name(context, live.generation)])
+        lost = count["disruptions"] * fallback.START_S
+        worked = count.pop("worked_s")
+        return fallback.Live(live.profile, **count, cost_s=fallback.START_S, useful_s=max(0.0, worked - lost))
 
     def seconds(self) -> float:
         return self.spec.deadline_seconds
@@ -105,7 +142,21 @@ class InferOperator(JobSetTask, RunOperator):
             deadline=deadline,
             owner=self._owner(context),
             get_logs=self.get_logs,
+            **self._limits(waited, deadline),
         )
+
+    def _limits(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
+        """When the waiting is to be interrupted for a decision about the next profile; never, where there is none."""
+        from nightshift.jobset import fallback
+
+        last = waited[-1].live.profile == self._profiles[-1] and len(waited) == 1
+        if last or not self.deployment.has_profiles:
+            return {}
+        return {
+            "startup_timeout": min(fallback.PATIENCE_S, (deadline - time.time()) / fallback.PATIENCE_SHARE),
+            "min_running": fallback.enough(self.plan.workers),
+            "disruptions": max(fallback.DISRUPTIONS_MIN, self.plan.workers),
+        }
 
     def judge(self, seen: Observation, *, expired: bool, starved: bool) -> Outcome:
         from nightshift.jobset.outcome import Ending, classify

@@ -79,7 +79,6 @@ class Live:
 
     generation: int
     profile: str = ""
-    since: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -170,12 +169,12 @@ class JobSetTask:
         """What the failed index was working on, for a message; '' where nothing is known."""
         return ""
 
-    def relive(self, context: Context, live: Live, event: Mapping[str, Any], outcome: Outcome) -> list[Live] | None:
+    def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> tuple[Live, ...] | None:
         """For a JobSet that has not ended but needs a decision: the JobSets to have from now on; None: give it up."""
         return None
 
-    def first_live(self, generation: int) -> Live:
-        return Live(generation, since=time.time())
+    def first_profile(self) -> str:
+        return ""
 
     # What is the same for all.
 
@@ -248,7 +247,7 @@ class JobSetTask:
         outcome = self.judge(seen, expired=ending == "deadline", starved=ending == "starved")
         self._tell(name, outcome)
         if ending in ("starved", "disrupted") and outcome.ending in (Ending.RUNNING, Ending.STARTUP):
-            lives = self.relive(context, live, event, outcome)
+            lives = self.relive(context, kept, event)
             if lives is not None:
                 return self._with_lives(context, kept, lives)
             if outcome.ending is Ending.RUNNING:
@@ -274,12 +273,12 @@ class JobSetTask:
             return self._go_on(context, self._with_new(replace(kept, resumes=kept.resumes + 1), profile=live.profile))
         raise _failure(name, outcome)
 
-    def _with_lives(self, context: Context, kept: Kept, lives: list[Live]) -> Any:
+    def _with_lives(self, context: Context, kept: Kept, lives: tuple[Live, ...]) -> Any:
         """Ends what is not among `lives`, and goes on with those."""
         for each in kept.live:
             if each not in lives:
                 self._close(context, self.jobset_name(context, each.generation), None)
-        kept = replace(kept, live=tuple(lives), next=max([kept.next, *(each.generation + 1 for each in lives)]))
+        kept = replace(kept, live=lives, next=max([kept.next, *(each.generation + 1 for each in lives)]))
         return self._go_on(context, kept)
 
     def _create(self, context: Context, live: Live, name: str) -> Waited:
@@ -412,8 +411,7 @@ class JobSetTask:
                 self.log.info("Last lines of %s in %s%s:\n%s", failed.container, failed.pod, about, "\n".join(lines))
 
     def _with_new(self, kept: Kept, profile: str = "") -> Kept:
-        live = self.first_live(kept.next)
-        return replace(kept, live=(replace(live, profile=profile or live.profile),), next=kept.next + 1)
+        return replace(kept, live=(Live(kept.next, profile or self.first_profile()),), next=kept.next + 1)
 
     def _replace(self, kept: Kept, old: Live, new: Live) -> Kept:
         others = tuple(each for each in kept.live if each != old)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -27,10 +28,11 @@ class KubernetesJobSetTrigger(BaseTrigger):
     """
     Follows JobSets by watching them and fires once, about the first one that ends or needs a decision.
 
-    The event is plain JSON: ``{"version", "name", "uid", "ending", "detail", "pods"}``. ``ending`` is one of ``finished``,
-    ``lost`` (deleted from outside), ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds) and
-    ``disrupted`` (more pods were taken away than ``disruptions``); ``pods`` holds the last state of pods that failed or were
-    deleted, which nobody can ask for later. A cluster that does not answer ends nothing before the deadline.
+    The event is plain JSON: ``{"version", "name", "uid", "ending", "detail", "pods", "counts"}``. ``ending`` is one of
+    ``finished``, ``lost`` (deleted from outside), ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds) and
+    ``disrupted`` (more pods were taken away than ``disruptions``). ``pods`` holds the last state of pods that failed or were
+    deleted, which nobody can ask for later; ``counts`` says of each JobSet by name how it did (`Counts`). A cluster that does
+    not answer ends nothing before the deadline.
 
     Every container's log is written to the task's log as it comes, whichever pod replaces whichever.
 
@@ -134,7 +136,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
             await asyncio.gather(*tasks, return_exceptions=True)
         # See `SETTLE_S`: a task that resumes too early is taken for dead.
         await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - began)))
-        yield TriggerEvent(jobset_event(self.jobsets[number], followed))  # type: ignore[no-untyped-call]
+        counts = {each["name"]: asdict(follower.counts()) for each, follower in zip(self.jobsets, followers, strict=True)}
+        yield TriggerEvent(jobset_event(self.jobsets[number], followed, counts))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Applies the policy, unless another attempt has taken the JobSet over meanwhile."""
@@ -168,7 +171,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         return write
 
 
-def jobset_event(jobset: dict[str, str], followed: Followed) -> dict[str, Any]:
+def jobset_event(jobset: dict[str, str], followed: Followed, counts: dict[str, Any]) -> dict[str, Any]:
     """What the trigger fires, plain JSON."""
     return {
         "version": VERSION,
@@ -177,4 +180,5 @@ def jobset_event(jobset: dict[str, str], followed: Followed) -> dict[str, Any]:
         "ending": followed.ending,
         "detail": followed.detail,
         "pods": followed.pods,
+        "counts": counts,
     }

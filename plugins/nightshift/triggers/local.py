@@ -80,7 +80,7 @@ class LocalJobSetTrigger(BaseTrigger):
             ending = "lost"
         except DeadlinePassed:
             ending = "deadline"
-        yield TriggerEvent(jobset_event(self.jobsets[-1], Followed(ending)))  # type: ignore[no-untyped-call]
+        yield TriggerEvent(jobset_event(self.jobsets[-1], Followed(ending), {}))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Deletes the JobSet: a person has acted on the task, and nobody waits for the pods any more."""

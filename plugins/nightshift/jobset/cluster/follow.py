@@ -70,6 +70,22 @@ class Followed:
     pods: list[dict[str, Any]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Counts:
+    """How a JobSet did since its follower began, for whoever decides whether it needs help.
+
+    wanted, running: pods. short_s, held_s: seconds for which fewer than `Limits.min_running` have been running, or as many; one
+    of them is 0. disruptions: pods that were taken away. worked_s: seconds of pods that ran, added up.
+    """
+
+    wanted: int
+    running: int
+    short_s: float
+    held_s: float
+    disruptions: int
+    worked_s: float
+
+
 class Follower:
     """One JobSet. uid: of the very object; another one of the same name is not it.
 
@@ -99,11 +115,25 @@ class Follower:
         self._sentence_at = 0.0
         self._looked_at = time.monotonic()
         self._noted_at = time.time()
-        self._starved_since = time.monotonic()
+        self._turned_at = self._counted_at = time.monotonic()
+        self._short = True
+        self._wanted = 0
+        self._worked_s = 0.0
         self._detail = ""
         self._met = asyncio.Event()
         self._session_lived = False
         self._outage = False
+
+    def counts(self) -> Counts:
+        since = time.monotonic() - self._turned_at
+        return Counts(
+            wanted=self._wanted,
+            running=self.pods.started(),
+            short_s=since if self._short else 0.0,
+            held_s=0.0 if self._short else since,
+            disruptions=self.pods.disruptions,
+            worked_s=self._worked_s,
+        )
 
     async def run(self) -> Followed:
         """Until the JobSet has ended, is gone, or a limit is reached. An unreachable API ends nothing before the deadline."""
@@ -180,6 +210,10 @@ class Follower:
             self._outage = False
             self._log.info("The cluster answers again")
         self._queued = "kueue.x-k8s.io/queue-name" in (meta.get("labels") or {})
+        self._wanted = sum(
+            each.get("replicas", 1) * each["template"]["spec"].get("parallelism", 1)
+            for each in jobset["spec"]["replicatedJobs"]
+        )
         suspended = bool(jobset.get("spec", {}).get("suspend"))
         if suspended != self._suspended:
             self._log.info("JobSet %s is %s", self._name, "suspended" if suspended else "no longer suspended")
@@ -223,14 +257,22 @@ class Follower:
             if limit is not None and self.pods.disruptions >= limit:
                 return "disrupted", f"{self.pods.disruptions} pods were taken away"
             self._tell()
-            if self.pods.started() >= self._limits.min_running:
-                self._starved_since = time.monotonic()
-            elif (startup := self._limits.startup_s) is not None and time.monotonic() - self._starved_since > startup:
+            self._count()
+            startup = self._limits.startup_s
+            if startup is not None and self.counts().short_s > startup:
                 await self._look_closer(api)
                 return "starved", ""
-            if time.monotonic() - self._looked_at > CLOSER_LOOK_S and self.pods.started() < self._limits.min_running:
+            if self._short and time.monotonic() - self._looked_at > CLOSER_LOOK_S:
                 await self._look_closer(api)
             await self._note(api)
+
+    def _count(self) -> None:
+        now = time.monotonic()
+        self._worked_s += self.pods.running() * (now - self._counted_at)
+        self._counted_at = now
+        short = self.pods.started() < self._limits.min_running
+        if short != self._short:
+            self._short, self._turned_at = short, now
 
     def _tell(self) -> None:
         sentence = self.pods.sentence()

@@ -77,6 +77,9 @@ class Pods:
         """Pods that run or have succeeded."""
         return sum(seen.phase in ("Running", "Succeeded") for seen in self._seen.values())
 
+    def running(self) -> int:
+        return sum(seen.phase == "Running" for seen in self._seen.values())
+
     def all_ended(self) -> bool:
         return all(seen.ended for seen in self._seen.values())
 
