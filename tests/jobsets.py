@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nightshift.jobset.local.folder import StateFolder
-from nightshift.jobset.manifest import RUN_URL_ANNOTATION, render
+from nightshift.jobset.manifest import render
 from nightshift.jobset.runtime import JobSetStatus
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
@@ -32,10 +33,11 @@ class Agent:
     def create(self, name: str) -> None:
         self._state.create(name, a_manifest(name))
 
-    def says(self, name: str, phase: Any, *, run_url: str | None = None, **fields: Any) -> None:
-        annotations = {RUN_URL_ANNOTATION: run_url or RUN.url(BUCKET)}
-        status = JobSetStatus(name, phase, annotations=annotations, **fields)
-        self._state.jobset(name).write_status({"status": asdict(status)})
+    def says(self, name: str, phase: Any, *, annotations: Mapping[str, str] | None = None, **fields: Any) -> None:
+        """annotations: over those of the manifest."""
+        folder = self._state.jobset(name)
+        given = {**folder.manifest()["metadata"]["annotations"], **(annotations or {})}
+        folder.write_status({"status": asdict(JobSetStatus(name, phase, annotations=given, **fields))})
 
     def log(self, name: str, pod: str, container: str, text: str) -> None:
         path = self._state.jobset(name).log(pod, container)

@@ -96,6 +96,10 @@ class Kept:
             return cls()
         return cls(tuple(Live(**each) for each in value["live"]), value["next"], value["deadline"], value["resumes"])
 
+    def over(self) -> Kept:
+        """No attempt follows by itself: one that a person asks for begins with all its time."""
+        return Kept(next=self.next)
+
 
 @dataclass(frozen=True)
 class Waited:
@@ -195,7 +199,10 @@ class JobSetTask:
             if live is None:
                 self.log.info("JobSet %s is no longer waited for", event["name"])
                 return self._go_on(context, kept)
-            seen = self._with_last_words(self._observe(event["name"], event.get("uid", "")), event.get("pods") or [])
+            if event["ending"] == "refused":
+                self._close(context, event["name"], None)
+                raise JobSetRefused(f"JobSet {event['name']} cannot be followed: {event['detail']}")
+            seen = self._with_last_words(self._observe(event["name"], event["uid"]), event)
             return self._conclude(context, kept, live, event, seen)
 
     def drop_jobsets(self, context: Context) -> None:
@@ -257,7 +264,7 @@ class JobSetTask:
             result = self.result(context, name, seen)
             for each in kept.live:
                 self._close(context, self.jobset_name(context, each.generation), seen if each == live else None)
-            self._save(context, replace(kept, live=()))
+            self._save(context, kept.over())
             return result
         self._close(context, name, seen)
         self._await_end(name)
@@ -271,7 +278,10 @@ class JobSetTask:
             self.log.info("Going on with a new JobSet; this uses up none of the task's retries")
             time.sleep(RESUME_PAUSE_S)
             return self._go_on(context, self._with_new(replace(kept, resumes=kept.resumes + 1), profile=live.profile))
-        raise _failure(name, outcome)
+        failure = _failure(name, outcome)
+        if isinstance(failure, AirflowFailException):
+            self._save(context, kept.over())
+        raise failure
 
     def _with_lives(self, context: Context, kept: Kept, lives: tuple[Live, ...]) -> Any:
         """Ends what is not among `lives`, and goes on with those."""
@@ -362,9 +372,11 @@ class JobSetTask:
             return Observation(None)
         return seen
 
-    def _with_last_words(self, seen: Observation, pods: list[Mapping[str, Any]]) -> Observation:
-        there = {pod["metadata"]["uid"] for pod in seen.pods if "uid" in pod["metadata"]}
-        return replace(seen, pods=(*seen.pods, *(pod for pod in pods if pod["metadata"]["uid"] not in there)))
+    def _with_last_words(self, seen: Observation, event: Mapping[str, Any]) -> Observation:
+        """With what the trigger saw and nobody can ask for any more: deleted pods, and a finished JobSet whose time was up."""
+        there = {pod["metadata"].get("uid") for pod in seen.pods}
+        gone = tuple(pod for pod in event["pods"] if pod["metadata"]["uid"] not in there)
+        return replace(seen, jobset=seen.jobset or event["jobset"], pods=(*seen.pods, *gone))
 
     def _is_judged(self, seen: Observation) -> bool:
         from nightshift.jobset.runtime import JUDGED_ANNOTATION
@@ -437,10 +449,12 @@ class JobSetTask:
     @contextmanager
     def failures(self) -> Iterator[None]:
         """What the runtime's failures mean for a task."""
-        from nightshift.jobset.runtime import RequestRefused, RuntimeUnavailable
+        from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 
         try:
             yield
+        except JobSetNotFound as error:
+            raise JobSetLost(f"{error}: it was deleted just now") from error
         except RuntimeUnavailable as error:
             raise JobSetUnavailable(f"The cluster cannot be asked ({error}). The JobSet, if there is one, works on.") from error
         except RequestRefused as error:

@@ -19,7 +19,7 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 
 from nightshift.ledger import save_plan
 from nightshift.operators.extract import ExtractOperator
-from nightshift.operators.jobset import KubernetesJobSetOperator
+from nightshift.operators.infer import InferOperator
 from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.run import RunOperator
@@ -84,7 +84,7 @@ def names(datasets: list[dict[str, Any]]) -> list[tuple[str, str]]:
     ("kind", "inputs", "outputs"),
     [
         (ExtractOperator, [SOURCE], [INPUTS]),
-        (KubernetesJobSetOperator, [INPUTS], [LEDGER]),
+        (InferOperator, [INPUTS], [LEDGER]),
         (PublishOperator, [LEDGER], [DESTINATION, DEAD_LETTERS]),
         (SealOperator, [], []),
     ],
