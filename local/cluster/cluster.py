@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from local.cluster import build, packages
 from local.cluster.layout import DEFAULT_STATE, Layout
-from local.cluster.processes import run
+from local.cluster.processes import run, succeeds
 from local.cluster.supervisor import FAILED
 from local.cluster.teardown import teardown
 from local.stack.folder import ROOT
@@ -139,6 +139,11 @@ class Cluster:
     def kubectl(self, *arguments: object, text: str | None = None) -> str:
         """Output of kubectl as administrator; text: its input. Raises StartError with kubectl's message."""
         return run(build.Programs()["kubectl"], "--kubeconfig", self.kubeconfig, *arguments, text=text)
+
+    def ready(self) -> bool:
+        """Whether the API server says that it is."""
+        kubectl = build.Programs()["kubectl"]
+        return succeeds(kubectl, "--kubeconfig", self.kubeconfig, "--request-timeout=5s", "get", "--raw=/readyz")
 
     def load(self, image: Path) -> None:
         """Makes the image in the tar known to every real node; pods need ``imagePullPolicy: Never`` or ``IfNotPresent``."""

@@ -70,10 +70,11 @@ class Faults:
         self._open.pop(("deleted", node), None)
 
     def kill(self, part: str) -> None:
-        """SIGKILL; the supervisor starts the part again after a second. Returns when it has."""
+        """SIGKILL; the supervisor starts the part again after a second. Returns when it has, and the API server answers."""
         starts = self._starts(part)
         self._signal(part, signal.SIGKILL)
         _await(f"another start of {part}", lambda: self._starts(part) > starts)
+        self._await_api()
 
     def stop(self, part: str) -> None:
         """SIGKILL, and the supervisor leaves the part down: whoever connects is refused."""
@@ -86,11 +87,12 @@ class Faults:
         _await(f"the end of {part}", lambda: not _alive(pid))
 
     def start(self, part: str) -> None:
-        """Ends `stop`; returns when the supervisor has started the part."""
+        """Ends `stop`; returns when the supervisor has started the part, and the API server answers."""
         starts = self._starts(part)
         self._layout.held_down(part).unlink(missing_ok=True)
         _await(f"another start of {part}", lambda: self._starts(part) > starts)
         self._open.pop(("stopped", part), None)
+        self._await_api()
 
     def freeze(self, part: str) -> None:
         """SIGSTOP: whoever connects gets a connection on which nothing ever comes."""
@@ -98,9 +100,10 @@ class Faults:
         self._signal(part, signal.SIGSTOP)
 
     def thaw(self, part: str) -> None:
-        """Ends `freeze`."""
+        """Ends `freeze`; returns when the API server answers."""
         self._signal(part, signal.SIGCONT)
         self._open.pop(("frozen", part), None)
+        self._await_api()
 
     def container_pid(self, namespace: str, pod: str, container: str) -> int:
         """This machine's process id of the first process of a running container, sidecars included. Raises ClusterError."""
@@ -137,6 +140,11 @@ class Faults:
             return condition.get("status") == "True" and condition["lastHeartbeatTime"] != unless_said
 
         _await(f"{node}, ready", ready)
+
+    def _await_api(self) -> None:
+        """At once where it is this object that keeps the API server down."""
+        if self._open.keys().isdisjoint({("stopped", API_SERVER), ("frozen", API_SERVER)}):
+            _await("the API server", lambda: self._cluster.ready())
 
     def _readiness(self, node: str) -> dict[str, str]:
         """The node's condition Ready; nothing where there is no such node."""

@@ -1,4 +1,7 @@
-"""Container images without a registry or a builder: a root file system in a tar, packed as `docker save` packs one."""
+"""Container images without a registry: root file systems packed as `docker save` packs them, and the driver's Dockerfile.
+
+What was made is kept in nightshift's cache: Debian with Python by its name, the driver by a digest of all that goes into it.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ import fcntl
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from local.cluster.build import Programs
 from local.cluster.processes import run
-from local.environments import cache_dir
+from local.environments import ROOT, cache_dir, uv_program
+from local.stack.parts import DRIVER_IMAGE
 
 SUITE: Final = "bookworm"
 # libnuma is vLLM's on a CPU.
@@ -23,6 +29,18 @@ PACKAGES: Final = "python3,python3-venv,ca-certificates,libnuma1"
 OPEN_HOME: Final = 'chmod 755 "$1/root"'
 PYTHON: Final = f"localhost/python:{SUITE}-2"
 """Raise the number when the image is made otherwise."""
+DRIVER_REFERENCE: Final = f"docker.io/{DRIVER_IMAGE}"
+"""What a node calls it when a manifest asks for `DRIVER_IMAGE`."""
+DRIVER_INPUTS: Final = (
+    "images/driver/Dockerfile",
+    "requirements/driver.txt",
+    "pyproject.toml",
+    "README.md",
+    "plugins/nightshift",
+)
+DRIVER_RECIPE: Final = "1"
+DRIVERS_KEPT: Final = 3
+WHEEL_PLATFORMS: Final = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "any")
 PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -55,19 +73,89 @@ def pause(programs: Programs, folder: Path, name: str) -> Path:
 
 
 def python(say: Callable[[str], None]) -> Path:
-    """Debian with Python, named `PYTHON`: what pods of tests run, and what the driver's image may be built on. Made once."""
+    """Debian with Python, named `PYTHON`: what pods of tests run, and what the driver's image is built on here. Made once."""
+
+    def make(folder: Path) -> Path:
+        say(f"making the image {PYTHON}")
+        root = folder / "root.tar"
+        options = ("--quiet", "--variant=minbase", f"--include={PACKAGES}", f"--customize-hook={OPEN_HOME}")
+        run("mmdebstrap", *options, SUITE, root, seconds=600)
+        return pack(PYTHON, root, folder / "image.tar", ["python3"])
+
+    return _kept(PYTHON.replace("/", "-").replace(":", "-"), make)
+
+
+def driver(say: Callable[[str], None]) -> Path:
+    """The driver's image, named `DRIVER_IMAGE`, built from this clone's images/driver/Dockerfile on `PYTHON`."""
+    base = python(say)
+    with tempfile.TemporaryDirectory() as copy:
+        # A copy, so that what is built is what the name was made of, whatever is edited meanwhile.
+        context = Path(copy)
+        digest = hashlib.sha256(f"{PYTHON} {DRIVER_RECIPE}".encode())
+        for file in sorted(file for place in DRIVER_INPUTS for file in _files(ROOT / place)):
+            content, name = file.read_bytes(), file.relative_to(ROOT)
+            digest.update(str(name).encode() + b"\0" + content)
+            (context / name).parent.mkdir(parents=True, exist_ok=True)
+            (context / name).write_bytes(content)
+
+        def make(folder: Path) -> Path:
+            say(f"building the image {DRIVER_IMAGE}")
+            return _build_driver(context, base, folder)
+
+        image = _kept(f"driver-{digest.hexdigest()[:16]}", make)
+    # Each change of the code makes another one of half a gigabyte; the newest few serve clones side by side.
+    for old in sorted(image.parent.glob("driver-*.tar"), key=lambda file: file.stat().st_mtime)[:-DRIVERS_KEPT]:
+        old.unlink(missing_ok=True)
+    return image
+
+
+def _build_driver(context: Path, base: Path, folder: Path) -> Path:
+    wheels = _wheels(context, folder / "wheels")
+    # No overlay file system, no user namespace, no daemon: what a container or a small machine lets one do.
+    buildah = ("buildah", "--storage-driver=vfs", "--root", folder / "root", "--runroot", folder / "run")
+    target = folder / "image.tar"
+    run(*buildah, "pull", "--quiet", f"docker-archive:{base}", seconds=300)
+    run(
+        *(*buildah, "bud", "--isolation=chroot", "--pull-never", "--timestamp=0", "--quiet"),
+        *("--build-arg", f"BASE={PYTHON}", "--build-arg", "PIP_FIND_LINKS=/wheels", "--build-arg", "PIP_NO_INDEX=1"),
+        *("--volume", f"{wheels}:/wheels:ro", "--file", context / "images/driver/Dockerfile"),
+        *("--tag", DRIVER_IMAGE, context),
+        seconds=600,
+    )
+    run(*buildah, "push", "--quiet", DRIVER_IMAGE, f"docker-archive:{target}:{DRIVER_REFERENCE}", seconds=300)
+    return target
+
+
+def _wheels(context: Path, folder: Path) -> Path:
+    """All that the driver's image installs, fetched by this machine's pip with this machine's settings."""
+    # The image's Python and Linux, whatever this machine's are.
+    pip = [Path(uv_program()).with_name("pip"), "download", "--quiet", "--only-binary", ":all:", "--dest", folder]
+    pip += ["--python-version", "3.11", *(word for name in WHEEL_PLATFORMS for word in ("--platform", name))]
+    run(*pip, "--no-deps", "--requirement", context / "requirements/driver.txt", seconds=600)
+    backend = tomllib.loads((context / "pyproject.toml").read_text())["build-system"]["requires"]
+    run(*pip, *backend, seconds=600)
+    return folder
+
+
+def _files(place: Path) -> list[Path]:
+    if place.is_file():
+        return [place]
+    return [file for file in place.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+
+
+def _kept(name: str, make: Callable[[Path], Path]) -> Path:
+    """NAME.tar of the cache; `make` makes it in a folder for the time being where it is missing."""
     home = cache_dir() / "cluster" / "images"
     home.mkdir(parents=True, exist_ok=True)
-    target = home / f"{PYTHON.replace('/', '-').replace(':', '-')}.tar"
-    with open(target.with_suffix(".lock"), "w") as lock:
+    target, folder = home / f"{name}.tar", home / "making"
+    with open(home / "images.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
-            say(f"making the image {PYTHON}")
-            with tempfile.TemporaryDirectory(dir=home) as folder:
-                root = Path(folder) / "root.tar"
-                options = ("--quiet", "--variant=minbase", f"--include={PACKAGES}", f"--customize-hook={OPEN_HOME}")
-                run("mmdebstrap", *options, SUITE, root, seconds=600)
-                pack(PYTHON, root, Path(folder) / "image.tar", ["python3"]).replace(target)
+            # What a killed one left.
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder).replace(target)
+            shutil.rmtree(folder)
     return target
 
 

@@ -68,9 +68,22 @@ def cluster() -> Iterator[Kubernetes]:
             shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def driver_tar(cluster: Kubernetes) -> Path:
+    """The driver's image as this clone builds it, known to every real node; its name is `DRIVER_IMAGE`."""
+    own = _must_be_own(cluster)
+    tar = images.driver(print)
+    own.load(tar)
+    return tar
+
+
 @pytest.fixture
 def own_cluster(cluster: Kubernetes) -> Cluster:
     """For tests that are about this machine, or do what only a cluster of this machine lets them do."""
+    return _must_be_own(cluster)
+
+
+def _must_be_own(cluster: Kubernetes) -> Cluster:
     if not isinstance(cluster, Cluster):
         pytest.skip(f"not with the cluster that KUBECONFIG names: {packages.obstacle() or build.obstacle()}")
     return cluster

@@ -75,12 +75,18 @@ class Namespace:
         return next((end for end in ("Completed", "Failed") if end in true), None)
 
     def wait_until(self, what: str, holds: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
+        """The first true answer. An API server that does not answer is asked again."""
         deadline = time.monotonic() + patience_s
+        last: object = ""
         while time.monotonic() < deadline:
-            if answer := holds():
-                return answer
+            try:
+                if answer := holds():
+                    return answer
+            except StartError as error:
+                last = error
             time.sleep(0.2)
-        raise AssertionError(f"{what} did not happen within {patience_s:.0f} s:\n{self.kubectl('get', 'all,events')}")
+        shown = self.kubectl("get", "all,events")
+        raise AssertionError(f"{what} did not happen within {patience_s:.0f} s:\n{shown}\n{last}")
 
 
 def a_jobset(name: str, code: str, *, pods: int = 2, **pod: Any) -> dict[str, Any]:
