@@ -1,73 +1,229 @@
-"""What a JobSet's end means. Pure: from a status and the number of missing chunks to one ending in words.
+"""What a JobSet's objects at one moment mean: one ending, why, what to do next, and the evidence. Pure.
 
-The ledger decides, not the JobSet: with no chunk missing the work is done, however its pods ended.
+The first match wins:
+
+1. The JobSet is gone: LOST. It is complete: SUCCEEDED, which says that its pods ended well, not that their work is there.
+2. It has failed. A Job that ran out of its time: DEADLINE. Else by the pods that decided (`nightshift.jobset.deciding`): one
+   failure of a program's own: APPLICATION; else a pod that was taken away: PREEMPTED; else UNKNOWN, which stays unknown.
+3. It is being deleted: LOST.
+4. Kueue will never admit it again: DEADLINE when its execution time was used up, STARTUP when it was refused.
+5. The caller is out of patience with pods that do not start (`starved`): APPLICATION for what waiting does not mend (an image
+   that cannot be had, a sidecar that always ends), else STARTUP.
+6. RUNNING. Kueue's preemption is here: it suspends the JobSet, keeps its Jobs, and resumes it by itself.
+
+With the caller's deadline over (`expired`) nothing that would be tried again is: LOST, PREEMPTED, STARTUP, RUNNING and UNKNOWN
+become DEADLINE, with their own words kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any, Final
 
 from nightshift import exits
-from nightshift.jobset.runtime import JobSetStatus, PodStatus
+from nightshift.jobset import wording
+from nightshift.jobset.deciding import deciding
+from nightshift.jobset.observation import Observation, condition
+from nightshift.jobset.pod_ends import Cause, FailedContainer, PodEnd, end_of
+from nightshift.jobset.waiting import waiting_of
+from nightshift.jobset.wording import EVIDENCE_MAX, fact, shorten
+
+KUEUE_TIME_OVER: Final = "MaximumExecutionTimeExceeded"
+
+_MORE_TIME: Final = "Give it a later deadline, or more workers or faster ones; what is committed stays."
+_AT_ONCE: Final = "Run it again at once: it goes on from what is committed."
+_LATER: Final = "Try again later, or on another compute profile."
 
 
 class Ending(StrEnum):
-    """How a JobSet ended."""
+    """How a JobSet ended, or that it has not."""
 
-    DONE = "done"
-    """Every chunk is committed."""
-    MISCONFIGURED = "misconfigured"
-    """A driver said that trying again cannot help."""
-    PREEMPTED = "preempted"
-    """Only disruptions ended pods: another attempt goes on where this one stopped."""
-    INCOMPLETE = "incomplete"
-    """The JobSet calls itself complete, and chunks are missing."""
-    FAILED = "failed"
-    """Pods failed, for reasons that another attempt may or may not meet again."""
-    LOST = "lost"
-    """The JobSet was deleted from outside."""
+    SUCCEEDED = "succeeded"
     DEADLINE = "deadline"
-    """The job's deadline passed."""
+    PREEMPTED = "preempted"
+    """Only because pods were taken away: the next one goes on where this one stopped."""
+    STARTUP = "startup"
+    """It did not get its places, or its containers did not start, in the time that the caller gives."""
+    APPLICATION = "application"
+    """A program failed by itself."""
+    LOST = "lost"
+    """It was deleted from outside."""
+    UNKNOWN = "unknown"
+    RUNNING = "running"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """An ending, and the sentence for a person; worth_retrying: whether another attempt can end otherwise."""
+    """An ending and what follows from it.
+
+    reason: one word for machines, Kubernetes' own where it has one (TerminationByKubelet, OOMKilled, FailedIndexes).
+    explanation: one sentence, without its full stop. advice: what to do next, one sentence.
+    evidence: lines "kind/name: fact", at most EVIDENCE_MAX.
+    failed: the containers that failed by themselves, where the ending is APPLICATION or DEADLINE.
+    resumable: each of them said by its exit code that another attempt can go on, so APPLICATION is worth a retry.
+    """
 
     ending: Ending
+    reason: str
     explanation: str
+    advice: str
+    evidence: tuple[str, ...] = ()
+    failed: tuple[FailedContainer, ...] = ()
+    resumable: bool = False
+
+    @property
+    def resumes_at_once(self) -> bool:
+        """Nothing was wrong with the work: another JobSet may follow at once, and no retry is used up."""
+        return self.ending in (Ending.PREEMPTED, Ending.LOST)
 
     @property
     def worth_retrying(self) -> bool:
-        return self.ending not in (Ending.DONE, Ending.MISCONFIGURED, Ending.DEADLINE)
+        """Another JobSet can end otherwise."""
+        if self.ending is Ending.APPLICATION:
+            return self.resumable
+        return self.resumes_at_once or self.ending in (Ending.STARTUP, Ending.UNKNOWN)
 
 
-def classify(status: JobSetStatus | None, *, missing: int, chunks: int, expired: bool = False) -> Outcome:
-    """First match wins. status: None when the JobSet is gone. expired: the deadline passed before an end was seen."""
-    if missing == 0:
-        return Outcome(Ending.DONE, f"all {chunks} chunks are committed")
-    left = f"{missing} of {chunks} chunks are missing"
-    if expired:
-        return Outcome(Ending.DEADLINE, f"the job's deadline passed and {left}")
-    if status is None:
-        return Outcome(Ending.LOST, f"the JobSet was deleted from outside and {left}")
-    failed = [pod for pod in status.pods if pod.phase == "Failed"]
-    said = f"{status.reason}: {status.message}".strip(": ") or status.phase
-    if hopeless := [pod.name for pod in failed if _exit_codes(pod) & {exits.CONFIG}]:
-        return Outcome(Ending.MISCONFIGURED, f"{_names(hopeless)} ended with a failure that trying again cannot help; {left}")
-    if status.phase == "Completed":
-        return Outcome(Ending.INCOMPLETE, f"the JobSet is complete ({said}) but {left}")
-    if failed and all(pod.reason for pod in failed):
-        reasons = ", ".join(sorted({pod.reason for pod in failed}))
-        return Outcome(Ending.PREEMPTED, f"pods were taken away ({reasons}) and {left}")
-    return Outcome(Ending.FAILED, f"the JobSet failed ({said}) and {left}")
+def classify(
+    observation: Observation,
+    *,
+    expired: bool = False,
+    starved: bool = False,
+    resume_codes: Collection[int] = frozenset({exits.RESUME}),
+    permanent_codes: Collection[int] = frozenset({exits.CONFIG}),
+) -> Outcome:
+    """expired: the caller's deadline passed before it saw an end. starved: pods did not start in the time the caller gives.
+
+    resume_codes: the program's, for work that is left after it was told to end. permanent_codes: for what trying again cannot
+    help.
+    """
+    outcome = _Judge(observation, resume_codes, permanent_codes).judge(starved=starved)
+    if expired and outcome.ending not in (Ending.SUCCEEDED, Ending.DEADLINE, Ending.APPLICATION):
+        explanation = f"the deadline passed, and then {outcome.explanation}"
+        return replace(outcome, ending=Ending.DEADLINE, reason="DeadlineExceeded", explanation=explanation, advice=_MORE_TIME)
+    return outcome
 
 
-def _exit_codes(pod: PodStatus) -> set[int | None]:
-    return {container.exit_code for container in pod.containers}
+class _Judge:
+    """Holds the observation with its pods' ends read once."""
+
+    def __init__(self, seen: Observation, resume: Collection[int], permanent: Collection[int]) -> None:
+        self._seen = seen
+        self._resume = resume
+        self._permanent = permanent
+        self._ends = [end_of(pod, resume_codes=resume, permanent_codes=permanent) for pod in seen.pods]
+
+    def judge(self, *, starved: bool) -> Outcome:
+        jobset = self._seen.jobset
+        if jobset is None:
+            return Outcome(Ending.LOST, "NotFound", "the JobSet is not there: somebody or something deleted it", _AT_ONCE)
+        name = jobset["metadata"]["name"]
+        if done := condition(jobset, "Completed"):
+            evidence = (f"jobset/{name}: {fact(done)}",)
+            return Outcome(Ending.SUCCEEDED, done["reason"], f"JobSet {name} is complete", "Nothing is to be done.", evidence)
+        if failed := condition(jobset, "Failed"):
+            return self._failed(name, failed)
+        if deleted := jobset["metadata"].get("deletionTimestamp"):
+            evidence = (f"jobset/{name}: deletionTimestamp {deleted}",)
+            return Outcome(Ending.LOST, "Deleted", f"JobSet {name} is being deleted, from outside", _AT_ONCE, evidence)
+        return self._over_in_its_queue() or self._not_finished(name, starved=starved)
+
+    def _failed(self, name: str, failed: Mapping[str, Any]) -> Outcome:
+        jobs = [(job, why) for job in self._seen.jobs if (why := condition(job, "Failed"))]
+        raw = (f"jobset/{name}: {fact(failed)}", *(_job_line(job, why) for job, why in jobs))
+        reason = jobs[0][1]["reason"] if jobs else failed["reason"]
+        decided = deciding(self._seen, self._ends)
+        own = [end for end in decided if end.cause is Cause.FAILED]
+        taken = [end for end in decided if end.cause is not Cause.FAILED]
+        if late := [job["metadata"]["name"] for job, why in jobs if why["reason"] == "DeadlineExceeded"]:
+            explanation = f"Job {late[0]} was active longer than its activeDeadlineSeconds"
+            return Outcome(Ending.DEADLINE, "DeadlineExceeded", explanation, _MORE_TIME, _evidence(raw, own), _containers(own))
+        if own:
+            return self._application(reason, own, taken, raw)
+        if taken:
+            causes = Counter(end.reason for end in taken)
+            said = ", ".join(f"{cause} ({wording.pods(count)})" for cause, count in causes.items())
+            explanation = f"JobSet {name} failed ({reason}) only because pods were taken away: {said}"
+            return Outcome(Ending.PREEMPTED, causes.most_common(1)[0][0], explanation, _AT_ONCE, _evidence(raw, taken))
+        return Outcome(
+            Ending.UNKNOWN,
+            reason,
+            f"JobSet {name} failed ({shorten(failed.get('message', '')) or reason}), and no pod says why",
+            "Look at the evidence and at the namespace's events; another attempt may or may not end the same way.",
+            _evidence(raw, self._ends),
+        )
+
+    def _application(self, reason: str, own: Sequence[PodEnd], taken: Sequence[PodEnd], raw: Sequence[str]) -> Outcome:
+        containers = _containers(own)
+        hopeless = [each for each in containers if each.exit_code in self._permanent]
+        memory = [each for each in containers if each.reason == "OOMKilled"]
+        if hopeless:
+            advice = f"Correct the job, since trying again cannot help: {wording.log_of(hopeless[0])}"
+        elif memory:
+            advice = f"Give container {memory[0].container} more memory, or less to do at once."
+        elif containers:
+            advice = wording.log_of(containers[0])
+        else:
+            advice = f"Look at what the kubelet says of pod {own[0].name}."
+        # Later ones may be those that the Job stopped for this failure.
+        earlier = [end for end in taken if end.since < max(end.since for end in own)]
+        besides = f"; before that, {wording.pods(len(earlier))} had been taken away" if earlier else ""
+        return Outcome(
+            Ending.APPLICATION,
+            "OOMKilled" if memory and len(memory) == len(containers) else reason,
+            f"{wording.who(own, self._seen.jobs)} failed: {wording.why(own, self._resume, self._permanent)}{besides}",
+            advice,
+            _evidence(raw, [*own, *earlier]),
+            containers,
+            resumable=bool(containers) and all(each.exit_code in self._resume for each in containers),
+        )
+
+    def _over_in_its_queue(self) -> Outcome | None:
+        """Kueue has deactivated the Workload by itself: no patience brings the JobSet back."""
+        workload = self._seen.workload
+        evicted = condition(workload, "Evicted") if workload else None
+        if not workload or not evicted or workload.get("spec", {}).get("active", True):
+            return None
+        evidence = (f"workload/{workload['metadata']['name']}: {fact(evicted)}",)
+        cause = evicted["reason"].removeprefix("Deactivated").removeprefix("DueTo")
+        if cause == KUEUE_TIME_OVER:
+            explanation = "the JobSet used up the max-exec-time-seconds that it told Kueue"
+            return Outcome(Ending.DEADLINE, cause, explanation, _MORE_TIME, evidence)
+        if cause:
+            explanation = f"Kueue has given the JobSet up: {shorten(evicted.get('message', '')) or cause}"
+            return Outcome(Ending.STARTUP, cause, explanation, _LATER, evidence)
+        # A person deactivated it and can take that back: it waits, as long as the caller lets it.
+        return None
+
+    def _not_finished(self, name: str, *, starved: bool) -> Outcome:
+        waiting = waiting_of(self._seen, self._ends)
+        if waiting is None:
+            counts = Counter(end.cause for end in self._ends)
+            said = ", ".join(f"{counts[cause]} {cause}" for cause in Cause if counts[cause]) or "none yet"
+            over = [end for end in self._ends if end.cause in (Cause.DISRUPTED, Cause.DELETED, Cause.FAILED)]
+            return Outcome(Ending.RUNNING, "Running", f"JobSet {name} runs; its pods: {said}", "Wait.", _evidence((), over))
+        explanation, evidence = f"{waiting.subject}: {waiting.words}", waiting.evidence[:EVIDENCE_MAX]
+        if not starved:
+            return Outcome(Ending.RUNNING, waiting.reason, explanation, "Wait.", evidence)
+        if not waiting.broken:
+            return Outcome(Ending.STARTUP, waiting.reason, explanation, _LATER, evidence)
+        advice = "Correct the image, the command or the secret that it needs: waiting does not mend it."
+        if waiting.failed:
+            advice = wording.log_of(waiting.failed[0])
+        return Outcome(Ending.APPLICATION, waiting.reason, explanation, advice, evidence, waiting.failed)
 
 
-def _names(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+def _containers(ends: Sequence[PodEnd]) -> tuple[FailedContainer, ...]:
+    return tuple(container for end in ends for container in end.failed)
+
+
+def _job_line(job: Mapping[str, Any], why: Mapping[str, Any]) -> str:
+    failed = job.get("status", {}).get("failedIndexes")
+    return f"job/{job['metadata']['name']}: {fact(why)}" + (f", failedIndexes {failed}" if failed else "")
+
+
+def _evidence(raw: Sequence[str], ends: Sequence[PodEnd]) -> tuple[str, ...]:
+    return (*raw, *(wording.line(end) for end in ends))[:EVIDENCE_MAX]

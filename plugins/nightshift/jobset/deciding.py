@@ -1,0 +1,49 @@
+"""By which pods' ends a failed JobSet is judged. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nightshift.jobset import indexes
+from nightshift.jobset.observation import Observation, condition
+from nightshift.jobset.pod_ends import Cause, JobKey, PodEnd, restart_of
+
+
+def deciding(seen: Observation, ends: Sequence[PodEnd]) -> list[PodEnd]:
+    """The ends that decided, first ones first. ends: of the observation's pods.
+
+    - Of a Job with failed indexes: those of these indexes. What happened to the others did not fail it.
+    - Of another failed Job: all up to its failure, since the pods that it stops for its own end come after. Where a Job counts
+      a pod as soon as somebody deletes it (podReplacementPolicy TerminatingOrFailed), that pod's end comes after too: then all.
+    - Of a Job whose first failure is its last (backoffLimit 0, as where several hosts make one worker): the first one only,
+      since a host that is taken away makes the programs of the others fail.
+    - Earlier restarts of the JobSet used up what it may restart. Their Jobs are gone: their pods go by the rule of the Jobs
+      that are left.
+    """
+    over = [end for end in ends if end.cause in (Cause.DISRUPTED, Cause.DELETED, Cause.FAILED)]
+    # Within one second the disruption comes first: it is what explains the failure.
+    over.sort(key=lambda end: (end.restart, end.since, end.cause is Cause.FAILED))
+    jobs = {JobKey.of(job): job for job in seen.jobs if condition(job, "Failed")}
+    if not jobs:
+        return over
+    last = max(restart_of(job) for job in jobs.values())
+    found = [end for end in over if end.restart < last or (end.job in jobs and _counts(jobs[end.job], end))]
+    if not any(_fails_at_once(job) for job in jobs.values()):
+        return found
+    return [end for position, end in enumerate(found) if not position or found[position - 1].restart != end.restart]
+
+
+def _fails_at_once(job: Mapping[str, Any]) -> bool:
+    spec = job.get("spec", {})
+    return spec.get("backoffLimitPerIndex") is None and spec.get("backoffLimit") == 0
+
+
+def _counts(job: Mapping[str, Any], end: PodEnd) -> bool:
+    if failed := job.get("status", {}).get("failedIndexes"):
+        return end.index in indexes.parse(failed)
+    if job.get("spec", {}).get("podReplacementPolicy") == "TerminatingOrFailed":
+        return True
+    over = condition(job, "FailureTarget") or condition(job, "Failed") or {}
+    failed_at: str = over.get("lastTransitionTime", end.since)
+    return end.since <= failed_at

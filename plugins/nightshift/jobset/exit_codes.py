@@ -1,0 +1,41 @@
+"""Exit codes of containers in words. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection
+from typing import Final
+
+_SIGNALS: Final = 128
+"""A container that a signal ended has this plus the signal's number."""
+
+_WORDS: Final = {
+    126: "its command cannot be executed",
+    127: "its command is not there",
+    _SIGNALS: "it could not be started",
+}
+
+
+def signal_name(code: int) -> str | None:
+    """SIGKILL for 137, SIGSEGV for 139, SIGTERM for 143; None where no signal has that number."""
+    try:
+        return signal.Signals(code - _SIGNALS).name
+    except ValueError:
+        return None
+
+
+def in_words(code: int, reason: str = "", *, resume: Collection[int] = (), permanent: Collection[int] = ()) -> str:
+    """The code and what it says: "137 (SIGKILL, out of memory)", "1".
+
+    reason: the container's, in Kubernetes' word. resume, permanent: the codes by which a program says that another attempt
+    can go on, or that trying again cannot help.
+    """
+    if code in permanent:
+        meaning = "trying again cannot help"
+    elif code in resume:
+        meaning = "work is left"
+    else:
+        meaning = signal_name(code) or _WORDS.get(code, "")
+    out_of_memory = "out of memory" if reason == "OOMKilled" else ""
+    said = ", ".join(filter(None, (meaning, out_of_memory)))
+    return f"{code} ({said})" if said else str(code)

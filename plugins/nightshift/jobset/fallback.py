@@ -1,0 +1,142 @@
+"""When a run goes on with its next compute profile. Pure.
+
+A profile names others to fall back to (Spot, then flex-start, then on-demand). The run starts on the first. A second JobSet on
+the next profile *helps*: both work on the same ledger, so nothing has to be moved, and nothing is computed twice but what both
+hold open. When the helper works, the old one is *replaced*: dropped, if it is still of no use.
+
+A JobSet is **short** while fewer than half of its pods run (`enough`). It **fails** in one of two ways:
+
+    no capacity   it has been short for   patience = min(PATIENCE_S, time left / PATIENCE_SHARE)
+    loses         in the last window   disruptions >= DISRUPTIONS_MIN  and  disruptions * cost_s > useful_s
+
+``cost_s`` is what one disruption costs: the seconds until a new pod's first row (image, weights, warm-up) and the work that was
+under way and not saved. ``useful_s`` is the work that was kept, in the same unit: rows committed in the window / rows that a
+worker does in a second. Above that line a worker spends more time on starting than on rows.
+
+    one JobSet, it fails, there is a next profile, time left > START_S     HELP     submit the next profile
+    two, the old one fails, the helper has had enough pods for HOLD_S      REPLACE  drop the old one
+    two, both fail, there is a profile after the helper's, time as above   REPLACE  drop the one with fewer pods, submit that
+    anything else                                                          STAY
+
+What keeps it calm: there is at most one JobSet more than one; a run only goes down the list, so it cannot go back and forth; a
+helper has a whole patience of its own before it is judged; falling takes patience, dropping takes HOLD_S of a working helper.
+The last profile never falls back. With less than START_S left a new JobSet would not make a row before the deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+PATIENCE_S: Final = 900.0
+"""How long a JobSet may be short. Flex-start and Spot commonly come within minutes or not for hours."""
+PATIENCE_SHARE: Final = 4
+"""One waits for at most this part of the time that is left: the next profile, and one after it, need theirs."""
+HOLD_S: Final = 600.0
+START_S: Final = 600.0
+"""From submitting to the first row, on a profile that has capacity: a node's start, image, weights."""
+DISRUPTIONS_MIN: Final = 3
+"""One reclaim that took two pods is not yet a trend."""
+
+
+class Step(StrEnum):
+    """What to do now."""
+
+    STAY = "stay"
+    HELP = "help"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True)
+class Live:
+    """A JobSet of the run that has not ended, and what it did in the last window.
+
+    wanted, running: its pods. short_s: for how many seconds it has been short, 0 while it is not; the first ones count.
+    held_s: for how many seconds it has not been short, 0 while it is.
+    disruptions: pods that were taken away. cost_s: worker-seconds that each of them costs. useful_s: those of the work kept.
+    """
+
+    profile: str
+    wanted: int
+    running: int
+    short_s: float = 0.0
+    held_s: float = 0.0
+    disruptions: int = 0
+    cost_s: float = 0.0
+    useful_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """submit: the profile of a JobSet to make; drop: that of the JobSet to delete; '' for none. why: a sentence."""
+
+    step: Step
+    why: str
+    submit: str = ""
+    drop: str = ""
+
+
+def enough(wanted: int) -> int:
+    """How many pods have to run: half, and at least one."""
+    return max(1, (wanted + 1) // 2)
+
+
+def decide(profiles: Sequence[str], live: Sequence[Live], *, left_s: float) -> Decision:
+    """profiles: in the order of falling back. live: the run's JobSets. left_s: seconds to its deadline.
+
+    Raises ValueError for a JobSet on a profile that is not in the list, for two on the same one, and for none.
+    """
+    found = sorted(live, key=lambda each: _position(profiles, each))
+    if not found or len({each.profile for each in found}) < len(found):
+        raise ValueError(f"a run has one or two JobSets, each on its own profile, not {[each.profile for each in live]}")
+    if len(found) > 2:
+        return Decision(Step.STAY, f"{len(found)} JobSets are at work, more than the two that help and replace")
+    patience_s = min(PATIENCE_S, left_s / PATIENCE_SHARE)
+    old, new = found[0], found[-1]
+    trouble = _trouble(old, patience_s)
+    after = _position(profiles, new) + 1
+    following = profiles[after] if after < len(profiles) else ""
+    if not trouble:
+        return Decision(Step.STAY, f"{old.profile} has {old.running} of {old.wanted} pods at work")
+    if old is not new:
+        return _with_helper(old, new, trouble, following, patience_s, left_s)
+    if not following:
+        return Decision(Step.STAY, f"{trouble}, and no profile comes after {old.profile}")
+    if left_s <= START_S:
+        return Decision(Step.STAY, f"{trouble}, and the {left_s:.0f} s left are too few for {following} to start")
+    return Decision(Step.HELP, f"{trouble}: {following} helps", submit=following)
+
+
+def _with_helper(old: Live, new: Live, trouble: str, following: str, patience_s: float, left_s: float) -> Decision:
+    """trouble: the old one's."""
+    if new.held_s >= HOLD_S:
+        why = f"{trouble}, and {new.profile} has had enough pods for {new.held_s:.0f} s: it replaces {old.profile}"
+        return Decision(Step.REPLACE, why, drop=old.profile)
+    second = _trouble(new, patience_s)
+    if not second:
+        return Decision(Step.STAY, f"{trouble}; {new.profile} helps with {new.running} of {new.wanted} pods")
+    if not following or left_s <= START_S:
+        return Decision(Step.STAY, f"{trouble}; {second}; and there is nothing after it that could still start")
+    drop = min((old, new), key=lambda each: each.running).profile
+    return Decision(Step.REPLACE, f"{trouble}; {second}: {following} replaces {drop}", submit=following, drop=drop)
+
+
+def _trouble(jobset: Live, patience_s: float) -> str:
+    """In what way it fails, as a sentence's beginning; '' when it does not."""
+    if jobset.short_s >= patience_s and jobset.running < enough(jobset.wanted):
+        of = f"{jobset.running} of {jobset.wanted} pods"
+        return f"{jobset.profile} has had fewer than {enough(jobset.wanted)} pods for {jobset.short_s:.0f} s ({of})"
+    lost_s = jobset.disruptions * jobset.cost_s
+    if jobset.disruptions >= DISRUPTIONS_MIN and lost_s > jobset.useful_s:
+        spent = f"{lost_s:.0f} s of work to {jobset.disruptions} disruptions and kept {jobset.useful_s:.0f} s"
+        return f"{jobset.profile} lost {spent}"
+    return ""
+
+
+def _position(profiles: Sequence[str], jobset: Live) -> int:
+    try:
+        return list(profiles).index(jobset.profile)
+    except ValueError:
+        raise ValueError(f"a JobSet runs on profile {jobset.profile!r}, which is none of {', '.join(profiles)}") from None

@@ -1,0 +1,167 @@
+"""Why a JobSet that is not finished does not start, in the words of who holds it up: Kueue, the scheduler, a kubelet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nightshift.jobset.observation import Observation, condition
+from nightshift.jobset.pod_ends import Cause, FailedContainer, PodEnd, failed_container
+from nightshift.jobset.wording import fact, shorten
+
+_BROKEN: Final = frozenset(
+    {
+        *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"),
+        *("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"),
+    }
+)
+"""A container's reasons to wait that waiting does not mend: a wrong name, a missing secret, a program that always ends."""
+_POD_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
+_OWNER_EVENTS: Final = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What holds a JobSet up.
+
+    broken: waiting does not mend it. subject: who waits, for a sentence: "2 of 8 pods wait". words: the controller's own.
+    """
+
+    reason: str
+    subject: str
+    words: str
+    broken: bool = False
+    evidence: tuple[str, ...] = ()
+    failed: tuple[FailedContainer, ...] = field(default=(), repr=False)
+
+
+def waiting_of(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
+    """None where every pod that there is has started. ends: of the observation's pods, in their order."""
+    jobset = seen.jobset or {}
+    if jobset.get("spec", {}).get("suspend"):
+        return _suspended(jobset, seen.workload)
+    waiting = [pod for pod, end in zip(seen.pods, ends, strict=True) if end.cause is Cause.WAITING]
+    subject = _count(len(waiting), sum(end.cause in (Cause.WAITING, Cause.RUNNING) for end in ends))
+    return _broken(waiting, subject) or _unplaced(waiting, subject) or _not_created(seen) or _starting(seen, waiting, subject)
+
+
+def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) -> Waiting:
+    name = jobset["metadata"]["name"]
+    if workload is None:
+        queue = (jobset["metadata"].get("labels") or {}).get("kueue.x-k8s.io/queue-name")
+        words = (
+            f"Kueue has no Workload for it in queue {queue!r}" if queue else "no queue holds it, so a person has to resume it"
+        )
+        return Waiting("Suspended", f"JobSet {name} is suspended", words, evidence=(f"jobset/{name}: suspended",))
+    of = f"workload/{workload['metadata']['name']}"
+    checks = tuple(
+        f"{of}: admission check {each['name']} is {each['state']}: {shorten(each.get('message', ''))}"
+        for each in workload.get("status", {}).get("admissionChecks") or ()
+        if each["state"] != "Ready"
+    )
+    evicted = condition(workload, "Evicted")
+    told = [each for kind in ("QuotaReserved", "Admitted") for each in _false(workload, kind)]
+    # An eviction says more than the quota that is missing since.
+    first = evicted or (told[0] if told else {"type": "Admitted", "reason": "Pending"})
+    facts = [*([evicted] if evicted else []), *told]
+    return Waiting(
+        first.get("reason", ""),
+        "the JobSet waits in its queue",
+        shorten(first.get("message", "")) or "Kueue gives no reason",
+        evidence=(*(f"{of}: {fact(each)}" for each in facts), *checks),
+    )
+
+
+def _false(thing: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
+    for each in thing.get("status", {}).get("conditions") or ():
+        if each["type"] == kind and each["status"] == "False":
+            yield each
+
+
+def _broken(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:
+    found = [
+        (pod, container, waits)
+        for pod in pods
+        for container in _containers(pod)
+        if (waits := (container.get("state") or {}).get("waiting") or {}).get("reason") in _BROKEN
+    ]
+    if not found:
+        return None
+    _, container, waits = found[0]
+    ended = [(pod, each, (each.get("lastState") or {}).get("terminated")) for pod, each, _ in found]
+    return Waiting(
+        waits["reason"],
+        f"{subject} for container {container['name']}",
+        shorten(waits.get("message", "")) or waits["reason"],
+        broken=True,
+        evidence=tuple(
+            f"pod/{pod['metadata']['name']}: {each['name']} {waits['reason']}: {shorten(waits.get('message', ''))}"
+            for pod, each, waits in found
+        ),
+        failed=tuple(failed_container(pod, each["name"], last) for pod, each, last in ended if last),
+    )
+
+
+def _unplaced(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:
+    found = [(pod, each) for pod in pods for each in _false(pod, "PodScheduled")]
+    if not found:
+        return None
+    return Waiting(
+        found[0][1].get("reason", "Unschedulable"),
+        f"{subject} for a node",
+        shorten(found[0][1].get("message", "")) or "the scheduler gives no reason",
+        evidence=tuple(f"pod/{pod['metadata']['name']}: {fact(each)}" for pod, each in found),
+    )
+
+
+def _not_created(seen: Observation) -> Waiting | None:
+    if seen.pods or not (event := _latest(seen.events, _OWNER_EVENTS)):
+        return None
+    of = event["involvedObject"]
+    line = f"{of['kind'].lower()}/{of['name']}: {event['reason']}: {shorten(event.get('message', ''))}"
+    return Waiting(event["reason"], "no pod can be created", shorten(event.get("message", "")), evidence=(line,))
+
+
+def _starting(seen: Observation, pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:
+    if not pods:
+        return None
+    names = {pod["metadata"]["name"] for pod in pods}
+    troubles = [each for each in seen.events if each["involvedObject"]["name"] in names]
+    event = _latest(troubles, _POD_EVENTS)
+    lines = tuple(f"pod/{pod['metadata']['name']}: {_progress(pod)}" for pod in pods)
+    if event:
+        return Waiting(event["reason"], f"{subject} to start", shorten(event.get("message", "")), evidence=lines)
+    reasons = [waits["reason"] for each in _containers(pods[0]) if (waits := (each.get("state") or {}).get("waiting"))]
+    return Waiting(reasons[-1] if reasons else "Pending", f"{subject} to start", _progress(pods[0]), evidence=lines)
+
+
+def _progress(pod: Mapping[str, Any]) -> str:
+    """How far the containers are: "server runs, not yet started; driver PodInitializing"."""
+    said = []
+    for each in _containers(pod):
+        state = each.get("state") or {}
+        if "running" in state:
+            said.append(f"{each['name']} runs" + ("" if each.get("started") else ", its startup probe has not passed"))
+        elif ended := state.get("terminated"):
+            said.append(f"{each['name']} ended with exit code {ended['exitCode']}")
+        else:
+            said.append(f"{each['name']} {state.get('waiting', {}).get('reason', 'waits')}")
+    return "; ".join(said) or "no container has been looked at by a kubelet"
+
+
+def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for part in ("initContainerStatuses", "containerStatuses"):
+        yield from pod.get("status", {}).get(part) or ()
+
+
+def _latest(events: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -> Mapping[str, Any] | None:
+    found = [each for each in events if each.get("reason") in reasons]
+    return max(found, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or "", default=None)
+
+
+def _count(some: int, every: int) -> str:
+    """For a sentence: "the pod waits", "all 8 pods wait", "2 of 8 pods wait"."""
+    if some == every:
+        return "the pod waits" if every == 1 else f"all {every} pods wait"
+    return f"{some} of {every} pods {'waits' if some == 1 else 'wait'}"
