@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nightshift.operators.jobset_errors import runtime_failures
 from nightshift.operators.jobset_task import JobSetTask, Kept, Live, Waited, digest_name
 from nightshift.operators.run import RunOperator, permanent_failures
 
@@ -51,7 +52,7 @@ class InferOperator(JobSetTask, RunOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.seal import load_manifest
 
-        with permanent_failures(), self.failures():
+        with permanent_failures(), runtime_failures():
             plan = self.plan
             self.keep_lineage(rows=plan.rows)
             if load_manifest(self.store, self.run) is not None:

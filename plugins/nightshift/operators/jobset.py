@@ -11,21 +11,18 @@ import yaml
 from airflow.sdk import BaseOperator
 
 from nightshift import exits
-from nightshift.operators.jobset_task import (
+from nightshift.operators.jobset_errors import (
     JobSetApplicationFailure,
     JobSetDeadlineExceeded,
     JobSetLost,
     JobSetPreempted,
     JobSetRefused,
     JobSetStartupTimeout,
-    JobSetTask,
     JobSetTaskError,
     JobSetUnavailable,
     JobSetUnknown,
-    Live,
-    Waited,
-    digest_name,
 )
+from nightshift.operators.jobset_task import JobSetTask, Live, Waited, digest_name
 from nightshift.triggers.jobset import KillPolicy, KubernetesJobSetTrigger
 
 if TYPE_CHECKING:
@@ -229,6 +226,8 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
             **(self.labels or {}),
             **{key: value for key, value in queue.items() if value},
         }
+        spec = dict(self.template["spec"])
+        spec["replicatedJobs"] = [self._with_backstop(each) for each in spec.get("replicatedJobs") or ()]
         annotations = {**(meta.get("annotations") or {}), **(self.annotations or {})}
         return {
             "apiVersion": API_VERSION,
@@ -240,7 +239,14 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
                 "labels": labels,
                 "annotations": annotations,
             },
+            "spec": spec,
         }
+
+    def _with_backstop(self, replicated: Mapping[str, Any]) -> dict[str, Any]:
+        """Should Airflow be gone for good, the cluster ends the Jobs when this task would have."""
+        job = replicated.get("template") or {}
+        spec = {"activeDeadlineSeconds": int(self.seconds()), **(job.get("spec") or {})}
+        return {**replicated, "template": {**job, "spec": spec}}
 
     def seconds(self) -> float:
         return self.deadline.total_seconds()

@@ -11,12 +11,13 @@ import asyncio
 import hashlib
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+
+from nightshift.operators.jobset_errors import JobSetRefused, JobSetUnavailable, JobSetUnknown, runtime_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,42 +36,6 @@ GENERATIONS_MAX: Final = 1000
 LAST_LINES: Final = 20
 LAST_LINES_PODS: Final = 4
 RESUME_PAUSE_S: Final = 5.0
-
-
-class JobSetTaskError(AirflowException):
-    """The JobSet ended without success, and another attempt may end otherwise."""
-
-
-class JobSetPreempted(JobSetTaskError):
-    """Pods were taken away, more often than the task goes on by itself."""
-
-
-class JobSetStartupTimeout(JobSetTaskError):
-    """Its pods were not placed or not started in time: worth another attempt, later."""
-
-
-class JobSetLost(JobSetTaskError):
-    """The JobSet was deleted from outside, again and again."""
-
-
-class JobSetUnavailable(JobSetTaskError):
-    """The cluster cannot be asked. The JobSet, if there is one, works on, and the next attempt finds it."""
-
-
-class JobSetUnknown(JobSetTaskError):
-    """It failed and nothing says why; the log has all conditions."""
-
-
-class JobSetApplicationFailure(AirflowFailException):
-    """A program failed by itself; another attempt would repeat that."""
-
-
-class JobSetDeadlineExceeded(AirflowFailException):
-    """The task's deadline passed."""
-
-
-class JobSetRefused(AirflowFailException):
-    """The cluster refuses the JobSet, or a JobSet of its name belongs to somebody else."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +149,7 @@ class JobSetTask:
 
     def run_jobset(self, context: Context) -> Any:
         """`execute`'s part: returns the result of a JobSet that is done already, or defers."""
-        with self.failures():
+        with runtime_failures():
             kept = self._load(context)
             if kept.deadline <= time.time():
                 # A deadline that has passed belonged to attempts that were cleared since.
@@ -193,7 +158,7 @@ class JobSetTask:
 
     def complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """`execute_complete`'s part: judges the JobSet that the event is about."""
-        with self.failures():
+        with runtime_failures():
             kept = self._load(context)
             live = next((each for each in kept.live if self.jobset_name(context, each.generation) == event["name"]), None)
             if live is None:
@@ -278,7 +243,7 @@ class JobSetTask:
             self.log.info("Going on with a new JobSet; this uses up none of the task's retries")
             time.sleep(RESUME_PAUSE_S)
             return self._go_on(context, self._with_new(replace(kept, resumes=kept.resumes + 1), profile=live.profile))
-        failure = _failure(name, outcome)
+        failure = failure_of(name, outcome)
         if isinstance(failure, AirflowFailException):
             self._save(context, kept.over())
         raise failure
@@ -446,39 +411,12 @@ class JobSetTask:
     def _key(self, context: Context) -> str:
         return f"jobset:{hashlib.sha256(self.work(context).encode()).hexdigest()[:16]}"
 
-    @contextmanager
-    def failures(self) -> Iterator[None]:
-        """What the runtime's failures mean for a task."""
-        from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
-
-        try:
-            yield
-        except JobSetNotFound as error:
-            raise JobSetLost(f"{error}: it was deleted just now") from error
-        except RuntimeUnavailable as error:
-            raise JobSetUnavailable(f"The cluster cannot be asked ({error}). The JobSet, if there is one, works on.") from error
-        except RequestRefused as error:
-            raise JobSetRefused(str(error)) from error
-
 
 def _finished(seen: Observation) -> bool:
     from nightshift.jobset.observation import condition
 
     jobset = seen.jobset
     return jobset is not None and bool(condition(jobset, "Completed") or condition(jobset, "Failed"))
-
-
-def _failure(name: str, outcome: Outcome) -> AirflowException:
-    from nightshift.jobset.outcome import Ending
-
-    kinds: dict[Ending, type[AirflowException]] = {
-        Ending.DEADLINE: JobSetDeadlineExceeded,
-        Ending.PREEMPTED: JobSetPreempted,
-        Ending.STARTUP: JobSetStartupTimeout,
-        Ending.APPLICATION: JobSetTaskError if outcome.resumable else JobSetApplicationFailure,
-        Ending.LOST: JobSetLost,
-    }
-    return kinds.get(outcome.ending, JobSetUnknown)(f"JobSet {name}: {outcome.explanation}. {outcome.advice}")
 
 
 async def _first_event(trigger: BaseTrigger) -> dict[str, Any]:

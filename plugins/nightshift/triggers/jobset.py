@@ -28,11 +28,11 @@ class KubernetesJobSetTrigger(BaseTrigger):
     """
     Follows JobSets by watching them and fires once, about the first one that ends or needs a decision.
 
-    The event is plain JSON: ``{"version", "name", "uid", "ending", "detail", "pods", "counts"}``. ``ending`` is one of
-    ``finished``, ``lost`` (deleted from outside), ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds) and
-    ``disrupted`` (more pods were taken away than ``disruptions``). ``pods`` holds the last state of pods that failed or were
-    deleted, which nobody can ask for later; ``counts`` says of each JobSet by name how it did (`Counts`). A cluster that does
-    not answer ends nothing before the deadline.
+    The event is plain JSON, `jobset_event`'s. ``ending`` is one of ``finished``, ``lost`` (deleted from outside),
+    ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds), ``disrupted`` (more pods were taken away than
+    ``disruptions``) and ``refused`` (a right is missing). ``pods`` holds the last state of pods that failed or were deleted,
+    which nobody can ask for later; ``counts`` says of each JobSet by name how it did (`Counts`). A cluster that does not
+    answer ends nothing before the deadline.
 
     Every container's log is written to the task's log as it comes, whichever pod replaces whichever.
 
@@ -180,5 +180,6 @@ def jobset_event(jobset: dict[str, str], followed: Followed, counts: dict[str, A
         "ending": followed.ending,
         "detail": followed.detail,
         "pods": followed.pods,
+        "jobset": followed.jobset,
         "counts": counts,
     }

@@ -20,7 +20,7 @@ from nightshift.jobset.cluster.pods import Pods
 from nightshift.jobset.observation import condition
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 
-Ending = Literal["finished", "lost", "deadline", "starved", "disrupted"]
+Ending = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused"]
 Verdict = tuple[Ending, str]
 
 LOGGED_UNTIL: Final = "nightshift.dev/logged-until"
@@ -63,11 +63,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Followed:
-    """How the following ended. detail: what the last look at a JobSet that does not start said. pods: `Pods.last_words`."""
+    """How the following ended.
+
+    detail: why a JobSet does not start, as the last look at it said, or why the cluster refuses to be asked.
+    pods: `Pods.last_words`. jobset: a finished one, slim: it may be gone before anybody asks again.
+    """
 
     ending: Ending
     detail: str = ""
     pods: list[dict[str, Any]] = field(default_factory=list)
+    jobset: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,7 @@ class Follower:
         self._turned_at = self._counted_at = time.monotonic()
         self._short = True
         self._wanted = 0
+        self._finished: dict[str, Any] | None = None
         self._worked_s = 0.0
         self._detail = ""
         self._met = asyncio.Event()
@@ -143,7 +149,7 @@ class Follower:
                 async with self._connect() as api:
                     verdict = await self._session(api)
                 if verdict:
-                    return Followed(verdict[0], verdict[1] or self._detail, self.pods.last_words())
+                    return Followed(verdict[0], verdict[1] or self._detail, self.pods.last_words(), self._finished)
                 failures = 0
             except RuntimeUnavailable as error:
                 # A session that lived for a while was no failure of the next one.
@@ -151,6 +157,8 @@ class Follower:
                 if not self._outage:
                     self._outage = True
                     self._log.warning("The cluster does not answer (%s). The JobSet works on; asking again", error)
+            except RequestRefused as error:
+                return Followed("refused", str(error), self.pods.last_words())
             left = self._limits.deadline - time.time()
             if left <= 0:
                 return Followed("deadline", self._detail, self.pods.last_words())
@@ -220,6 +228,11 @@ class Follower:
             self._suspended = suspended
         ended = condition(jobset, "Completed") or condition(jobset, "Failed")
         if ended:
+            self._finished = {
+                "metadata": {key: meta[key] for key in ("name", "uid")},
+                "spec": {},
+                "status": {"conditions": jobset["status"]["conditions"]},
+            }
             self._log.info("JobSet %s: %s, %s", self._name, ended["type"], ended.get("message") or ended.get("reason", ""))
             return "finished", ""
         return None

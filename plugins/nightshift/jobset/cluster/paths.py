@@ -58,9 +58,10 @@ def failure(status: int, body: str, what: str) -> Exception:
         return JobSetNotFound(f"{what}: {said}")
     if status == 409:
         return JobSetExists(f"{what}: {said}")
-    if status in (401, 403):
+    if status == 403:
         return RequestRefused(f"{what}: the cluster does not allow it ({said}). {RBAC_ADVICE}.")
-    if 400 <= status < 500 and status not in (408, 410, 429):
+    # 401: a token ran out, and the next client brings a new one. 410: a page of a list was asked for too late.
+    if 400 <= status < 500 and status not in (401, 408, 410, 429):
         return RequestRefused(f"{what}: the cluster refuses it ({said})")
     return RuntimeUnavailable(f"{what}: HTTP {status} {said}".strip())
 

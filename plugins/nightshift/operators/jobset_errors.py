@@ -1,0 +1,77 @@
+"""How a task that runs a JobSet fails, in exceptions: which of them are worth a retry, and what each tells a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+if TYPE_CHECKING:
+    from nightshift.jobset.outcome import Ending, Outcome
+
+
+class JobSetTaskError(AirflowException):
+    """The JobSet ended without success, and another attempt may end otherwise."""
+
+
+class JobSetPreempted(JobSetTaskError):
+    """Pods were taken away, more often than the task goes on by itself."""
+
+
+class JobSetStartupTimeout(JobSetTaskError):
+    """Its pods were not placed or not started in time: worth another attempt, later."""
+
+
+class JobSetLost(JobSetTaskError):
+    """The JobSet was deleted from outside, again and again."""
+
+
+class JobSetUnavailable(JobSetTaskError):
+    """The cluster cannot be asked. The JobSet, if there is one, works on, and the next attempt finds it."""
+
+
+class JobSetUnknown(JobSetTaskError):
+    """It failed and nothing says why; the log has all conditions."""
+
+
+class JobSetApplicationFailure(AirflowFailException):
+    """A program failed by itself; another attempt would repeat that."""
+
+
+class JobSetDeadlineExceeded(AirflowFailException):
+    """The task's deadline passed."""
+
+
+class JobSetRefused(AirflowFailException):
+    """The cluster refuses the JobSet, or a JobSet of its name belongs to somebody else."""
+
+
+def failure_of(name: str, outcome: Outcome) -> AirflowException:
+    """The exception for an end that is no success."""
+    from nightshift.jobset.outcome import Ending
+
+    kinds: dict[Ending, type[AirflowException]] = {
+        Ending.DEADLINE: JobSetDeadlineExceeded,
+        Ending.PREEMPTED: JobSetPreempted,
+        Ending.STARTUP: JobSetStartupTimeout,
+        Ending.APPLICATION: JobSetTaskError if outcome.resumable else JobSetApplicationFailure,
+        Ending.LOST: JobSetLost,
+    }
+    return kinds.get(outcome.ending, JobSetUnknown)(f"JobSet {name}: {outcome.explanation}. {outcome.advice}")
+
+
+@contextmanager
+def runtime_failures() -> Iterator[None]:
+    """What the runtime's failures mean for a task."""
+    from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
+
+    try:
+        yield
+    except JobSetNotFound as error:
+        raise JobSetLost(f"{error}: it was deleted just now") from error
+    except RuntimeUnavailable as error:
+        raise JobSetUnavailable(f"The cluster cannot be asked ({error}). The JobSet, if there is one, works on.") from error
+    except RequestRefused as error:
+        raise JobSetRefused(str(error)) from error
