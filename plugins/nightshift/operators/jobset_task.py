@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
-from nightshift.operators.jobset_errors import JobSetRefused, JobSetUnavailable, JobSetUnknown, runtime_failures
+from nightshift.operators.jobset_errors import JobSetRefused, JobSetUnavailable, JobSetUnknown, failure_of, runtime_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
