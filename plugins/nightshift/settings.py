@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+_CHOICES: Final = {"image_pull_policy": ("Always", "IfNotPresent", "Never"), "weights": ("stream", "mount")}
 
 
 class SettingsError(ValueError):
@@ -26,7 +29,11 @@ class Settings:
         ``gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER`` for a GKE cluster by the Google connection, or
         ``local:FOLDER`` for the local runtime whose state is in FOLDER.
     namespace: Kubernetes namespace of the JobSets.
-    driver_image, server_image: container images of the two containers of a worker.
+    driver_image, server_image: container images of the two containers of a worker; tpu_server_image: of the second on TPUs.
+    image_pull_policy: ``Always``, ``IfNotPresent`` or ``Never``; Kubernetes' own choice when empty.
+    priority_class: PriorityClass of the pods; none when empty. (A job's ``priority:`` is Kueue's.)
+    weights: how a model in a bucket is read: ``stream`` by vLLM's streamer, or ``mount`` by Cloud Storage FUSE.
+    pod_patch: path of a YAML file that is merged over every rendered pod template (docs/compute.md); none when empty.
     service_account: Kubernetes service account of the pods (workload identity on GKE).
     gcp_conn_id: Airflow connection for BigQuery, Cloud Storage and GKE.
     kubernetes_conn_id: Airflow connection of the cluster, where runtime is ``kubernetes``.
@@ -40,6 +47,11 @@ class Settings:
     namespace: str = "nightshift"
     driver_image: str = "nightshift/driver:0.1.0"
     server_image: str = "vllm/vllm-openai:v0.33.0"
+    tpu_server_image: str = "nightshift/server-tpu:0.32.0"
+    image_pull_policy: str = ""
+    priority_class: str = ""
+    weights: str = "stream"
+    pod_patch: str = ""
     service_account: str = "nightshift-worker"
     gcp_conn_id: str = "google_cloud_default"
     kubernetes_conn_id: str = "kubernetes_default"
@@ -59,4 +71,7 @@ class Settings:
                     f"NIGHTSHIFT_{required.upper()} is not set. Set it in the environment of every Airflow component "
                     "(Cloud Composer: the environment's variables)."
                 )
+        for name, choices in _CHOICES.items():
+            if values.get(name, choices[0]) not in choices:
+                raise SettingsError(f"NIGHTSHIFT_{name.upper()} is {values[name]!r}. Write {' or '.join(choices)}.")
         return cls(**values)

@@ -4,6 +4,9 @@ NIGHTSHIFT_RUN_URL             gs://BUCKET/JOB/PARTITION/RUN
 ENGINE_URL                     base URL of the engine beside it
 JOB_COMPLETION_INDEX           which shard is home, set by Kubernetes; without one, or with one that the plan lacks, the worker
                                has no home and helps wherever something is left
+NIGHTSHIFT_SHARD               where a worker spans several hosts: which shard is home. JOB_COMPLETION_INDEX is then the host:
+                               host 0 works, and the others keep their place until they are told to end
+NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, where nothing else waits for it
 NIGHTSHIFT_ROLE                "helper": no home whatever the index says (a second JobSet on the same run); else "owner"
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more the worker stops early
 NIGHTSHIFT_METRICS_PORT        serves Prometheus metrics there; 0 takes a free port
@@ -55,7 +58,8 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Config:
-    """What the process is told. index: None for a helper. attempt names this life of the worker in partials and provenance."""
+    """What the process is told. index: None for a helper. attempt names this life of the worker in partials and provenance.
+    bystander: another host of the same slice has the driver that works."""
 
     run_url: str
     index: int | None
@@ -66,6 +70,8 @@ class Config:
     metrics_port: int | None = None
     buffer_mb: int = 256
     hedge_s: int | None = None
+    engine_wait_s: float = ENGINE_BUDGET_S
+    bystander: bool = False
 
     @classmethod
     def from_environment(cls) -> Config:
@@ -77,10 +83,11 @@ class Config:
         if role not in ("owner", "helper"):
             raise ConfigError(f"NIGHTSHIFT_ROLE is {role!r}; it is 'owner' or 'helper'")
         pod = os.environ.get("POD_NAME") or "driver"
-        index = _number("JOB_COMPLETION_INDEX")
+        index, shard = _number("JOB_COMPLETION_INDEX"), _number("NIGHTSHIFT_SHARD")
+        home = index if shard is None else shard
         return cls(
             os.environ["NIGHTSHIFT_RUN_URL"],
-            index if role == "owner" else None,
+            home if role == "owner" else None,
             os.environ["ENGINE_URL"],
             os.environ.get("NODE_NAME") or os.uname().nodename,
             f"{pod}-{uuid.uuid4().hex[:8]}",
@@ -88,6 +95,8 @@ class Config:
             metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
             buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or 256,
             hedge_s=_number("NIGHTSHIFT_HEDGE_S"),
+            engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
+            bystander=shard is not None and index not in (None, 0),
         )
 
 
@@ -114,7 +123,7 @@ async def work(config: Config) -> int:
     if config.metrics_port is not None:
         serve_metrics(stats, config.metrics_port)
     async with Engine(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
-        version = await _meet(engine, drain)
+        version = await _meet(engine, drain, config.engine_wait_s)
         if version is None:
             return exits.RESUME
         worker = Worker(
@@ -168,9 +177,17 @@ def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan]:
     return spec, plan
 
 
-async def _meet(engine: Engine, drain: DrainOnSignal) -> str | None:
+async def stand_by() -> int:
+    """A host that serves another's engine: it has no work of its own, so it ends when it is told to, and never as done."""
+    drain = DrainOnSignal()
+    log.info("stands by")
+    await drain.asked.wait()
+    return exits.RESUME
+
+
+async def _meet(engine: Engine, drain: DrainOnSignal, wait_s: float) -> str | None:
     """Waits for the engine; its version, or None when it did not come in time or the pod must end first."""
-    waiting = asyncio.create_task(engine.wait_healthy(ENGINE_BUDGET_S))
+    waiting = asyncio.create_task(engine.wait_healthy(wait_s))
     asked = asyncio.create_task(drain.asked.wait())
     await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
@@ -178,7 +195,7 @@ async def _meet(engine: Engine, drain: DrainOnSignal) -> str | None:
         waiting.cancel()
         return None
     if not waiting.result():
-        log.error("engine did not come up", extra={"fields": {"waited_s": ENGINE_BUDGET_S}})
+        log.error("engine did not come up", extra={"fields": {"waited_s": wait_s}})
         return None
     return await engine.version()
 
@@ -208,7 +225,7 @@ def main() -> int:
         config = Config.from_environment()
         log.info("started", extra={"fields": {"run": config.run_url, "index": config.index, "attempt": config.attempt}})
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(work(config))
+            code = runner.run(stand_by() if config.bystander else work(config))
     except (ConfigError, ForeignObject, InputChanged, NoSuchRun, TooManyDeadLetters, WrongEngine) as error:
         log.error("cannot work", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG

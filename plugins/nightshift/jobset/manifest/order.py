@@ -1,0 +1,30 @@
+"""What is to be rendered: the arguments of `render`, with the worker decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nightshift.jobset.manifest.names import LOAD_PATIENCE, Role
+from nightshift.profiles import Worker
+from nightshift.run import RunRef
+from nightshift.settings import Settings
+from nightshift.spec import JobSpec
+
+
+@dataclass(frozen=True)
+class Order:
+    """name: of the JobSet. workers: pods in shape A, slices in shape C. rows: of the run."""
+
+    name: str
+    spec: JobSpec
+    run: RunRef
+    settings: Settings
+    worker: Worker
+    workers: int
+    rows: int
+    role: Role
+
+    @property
+    def patience_seconds(self) -> int:
+        """How long the server may take to load before it is given up."""
+        return LOAD_PATIENCE * self.worker.load_seconds

@@ -1,0 +1,182 @@
+"""The JobSet and its Job, in the shape that the worker has.
+
+Shape A, a worker is one host: one Indexed Job, an index for each worker. Indexes fail and are retried by themselves, and
+what Kubernetes marks as a disruption is not counted.
+
+Shape C, a worker is a slice of several hosts: a Job for each slice, an index for each host. All hosts of a slice are pods of
+one Job, since exclusive placement gives a node pool to a Job and GKE fills a multi-host slice from the pods of one Job. Host 0
+has the driver at work and vLLM's head; it alone decides when the Job has succeeded. A host that fails fails its Job at once,
+and JobSet starts every slice anew: what is committed stays, and a slice cannot go on with a part of its hosts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nightshift import exits
+from nightshift.jobset.manifest.names import (
+    API_VERSION,
+    DRIVER,
+    EXCLUSIVE_TOPOLOGY,
+    JOB_LABEL,
+    KEEP_FINISHED_SECONDS,
+    NODE_POOL,
+    PORT_ENV_ANNOTATION,
+    PORTS,
+    PROFILE_LABEL,
+    REPLICATED_JOB,
+    RETRIES,
+    ROLE_LABEL,
+    RUN_LABEL,
+    RUN_URL_ANNOTATION,
+    Role,
+)
+from nightshift.jobset.manifest.order import Order
+from nightshift.jobset.manifest.patch import Patch
+from nightshift.jobset.manifest.pod import pod
+from nightshift.jobset.manifest.weights import pod_annotations
+from nightshift.jobset.naming import SPEC_HASH_ANNOTATION, spec_hash
+from nightshift.plan import Plan
+from nightshift.run import RunRef
+from nightshift.settings import Settings
+from nightshift.spec import JobSpec
+
+_DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
+_HOPELESS: Final = {"containerName": DRIVER, "operator": "In", "values": [exits.CONFIG]}
+
+
+def render(
+    spec: JobSpec,
+    run: RunRef,
+    plan: Plan,
+    settings: Settings,
+    *,
+    name: str,
+    profile: str | None = None,
+    role: Role = "owner",
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """The manifest of JobSet `name` for `run`.
+
+    profile: another than the job's own, as for a fallback. role: ``helper`` for a further JobSet on the same run. workers: as
+    many as planned when absent.
+    Raises ValueError for a plan without rows, since there is nothing to run; for a profile that cannot be as the job's
+    ``compute:`` says; and, as PatchError, for an override file that cannot be read or merged.
+    """
+    if not plan.rows:
+        raise ValueError(f"run {run.prefix} has no rows, so it needs no JobSet")
+    worker = spec.compute.worker(profile)
+    order = Order(name, spec, run, settings, worker, workers or plan.workers, plan.rows, role)
+    labels = _labels(order)
+    kueue = {"kueue.x-k8s.io/queue-name": spec.queue, "kueue.x-k8s.io/priority-class": spec.priority}
+    template = {
+        "metadata": {"labels": labels, "annotations": {PORT_ENV_ANNOTATION: PORTS, **pod_annotations(order)}},
+        "spec": pod(order, labels),
+    }
+    if settings.pod_patch:
+        template = Patch(settings.pod_patch).apply(template)
+    body = _one_host(order, template) if worker.shape == "A" else _several_hosts(order, template)
+    annotations = {RUN_URL_ANNOTATION: run.url(settings.bucket), SPEC_HASH_ANNOTATION: spec_hash({"spec": body})}
+    if worker.shape == "C":
+        annotations[EXCLUSIVE_TOPOLOGY] = NODE_POOL
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "JobSet",
+        "metadata": {
+            "name": name,
+            "namespace": settings.namespace,
+            "labels": {**labels, **{label: value for label, value in kueue.items() if value}},
+            "annotations": annotations,
+        },
+        "spec": body,
+    }
+
+
+def _labels(order: Order) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": "nightshift",
+        JOB_LABEL: order.run.job,
+        RUN_LABEL: order.run.run_id,
+        PROFILE_LABEL: order.worker.profile.name,
+        ROLE_LABEL: order.role,
+    }
+
+
+def _one_host(order: Order, template: dict[str, Any]) -> dict[str, Any]:
+    """Shape A."""
+    job = {
+        "completionMode": "Indexed",
+        "completions": order.workers,
+        "parallelism": order.workers,
+        "backoffLimitPerIndex": RETRIES,
+        # The workers that are left do the work of a few that gave up; when half of them have, the fault is the run's own.
+        "maxFailedIndexes": order.workers // 2,
+        "activeDeadlineSeconds": order.spec.deadline_seconds,
+        "podFailurePolicy": {
+            "rules": [
+                # First match wins: a drained pod also has an exit code, so the disruption must be looked at first.
+                {"action": "Ignore", "onPodConditions": _DISRUPTED},
+                {"action": "FailIndex", "onExitCodes": _HOPELESS},
+            ]
+        },
+        "template": template,
+    }
+    return {
+        "ttlSecondsAfterFinished": KEEP_FINISHED_SECONDS,
+        # Nobody calls these pods by name, so they need no headless Service.
+        "network": {"enableDNSHostnames": False},
+        "replicatedJobs": [_replicated(order, replicas=1, job=job)],
+    }
+
+
+def _several_hosts(order: Order, template: dict[str, Any]) -> dict[str, Any]:
+    """Shape C. JobSet's coordinator is one pod of the whole set; here every slice has a head of its own, named by DNS."""
+    job = {
+        "completionMode": "Indexed",
+        "completions": order.worker.hosts,
+        "parallelism": order.worker.hosts,
+        "backoffLimit": 0,
+        # The other hosts never end by themselves.
+        "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
+        "activeDeadlineSeconds": order.spec.deadline_seconds,
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "FailJob", "onPodConditions": _DISRUPTED},
+                {"action": "FailJob", "onExitCodes": _HOPELESS},
+            ]
+        },
+        "template": template,
+    }
+    return {
+        "ttlSecondsAfterFinished": KEEP_FINISHED_SECONDS,
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "failurePolicy": {
+            "maxRestarts": RETRIES,
+            # A new pod beside an old one of its slice could not have its accelerators, nor its name.
+            "restartStrategy": "BlockingRecreate",
+            # The Job's controller says only in words which of the two rules above it applied.
+            "rules": [
+                {
+                    "name": "hopeless",
+                    "action": "FailJobSet",
+                    "onJobFailureReasons": ["PodFailurePolicy"],
+                    "onJobFailureMessagePatterns": [f"failed with exit code {exits.CONFIG} "],
+                },
+                {"name": "deadline", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
+                {
+                    "name": "disruption",
+                    "action": "RestartJobSetAndIgnoreMaxRestarts",
+                    "onJobFailureReasons": ["PodFailurePolicy"],
+                },
+            ],
+        },
+        "replicatedJobs": [_replicated(order, replicas=order.workers, job=job)],
+    }
+
+
+def _replicated(order: Order, *, replicas: int, job: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": REPLICATED_JOB,
+        "replicas": replicas,
+        "template": {"metadata": {"labels": _labels(order)}, "spec": job},
+    }

@@ -1,0 +1,127 @@
+"""How vLLM is started: on one host, on the GPUs of several, or on a TPU slice of several.
+
+Several hosts have one pod template, so each finds out by JOB_COMPLETION_INDEX, which the Job sets, what it is: host 0 is the
+head and has the API; the others serve it. On GPUs vLLM does this itself; on TPUs only with Ray.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nightshift.jobset.manifest.names import ENGINE_PORT, JOB_INDEX_LABEL, REPLICATED_JOB
+from nightshift.jobset.manifest.order import Order
+from nightshift.jobset.manifest.weights import is_mounted, model_args
+from nightshift.profiles import Worker
+from nightshift.spec import JobSpec
+from nightshift.tasks.base import load as load_kind
+
+MASTER_PORT: Final = 29501
+RAY_PORT: Final = 6379
+
+_API_SERVER: Final = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
+
+_GPU_HOST: Final = """\
+if [ "$JOB_COMPLETION_INDEX" != 0 ]; then set -- "$@" --headless; fi
+exec python3 -m vllm.entrypoints.cli.main serve "$@"
+"""
+
+# The trap, since the first process of a container is not ended by a signal that it does not handle; it works while the shell
+# waits for what runs behind it.
+_TPU_HOST: Final = """\
+trap 'exit 143' TERM
+behind() { "$@" & wait $!; }
+chips="--resources={\\"TPU\\": $CHIPS}"
+if [ "$JOB_COMPLETION_INDEX" != 0 ]; then
+  while :; do
+    behind ray start --address="$HEAD:$RAY_PORT" "$chips" --block
+    behind sleep 5
+  done
+fi
+behind ray start --head --port="$RAY_PORT" "$chips"
+behind python3 -c "
+import ray, time
+ray.init(address='auto')
+while sum(node['Alive'] for node in ray.nodes()) < $HOSTS:
+    time.sleep(2)
+"
+exec python3 -m vllm.entrypoints.openai.api_server "$@"
+"""
+
+
+def server_args(spec: JobSpec, worker: Worker | None = None, *, mounted: bool = False) -> list[str]:
+    """vLLM's arguments on one host: the model, what the task kind needs, the engine's settings, then the user's own flags.
+
+    worker: the job's own when absent. mounted: whether weights in a bucket are mounted.
+    """
+    model, flags = model_args(spec, mounted=mounted)
+    return ["--model", model, *flags, *_common(spec, worker or spec.compute.worker()), *_own_flags(spec)]
+
+
+def launch(order: Order) -> dict[str, Any]:
+    """``command`` and ``args`` of the server's container."""
+    spec, worker = order.spec, order.worker
+    mounted = is_mounted(order)
+    if worker.shape == "A":
+        return {"command": _API_SERVER, "args": server_args(spec, worker, mounted=mounted)}
+    if worker.is_tpu:
+        args = ["--distributed-executor-backend", "ray", *server_args(spec, worker, mounted=mounted)]
+        return {"command": ["sh", "-c", _TPU_HOST, "host"], "args": args}
+    model, flags = model_args(spec, mounted=mounted)
+    several = ["--nnodes", str(worker.hosts), "--node-rank", "$(JOB_COMPLETION_INDEX)"]
+    several += ["--master-addr", "$(HEAD)", "--master-port", str(MASTER_PORT)]
+    return {
+        "command": ["sh", "-c", _GPU_HOST, "host"],
+        "args": [model, *flags, *several, *_common(spec, worker), *_own_flags(spec)],
+    }
+
+
+def image(order: Order) -> str:
+    return order.settings.tpu_server_image if order.worker.is_tpu else order.settings.server_image
+
+
+def environment(order: Order) -> list[dict[str, Any]]:
+    worker = order.worker
+    env: list[dict[str, Any]] = [
+        {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
+        {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
+    ]
+    if worker.is_tpu:
+        # vLLM's TPU image knows no user but root, and Python asks who it is.
+        env += [{"name": name, "value": value} for name, value in (("HOME", "/tmp"), ("USER", "vllm"), ("LOGNAME", "vllm"))]
+    if worker.shape == "A":
+        return env
+    env += [
+        {"name": "SLICE", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{JOB_INDEX_LABEL}']"}}},
+        {"name": "HEAD", "value": f"{order.name}-{REPLICATED_JOB}-$(SLICE)-0.{order.name}"},
+        {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    if worker.is_tpu:
+        ray = {"TPU_MULTIHOST_BACKEND": "ray", "JAX_PLATFORMS": "", "RAY_PORT": str(RAY_PORT)}
+        ray |= {"CHIPS": str(worker.accelerators), "HOSTS": str(worker.hosts)}
+        env += [{"name": name, "value": value} for name, value in ray.items()]
+    return env
+
+
+def _common(spec: JobSpec, worker: Worker) -> list[str]:
+    args = ["--served-model-name", spec.model.name, "--port", "$(ENGINE_PORT)"]
+    args += [*load_kind(spec).server_args, "--max-num-seqs", str(spec.engine.max_num_seqs)]
+    if spec.engine.max_model_len is not None:
+        args += ["--max-model-len", str(spec.engine.max_model_len)]
+    args += ["--dtype", spec.engine.dtype]
+    if worker.tensor_parallel > 1:
+        args += ["--tensor-parallel-size", str(worker.tensor_parallel)]
+    if worker.pipeline_parallel > 1:
+        args += ["--pipeline-parallel-size", str(worker.pipeline_parallel)]
+    return args
+
+
+def _own_flags(spec: JobSpec) -> list[str]:
+    args = []
+    for flag, value in spec.engine.args.items():
+        if value is True:
+            args.append(f"--{flag}")
+        elif value is False:
+            args.append(f"--no-{flag}")
+        else:
+            args += [f"--{flag}", str(value)]
+    return args

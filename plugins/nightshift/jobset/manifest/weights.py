@@ -1,0 +1,50 @@
+"""Where vLLM finds the weights: on the Hub, streamed from a bucket, or in a bucket that is mounted (Cloud Storage FUSE)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nightshift.jobset.manifest.order import Order
+from nightshift.spec import JobSpec
+
+MOUNT_PATH: Final = "/weights"
+# What Google recommends for weights: each file is fetched once, in parallel, to the node's disk, and never changes.
+_MOUNT_OPTIONS: Final = (
+    "implicit-dirs",
+    "file-cache:max-size-mb:-1",
+    "file-cache:enable-parallel-downloads:true",
+    "file-cache:cache-file-for-range-read:true",
+    "metadata-cache:ttl-secs:-1",
+)
+
+
+def model_args(spec: JobSpec, *, mounted: bool = False) -> tuple[str, list[str]]:
+    """The model as vLLM is told it, and the flags that go with it."""
+    scheme, _, rest = spec.model.uri.partition("://")
+    if scheme == "hf":
+        return rest, ["--revision", spec.model.revision]
+    # In a bucket the revision is part of the path.
+    return (MOUNT_PATH, []) if mounted else (spec.model.uri, ["--load-format", "runai_streamer"])
+
+
+def is_mounted(order: Order) -> bool:
+    return order.settings.weights == "mount" and order.spec.model.uri.startswith("gs://")
+
+
+def volumes(order: Order) -> list[dict[str, Any]]:
+    if not is_mounted(order):
+        return []
+    bucket, _, folder = order.spec.model.uri.removeprefix("gs://").partition("/")
+    options = ",".join((f"only-dir={folder}", *_MOUNT_OPTIONS))
+    attributes = {"bucketName": bucket, "mountOptions": options}
+    csi = {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": True, "volumeAttributes": attributes}
+    return [{"name": "weights", "csi": csi}]
+
+
+def mounts(order: Order) -> list[dict[str, Any]]:
+    return [{"name": "weights", "mountPath": MOUNT_PATH, "readOnly": True}] if is_mounted(order) else []
+
+
+def pod_annotations(order: Order) -> dict[str, str]:
+    """GKE adds the container that does the mounting to pods that say so."""
+    return {"gke-gcsfuse/volumes": "true"} if is_mounted(order) else {}

@@ -1,0 +1,354 @@
+"""The rendered JobSet: what holds for every worker there is, and whole manifests that a person has read.
+
+``python -m tests.unit.test_manifest`` writes tests/unit/manifests/ anew.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nightshift import exits
+from nightshift.jobset.local.spec import ManifestError, read_manifest
+from nightshift.jobset.manifest import (
+    DRIVER,
+    EXCLUSIVE_TOPOLOGY,
+    PROFILE_LABEL,
+    ROLE_LABEL,
+    RUN_LABEL,
+    SERVER,
+    render,
+    server_args,
+    to_yaml,
+)
+from nightshift.jobset.naming import SPEC_HASH_ANNOTATION, spec_hash
+from nightshift.profiles import PROFILES
+from nightshift.settings import Settings
+from tests.builders import RUN, a_plan, a_spec
+
+pytestmark = pytest.mark.unit
+
+GOLDEN = Path(__file__).parent / "manifests"
+SETTINGS = Settings(bucket="runs", project="acme")
+PLAN = a_plan(rows=64, workers=4)
+
+ONE_HOST: dict[str, dict[str, Any]] = {name: {"profile": name} for name in PROFILES}
+SLICES: dict[str, dict[str, Any]] = {
+    **{f"{name}/4x4": {"profile": name, "topology": "4x4"} for name in PROFILES if name.startswith("tpu-")},
+    **{
+        f"{name}/2 hosts": {"profile": name, "hosts": 2}
+        for name in PROFILES
+        if name.startswith(("gpu-h100", "gpu-h200", "gpu-b200"))
+    },
+}
+GOLDEN_CASES: dict[str, dict[str, Any]] = {
+    "cpu": {},
+    "gpu-l4-spot-queued": {"compute": {"profile": "gpu-l4-spot"}, "queue": "nightly", "priority": "nightly-low"},
+    "gpu-h100-any-mounted": {
+        "compute": {"profile": "gpu-h100-any", "tensor_parallel": 4},
+        "model": {"name": "m", "uri": "gs://models/org/m/r1", "revision": "r1"},
+    },
+    "tpu-v6e-spot-4x4": {"compute": {"profile": "tpu-v6e-spot", "topology": "4x4"}},
+    "gpu-h100-spot-2-hosts": {"compute": {"profile": "gpu-h100-spot", "hosts": 2}},
+}
+
+
+def manifest(settings: Settings = SETTINGS, role: Any = "owner", **changes: Any) -> dict[str, Any]:
+    return render(a_spec(**changes), RUN, PLAN, settings, name="night", role=role)
+
+
+def job_of(rendered: dict[str, Any]) -> dict[str, Any]:
+    [replicated] = rendered["spec"]["replicatedJobs"]
+    job: dict[str, Any] = replicated["template"]["spec"]
+    return job
+
+
+def pod_of(rendered: dict[str, Any]) -> dict[str, Any]:
+    pod: dict[str, Any] = job_of(rendered)["template"]["spec"]
+    return pod
+
+
+def containers_of(rendered: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The server's and the driver's."""
+    pod = pod_of(rendered)
+    [server], [driver] = pod["initContainers"], pod["containers"]
+    assert (server["name"], driver["name"]) == (SERVER, DRIVER)
+    return server, driver
+
+
+def env_of(container: dict[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+
+
+def golden() -> Iterator[tuple[Path, str]]:
+    for name, changes in GOLDEN_CASES.items():
+        settings = replace(SETTINGS, weights="mount") if name.endswith("mounted") else SETTINGS
+        yield GOLDEN / f"{name}.yaml", to_yaml(manifest(settings, **changes))
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.yaml")), ids=lambda path: path.stem)
+def test_whole_manifests(path: Path) -> None:
+    assert path.read_text() == dict(golden())[path]
+
+
+def test_every_case_has_its_file() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.yaml")} == set(GOLDEN_CASES)
+
+
+@pytest.mark.parametrize("compute", [*ONE_HOST.values(), *SLICES.values()], ids=[*ONE_HOST, *SLICES])
+class TestEveryWorker:
+    def test_satisfies_the_restricted_pod_security_standard(self, compute: dict[str, Any]) -> None:
+        """As kube-apiserver's PodSecurity admission checks it; tests/cluster asks the real one."""
+        rendered = manifest(compute=compute)
+        pod = pod_of(rendered)
+
+        assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        for container in containers_of(rendered):
+            security = container["securityContext"]
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert security["runAsUser"] > 0
+            assert not security.get("privileged")
+        assert all(set(volume) - {"name"} <= {"emptyDir", "csi"} for volume in pod["volumes"])
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+
+    def test_carries_no_token_and_no_service_variables(self, compute: dict[str, Any]) -> None:
+        pod = pod_of(manifest(compute=compute))
+
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+
+    def test_only_the_server_has_the_accelerators(self, compute: dict[str, Any]) -> None:
+        server, driver = containers_of(manifest(compute=compute))
+
+        worker = a_spec(compute=compute).compute.worker()
+        devices = {key: value for key, value in server["resources"]["limits"].items() if "/" in key or "." in key}
+        assert [int(count) for count in devices.values()] == ([worker.accelerators] if worker.accelerators else [])
+        assert devices.items() <= server["resources"]["requests"].items()
+        assert set(driver["resources"]["limits"]) == {"memory"}
+
+    def test_disruptions_are_looked_at_before_exit_codes(self, compute: dict[str, Any]) -> None:
+        rules = job_of(manifest(compute=compute))["podFailurePolicy"]["rules"]
+
+        assert [set(rule) - {"action"} for rule in rules] == [{"onPodConditions"}, {"onExitCodes"}]
+        assert rules[1]["onExitCodes"] == {"containerName": DRIVER, "operator": "In", "values": [exits.CONFIG]}
+
+    def test_says_whose_it_is(self, compute: dict[str, Any]) -> None:
+        rendered = manifest(compute=compute)
+
+        for labels in (rendered["metadata"]["labels"], job_of(rendered)["template"]["metadata"]["labels"]):
+            assert (labels[RUN_LABEL], labels[PROFILE_LABEL], labels[ROLE_LABEL]) == (RUN.run_id, compute["profile"], "owner")
+        assert rendered["metadata"]["annotations"][SPEC_HASH_ANNOTATION] == spec_hash(rendered)
+
+    def test_is_plain_json(self, compute: dict[str, Any]) -> None:
+        rendered = manifest(compute=compute)
+
+        assert yaml.safe_load(to_yaml(rendered)) == rendered
+
+
+@pytest.mark.parametrize("compute", ONE_HOST.values(), ids=ONE_HOST)
+class TestOneHost:
+    def test_an_index_for_each_worker_and_no_restarts_of_the_set(self, compute: dict[str, Any]) -> None:
+        rendered = manifest(compute=compute)
+        job = job_of(rendered)
+
+        assert (job["completions"], job["parallelism"], job["backoffLimitPerIndex"] > 0) == (4, 4, True)
+        assert [rule["action"] for rule in job["podFailurePolicy"]["rules"]] == ["Ignore", "FailIndex"]
+        assert "failurePolicy" not in rendered["spec"]
+
+    def test_the_driver_waits_for_the_server(self, compute: dict[str, Any]) -> None:
+        server, _ = containers_of(manifest(compute=compute))
+        probe = server["startupProbe"]
+
+        patience = probe["periodSeconds"] * probe["failureThreshold"]
+        assert patience == 3 * a_spec(compute=compute).compute.worker().load_seconds
+        assert server["restartPolicy"] == "Always"
+
+    def test_the_local_runtime_takes_it(self, compute: dict[str, Any]) -> None:
+        assert read_manifest(manifest(compute=compute)).job.completions == 4
+
+
+@pytest.mark.parametrize("compute", SLICES.values(), ids=SLICES)
+class TestSlices:
+    def test_a_job_for_each_slice_and_an_index_for_each_host(self, compute: dict[str, Any]) -> None:
+        rendered = manifest(compute=compute)
+        job = job_of(rendered)
+
+        hosts = a_spec(compute=compute).compute.worker().hosts
+        assert rendered["spec"]["replicatedJobs"][0]["replicas"] == 4
+        assert (job["completions"], job["parallelism"]) == (hosts, hosts)
+        assert rendered["metadata"]["annotations"][EXCLUSIVE_TOPOLOGY] == "cloud.google.com/gke-nodepool"
+
+    def test_host_0_decides_and_one_failed_host_fails_its_slice(self, compute: dict[str, Any]) -> None:
+        job = job_of(manifest(compute=compute))
+
+        assert job["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
+        assert job["backoffLimit"] == 0
+        assert {rule["action"] for rule in job["podFailurePolicy"]["rules"]} == {"FailJob"}
+
+    def test_everybody_finds_the_head_of_his_own_slice(self, compute: dict[str, Any]) -> None:
+        server, driver = containers_of(manifest(compute=compute))
+
+        names = list(env_of(server))
+        assert env_of(server)["HEAD"] == "night-worker-$(SLICE)-0.night"
+        # Kubernetes expands only what is declared before.
+        assert names.index("SLICE") < names.index("HEAD")
+        assert env_of(driver)["NIGHTSHIFT_SHARD"] == env_of(server)["SLICE"]
+
+    def test_the_driver_itself_waits_for_the_engine(self, compute: dict[str, Any]) -> None:
+        server, driver = containers_of(manifest(compute=compute))
+
+        assert not {"startupProbe", "livenessProbe"} & set(server)
+        assert int(env_of(driver)["NIGHTSHIFT_ENGINE_WAIT_S"]) == 3 * a_spec(compute=compute).compute.worker().load_seconds
+
+    def test_the_local_runtime_refuses_it_by_name(self, compute: dict[str, Any]) -> None:
+        with pytest.raises(ManifestError, match="replicas"):
+            read_manifest(manifest(compute=compute))
+
+
+class TestSliceRestarts:
+    """What JobSet does about a failed Job: its controller matches the words of the Job's failure (Kubernetes 1.36)."""
+
+    MESSAGES: dict[str, dict[str, str | None]] = {  # noqa: RUF012 - a table
+        "PodFailurePolicy": {
+            f"Container driver for pod n/p failed with exit code {exits.CONFIG} matching FailJob rule at index 1": "FailJobSet",
+            "Pod n/p has condition DisruptionTarget matching FailJob rule at index 0": "RestartJobSetAndIgnoreMaxRestarts",
+        },
+        "DeadlineExceeded": {"Job was active longer than specified deadline": "FailJobSet"},
+        "BackoffLimitExceeded": {"Job has reached the specified backoff limit": None},
+    }
+
+    @pytest.mark.parametrize(
+        ("reason", "message", "action"),
+        [(reason, message, action) for reason, cases in MESSAGES.items() for message, action in cases.items()],
+    )
+    def test_rule(self, reason: str, message: str, action: str | None) -> None:
+        policy = manifest(compute=SLICES["gpu-h100/2 hosts"])["spec"]["failurePolicy"]
+
+        matching = [
+            rule["action"]
+            for rule in policy["rules"]
+            if reason in rule["onJobFailureReasons"]
+            and any(re.search(pattern, message) for pattern in rule.get("onJobFailureMessagePatterns", [""]))
+        ]
+        # Without a rule the set restarts, and that counts.
+        assert matching[:1] == ([action] if action else [])
+        assert policy["maxRestarts"] > 0
+
+    @pytest.mark.parametrize("compute", [SLICES["gpu-h100/2 hosts"], SLICES["tpu-v6e/4x4"]], ids=["gpu", "tpu"])
+    def test_the_launcher_is_a_program_that_a_shell_reads(self, compute: dict[str, Any]) -> None:
+        server, _ = containers_of(manifest(compute=compute))
+
+        done = subprocess.run(["sh", "-n", "-c", server["command"][2]], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    @pytest.mark.parametrize(("host", "headless"), [("0", False), ("1", True)])
+    def test_all_but_the_head_are_headless(self, tmp_path: Path, host: str, headless: bool) -> None:
+        server, _ = containers_of(manifest(compute=SLICES["gpu-h100/2 hosts"]))
+        fake = tmp_path / "python3"
+        fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        fake.chmod(0o755)
+
+        done = subprocess.run(
+            [*server["command"], *server["args"]],
+            env={"PATH": f"{tmp_path}:/bin:/usr/bin", "JOB_COMPLETION_INDEX": host},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        words = done.stdout.splitlines()
+        assert words[:4] == ["-m", "vllm.entrypoints.cli.main", "serve", "org/m"]
+        assert ("--headless" in words) == headless
+
+
+class TestHelper:
+    def test_helps_on_another_profile_and_is_told_so(self) -> None:
+        spec = a_spec(compute__profile="gpu-l4-spot")
+        helper = render(spec, RUN, PLAN, SETTINGS, name="night-h", profile="gpu-l4", role="helper", workers=2)
+        owner = render(spec, RUN, PLAN, SETTINGS, name="night")
+
+        assert env_of(containers_of(helper)[1])["NIGHTSHIFT_ROLE"] == "helper"
+        assert "NIGHTSHIFT_ROLE" not in env_of(containers_of(owner)[1])
+        assert (helper["metadata"]["labels"][PROFILE_LABEL], helper["metadata"]["labels"][ROLE_LABEL]) == ("gpu-l4", "helper")
+        assert job_of(helper)["completions"] == 2
+        assert "cloud.google.com/gke-spot" not in pod_of(helper)["nodeSelector"]
+        assert spec_hash(helper) != spec_hash(owner)
+
+    def test_a_profile_that_cannot_be_so_is_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"compute\.topology: gpu-l4 is a GPU"):
+            render(a_spec(compute=SLICES["tpu-v6e/4x4"]), RUN, PLAN, SETTINGS, name="night", profile="gpu-l4")
+
+
+class TestServerArgs:
+    def test_parallelism(self) -> None:
+        args = server_args(a_spec(compute={"profile": "gpu-h200", "tensor_parallel": 4, "pipeline_parallel": 2}))
+
+        assert args[args.index("--tensor-parallel-size") + 1] == "4"
+        assert args[args.index("--pipeline-parallel-size") + 1] == "2"
+
+    def test_one_accelerator_needs_no_word(self) -> None:
+        assert "--tensor-parallel-size" not in server_args(a_spec(compute__profile="gpu-l4"))
+
+    def test_the_users_flags_come_last_and_win(self) -> None:
+        args = server_args(a_spec(engine__args={"enforce-eager": True, "enable-prefix-caching": False, "seed": 7}))
+
+        assert args[-4:] == ["--enforce-eager", "--no-enable-prefix-caching", "--seed", "7"]
+
+
+class TestSettings:
+    def test_weights_are_mounted_where_the_deployment_says_so(self) -> None:
+        model = {"name": "m", "uri": "gs://models/org/m", "revision": "r1"}
+        mounted = manifest(replace(SETTINGS, weights="mount"), model=model)
+        streamed = manifest(model=model)
+
+        [volume] = [each for each in pod_of(mounted)["volumes"] if each["name"] == "weights"]
+        assert volume["csi"]["volumeAttributes"]["bucketName"] == "models"
+        assert "only-dir=org/m" in volume["csi"]["volumeAttributes"]["mountOptions"].split(",")
+        assert job_of(mounted)["template"]["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
+        assert containers_of(mounted)[0]["args"][:2] == ["--model", "/weights"]
+        assert containers_of(streamed)[0]["args"][:4] == ["--model", "gs://models/org/m", "--load-format", "runai_streamer"]
+
+    def test_a_model_of_the_hub_is_never_mounted(self) -> None:
+        assert manifest(replace(SETTINGS, weights="mount")) == manifest()
+
+    def test_pull_policy_and_priority_class(self) -> None:
+        rendered = manifest(replace(SETTINGS, image_pull_policy="Never", priority_class="low"))
+
+        assert {container["imagePullPolicy"] for container in containers_of(rendered)} == {"Never"}
+        assert pod_of(rendered)["priorityClassName"] == "low"
+        assert "priorityClassName" not in pod_of(manifest())
+
+    def test_a_tpu_has_its_own_image(self) -> None:
+        settings = replace(SETTINGS, tpu_server_image="registry/tpu:1")
+
+        assert containers_of(manifest(settings, compute__profile="tpu-v6e"))[0]["image"] == "registry/tpu:1"
+
+    def test_queue_and_priority_are_the_jobsets(self) -> None:
+        labels = manifest(queue="nightly", priority="low")["metadata"]["labels"]
+
+        assert (labels["kueue.x-k8s.io/queue-name"], labels["kueue.x-k8s.io/priority-class"]) == ("nightly", "low")
+        assert not [label for label in manifest()["metadata"]["labels"] if "kueue" in label]
+
+
+def test_the_hash_is_of_what_pods_do() -> None:
+    rendered = manifest()
+
+    assert spec_hash({**rendered, "metadata": {}}) == spec_hash(rendered)
+    assert spec_hash(manifest(deadline="3h")) != spec_hash(rendered)
+
+
+def test_a_run_without_rows_has_no_jobset() -> None:
+    with pytest.raises(ValueError, match="has no rows"):
+        render(a_spec(), RUN, a_plan(0), SETTINGS, name="night")
+
+
+if __name__ == "__main__":
+    for path, text in golden():
+        path.write_text(text)

@@ -1,0 +1,36 @@
+"""A deployment's variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from nightshift.settings import Settings, SettingsError
+
+pytestmark = pytest.mark.unit
+
+REQUIRED = {"NIGHTSHIFT_BUCKET": "b", "NIGHTSHIFT_PROJECT": "p"}
+
+
+def test_what_is_not_set_has_its_default() -> None:
+    assert Settings.from_environment({**REQUIRED, "NIGHTSHIFT_NAMESPACE": ""}) == Settings("b", "p")
+
+
+def test_what_is_set_counts() -> None:
+    settings = Settings.from_environment({**REQUIRED, "NIGHTSHIFT_WEIGHTS": "mount", "NIGHTSHIFT_POD_PATCH": "/etc/patch.yaml"})
+
+    assert (settings.weights, settings.pod_patch) == ("mount", "/etc/patch.yaml")
+
+
+@pytest.mark.parametrize("missing", REQUIRED)
+def test_a_required_one_is_named(missing: str) -> None:
+    with pytest.raises(SettingsError, match=f"{missing} is not set"):
+        Settings.from_environment({name: value for name, value in REQUIRED.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "choices"),
+    [("IMAGE_PULL_POLICY", "always", "Always or IfNotPresent or Never"), ("WEIGHTS", "fuse", "stream or mount")],
+)
+def test_a_word_that_is_no_choice_is_refused(name: str, value: str, choices: str) -> None:
+    with pytest.raises(SettingsError, match=f"NIGHTSHIFT_{name} is '{value}'. Write {choices}."):
+        Settings.from_environment({**REQUIRED, f"NIGHTSHIFT_{name}": value})
