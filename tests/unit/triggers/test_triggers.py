@@ -1,8 +1,11 @@
-"""The triggers: every field lives through Airflow's database, and each end of a JobSet is its event."""
+"""The triggers: every field lives through Airflow's database, also from one release to the next; the local runtime's events."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,25 +15,67 @@ from airflow._shared.module_loading import import_string
 from airflow.serialization.serialized_objects import BaseSerialization
 from airflow.triggers.base import BaseTrigger
 
+import nightshift
 from nightshift.triggers.bigquery import BigQueryJobsTrigger
-from nightshift.triggers.jobset import JobSetTrigger
+from nightshift.triggers.jobset import KubernetesJobSetTrigger
+from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
+from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.polling import poll
 from tests.jobsets import Agent
 
 pytestmark = pytest.mark.unit
 
-TRIGGERS = [
+JOBSETS = [{"name": "job-0123456789", "uid": "1b4e28ba"}, {"name": "job-9876543210", "uid": "2fa1d3e3"}]
+FOLLOWED: dict[str, Any] = {
+    "jobsets": JOBSETS,
+    "namespace": "nightly",
+    "deadline": 1763700000.5,
+    "startup_timeout": 900.0,
+    "min_running": 2,
+    "disruptions": 5,
+    "get_logs": False,
+    "owner": "0193e1f2",
+    "kill_policy": "suspend",
+}
+TRIGGERS: list[BaseTrigger] = [
     BigQueryJobsTrigger(job_ids=["a", "b"], deadline=1763700000.5, poll_interval=7.5),
-    JobSetTrigger(name="job-0123456789", deadline=1763700000.5, poll_interval=7.5),
+    LocalJobSetTrigger(jobsets=JOBSETS[:1], deadline=1763700000.5, owner="0193e1f2", get_logs=False, poll_interval=7.5),
+    KubernetesJobSetTrigger(
+        **FOLLOWED, kubernetes_conn_id="gpu", config_file="/etc/kube", cluster_context="gpu", in_cluster=True
+    ),
+    GKEJobSetTrigger(
+        **FOLLOWED,
+        cluster_url="https://gke.example",
+        ssl_ca_cert="YQ==",
+        use_dns_endpoint=True,
+        gcp_conn_id="gcp",
+        impersonation_chain=["one@example", "two@example"],
+    ),
 ]
+OF_OTHER_CLUSTERS = {"kubernetes_conn_id", "config_file", "cluster_context", "in_cluster"}
+RELEASES = Path(__file__).parent / "serialized"
+
+
+def parameters(trigger: type[BaseTrigger]) -> set[str]:
+    """What its constructor takes, and those of the triggers that it is made from."""
+    found: set[str] = set()
+    for each in trigger.__mro__[: trigger.__mro__.index(BaseTrigger)]:
+        found |= set(inspect.signature(each).parameters) - {"kwargs"}
+    return found
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS, ids=lambda trigger: type(trigger).__name__)
 class TestSerialization:
-    def test_every_argument_is_kept(self, trigger: BaseTrigger) -> None:
-        arguments = set(inspect.signature(type(trigger).__init__).parameters) - {"self"}
+    def test_every_parameter_is_kept(self, trigger: BaseTrigger) -> None:
+        expected = parameters(type(trigger)) - (OF_OTHER_CLUSTERS if isinstance(trigger, GKEJobSetTrigger) else set())
 
-        assert set(trigger.serialize()[1]) == arguments
+        assert set(trigger.serialize()[1]) == expected
+
+    def test_none_has_its_default_here(self, trigger: BaseTrigger) -> None:
+        """Else a parameter that is forgotten on the way would look kept."""
+        for name, parameter in inspect.signature(type(trigger)).parameters.items():
+            if parameter.default is not inspect.Parameter.empty:
+                assert trigger.serialize()[1][name] != parameter.default
 
     def test_it_is_made_again_as_it_was(self, trigger: BaseTrigger) -> None:
         path, kwargs = trigger.serialize()
@@ -40,6 +85,37 @@ class TestSerialization:
 
         assert type(again) is type(trigger)
         assert again.serialize() == trigger.serialize()
+
+
+class TestReleases:
+    """A task that was deferred by one release is resumed by the next: what lies in Airflow's database is a contract."""
+
+    @pytest.mark.parametrize("file", sorted(RELEASES.glob("*.json")), ids=lambda file: file.stem)
+    def test_what_a_release_has_stored_can_be_made_again(self, file: Path) -> None:
+        for path, kwargs in json.loads(file.read_text()):
+            again_path, again = import_string(path)(**kwargs).serialize()
+
+            assert again_path == path
+            assert again.items() >= kwargs.items()
+
+    def test_this_release_stores_what_its_file_says(self) -> None:
+        """Once it is released, a change of the triggers is a new file, `serialized/VERSION.json`, beside this one."""
+        stored = [list(trigger.serialize()) for trigger in TRIGGERS]
+
+        assert json.loads((RELEASES / f"{nightshift.__version__}.json").read_text()) == stored
+
+
+def test_a_trigger_brings_no_client_along_before_it_runs() -> None:
+    """The triggerer's event loop stands still while modules are imported."""
+    code = (
+        "import sys, airflow.triggers.base\n"
+        "before = set(sys.modules)\n"
+        "import nightshift.triggers.jobset, nightshift.triggers.kubernetes_engine, nightshift.triggers.local\n"
+        "print(sorted(name for name in set(sys.modules) - before if not name.startswith('nightshift')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 NAME = "job-0123456789"
@@ -56,39 +132,44 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     return Agent(tmp_path)
 
 
-async def event(deadline: float) -> dict[str, Any]:
-    trigger = JobSetTrigger(name=NAME, deadline=deadline, poll_interval=0.01)
-    events = [fired.payload async for fired in trigger.run()]
+def a_local_trigger(deadline: float) -> LocalJobSetTrigger:
+    return LocalJobSetTrigger(jobsets=[{"name": NAME, "uid": ""}], deadline=deadline, poll_interval=0.01)
+
+
+async def ending(deadline: float) -> str:
+    events = [fired.payload async for fired in a_local_trigger(deadline).run()]
     assert len(events) == 1
-    return dict(events[0])
+    assert json.loads(json.dumps(events[0])) == events[0]
+    assert (events[0]["version"], events[0]["name"], events[0]["uid"]) == (2, NAME, "")
+    return str(events[0]["ending"])
 
 
-class TestJobSetTrigger:
+class TestLocalJobSetTrigger:
     @pytest.mark.parametrize("phase", ["Completed", "Failed"])
     async def test_a_finished_jobset(self, agent: Agent, phase: Any) -> None:
         agent.create(NAME)
         agent.says(NAME, phase)
 
-        assert await event(time.time() + 60) == {"version": 1, "name": NAME, "ending": "finished"}
+        assert await ending(time.time() + 60) == "finished"
 
     async def test_a_jobset_that_is_gone(self, agent: Agent) -> None:
-        assert await event(time.time() + 60) == {"version": 1, "name": NAME, "ending": "lost"}
+        assert await ending(time.time() + 60) == "lost"
 
     async def test_a_jobset_that_works_on_past_the_deadline(self, agent: Agent) -> None:
         agent.create(NAME)
 
-        assert await event(time.time() + 0.05) == {"version": 1, "name": NAME, "ending": "deadline"}
+        assert await ending(time.time() + 0.05) == "deadline"
 
     async def test_a_person_who_ends_the_task_ends_the_jobset(self, agent: Agent) -> None:
         agent.create(NAME)
 
-        await JobSetTrigger(name=NAME, deadline=time.time() + 60).on_kill()
+        await a_local_trigger(time.time() + 60).on_kill()
 
         assert agent.was_asked_to_stop(NAME)
 
     async def test_the_end_of_a_triggerer_leaves_the_jobset_alone(self, agent: Agent) -> None:
         agent.create(NAME)
 
-        await JobSetTrigger(name=NAME, deadline=time.time() + 60).cleanup()
+        await a_local_trigger(time.time() + 60).cleanup()
 
         assert not agent.was_asked_to_stop(NAME)
