@@ -16,15 +16,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+from local.cluster import build, packages
 from local.environments import ROOT, environment_dir, python_of
 
 # In this order a broken basis shows before minutes are spent on what stands on it.
 TIERS = ("unit", "simulation", "integration", "cluster", "chaos")
 NO_TESTS_COLLECTED = 5
+# The cluster is one for the whole tier; a test that breaks it runs alone.
 # Integration and chaos wait for processes more than they compute. A file stays in one worker, with the emulators it started.
 WORKERS = {
     "simulation": ("-n", "auto"),
     "integration": ("-n", "3", "--dist", "loadfile"),
+    "cluster": ("-n", "2", "--dist", "loadfile"),
     "chaos": ("-n", "2", "--dist", "loadfile"),
 }
 
@@ -74,6 +77,8 @@ def _run_tier(tier: str, rest: Sequence[str]) -> tuple[int, dict[str, int], list
         report = Path(folder) / "report.xml"
         command = [str(python_of("test")), "-m", "pytest", "-q", "-m", tier, f"--junit-xml={report}"]
         command += ["--durations=8", *WORKERS.get(tier, ()), *rest]
+        if tier == "cluster" and not packages.obstacle() and not build.obstacle() and "NIGHTSHIFT_CLUSTER" not in environment:
+            command = _with_cluster(Path(folder), command)
         began = time.monotonic()
         code = subprocess.run(command, cwd=ROOT, check=False, env=environment).returncode
         cases = list(ElementTree.parse(report).getroot().iter("testcase")) if report.exists() else []
@@ -87,6 +92,11 @@ def _run_tier(tier: str, rest: Sequence[str]) -> tuple[int, dict[str, int], list
     }
     why = sorted({str(element.get("message")) for case in skipped if (element := case.find("skipped")) is not None})
     return code, counts, why
+
+
+def _with_cluster(folder: Path, command: list[str]) -> list[str]:
+    """The command, for whose time a cluster is up; building it the first time takes a quarter of an hour, and it says so."""
+    return [str(python_of("test")), "-m", "local.cluster", "--state", str(folder / "c"), "run", "--", *command]
 
 
 def _report(counts: dict[str, dict[str, int]], reasons: dict[str, list[str]], failed: Sequence[str]) -> None:

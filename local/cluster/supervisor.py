@@ -33,6 +33,7 @@ log = logging.getLogger("cluster")
 
 TICK_S: Final = 0.5
 LOCK_TRIES: Final = 10
+MACHINE: Final = Path("/run/nightshift-cluster.lock")
 FAILED: Final = 2
 LOCKED: Final = 3
 
@@ -45,6 +46,7 @@ class Supervisor:
         self._tie = tie
         self._ended = False
         self._state = "starting"
+        self._machine: TextIO | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -55,6 +57,8 @@ class Supervisor:
     def start(self, real: int, kwok: int, kueue: bool, more_images: list[Path]) -> None:
         """Raises StartError."""
         layout, programs = self._layout, Programs()
+        if real:
+            self._machine = _take_machine(layout)
         network.make_bridge(layout)
         ground = Ground(layout, programs, Authority(layout.pki), self._group, new_port())
         control_plane.start(ground)
@@ -108,6 +112,22 @@ class Supervisor:
         fresh = self._layout.document.with_suffix(".new")
         fresh.write_text(text)
         fresh.replace(self._layout.document)
+
+
+def _take_machine(layout: Layout) -> TextIO:
+    """Held for life by the one cluster of this machine that has nodes: kube-proxy's rules are global. Raises StartError."""
+    file = open(MACHINE, "a+")  # noqa: SIM115 -- closed by the end of the process
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        other = file.read()
+        advice = f"python -m local.cluster --state {other} down"
+        raise StartError(f"there is one cluster a machine, and the one of {other} is up: {advice}") from None
+    file.truncate(0)
+    file.write(str(layout.path))
+    file.flush()
+    return file
 
 
 def _lock(layout: Layout) -> TextIO | None:

@@ -130,4 +130,4 @@ def namespace(cluster: Kubernetes) -> Iterator[Namespace]:
     namespace = Namespace(cluster, name)
     namespace.wait_until("its service account", lambda: namespace.get("serviceaccounts"))
     yield namespace
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    namespace.delete()
