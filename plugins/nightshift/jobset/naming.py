@@ -1,4 +1,4 @@
-"""What tells one JobSet manifest from another: a digest of what its pods do. Pure."""
+"""What tells one JobSet from another: its name, and a digest of what its pods do. Pure."""
 
 from __future__ import annotations
 
@@ -17,3 +17,10 @@ def spec_hash(manifest: Mapping[str, Any]) -> str:
     An API server adds defaults to what it stores, so an adopter compares the annotation, never a hash of what it reads back.
     """
     return hashlib.sha256(canonical_json(manifest["spec"])).hexdigest()
+
+
+def digest_name(prefix: str, *parts: object) -> str:
+    """A JobSet's name of at most 41 characters: JobSet, Job and pod names share Kubernetes' 63, and what is left is for the
+    Job's name, indexes and a suffix."""
+    digest = hashlib.sha256("\n".join(str(part) for part in parts).encode()).hexdigest()[:10]
+    return f"{prefix[:30].strip('-')}-{digest}"

@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nightshift.jobset.naming import digest_name
 from nightshift.operators.jobset_errors import runtime_failures
-from nightshift.operators.jobset_task import JobSetTask, Kept, Live, Waited, digest_name
+from nightshift.operators.jobset_task import JobSetTask, Kept, Live, Waited
 from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import yaml
 from airflow.sdk import BaseOperator
 
 from nightshift import exits
+from nightshift.jobset.naming import digest_name
 from nightshift.operators.jobset_errors import (
     JobSetApplicationFailure,
     JobSetDeadlineExceeded,
@@ -22,7 +23,7 @@ from nightshift.operators.jobset_errors import (
     JobSetUnavailable,
     JobSetUnknown,
 )
-from nightshift.operators.jobset_task import JobSetTask, Live, Waited, digest_name
+from nightshift.operators.jobset_task import JobSetTask, Live, Waited
 from nightshift.triggers.jobset import KillPolicy, KubernetesJobSetTrigger
 
 if TYPE_CHECKING:

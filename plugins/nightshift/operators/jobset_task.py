@@ -76,13 +76,6 @@ class Waited:
     seen: Observation = field(repr=False)
 
 
-def digest_name(prefix: str, *parts: object) -> str:
-    """A JobSet's name of at most 41 characters: JobSet, Job and pod names share Kubernetes' 63, and what is left is for the
-    Job's name, indexes and a suffix."""
-    digest = hashlib.sha256("\n".join(str(part) for part in parts).encode()).hexdigest()[:10]
-    return f"{prefix[:30].strip('-')}-{digest}"
-
-
 class JobSetTask:
     """
     A mixin for operators, which bring what is theirs.
