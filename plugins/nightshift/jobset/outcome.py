@@ -28,14 +28,13 @@ from nightshift.jobset import wording
 from nightshift.jobset.deciding import deciding
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.pod_ends import Cause, FailedContainer, PodEnd, end_of
-from nightshift.jobset.waiting import waiting_of
+from nightshift.jobset.waiting import LATER, waiting_of
 from nightshift.jobset.wording import EVIDENCE_MAX, fact, shorten
 
 KUEUE_TIME_OVER: Final = "MaximumExecutionTimeExceeded"
 
 _MORE_TIME: Final = "Give it a later deadline, or more workers or faster ones; what is committed stays."
 _AT_ONCE: Final = "Run it again at once: it goes on from what is committed."
-_LATER: Final = "Try again later, or on another compute profile."
 
 
 class Ending(StrEnum):
@@ -146,7 +145,7 @@ class _Judge:
         if taken:
             causes = Counter(end.reason for end in taken)
             said = ", ".join(f"{cause} ({wording.pods(count)})" for cause, count in causes.items())
-            explanation = f"JobSet {name} failed ({reason}) only because pods were taken away: {said}"
+            explanation = f"JobSet {name} failed ({reason}) only because pods were taken away or refused: {said}"
             return Outcome(Ending.PREEMPTED, causes.most_common(1)[0][0], explanation, _AT_ONCE, _evidence(raw, taken))
         return Outcome(
             Ending.UNKNOWN,
@@ -161,13 +160,15 @@ class _Judge:
         hopeless = [each for each in containers if each.exit_code in self._permanent]
         memory = [each for each in containers if each.reason == "OOMKilled"]
         if hopeless:
-            advice = f"Correct the job, since trying again cannot help: {wording.log_of(hopeless[0])}"
+            advice = f"Correct the job, since trying again cannot help. {wording.look_at(hopeless[0])}"
         elif memory:
             advice = f"Give container {memory[0].container} more memory, or less to do at once."
+        elif told := [end for end in own if end.message]:
+            advice = f"Raise that limit of pod {told[0].name}, or let it use less."
         elif containers:
-            advice = wording.log_of(containers[0])
+            advice = wording.look_at(containers[0])
         else:
-            advice = f"Look at what the kubelet says of pod {own[0].name}."
+            advice = f"Nothing says why pod {own[0].name} failed; look at the namespace's events."
         # Later ones may be those that the Job stopped for this failure.
         earlier = [end for end in taken if end.since < max(end.since for end in own)]
         besides = f"; before that, {wording.pods(len(earlier))} had been taken away" if earlier else ""
@@ -194,7 +195,7 @@ class _Judge:
             return Outcome(Ending.DEADLINE, cause, explanation, _MORE_TIME, evidence)
         if cause:
             explanation = f"Kueue has given the JobSet up: {shorten(evicted.get('message', '')) or cause}"
-            return Outcome(Ending.STARTUP, cause, explanation, _LATER, evidence)
+            return Outcome(Ending.STARTUP, cause, explanation, LATER, evidence)
         # A person deactivated it and can take that back: it waits, as long as the caller lets it.
         return None
 
@@ -208,12 +209,8 @@ class _Judge:
         explanation, evidence = f"{waiting.subject}: {waiting.words}", waiting.evidence[:EVIDENCE_MAX]
         if not starved:
             return Outcome(Ending.RUNNING, waiting.reason, explanation, "Wait.", evidence)
-        if not waiting.broken:
-            return Outcome(Ending.STARTUP, waiting.reason, explanation, _LATER, evidence)
-        advice = "Correct the image, the command or the secret that it needs: waiting does not mend it."
-        if waiting.failed:
-            advice = wording.log_of(waiting.failed[0])
-        return Outcome(Ending.APPLICATION, waiting.reason, explanation, advice, evidence, waiting.failed)
+        ending = Ending.APPLICATION if waiting.broken else Ending.STARTUP
+        return Outcome(ending, waiting.reason, explanation, waiting.advice, evidence, waiting.failed)
 
 
 def _containers(ends: Sequence[PodEnd]) -> tuple[FailedContainer, ...]:

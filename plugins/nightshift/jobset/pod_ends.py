@@ -62,7 +62,8 @@ class FailedContainer:
     """A container that ended with a failure of its own.
 
     index: the pod's completion index. job_index: of its Job in the replicatedJob: the slice, where a worker is several pods.
-    reason: Kubernetes' word (Error, OOMKilled). node: '' when it is not known.
+    reason: Kubernetes' word (Error, OOMKilled, StartError). message: its termination message, or why it could not be started.
+    node: '' when it is not known.
     """
 
     pod: str
@@ -73,6 +74,7 @@ class FailedContainer:
     signal_name: str | None
     reason: str
     node: str
+    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -176,4 +178,5 @@ def failed_container(pod: Mapping[str, Any], container: str, ended: Mapping[str,
         signal_name=signal_name(ended["exitCode"]),
         reason=ended.get("reason", ""),
         node=pod.get("spec", {}).get("nodeName", ""),
+        message=ended.get("message", ""),
     )

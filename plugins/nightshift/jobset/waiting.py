@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
+from nightshift.jobset.exit_codes import in_words
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.pod_ends import Cause, FailedContainer, PodEnd, failed_container
-from nightshift.jobset.wording import fact, shorten
+from nightshift.jobset.wording import fact, look_at, shorten
+
+LATER: Final = "Try again later, or on another compute profile."
 
 _BROKEN: Final = frozenset(
     {
@@ -25,15 +28,17 @@ _OWNER_EVENTS: Final = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCre
 class Waiting:
     """What holds a JobSet up.
 
-    broken: waiting does not mend it. subject: who waits, for a sentence: "2 of 8 pods wait". words: the controller's own.
+    subject: who waits, for a sentence: "2 of 8 pods wait". words: the controller's own. advice: what to do, one sentence.
+    broken: waiting does not mend it.
     """
 
     reason: str
     subject: str
     words: str
+    evidence: tuple[str, ...]
+    advice: str = LATER
     broken: bool = False
-    evidence: tuple[str, ...] = ()
-    failed: tuple[FailedContainer, ...] = field(default=(), repr=False)
+    failed: tuple[FailedContainer, ...] = ()
 
 
 def waiting_of(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
@@ -50,10 +55,9 @@ def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) ->
     name = jobset["metadata"]["name"]
     if workload is None:
         queue = (jobset["metadata"].get("labels") or {}).get("kueue.x-k8s.io/queue-name")
-        words = (
-            f"Kueue has no Workload for it in queue {queue!r}" if queue else "no queue holds it, so a person has to resume it"
-        )
-        return Waiting("Suspended", f"JobSet {name} is suspended", words, evidence=(f"jobset/{name}: suspended",))
+        words = f"Kueue has no Workload for it in queue {queue!r}" if queue else "no queue holds it, so somebody did that"
+        advice = "Find out whether Kueue works." if queue else "Resume the JobSet, or delete it."
+        return Waiting("Suspended", f"JobSet {name} is suspended", words, (f"jobset/{name}: suspended",), advice)
     of = f"workload/{workload['metadata']['name']}"
     checks = tuple(
         f"{of}: admission check {each['name']} is {each['state']}: {shorten(each.get('message', ''))}"
@@ -69,7 +73,7 @@ def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) ->
         first.get("reason", ""),
         "the JobSet waits in its queue",
         shorten(first.get("message", "")) or "Kueue gives no reason",
-        evidence=(*(f"{of}: {fact(each)}" for each in facts), *checks),
+        (*(f"{of}: {fact(each)}" for each in facts), *checks),
     )
 
 
@@ -89,17 +93,23 @@ def _broken(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:
     if not found:
         return None
     _, container, waits = found[0]
-    ended = [(pod, each, (each.get("lastState") or {}).get("terminated")) for pod, each, _ in found]
+    words = shorten(waits.get("message", "")) or waits["reason"]
+    advice = "Correct the image, the command or the secret that it needs: waiting does not mend it."
+    ends = [(pod, each["name"], (each.get("lastState") or {}).get("terminated")) for pod, each, _ in found]
+    if failed := tuple(failed_container(pod, name, ended) for pod, name, ended in ends if ended):
+        words = f"it ends again and again, last with exit code {in_words(failed[0].exit_code, failed[0].reason)}"
+        advice = look_at(failed[0])
     return Waiting(
         waits["reason"],
         f"{subject} for container {container['name']}",
-        shorten(waits.get("message", "")) or waits["reason"],
-        broken=True,
-        evidence=tuple(
+        words,
+        tuple(
             f"pod/{pod['metadata']['name']}: {each['name']} {waits['reason']}: {shorten(waits.get('message', ''))}"
             for pod, each, waits in found
         ),
-        failed=tuple(failed_container(pod, each["name"], last) for pod, each, last in ended if last),
+        advice,
+        broken=True,
+        failed=failed,
     )
 
 
@@ -111,7 +121,7 @@ def _unplaced(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None
         found[0][1].get("reason", "Unschedulable"),
         f"{subject} for a node",
         shorten(found[0][1].get("message", "")) or "the scheduler gives no reason",
-        evidence=tuple(f"pod/{pod['metadata']['name']}: {fact(each)}" for pod, each in found),
+        tuple(f"pod/{pod['metadata']['name']}: {fact(each)}" for pod, each in found),
     )
 
 
@@ -120,7 +130,8 @@ def _not_created(seen: Observation) -> Waiting | None:
         return None
     of = event["involvedObject"]
     line = f"{of['kind'].lower()}/{of['name']}: {event['reason']}: {shorten(event.get('message', ''))}"
-    return Waiting(event["reason"], "no pod can be created", shorten(event.get("message", "")), evidence=(line,))
+    advice = "Change what refuses its pods: a quota, an admission policy, or the manifest."
+    return Waiting(event["reason"], "no pod can be created", shorten(event.get("message", "")), (line,), advice)
 
 
 def _starting(seen: Observation, pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:
@@ -131,9 +142,9 @@ def _starting(seen: Observation, pods: Sequence[Mapping[str, Any]], subject: str
     event = _latest(troubles, _POD_EVENTS)
     lines = tuple(f"pod/{pod['metadata']['name']}: {_progress(pod)}" for pod in pods)
     if event:
-        return Waiting(event["reason"], f"{subject} to start", shorten(event.get("message", "")), evidence=lines)
+        return Waiting(event["reason"], f"{subject} to start", shorten(event.get("message", "")), lines)
     reasons = [waits["reason"] for each in _containers(pods[0]) if (waits := (each.get("state") or {}).get("waiting"))]
-    return Waiting(reasons[-1] if reasons else "Pending", f"{subject} to start", _progress(pods[0]), evidence=lines)
+    return Waiting(reasons[-1] if reasons else "Pending", f"{subject} to start", _progress(pods[0]), lines)
 
 
 def _progress(pod: Mapping[str, Any]) -> str:

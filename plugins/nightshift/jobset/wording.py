@@ -17,12 +17,13 @@ NAMES_MAX: Final = 3
 EVIDENCE_MAX: Final = 20
 """Lines of evidence; a JobSet may have thousands of pods."""
 
-_NEXT_PLANS: Final = re.compile(r"[. ]+(?:preemption: |no new claims to deallocate)")
+_NEVER_RAN: Final = ("StartError", "ContainerCannotRun")
+_ADDITIONS: Final = re.compile(r"[;. ]+(?:preemption: |no new claims to deallocate|preemptor path: )")
 
 
 def shorten(message: str) -> str:
-    """One line without what the scheduler adds about its next plans, at most WORDS_MAX characters."""
-    text = " ".join(_NEXT_PLANS.split(message)[0].split()).strip(" .")
+    """One line without what schedulers add about what they tried and for whom, at most WORDS_MAX characters."""
+    text = " ".join(_ADDITIONS.split(message)[0].split()).strip(" .")
     return text if len(text) <= WORDS_MAX else text[: WORDS_MAX - 3].rstrip() + "..."
 
 
@@ -61,23 +62,29 @@ def who(ends: Sequence[PodEnd], jobs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def why(ends: Sequence[PodEnd], resume: Collection[int], permanent: Collection[int]) -> str:
-    """ "driver ended with exit code 1, 3 times; server ended with exit code 137 (SIGKILL, out of memory)"."""
-    said = Counter(
+    """ "driver ended with exit code 1, 3 times; server ended with exit code 137 (SIGKILL, out of memory)".
+
+    What a kubelet says of a pod that it ended for the pod's own doing says more than the codes of its containers.
+    """
+    said = Counter(f"{end.reason}: {shorten(end.message)}" for end in ends if end.message or not end.failed)
+    said.update(
         f"{each.container} ended with exit code {in_words(each.exit_code, each.reason, resume=resume, permanent=permanent)}"
         for end in ends
         for each in end.failed
+        if not end.message
     )
-    said.update(": ".join(filter(None, (end.reason, shorten(end.message)))) for end in ends if not end.failed)
     return "; ".join(what if count == 1 else f"{what}, {count} times" for what, count in said.items())
 
 
 def line(end: PodEnd) -> str:
     """Evidence of one pod: "pod/x-0-abcde: index 0 failed: Error: driver 1"."""
     codes = ", ".join(f"{each.container} {in_words(each.exit_code, each.reason)}" for each in end.failed)
-    return ": ".join(
-        filter(None, (f"pod/{end.name}", f"index {end.index} {end.cause}", end.reason, codes, shorten(end.message)))
-    )
+    said = [shorten(each) for each in (end.message, *(container.message for container in end.failed))]
+    return ": ".join(filter(None, (f"pod/{end.name}", f"index {end.index} {end.cause}", end.reason, codes, *said)))
 
 
-def log_of(failed: FailedContainer) -> str:
+def look_at(failed: FailedContainer) -> str:
+    """Where a person finds why."""
+    if failed.reason in _NEVER_RAN:
+        return f"Correct the command of container {failed.container}: {shorten(failed.message)}"
     return f"The last lines of container {failed.container} in pod {failed.pod} say why."
