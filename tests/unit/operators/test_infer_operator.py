@@ -16,13 +16,13 @@ from obstore.store import MemoryStore, ObjectStore
 
 from nightshift import exits
 from nightshift.hooks.runtime import Deployment
+from nightshift.jobset.cluster.follow import Ending, Followed
 from nightshift.jobset.local import LocalRuntime
 from nightshift.jobset.runtime import ContainerStatus, PodStatus, RuntimeUnavailable
 from nightshift.ledger import save_plan
 from nightshift.operators import jobset_task
 from nightshift.operators.infer import InferOperator, jobset_name
-from nightshift.operators.jobset_task import (
-    WORK_ANNOTATION,
+from nightshift.operators.jobset_errors import (
     JobSetApplicationFailure,
     JobSetDeadlineExceeded,
     JobSetLost,
@@ -32,8 +32,10 @@ from nightshift.operators.jobset_task import (
     JobSetUnavailable,
     JobSetUnknown,
 )
+from nightshift.operators.jobset_task import WORK_ANNOTATION
 from nightshift.run import RunRef, canonical_json
 from nightshift.settings import Settings
+from nightshift.triggers.jobset import jobset_event
 from nightshift.triggers.local import LocalJobSetTrigger
 from tests.builders import RUN, a_chunk, a_plan, a_spec
 from tests.jobsets import BUCKET, Agent
@@ -101,11 +103,10 @@ class Night:
             self.task().execute(self.context)
         return waited_for(deferred.value)
 
-    def resume(self, name: str, ending: str = "finished") -> dict[str, Any]:
-        event = {"version": 2, "name": name, "uid": "", "ending": ending, "detail": "", "pods": []}
-        return self.task().execute_complete(self.context, event)
+    def resume(self, name: str, ending: Ending = "finished") -> dict[str, Any]:
+        return self.task().execute_complete(self.context, an_event(name, ending))
 
-    def resume_and_wait(self, name: str, ending: str = "finished") -> str:
+    def resume_and_wait(self, name: str, ending: Ending = "finished") -> str:
         """For an end after which the task goes on: the name of the JobSet for which it waits then."""
         with pytest.raises(TaskDeferred) as deferred:
             self.resume(name, ending)
@@ -119,6 +120,10 @@ class Night:
 def a_context() -> Any:
     """Of an attempt whose predecessors have left nothing."""
     return {"task_state_store": KeptState(), "ti": SimpleNamespace(id="attempt")}
+
+
+def an_event(name: str, ending: Ending) -> dict[str, Any]:
+    return jobset_event({"name": name, "uid": ""}, Followed(ending), {})
 
 
 def waited_for(deferred: TaskDeferred) -> str:
@@ -256,7 +261,7 @@ class TestEnds:
         ids=["taken-away", "deleted-from-outside"],
     )
     def test_an_end_that_was_not_the_works_fault_is_followed_at_once(
-        self, night: Night, end: Callable[[Agent, str], None], ending: str
+        self, night: Night, end: Callable[[Agent, str], None], ending: Ending
     ) -> None:
         first = night.execute()
         night.commit(0)
@@ -315,7 +320,7 @@ class TestEnds:
             task = night.task()
             task.resume_limit = 1
             try:
-                task.execute_complete(night.context, {"name": name, "ending": "finished" if reason else "lost"})
+                task.execute_complete(night.context, an_event(name, "finished" if reason else "lost"))
             except TaskDeferred as deferred:
                 name = waited_for(deferred)
             except error:
