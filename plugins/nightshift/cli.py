@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -49,8 +50,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     status.add_argument("--json", action="store_true", help="one JSON object a line (keys: docs/status.md)")
     status.set_defaults(command=_status)
+    _add_render(commands)
     _add_batch(commands)
     return parser
+
+
+def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    render = commands.add_parser(
+        "render",
+        help="print the JobSet that a night of a job would submit (docs/compute.md)",
+        description="Prints the Kubernetes JobSet of a job for one partition as YAML, by this deployment's NIGHTSHIFT_* "
+        "variables where they are set. Asks nothing and submits nothing.",
+    )
+    render.add_argument("file", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/")
+    render.add_argument("--partition", type=_day, required=True, metavar="DATE", help="the day of the run, as 2026-11-20")
+    render.add_argument("--rows", type=_positive, metavar="N", help="rows of the run, from which its workers are planned")
+    render.add_argument(
+        "--profile", type=_profile, metavar="P", help="another compute profile than the job's, as for a fallback"
+    )
+    render.add_argument("--workers", type=_positive, metavar="N", help="so many workers, whatever the plan says")
+    render.add_argument("--helper", action="store_true", help="the further JobSet that helps a run on a fallback profile")
+    render.set_defaults(command=_render)
 
 
 def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -75,6 +95,24 @@ def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     batch.add_argument("--timeout", type=_limit, default=600.0, metavar="SECONDS", help="of one request (default: 600)")
     batch.add_argument("--wait", type=_limit, default=300.0, metavar="SECONDS", help="for the server (default: 300)")
     batch.set_defaults(command=_batch)
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day; write YEAR-MONTH-DAY, for example 2026-11-20") from None
+
+
+def _profile(text: str) -> str:
+    from pydantic_core import PydanticCustomError
+
+    from nightshift.spec import names
+
+    try:
+        return names.profile(text)
+    except PydanticCustomError as error:
+        raise argparse.ArgumentTypeError(error.message()) from None
 
 
 def _limit(text: str) -> float:
@@ -128,6 +166,21 @@ def _status(options: argparse.Namespace) -> int:
     from nightshift.status import command
 
     return command.run(options.url, every_s=options.watch, as_json=options.json)
+
+
+def _render(options: argparse.Namespace) -> int:
+    from nightshift.jobset import preview
+
+    return preview.run(
+        preview.Options(
+            file=options.file,
+            partition=options.partition,
+            rows=options.rows,
+            profile=options.profile,
+            workers=options.workers,
+            helper=options.helper,
+        )
+    )
 
 
 def _batch(options: argparse.Namespace) -> int:

@@ -1,0 +1,96 @@
+"""The command ``nightshift render``: the JobSet that a night would submit, without a network and without a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from nightshift.jobset.manifest import PatchError, Role, render, to_yaml
+from nightshift.jobset.naming import digest_name
+from nightshift.plan import InputFile, Plan, Sizing, size
+from nightshift.run import RunRef, run_digest
+from nightshift.settings import Settings, SettingsError
+from nightshift.spec import JobSpec, SpecErrors, load
+
+BAD_INPUT: Final = 2
+ROWS: Final = 1_000_000
+TASK: Final = "infer"
+"""The DAG's task that submits the JobSet; its name is part of the JobSet's."""
+PLACEHOLDERS: Final = {"NIGHTSHIFT_BUCKET": "BUCKET", "NIGHTSHIFT_PROJECT": "PROJECT"}
+"""What stands for the variables without which no deployment is. A JobSet says nothing of the project."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """rows, workers, profile: None for what the job and the planner say. rows are `ROWS` then."""
+
+    file: Path
+    partition: date
+    rows: int | None = None
+    profile: str | None = None
+    workers: int | None = None
+    helper: bool = False
+
+
+def run(options: Options, environment: Mapping[str, str] | None = None) -> int:
+    """Prints the YAML; the exit code. What is wrong goes to stderr, a line for each mistake."""
+    try:
+        print(preview(options, os.environ if environment is None else environment), end="")
+    except (SpecErrors, SettingsError, PatchError) as error:
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    except ValueError as error:
+        print(f"{options.file}: {error}", file=sys.stderr)
+        return BAD_INPUT
+    return 0
+
+
+def preview(options: Options, environment: Mapping[str, str]) -> str:
+    """The manifest, below comments that say what it was made from. Raises what `load`, the settings and `render` raise."""
+    spec = load(options.file)
+    missing = {name: value for name, value in PLACEHOLDERS.items() if not environment.get(name)}
+    settings = Settings.from_environment({**environment, **missing})
+    partition = options.partition.isoformat()
+    run = RunRef(spec.job, partition, run_digest(spec.job, partition, spec.semantic()))
+    rows = ROWS if options.rows is None else options.rows
+    sizing = size(rows, spec)
+    role: Role = "helper" if options.helper else "owner"
+    manifest = render(
+        spec,
+        run,
+        _plan(run, rows, sizing),
+        settings,
+        name=digest_name(spec.job, spec.job, TASK, run.prefix, 2 if options.helper else 1),
+        profile=options.profile,
+        role=role,
+        workers=options.workers,
+    )
+    return f"{_header(options, spec, run, sizing, settings, missing)}{to_yaml(manifest)}"
+
+
+def _plan(run: RunRef, rows: int, sizing: Sizing) -> Plan:
+    files = (InputFile("inputs/preview.parquet", rows, (rows,), 0, ""),) if rows else ()
+    return Plan(run.run_id, rows, sizing.chunk_rows, sizing.workers, files)
+
+
+def _header(
+    options: Options, spec: JobSpec, run: RunRef, sizing: Sizing, settings: Settings, missing: Mapping[str, str]
+) -> str:
+    assumed = f"{ROWS:,} rows, assumed: say --rows" if options.rows is None else f"{options.rows:,} rows"
+    why = f"{options.workers} workers: --workers says so" if options.workers else "; ".join(sizing.reasons)
+    lines = [
+        f"What `nightshift render` makes of {options.file} for {run.partition}; nothing was asked and nothing submitted.",
+        f"Run {run.url(settings.bucket)}, its first generation.",
+        f"{assumed}; {why}.",
+    ]
+    lines += [f"{name} is not set here: {value} stands for it." for name, value in missing.items() if value == settings.bucket]
+    if settings.pod_patch:
+        lines.append(f"Merged over the pod: {settings.pod_patch} (NIGHTSHIFT_POD_PATCH).")
+    fallbacks = spec.compute.fallbacks
+    lines.append(f"When it gets no capacity: {', then '.join(fallbacks)}." if fallbacks else "It has no fallback.")
+    return "".join(f"# {line}\n" for line in lines)
