@@ -6,13 +6,10 @@ session starts; else, where this machine cannot run one, the one that KUBECONFIG
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
-import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,8 @@ import pytest
 from local.cluster import build, images, packages
 from local.cluster.cluster import STATE_VARIABLE, Cluster
 from local.cluster.faults import Faults
-from tests.cluster.kube import OURS, Existing, Kubernetes, Namespace, require
+from tests.cluster.kube import OURS, Existing, Kubernetes, Namespace, a_namespace, require
+from tests.cluster.turns import a_turn
 
 PATIENCE_S = 600
 
@@ -100,34 +98,14 @@ def faults(own_cluster: Cluster) -> Iterator[Faults]:
 @pytest.fixture(autouse=True)
 def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
     """Tests run beside each other, of other processes too, but a test that uses `faults` runs alone."""
-    if "cluster" not in request.fixturenames or not (state := os.environ.get(STATE_VARIABLE)):
+    if "cluster" not in request.fixturenames:
         yield
         return
-    turn = Path(state).with_name(f"{Path(state).name}.tests.lock")
-    # Those who want to be alone hold the door, so that the others, who go through it, cannot keep them out for ever.
-    door = turn.with_suffix(".door")
-    if "faults" in request.fixturenames:
-        with _locked(door, fcntl.LOCK_EX), _locked(turn, fcntl.LOCK_EX):
-            yield
-    else:
-        with ExitStack() as held:
-            with _locked(door, fcntl.LOCK_SH):
-                held.enter_context(_locked(turn, fcntl.LOCK_SH))
-            yield
-
-
-@contextmanager
-def _locked(file: Path, how: int) -> Iterator[None]:
-    with open(file, "a") as lock:
-        fcntl.flock(lock, how)
+    with a_turn(alone="faults" in request.fixturenames):
         yield
 
 
 @pytest.fixture
 def namespace(cluster: Kubernetes) -> Iterator[Namespace]:
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    cluster.kubectl("create", "namespace", name)
-    namespace = Namespace(cluster, name)
-    namespace.wait_until("its service account", lambda: namespace.get("serviceaccounts"))
-    yield namespace
-    namespace.delete()
+    with a_namespace(cluster) as namespace:
+        yield namespace

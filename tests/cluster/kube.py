@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -94,6 +96,17 @@ class Namespace:
             time.sleep(0.2)
         shown = self.kubectl("get", "all,events")
         raise AssertionError(f"{what} did not happen within {patience_s:.0f} s:\n{shown}\n{last}")
+
+
+@contextmanager
+def a_namespace(cluster: Kubernetes) -> Iterator[Namespace]:
+    """A new one, which goes with all that is in it."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    cluster.kubectl("create", "namespace", name)
+    namespace = Namespace(cluster, name)
+    namespace.wait_until("its service account", lambda: namespace.get("serviceaccounts"))
+    yield namespace
+    namespace.delete()
 
 
 def a_jobset(name: str, code: str, *, pods: int = 2, **pod: Any) -> dict[str, Any]:

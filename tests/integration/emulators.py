@@ -114,13 +114,13 @@ class BigQueryEmulator(Emulator):
         return grpc.insecure_channel(self.grpc_target, options=unlimited)
 
 
-def start_storage(directory: Path) -> StorageEmulator:
-    """A Cloud Storage emulator that keeps its objects under ``directory``."""
+def start_storage(directory: Path, host: str = HOST) -> StorageEmulator:
+    """A Cloud Storage emulator that keeps its objects under ``directory``. host: the address of this machine to serve at."""
     port = free_port()
-    url = f"http://{HOST}:{port}"
+    url = f"http://{host}:{port}"
     directory.mkdir(parents=True, exist_ok=True)
     emulator = StorageEmulator(
-        command=_module("local.storage", "--host", HOST, "--port", str(port), "--data-dir", str(directory / "storage")),
+        command=_module("local.storage", "--host", host, "--port", str(port), "--data-dir", str(directory / "storage")),
         environment={},
         health_url=f"{url}/storage/v1/b?project={PROJECT}",
         log=directory / "storage.log",

@@ -11,10 +11,11 @@ from aiohttp import web
 
 
 class ThreadedServer:
-    """Serves `routes` on `port` of this machine; 0 takes a free one, which `port` then tells."""
+    """Serves `routes` on `port` of this machine, at its address `host`; 0 takes a free one, which `port` then tells."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self.port = port
+        self.host = host
 
     def routes(self) -> list[web.RouteDef]:
         raise AssertionError("every server says what it serves")
@@ -37,7 +38,7 @@ class ThreadedServer:
         app.add_routes(self.routes())
         runner = web.AppRunner(app, shutdown_timeout=0)
         self._loop.run_until_complete(runner.setup())
-        self._loop.run_until_complete(web.TCPSite(runner, "127.0.0.1", self.port).start())
+        self._loop.run_until_complete(web.TCPSite(runner, self.host, self.port).start())
         self.port = runner.addresses[0][1]
         started.set()
         self._loop.run_forever()
