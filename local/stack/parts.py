@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from local import hub
+from local import vllm
 from local.stack import airflow, environment, marks
 from local.stack.folder import HOST, ROOT, Folder
 
@@ -114,24 +114,14 @@ def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:
 def _node(folder: Folder, life: str, shared: Mapping[str, str], driver: Path, server: Path) -> dict[str, Any]:
     """The agent's configuration. vLLM's variables were chosen by measuring, see docs/local-stack.md."""
     try:
-        cache = hub.ensure()
+        engine = vllm.environment()
     except FileNotFoundError as error:
         raise Missing(str(error)) from error
     own = {marks.STACK: str(folder.path), marks.LIFE: life, marks.PART: "agent", **marks.TITLES_KEEP_ENVIRONMENT}
-    vllm = {
-        "HF_HUB_OFFLINE": "1",
-        "HF_HUB_CACHE": str(cache),
-        "VLLM_CACHE_ROOT": str(cache.parent / "vllm"),
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
     return {
         "images": {
             DRIVER_IMAGE: {"path": [str(driver)]},
-            SERVER_IMAGE: {"path": [str(server)], "env": vllm},
+            SERVER_IMAGE: {"path": [str(server)], "env": engine},
         },
         "env": {**shared, **own, "PYTHONUNBUFFERED": "1"},
         "max_pods": 2,

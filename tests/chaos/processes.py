@@ -17,7 +17,7 @@ from typing import Final
 
 import aiohttp
 
-from local import hub
+from local import vllm as local_vllm
 from local.environments import ROOT, python_of
 from nightshift.jobset.manifest import server_args
 from nightshift.spec import JobSpec
@@ -178,14 +178,7 @@ def vllm(spec: JobSpec, folder: Path, guard: Guard) -> Kept:
     """The server that the manifest would start for the job."""
     port = free_port()
     arguments = [argument.replace("$(ENGINE_PORT)", str(port)) for argument in server_args(spec)]
-    environment = {
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "HF_HUB_CACHE": str(hub.ensure()),
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
+    environment = {**os.environ, **local_vllm.environment()}
     command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *arguments]
     return Kept(guard, command, environment, folder / "vllm.log", port, "/health")
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from local import hub
+from local import hub, vllm
 from local.environments import ROOT, python_of
 from nightshift.jobset.manifest import server_args
 from tests.builders import a_spec
 from tests.integration.driver.batches import BatchProcess, read_lines, write_requests
-from tests.integration.driver.vllm import OFFLINE, Vllm
+from tests.integration.driver.vllm import Vllm
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -61,14 +61,7 @@ def run_batch(source: Path, out: Path, log: Path) -> None:
     arguments = server_args(SPEC)
     port = arguments.index("--port")
     del arguments[port : port + 2]
-    environment = {
-        **os.environ,
-        **OFFLINE,
-        "HF_HUB_CACHE": str(hub.ensure()),
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
+    environment = {**os.environ, **vllm.environment()}
     command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.run_batch", "-i", str(source), "-o", str(out)]
     with open(log, "ab") as output:
         done = subprocess.run(

@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from local import hub
+from local import hub, vllm
 from local.environments import ROOT, python_of
 from nightshift.jobset.manifest import server_args
 from nightshift.spec import JobSpec
@@ -30,7 +30,6 @@ MINILM: dict[str, Any] = {
     "request__rows_per_request": 8,
 }
 """Changes to `a_spec` for embeddings by a model that this CPU computes quickly."""
-OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 class Vllm:
@@ -49,14 +48,7 @@ class Vllm:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        environment = {
-            **os.environ,
-            **OFFLINE,
-            "HF_HUB_CACHE": str(hub.ensure()),
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_NO_USAGE_STATS": "1",
-        }
+        environment = {**os.environ, **vllm.environment()}
         command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *self._arguments]
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
@@ -109,7 +101,7 @@ def in_server_environment(script: Path, *arguments: str, stdin: str = "") -> Any
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, **OFFLINE, "HF_HUB_CACHE": str(hub.ensure()), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **vllm.environment(), "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)

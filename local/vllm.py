@@ -1,0 +1,23 @@
+"""How vLLM's CPU build is started on this machine, by the stack, the test cluster's pods and the tests alike."""
+
+from __future__ import annotations
+
+from local import hub
+
+
+def environment() -> dict[str, str]:
+    """Variables of a server. The models are in the local hub's cache, and nothing is asked of the network."""
+    cache = hub.ensure()
+    return {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_CACHE": str(cache),
+        # What vLLM finds out about a model's architecture, 12 s of a first start.
+        "VLLM_CACHE_ROOT": str(cache.parent / "vllm"),
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        # Two processes instead of three, each of which imports torch for 12 s: the engine's core computes by itself.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
