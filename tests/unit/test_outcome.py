@@ -1,55 +1,417 @@
-"""What a JobSet's end means: the ledger first, then deadline, loss, and what the pods say."""
+"""What a JobSet's end means, judged from what a real cluster said; and from alterations of that, where it cannot be made to."""
 
 from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from nightshift import exits
-from nightshift.jobset.outcome import Ending, classify
-from nightshift.jobset.runtime import ContainerStatus, JobSetStatus, PodStatus
+from nightshift.jobset.observation import Observation, slim_pod
+from nightshift.jobset.outcome import Ending, Outcome, classify
+from nightshift.jobset.wording import EVIDENCE_MAX
+from tests.unit.recorded import CASES, recorded
 
 pytestmark = pytest.mark.unit
 
+RUNNING, STARTUP = (Ending.RUNNING, False), (Ending.STARTUP, True)
+PREEMPTED, LOST = (Ending.PREEMPTED, True), (Ending.LOST, True)
+APPLICATION, RESUMABLE = (Ending.APPLICATION, False), (Ending.APPLICATION, True)
 
-def pod(name: str, *, reason: str = "", code: int | None = 1) -> PodStatus:
-    return PodStatus(name, 0, 1, "Failed", reason, (ContainerStatus("driver", exit_code=code),))
+# case, ending and whether another JobSet can end otherwise, reason, words of the explanation
+ENDED = [
+    ("completed", (Ending.SUCCEEDED, False), "AllJobsCompleted", "is complete"),
+    ("spot-failed", PREEMPTED, "TerminationByKubelet", "taken away or refused: TerminationByKubelet (1 pod)"),
+    ("node-deleted-failed", PREEMPTED, "DeletionByPodGC", "DeletionByPodGC (1 pod)"),
+    ("evicted-failed", PREEMPTED, "EvictionByEvictionAPI", "EvictionByEvictionAPI (1 pod)"),
+    ("tainted-failed", PREEMPTED, "DeletionByTaintManager", "DeletionByTaintManager (1 pod)"),
+    ("outranked-failed", PREEMPTED, "PreemptionByScheduler", "PreemptionByScheduler (1 pod)"),
+    ("node-refuses", PREEMPTED, "OutOfcpu", "OutOfcpu (1 pod)"),
+    ("pod-deleted-failed", PREEMPTED, "Deleted", "Deleted (2 pods)"),
+    ("pod-deleted-deaf", PREEMPTED, "Deleted", "Deleted (1 pod)"),
+    ("pod-deleted-by-force", PREEMPTED, "Deleted", "Deleted (1 pod)"),
+    ("slice-evicted", PREEMPTED, "EvictionByEvictionAPI", "failed (BackoffLimitExceeded) only because"),
+    ("deleted-then-fails", APPLICATION, "FailedIndexes", "exit code 1; before that, 1 pod had been taken away"),
+    ("killed", APPLICATION, "FailedIndexes", "index 0 of 1 failed: driver ended with exit code 137 (SIGKILL)"),
+    ("segfault", APPLICATION, "FailedIndexes", "exit code 139 (SIGSEGV)"),
+    ("config-error", APPLICATION, "FailedIndexes", "index 1 of 2 failed: driver ended with exit code 78 (trying again"),
+    ("exits-1-failed", APPLICATION, "FailedIndexes", "index 1 of 2 failed: driver ended with exit code 1, 2 times"),
+    ("work-is-left", RESUMABLE, "FailedIndexes", "exit code 75 (work is left), 2 times"),
+    ("out-of-memory", APPLICATION, "OOMKilled", "exit code 137 (SIGKILL, out of memory)"),
+    ("too-much-disk", APPLICATION, "FailedIndexes", 'Evicted: Usage of EmptyDir volume "scratch" exceeds the limit "1Mi"'),
+    ("bad-command", APPLICATION, "FailedIndexes", "exit code 128 (it could not be started)"),
+    ("restarts-in-place", APPLICATION, "BackoffLimitExceeded", "exit code 1, 2 times"),
+    ("slice-fails", APPLICATION, "BackoffLimitExceeded", "Job worker-1 of 2 Jobs failed: driver ended with exit code 1"),
+    ("deadline", (Ending.DEADLINE, False), "DeadlineExceeded", "night-worker-0 was active longer than"),
+    ("queue-time-over", (Ending.DEADLINE, False), "MaximumExecutionTimeExceeded", "max-exec-time-seconds"),
+    ("jobset-deleted-running", LOST, "Deleted", "is being deleted, from outside"),
+    ("jobset-deleted", LOST, "NotFound", "is not there"),
+]
+
+# case, what it is when the caller has no patience left, reason, words of the explanation
+NOT_ENDED = [
+    ("running", RUNNING, "Running", "its pods: 2 running"),
+    ("evicted-running", RUNNING, "Running", "1 running, 1 disrupted"),
+    ("node-deleted-running", STARTUP, "Unschedulable", "the pod waits for a node: 0/5 nodes are available"),
+    ("pod-deleted-running", RUNNING, "Running", "1 deleted"),
+    ("exits-1-running", RUNNING, "Running", "1 failed"),
+    ("job-deleted", RUNNING, "Running", "1 succeeded, 1 deleted"),
+    ("queue-resumes", RUNNING, "Running", "1 running, 1 stopped"),
+    ("spot-running", STARTUP, "Unschedulable", "the pod waits for a node: 0/6 nodes are available: "),
+    ("tainted-running", STARTUP, "Unschedulable", "5 node(s) had untolerated taint(s)"),
+    ("outranked-running", STARTUP, "Unschedulable", "1 Insufficient cpu"),
+    (
+        "unschedulable",
+        STARTUP,
+        "Unschedulable",
+        "all 2 pods wait for a node: 0/6 nodes are available: 2 Insufficient nvidia.com/gpu",
+    ),
+    ("queue-waits", STARTUP, "Pending", "insufficient unused quota for cpu in flavor"),
+    ("queue-too-small", STARTUP, "Pending", "> maximum capacity (200m)"),
+    ("queue-preempts", STARTUP, "Preempted", "the JobSet waits in its queue: Preempted to accommodate a workload"),
+    ("queue-deactivated", STARTUP, "Deactivated", "The workload is deactivated"),
+    ("suspended", STARTUP, "Suspended", "JobSet night is suspended: no queue holds it"),
+    ("forbidden", STARTUP, "FailedCreate", "no pod can be created: "),
+    ("missing-volume", STARTUP, "FailedMount", 'secret "no-such-secret" not found'),
+    ("sidecar-loads", STARTUP, "PodInitializing", "the pod waits to start: server runs, its startup probe has not passed"),
+    ("sidecar-ends", APPLICATION, "CrashLoopBackOff", "container server: it ends again and again, last with exit code 1"),
+    ("bad-image", APPLICATION, "ImagePullBackOff", 'Back-off pulling image "localhost/no-such-image:1"'),
+    ("missing-secret", APPLICATION, "CreateContainerConfigError", 'secret "no-such-secret" not found'),
+]
 
 
-def failed(*pods: PodStatus) -> JobSetStatus:
-    return JobSetStatus("js", "Failed", "FailedJobs", "FailedIndexes", pods=pods)
+def ending(outcome: Outcome) -> tuple[Ending, bool]:
+    return outcome.ending, outcome.worth_retrying
 
 
-COMPLETED = JobSetStatus("js", "Completed", "AllJobsCompleted")
+@pytest.mark.parametrize(("case", "expected", "reason", "words"), ENDED, ids=[row[0] for row in ENDED])
+def test_an_end_by_its_name(case: str, expected: tuple[Ending, bool], reason: str, words: str) -> None:
+    outcome = classify(recorded(case))
+
+    assert (ending(outcome), outcome.reason) == (expected, reason)
+    assert words in outcome.explanation
+    assert outcome.resumes_at_once == (outcome.ending in (Ending.PREEMPTED, Ending.LOST))
+
+
+@pytest.mark.parametrize(("case", "expected", "reason", "words"), NOT_ENDED, ids=[row[0] for row in NOT_ENDED])
+def test_what_is_not_over_goes_on_until_the_caller_has_no_patience_left(
+    case: str, expected: tuple[Ending, bool], reason: str, words: str
+) -> None:
+    patient, starved = classify(recorded(case)), classify(recorded(case), starved=True)
+
+    assert ending(patient) == RUNNING
+    assert ending(starved) == expected
+    assert patient.reason == starved.reason == reason
+    assert words in starved.explanation
+    assert starved.explanation == patient.explanation
+
+
+def test_every_recording_is_judged_above() -> None:
+    assert sorted(row[0] for row in ENDED + NOT_ENDED) == CASES
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("starved", [False, True])
+def test_slim_pods_say_all_that_whole_ones_do(case: str, starved: bool) -> None:
+    seen = recorded(case)
+    slim = replace(seen, pods=tuple(slim_pod(pod) for pod in seen.pods))
+
+    assert classify(slim, starved=starved) == classify(seen, starved=starved)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_order_in_which_objects_come_decides_nothing(case: str) -> None:
+    seen = recorded(case)
+    expected = classify(seen, starved=True)
+    chance = random.Random(case)
+
+    for _ in range(5):
+        jobs, pods, events = (chance.sample(things, len(things)) for things in (seen.jobs, seen.pods, seen.events))
+        outcome = classify(Observation(seen.jobset, tuple(jobs), tuple(pods), seen.workload, tuple(events)), starved=True)
+        assert (outcome.ending, outcome.reason) == (expected.ending, expected.reason)
+        assert set(outcome.failed) == set(expected.failed)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_condition_that_is_false_says_nothing(case: str) -> None:
+    seen = recorded(case)
+    expected = classify(seen)
+    no = {"status": "False", "reason": "No", "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    for kind, things in {
+        "Completed": [seen.jobset] if seen.jobset else [],
+        "Failed": [*seen.jobs, *([seen.jobset] if seen.jobset else [])],
+        "DisruptionTarget": seen.pods,
+        "Evicted": [seen.workload] if seen.workload else [],
+    }.items():
+        for thing in things:
+            thing["status"].setdefault("conditions", []).insert(0, {"type": kind, **no})
+
+    assert classify(seen) == expected
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_after_the_deadline_nothing_is_tried_again(case: str) -> None:
+    before, after = classify(recorded(case)), classify(recorded(case), expired=True)
+
+    if before.ending in (Ending.SUCCEEDED, Ending.APPLICATION, Ending.DEADLINE):
+        assert after == before
+    else:
+        assert (after.ending, after.worth_retrying) == (Ending.DEADLINE, False)
+        assert before.explanation in after.explanation
+        assert after.evidence == before.evidence
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_outcome_says_what_to_do_and_names_its_evidence(case: str) -> None:
+    outcome = classify(recorded(case), starved=True)
+
+    assert outcome.reason.isalnum()
+    assert outcome.reason[0].isupper()
+    assert outcome.advice[0].isupper()
+    assert outcome.explanation
+    assert not outcome.explanation.endswith(".") or outcome.explanation.endswith("...")
+    assert len(outcome.evidence) <= EVIDENCE_MAX
+    assert all(line.split("/")[0] in ("jobset", "job", "pod", "workload") and ": " in line for line in outcome.evidence)
+
+
+def test_the_containers_that_failed_are_named_for_their_logs_and_rows() -> None:
+    outcome = classify(recorded("exits-1-failed"))
+
+    assert [(each.index, each.job_index, each.container, each.exit_code, each.reason) for each in outcome.failed] == [
+        (1, 0, "driver", 1, "Error"),
+        (1, 0, "driver", 1, "Error"),
+    ]
+    assert {each.pod for each in outcome.failed} == {
+        pod["metadata"]["name"] for pod in recorded("exits-1-failed").pods if "-worker-0-1-" in pod["metadata"]["name"]
+    }
+    assert all(each.node.startswith("node-") for each in outcome.failed)
+    assert outcome.advice == f"The last lines of container driver in pod {outcome.failed[0].pod} say why."
+
+
+def test_of_a_slice_the_job_is_named_too() -> None:
+    assert {(each.job_index, each.index) for each in classify(recorded("slice-fails")).failed} == {(1, 1)}
+
+
+def test_a_signal_has_its_name() -> None:
+    [failed] = classify(recorded("segfault")).failed
+
+    assert failed.signal_name == "SIGSEGV"
+
+
+def test_a_command_that_is_not_there_is_said_in_the_advice() -> None:
+    assert 'exec: "no-such-program": executable file not found' in classify(recorded("bad-command")).advice
+
+
+def test_the_callers_own_codes() -> None:
+    seen = recorded("exits-1-failed")
+
+    assert classify(seen, resume_codes={1}).worth_retrying
+    assert "trying again cannot help" in classify(seen, permanent_codes={1}).advice
+    assert "trying again cannot help" in classify(seen, resume_codes={1}, permanent_codes={1}).advice
+
+
+# From here on what this cluster cannot be made to say, by altering what it said.
+
+
+def the_pod(seen: Observation) -> Any:
+    [pod] = seen.pods
+    return pod
+
+
+def terminated(pod: Any, **changes: Any) -> None:
+    pod["status"]["containerStatuses"][0]["state"]["terminated"].update(changes)
+
+
+def test_out_of_memory_in_a_pod_that_was_drained_is_a_disruption() -> None:
+    seen = recorded("spot-failed")
+    terminated(the_pod(seen), exitCode=137, reason="OOMKilled")
+
+    assert ending(classify(seen)) == PREEMPTED
+
+
+def test_a_deleted_pod_whose_program_had_its_own_trouble_failed_by_itself() -> None:
+    for code, reason in ((exits.CONFIG, "Error"), (1, "Error"), (137, "OOMKilled")):
+        seen = recorded("pod-deleted-by-force")
+        terminated(the_pod(seen), exitCode=code, reason=reason)
+        assert classify(seen).ending is Ending.APPLICATION
+
+
+def test_a_code_that_the_program_gives_when_told_to_end_is_not_its_failure_when_it_was_deleted() -> None:
+    seen = recorded("pod-deleted-by-force")
+    terminated(the_pod(seen), exitCode=3)
+
+    assert classify(seen).ending is Ending.APPLICATION
+    assert classify(seen, resume_codes={3}).ending is Ending.PREEMPTED
+
+
+def test_a_deleted_pod_whose_end_nobody_saw_was_taken_away() -> None:
+    seen = recorded("pod-deleted-by-force")
+    the_pod(seen)["status"]["phase"] = "Running"
+    the_pod(seen)["status"]["containerStatuses"][0]["state"] = {"running": {}}
+
+    assert ending(classify(seen)) == PREEMPTED
+    assert any("how its containers ended is not known" in line for line in classify(seen).evidence)
+
+
+@pytest.mark.parametrize("word", ["NodeShutdown", "Terminated", "NodeLost", "UnexpectedAdmissionError", "OutOfpods"])
+def test_a_kubelets_word_for_its_nodes_end_is_a_disruption_without_the_condition(word: str) -> None:
+    seen = recorded("killed")
+    the_pod(seen)["status"]["reason"] = word
+
+    assert ending(classify(seen)) == PREEMPTED
+    assert classify(seen).reason == word
+
+
+def test_a_container_that_was_gone_with_its_node_is_a_disruption() -> None:
+    seen = recorded("killed")
+    terminated(the_pod(seen), reason="ContainerStatusUnknown")
+
+    assert (ending(classify(seen)), classify(seen).reason) == (PREEMPTED, "ContainerStatusUnknown")
+
+
+def test_memory_pressure_of_the_node_is_a_disruption() -> None:
+    seen = recorded("too-much-disk")
+    pressure = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "low on memory"}
+    the_pod(seen)["status"]["conditions"].append(pressure)
+
+    assert (ending(classify(seen)), classify(seen).reason) == (PREEMPTED, "TerminationByKubelet")
+
+
+def test_a_failure_of_an_index_that_did_not_fail_decides_nothing() -> None:
+    seen = recorded("pod-deleted-failed")
+    other = recorded("exits-1-running").pods[1]
+    assert other["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == "1"
+
+    assert classify(seen).ending is Ending.PREEMPTED
+    assert classify(replace(seen, pods=(*seen.pods, other))).ending is Ending.PREEMPTED
+
+
+def test_what_a_job_stops_for_its_own_end_decides_nothing() -> None:
+    seen = recorded("slice-fails")
+    others = tuple(pod for pod in seen.pods if "-worker-1-1-" not in pod["metadata"]["name"])
+
+    outcome = classify(replace(seen, pods=others))
+    assert (outcome.ending, outcome.reason) == (Ending.UNKNOWN, "BackoffLimitExceeded")
+    assert any("stopped: Stopped" in line for line in outcome.evidence)
+
+
+def test_a_host_that_somebody_deletes_is_taken_away_from_the_others() -> None:
+    seen = recorded("slice-evicted")
+    for pod in seen.pods:
+        pod["status"]["conditions"] = [each for each in pod["status"]["conditions"] if each["type"] != "DisruptionTarget"]
+    [leader, other] = sorted(seen.pods, key=lambda pod: str(pod["metadata"]["name"]))
+    terminated(leader, finishedAt="2026-11-21T23:00:00Z")
+
+    terminated(other, finishedAt="2026-11-21T23:00:01Z")
+    assert (classify(seen).ending, classify(seen).reason) == (Ending.PREEMPTED, "Deleted")
+    # Within one second nobody can tell which came first: then it is the program's failure, which is not repeated for ever.
+    terminated(other, finishedAt="2026-11-21T23:00:00Z")
+    assert classify(seen).ending is Ending.APPLICATION
+
+
+def test_of_hosts_that_fail_together_the_disruption_is_the_reason_within_the_same_second() -> None:
+    seen = recorded("slice-evicted")
+    for pod in seen.pods:
+        terminated(pod, finishedAt="2026-11-21T23:00:00Z")
+        for each in pod["status"]["conditions"]:
+            each["lastTransitionTime"] = "2026-11-21T23:00:00Z"
+
+    assert classify(seen).ending is Ending.PREEMPTED
+
+
+def test_an_earlier_restart_by_the_programs_own_failure_counts() -> None:
+    """What used up the restarts of the JobSet was not only what ended it."""
+    seen = recorded("slice-fails")
+    last = [pod for pod in seen.pods if pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "1"]
+    gone = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    for pod in last:
+        pod["status"]["conditions"].append({**gone, "lastTransitionTime": "2026-11-21T00:00:00Z"})
+
+    assert [each.exit_code for each in classify(seen).failed] == [1]
+    for pod in seen.pods:
+        pod["status"]["conditions"].append({**gone, "lastTransitionTime": "2026-11-21T00:00:00Z"})
+    assert classify(seen).ending is Ending.PREEMPTED
+
+
+def test_a_failure_that_no_pod_explains_stays_unknown_with_the_raw_conditions() -> None:
+    seen = recorded("exits-1-failed")
+    alone = classify(replace(seen, pods=()))
+    bare = classify(replace(seen, pods=(), jobs=()))
+
+    assert (alone.ending, alone.reason, alone.worth_retrying, alone.resumes_at_once) == (
+        Ending.UNKNOWN,
+        "FailedIndexes",
+        True,
+        False,
+    )
+    assert any("FailedIndexes: Job has failed indexes, failedIndexes 1" in line for line in alone.evidence)
+    assert (bare.ending, bare.reason) == (Ending.UNKNOWN, "FailedJobs")
+    [line] = bare.evidence
+    assert line.startswith("jobset/night: Failed=True FailedJobs: jobset failed due to one or more job failures")
+
+
+def test_a_deadline_names_what_had_failed_before_it() -> None:
+    seen = recorded("exits-1-failed")
+    for job in seen.jobs:
+        for each in job["status"]["conditions"]:
+            each["reason"] = "DeadlineExceeded"
+
+    outcome = classify(seen)
+    assert outcome.ending is Ending.DEADLINE
+    assert [each.exit_code for each in outcome.failed] == [1, 1]
 
 
 @pytest.mark.parametrize(
-    ("status", "missing", "expired", "ending", "again"),
+    ("cause", "expected"),
     [
-        (COMPLETED, 0, False, Ending.DONE, False),
-        (failed(pod("a", code=exits.CONFIG)), 0, False, Ending.DONE, False),
-        (None, 0, False, Ending.DONE, False),
-        (COMPLETED, 0, True, Ending.DONE, False),
-        (JobSetStatus("js", "Running"), 3, True, Ending.DEADLINE, False),
-        (None, 3, True, Ending.DEADLINE, False),
-        (None, 3, False, Ending.LOST, True),
-        (failed(pod("a", code=exits.RESUME), pod("b", code=exits.CONFIG)), 3, False, Ending.MISCONFIGURED, False),
-        (COMPLETED, 3, False, Ending.INCOMPLETE, True),
-        (failed(pod("a", reason="PreemptionByScheduler", code=143)), 3, False, Ending.PREEMPTED, True),
-        (failed(pod("a", reason="PreemptionByScheduler"), pod("b")), 3, False, Ending.FAILED, True),
-        (failed(pod("a", code=exits.RESUME)), 3, False, Ending.FAILED, True),
-        (failed(), 3, False, Ending.FAILED, True),
+        ("DeactivatedDueToRequeuingLimitExceeded", Ending.STARTUP),
+        ("DeactivatedDueToAdmissionCheck", Ending.STARTUP),
+        ("DeactivatedDueToMaximumExecutionTimeExceeded", Ending.DEADLINE),
+        ("Deactivated", Ending.RUNNING),
     ],
 )
-def test_first_match_wins(status: JobSetStatus | None, missing: int, expired: bool, ending: Ending, again: bool) -> None:
-    outcome = classify(status, missing=missing, chunks=10, expired=expired)
+def test_what_kueue_has_given_up_does_not_wait_for_patience(cause: str, expected: Ending) -> None:
+    seen = recorded("queue-time-over")
+    assert seen.workload
+    for each in seen.workload["status"]["conditions"]:
+        if each["type"] == "Evicted":
+            each["reason"] = cause
 
-    assert (outcome.ending, outcome.worth_retrying) == (ending, again)
+    assert classify(seen).ending is expected
 
 
-def test_the_explanation_says_what_is_missing_and_the_raw_condition() -> None:
-    assert classify(failed(pod("a")), missing=3, chunks=10).explanation == (
-        "the JobSet failed (FailedJobs: FailedIndexes) and 3 of 10 chunks are missing"
+def test_an_eviction_that_was_taken_back_is_over() -> None:
+    seen = recorded("queue-time-over")
+    assert seen.workload
+    seen.workload["spec"]["active"] = True
+
+    assert classify(seen).ending is Ending.RUNNING
+
+
+def test_a_jobset_in_a_queue_that_kueue_does_not_know_says_so() -> None:
+    outcome = classify(replace(recorded("queue-waits"), workload=None), starved=True)
+
+    assert ending(outcome) == STARTUP
+    assert "Kueue has no Workload for it in queue 'nightly'" in outcome.explanation
+
+
+def test_an_admission_check_that_is_not_ready_is_named() -> None:
+    seen = recorded("queue-waits")
+    assert seen.workload
+    check = {"name": "dws", "state": "Pending", "message": "the provisioning request waits for capacity"}
+    seen.workload["status"]["admissionChecks"] = [check]
+
+    assert any(
+        "admission check dws is Pending: the provisioning request waits for capacity" in line
+        for line in classify(seen).evidence
     )
-    assert classify(failed(pod("a", code=exits.CONFIG)), missing=1, chunks=2).explanation == (
-        "a ended with a failure that trying again cannot help; 1 of 2 chunks are missing"
-    )
+
+
+def test_some_of_the_pods_wait() -> None:
+    seen = recorded("unschedulable")
+    [first, second] = seen.pods
+    first["status"]["phase"] = "Running"
+
+    assert classify(replace(seen, pods=(first, second)), starved=True).explanation.startswith("1 of 2 pods waits for a node")

@@ -19,16 +19,18 @@ def deciding(seen: Observation, ends: Sequence[PodEnd]) -> list[PodEnd]:
     - Of a Job whose first failure is its last (backoffLimit 0, as where several hosts make one worker): the first one only,
       since a host that is taken away makes the programs of the others fail.
     - Earlier restarts of the JobSet used up what it may restart. Their Jobs are gone: their pods go by the rule of the Jobs
-      that are left.
+      that are left, without those that were deleted, which is what a restart does to pods.
     """
     over = [end for end in ends if end.cause in (Cause.DISRUPTED, Cause.DELETED, Cause.FAILED)]
-    # Within one second the disruption comes first: it is what explains the failure.
-    over.sort(key=lambda end: (end.restart, end.since, end.cause is Cause.FAILED))
+    # Within one second a disruption explains a failure, and a failure a deletion, which may be the Job's answer to it.
+    order = (Cause.DISRUPTED, Cause.FAILED, Cause.DELETED)
+    over.sort(key=lambda end: (end.restart, end.since, order.index(end.cause)))
     jobs = {JobKey.of(job): job for job in seen.jobs if condition(job, "Failed")}
     if not jobs:
         return over
     last = max(restart_of(job) for job in jobs.values())
-    found = [end for end in over if end.restart < last or (end.job in jobs and _counts(jobs[end.job], end))]
+    earlier = [end for end in over if end.restart < last and end.cause is not Cause.DELETED]
+    found = earlier + [end for end in over if end.restart == last and end.job in jobs and _counts(jobs[end.job], end)]
     if not any(_fails_at_once(job) for job in jobs.values()):
         return found
     return [end for position, end in enumerate(found) if not position or found[position - 1].restart != end.restart]

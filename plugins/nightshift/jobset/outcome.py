@@ -27,7 +27,7 @@ from nightshift import exits
 from nightshift.jobset import wording
 from nightshift.jobset.deciding import deciding
 from nightshift.jobset.observation import Observation, condition
-from nightshift.jobset.pod_ends import Cause, FailedContainer, PodEnd, end_of
+from nightshift.jobset.pod_ends import Cause, FailedContainer, PodEnd, end_of, stopped_by_jobs
 from nightshift.jobset.waiting import LATER, waiting_of
 from nightshift.jobset.wording import EVIDENCE_MAX, fact, shorten
 
@@ -113,7 +113,9 @@ class _Judge:
         self._seen = seen
         self._resume = resume
         self._permanent = permanent
-        self._ends = [end_of(pod, resume_codes=resume, permanent_codes=permanent) for pod in seen.pods]
+        codes = {"resume_codes": resume, "permanent_codes": permanent}
+        stopped = stopped_by_jobs(seen.events)
+        self._ends = [end_of(pod, **codes, stopped=stopped) for pod in seen.pods]
 
     def judge(self, *, starved: bool) -> Outcome:
         jobset = self._seen.jobset
@@ -204,7 +206,7 @@ class _Judge:
         if waiting is None:
             counts = Counter(end.cause for end in self._ends)
             said = ", ".join(f"{counts[cause]} {cause}" for cause in Cause if counts[cause]) or "none yet"
-            over = [end for end in self._ends if end.cause in (Cause.DISRUPTED, Cause.DELETED, Cause.FAILED)]
+            over = [end for end in self._ends if end.cause not in (Cause.WAITING, Cause.RUNNING, Cause.SUCCEEDED)]
             return Outcome(Ending.RUNNING, "Running", f"JobSet {name} runs; its pods: {said}", "Wait.", _evidence((), over))
         explanation, evidence = f"{waiting.subject}: {waiting.words}", waiting.evidence[:EVIDENCE_MAX]
         if not starved:

@@ -6,7 +6,7 @@ code is read; and a pod that somebody deletes has no mark but its deletionTimest
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -25,6 +25,7 @@ NODE_REASONS: Final = frozenset(
 )
 """Words of a kubelet, in a pod's status.reason, for a pod that it ended or refused for its node's sake."""
 _REFUSED_PREFIX: Final = "OutOf"
+_DELETED_POD: Final = "Deleted pod: "
 _END_NOT_SEEN: Final = "ContainerStatusUnknown"
 """A kubelet's word for a container that was gone when it looked: the node went down with it."""
 
@@ -39,6 +40,8 @@ class Cause(StrEnum):
     """The cluster took it away: a node's end, an eviction, a preemption."""
     DELETED = "deleted"
     """Somebody deleted it while it worked. Kubernetes has no mark for it and counts it as a failure."""
+    STOPPED = "stopped"
+    """Its Job deleted it: the Job was over, or suspended, as Kueue does to preempt."""
     FAILED = "failed"
     """Its own program's."""
 
@@ -101,9 +104,17 @@ def restart_of(thing: Mapping[str, Any]) -> int:
     return int((thing["metadata"].get("labels") or {}).get(_RESTART_LABEL, 0))
 
 
-def end_of(pod: Mapping[str, Any], *, resume_codes: Collection[int], permanent_codes: Collection[int]) -> PodEnd:
+def stopped_by_jobs(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Names of the pods that Jobs say they deleted. Kubernetes keeps events for an hour."""
+    told = [each.get("message", "") for each in events if each.get("reason") == "SuccessfulDelete"]
+    return frozenset(message.removeprefix(_DELETED_POD) for message in told if message.startswith(_DELETED_POD))
+
+
+def end_of(
+    pod: Mapping[str, Any], *, resume_codes: Collection[int], permanent_codes: Collection[int], stopped: Collection[str] = ()
+) -> PodEnd:
     """resume_codes: with which the program says that it ends early because it was told to. permanent_codes: with which it says
-    that trying again cannot help, which is its own failure even after a deletion."""
+    that trying again cannot help, which is its own failure even after a deletion. stopped: `stopped_by_jobs`."""
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
 
@@ -124,7 +135,8 @@ def end_of(pod: Mapping[str, Any], *, resume_codes: Collection[int], permanent_c
     drained = {*resume_codes, *_TERMINATION_CODES}.difference(permanent_codes)
     if "deletionTimestamp" in pod["metadata"] and all(_may_be_told(each, drained) for each in failed):
         codes = ", ".join(f"{each.container} ended with exit code {each.exit_code}" for each in failed)
-        return end(Cause.DELETED, reason="Deleted", message=codes or "how its containers ended is not known", since=since)
+        cause, reason = (Cause.STOPPED, "Stopped") if pod["metadata"]["name"] in stopped else (Cause.DELETED, "Deleted")
+        return end(cause, reason=reason, message=codes or "how its containers ended is not known", since=since)
     ended = phase == "Failed" or "deletionTimestamp" in pod["metadata"]
     if not ended:
         return end(Cause.WAITING if phase == "Pending" else Cause.RUNNING)

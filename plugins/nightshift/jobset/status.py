@@ -57,7 +57,7 @@ def observation_of(status: JobSetStatus, *, init_containers: Collection[str]) ->
     """The objects that a cluster would serve for this status, as far as a judgement reads them.
 
     init_containers: names of those of the manifest, sidecars included: a status does not tell them from the others.
-    Creation times only keep the order of attempts.
+    Creation times only keep the order of the pods, which is that of their making.
     """
     conditions, job_conditions = [], []
     if status.finished:
@@ -76,7 +76,7 @@ def observation_of(status: JobSetStatus, *, init_containers: Collection[str]) ->
             "status": {"conditions": conditions},
         },
         jobs=({"metadata": {"name": status.name}, "status": job_status},),
-        pods=tuple(_pod_object(pod, init_containers) for pod in status.pods),
+        pods=tuple(_pod_object(pod, number, init_containers) for number, pod in enumerate(status.pods)),
     )
 
 
@@ -161,9 +161,9 @@ def _signal(ended: Mapping[str, Any]) -> int | None:
     return ended["exitCode"] - 128 if signal_name(ended["exitCode"]) else None
 
 
-def _pod_object(pod: PodStatus, init_containers: Collection[str]) -> dict[str, Any]:
+def _pod_object(pod: PodStatus, number: int, init_containers: Collection[str]) -> dict[str, Any]:
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": pod.reason}] if pod.reason else []
-    created = _EPOCH + timedelta(seconds=pod.attempt)
+    created = _EPOCH + timedelta(seconds=number)
     return {
         "metadata": {
             "name": pod.name,
