@@ -21,7 +21,7 @@ from nightshift.jobset.manifest import render, to_yaml
 from nightshift.profiles import PROFILES
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
-from tests.cluster.kube import OURS, Kubernetes, Namespace
+from tests.cluster.kube import OURS, Kubernetes, Namespace, require
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -162,3 +162,37 @@ def test_what_airflow_may_do_is_in_every_overlay() -> None:
         [role] = [document for document in overlay(name) if document["kind"] == "Role"]
         assert role["metadata"]["name"] == "nightshift-airflow"
         assert not [rule for rule in role["rules"] if "*" in rule["verbs"] + rule["resources"] + rule["apiGroups"]]
+
+
+@pytest.fixture
+def queue(restricted: Namespace) -> Iterator[str]:
+    """The GPU overlay's cluster queue, for one namespace; its name is that of the namespace."""
+    require(restricted.cluster, "clusterqueues.kueue.x-k8s.io")
+    documents = list(yaml.safe_load_all((K8S / "overlays/gke-gpu-spot/cluster-queue.yaml").read_text()))
+    documents += list(yaml.safe_load_all((K8S / "components/queues/queue.yaml").read_text()))
+    text = yaml.safe_dump_all(documents)
+    for flavor in ("nvidia-l4", "no-accelerator"):
+        text = text.replace(f"name: {flavor}\n", f"name: {restricted.name}-{flavor}\n")
+    text = text.replace(": nightshift\n", f": {restricted.name}\n")
+    restricted.cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
+    yield restricted.name
+    restricted.cluster.kubectl("delete", "--wait=false", "-f", "-", text=text)
+
+
+@pytest.mark.parametrize(
+    ("profile", "flavor"),
+    [("cpu", "no-accelerator"), ("gpu-l4", "nvidia-l4"), ("gpu-l4-spot", "nvidia-l4"), ("gpu-l4-any", "nvidia-l4")],
+)
+def test_the_queue_admits_a_run_to_the_quota_of_its_accelerator(
+    restricted: Namespace, queue: str, profile: str, flavor: str
+) -> None:
+    settings = Settings(bucket="runs", project="acme", namespace=restricted.name)
+    spec = a_spec(compute__profile=profile, queue="nightly")
+    restricted.create(render(spec, RUN, PLAN, settings, name="night"))
+
+    def admitted() -> Any:
+        return [each["status"]["admission"] for each in restricted.get("workloads") if each.get("status", {}).get("admission")]
+
+    [admission] = restricted.wait_until("admission", admitted)
+    [pods] = admission["podSetAssignments"]
+    assert set(pods["flavors"].values()) == {f"{queue}-{flavor}"}
