@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ LOG_SILENCE_S: Final = 1800.0
 LINE_MAX: Final = 64 << 20
 """Bytes; an object has at most about 2 MB, a log line whatever a program writes."""
 GONE: Final = 410
+TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT")
 
 
 class WatchExpired(Exception):
@@ -97,9 +99,12 @@ class AsyncJobSetApi:
         if since:
             # The server cuts to whole seconds: what comes again is left out below.
             query["sinceTime"] = since
-        response = await self._open(paths.log(self.namespace, pod), f"read the log of {pod}", query, LOG_SILENCE_S)
-        async for line in _lines(response):
+        what = f"read the log of {pod}"
+        async for line in _lines(await self._open(paths.log(self.namespace, pod), what, query, LOG_SILENCE_S)):
             time, _, text = line.decode(errors="replace").partition(" ")
+            if not TIME.match(time):
+                # What kubelet says when it cannot read on comes where the lines come, and without a time.
+                raise RuntimeUnavailable(f"{what}: {time} {text}")
             if time > since:
                 yield time, text
 

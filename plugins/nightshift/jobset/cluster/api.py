@@ -13,12 +13,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from nightshift.jobset.cluster import paths
 from nightshift.jobset.observation import Observation
-from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
+from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 
 PATIENCE_S: Final = 120.0
 """How long a call goes on asking an API that does not answer; an upgrade of a zonal control plane takes some minutes, and
 a task's retry or its trigger outlasts that."""
 PAGE: Final = 500
+NOT_STARTED: Final = "is waiting to start"
+"""What kubelet says of a container whose log is asked for too early, under a status that also means a wrong name."""
 
 
 class JobSetApi:
@@ -88,10 +90,16 @@ class JobSetApi:
         self._json("PATCH", path, f"patch Kueue's workload {name}", body=patch, content=paths.MERGE_PATCH)
 
     def read_logs(self, namespace: str, pod: str, container: str, *, tail_lines: int | None = None) -> Iterator[str]:
-        """Lines so far, of the container's present life. Raises JobSetNotFound when the pod is gone."""
+        """Lines so far, of the container's present life; none before it. Raises JobSetNotFound when the pod is gone."""
         query = {"container": container, **({"tailLines": tail_lines} if tail_lines is not None else {})}
-        reply = self._ask("GET", paths.log(namespace, pod), f"read the log of {pod}", query=query)
-        return iter(reply.decode(errors="replace").splitlines())
+        try:
+            reply = self._ask("GET", paths.log(namespace, pod), f"read the log of {pod}", query=query)
+        except RequestRefused as error:
+            if NOT_STARTED in str(error):
+                return iter(())
+            raise
+        # Programs that show progress write carriage returns, which end no line.
+        return iter(reply.decode(errors="replace").removesuffix("\n").split("\n")) if reply else iter(())
 
     def observe(self, namespace: str, name: str) -> Observation:
         """All there is to see of a JobSet now. Never raises JobSetNotFound: its jobset is then None."""
