@@ -1,4 +1,4 @@
-"""The runtimes that the contract test runs against: another one is another parameter."""
+"""The local runtime for the contract test; `tests/cluster/test_contract.py` puts a cluster to the same cases."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ import pytest
 
 from nightshift.jobset.local import LocalRuntime
 from tests.integration.runtime.agents import AgentProcess
-from tests.integration.runtime.manifests import IMAGE, RuntimeUnderTest
+from tests.integration.runtime.manifests import IMAGE, RuntimeUnderTest, jobset_name
 
 
-@pytest.fixture(scope="session", params=["local"])
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RuntimeUnderTest, str]]:
-    """A runtime that runs, with short back-offs, and the name of an image in it that has sh and python3."""
+@pytest.fixture(scope="session")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RuntimeUnderTest]:
+    """A runtime that runs, with short back-offs."""
     agent = AgentProcess(tmp_path_factory.mktemp("runtime"))
     agent.start()
-    yield LocalRuntime(agent.state), IMAGE
+    yield LocalRuntime(agent.state)
     agent.close()
 
 
 @pytest.fixture
-def runtime(target: tuple[RuntimeUnderTest, str]) -> RuntimeUnderTest:
-    return target[0]
+def image() -> str:
+    """Has sh and python3."""
+    return IMAGE
 
 
 @pytest.fixture
-def image(target: tuple[RuntimeUnderTest, str]) -> str:
-    return target[1]
+def namespace() -> str:
+    """Where JobSets go whose manifests do not say so."""
+    return "default"
 
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest, runtime: RuntimeUnderTest) -> Iterator[str]:
     """A JobSet name of this test's own; what is submitted under it is stopped at the end."""
-    name = request.node.name.removeprefix("test_").partition("[")[0].replace("_", "-")[:40].rstrip("-")
+    name = jobset_name(request.node.originalname)
     yield name
     runtime.stop(name)

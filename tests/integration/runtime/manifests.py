@@ -13,7 +13,7 @@ T = TypeVar("T")
 IMAGE = "nightshift/test:1"
 """Has sh and python3."""
 
-PATIENCE_S = 40.0
+PATIENCE_S = 90.0
 """After this long a condition that was waited for counts as one that never comes."""
 
 IGNORE_DISRUPTION = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -22,7 +22,7 @@ WAIT_FOR_SIGTERM = "trap 'echo told; exit 75' TERM; echo ready; while :; do slee
 """A driver that drains: exits 75 at once when it is told to end."""
 
 ENGINE = """
-import http.server, os, signal, sys, threading
+import http.server, os, signal, time
 probes = 0
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -40,10 +40,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 def told(*args):
     print("told", flush=True)
+    time.sleep(1)
     os._exit(0)
 signal.signal(signal.SIGTERM, told)
 print("listening", flush=True)
-http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["ENGINE_PORT"])), Handler).serve_forever()
+http.server.ThreadingHTTPServer(("", int(os.environ["ENGINE_PORT"])), Handler).serve_forever()
 """
 """A sidecar whose /health answers 503 twice before it answers 200; /probes says how often it was asked."""
 
@@ -54,11 +55,20 @@ ASK_ENGINE = (
 
 
 class RuntimeUnderTest(Runtime, Protocol):
-    """A runtime, and what its tests have to be able to do to a JobSet beside it."""
+    """A runtime, and what its tests have to be able to do to a JobSet beside it.
+
+    Its `logs` and `status` also know of pods that are gone, and of every life of a container: what the product knows of a
+    JobSet that it has watched.
+    """
 
     def resume(self, name: str) -> None: ...
 
     def evict(self, name: str, pod: str) -> None: ...
+
+
+def jobset_name(test: str) -> str:
+    """The name of a test function's JobSet; pods' names, which go on from it, have at most 63 characters."""
+    return test.removeprefix("test_").replace("_", "-")[:40].rstrip("-")
 
 
 def sh(script: str, *, name: str = "driver", image: str = IMAGE, **fields: Any) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The contract of a runtime, as Kubernetes keeps it. Written against the interface only: every runtime can be put to it."""
+"""The contract of a runtime, as Kubernetes keeps it. Written against the interface only: every runtime can be put to it.
+
+Here it is the local one; `tests/cluster/test_contract.py` runs the same functions on a cluster, several at once.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
+from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused
 from tests.integration.runtime.manifests import (
     ASK_ENGINE,
     IGNORE_DISRUPTION,
@@ -24,8 +27,11 @@ from tests.integration.runtime.manifests import (
 
 pytestmark = pytest.mark.integration
 
-KILL_ITSELF = "kill -9 $$$$"
-"""The manifest's $$ is one dollar sign."""
+CRASH = "exec python3 -c 'import ctypes; ctypes.string_at(0)'"
+"""Ends by SIGSEGV. A container's first process is not reached by signals from inside, but by its own faults."""
+
+DRAIN = "trap 'echo told; sleep 1; exit 75' TERM; echo ready; while :; do sleep 0.1; done"
+"""A pod that is deleted takes its log along as it ends: the last line wants to be read before."""
 
 
 def test_every_index_runs_and_the_jobset_completes(runtime: RuntimeUnderTest, image: str, name: str) -> None:
@@ -65,10 +71,10 @@ def test_sidecar_is_told_to_end_after_the_driver(runtime: RuntimeUnderTest, imag
     runtime.evict(name, pod.name)
     ended = pod_where(runtime, name, lambda each: each.name == pod.name and each.phase == "Failed", "the evicted pod's end")
 
+    wait_for(lambda: list(runtime.logs(name, pod.name, "server")) == ["listening", "told"], "the whole log of the sidecar")
     lines = list(runtime.logs(name, pod.name, "driver"))
     assert lines[0] == "ready"
     assert lines[1].startswith("probes ")
-    assert list(runtime.logs(name, pod.name, "server")) == ["listening", "told"]
     assert container(ended, "driver").exit_code == 75
 
 
@@ -109,7 +115,7 @@ def test_failing_index_is_tried_again_then_fails_the_job(runtime: RuntimeUnderTe
     status = finished(runtime, name)
 
     assert (status.phase, status.reason) == ("Failed", "FailedJobs")
-    assert "FailedIndexes" in status.message
+    assert status.message == _failed(name, "FailedIndexes: Job has failed indexes")
     assert (status.completed_indexes, status.failed_indexes) == ((1,), (0,))
     failed = [pod for pod in status.pods if pod.index == 0]
     assert [pod.attempt for pod in failed] == [1, 2]
@@ -117,9 +123,10 @@ def test_failing_index_is_tried_again_then_fails_the_job(runtime: RuntimeUnderTe
 
 
 def test_signal_is_128_more(runtime: RuntimeUnderTest, image: str, name: str) -> None:
-    runtime.submit(jobset(name, sh(KILL_ITSELF, image=image)))
+    runtime.submit(jobset(name, sh(CRASH, image=image)))
+    driver = container(finished(runtime, name).pods[0], "driver")
 
-    assert container(finished(runtime, name).pods[0], "driver").exit_code == 137
+    assert (driver.exit_code, driver.signal) == (139, 11)
 
 
 def test_signals_are_not_ignored(runtime: RuntimeUnderTest, image: str, name: str) -> None:
@@ -148,14 +155,16 @@ def test_fail_index_needs_no_retry(runtime: RuntimeUnderTest, image: str, name: 
     assert len(status.pods) == 3
 
 
-def test_fail_job_ends_the_other_pods(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+def test_fail_job_ends_the_other_pods(runtime: RuntimeUnderTest, image: str, name: str, namespace: str) -> None:
     rule = {"action": "FailJob", "onExitCodes": {"containerName": "driver", "operator": "In", "values": [42]}}
     driver = sh(f"[ $JOB_COMPLETION_INDEX = 1 ] && sleep 1 && exit 42; {WAIT_FOR_SIGTERM}", image=image)
     runtime.submit(jobset(name, driver, rules=[rule], job={"completions": 2}))
     status = finished(runtime, name)
 
+    culprit = next(pod.name for pod in status.pods if pod.index == 1)
+    why = f"Container driver for pod {namespace}/{culprit} failed with exit code 42 matching FailJob rule at index 0"
     assert (status.phase, status.reason) == ("Failed", "FailedJobs")
-    assert "PodFailurePolicy" in status.message
+    assert status.message == _failed(name, f"PodFailurePolicy: {why}")
     assert {pod.index: container(pod, "driver").exit_code for pod in status.pods} == {0: 75, 1: 42}
 
 
@@ -164,13 +173,35 @@ def test_too_many_failed_indexes_end_the_job(runtime: RuntimeUnderTest, image: s
     runtime.submit(jobset(name, driver, job={"completions": 2, "maxFailedIndexes": 0}))
     status = finished(runtime, name)
 
-    assert "MaxFailedIndexesExceeded" in status.message
+    why = "MaxFailedIndexesExceeded: Job has exceeded the specified maximal number of failed indexes"
+    assert status.message == _failed(name, why)
     assert status.failed_indexes == (0,)
+
+
+def test_backoff_limit_counts_all_indexes(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """Without a limit for each index."""
+    job = {"completions": 2, "backoffLimitPerIndex": None, "backoffLimit": 0}
+    runtime.submit(jobset(name, sh(f"[ $JOB_COMPLETION_INDEX = 0 ] && exit 1; {WAIT_FOR_SIGTERM}", image=image), job=job))
+    status = finished(runtime, name)
+
+    assert status.message == _failed(name, "BackoffLimitExceeded: Job has reached the specified backoff limit")
+    assert (status.completed_indexes, status.failed_indexes) == ((), ())
+
+
+def test_rule_without_a_container_means_sidecars_too(runtime: RuntimeUnderTest, image: str, name: str, namespace: str) -> None:
+    """Why rules name the driver: here the exit code is that of a sidecar that was told to end."""
+    sidecar = sh("trap 'exit 9' TERM; while :; do sleep 0.1; done", name="server", image=image, restartPolicy="Always")
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [9]}}
+    runtime.submit(jobset(name, sh("sleep 1; exit 1", image=image), init=[sidecar], rules=[rule]))
+    status = finished(runtime, name)
+
+    why = f"Container server for pod {namespace}/{status.pods[0].name} failed with exit code 9 matching FailJob rule at index 0"
+    assert status.message == _failed(name, f"PodFailurePolicy: {why}")
 
 
 def test_disruption_is_not_counted(runtime: RuntimeUnderTest, image: str, name: str) -> None:
     """No retries are allowed, and yet an evicted pod is replaced: the rule ignores its exit code."""
-    runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image), rules=[IGNORE_DISRUPTION]))
+    runtime.submit(jobset(name, sh(DRAIN, image=image), rules=[IGNORE_DISRUPTION]))
     first = logged(runtime, name, "ready")
     runtime.evict(name, first.name)
     second = logged(runtime, name, "ready", attempt=2)
@@ -200,6 +231,44 @@ def test_exit_zero_after_sigterm_succeeds(runtime: RuntimeUnderTest, image: str,
     assert (status.phase, status.completed_indexes) == ("Completed", (0,))
 
 
+def test_only_the_first_process_is_told_to_end(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """What it has started is its own to tell, and is killed with it."""
+    child = "trap 'echo child' TERM; while :; do sleep 0.1; done"
+    driver = sh('sh -c "$CHILD" & trap "sleep 1; exit 75" TERM; echo ready; while :; do sleep 0.1; done', image=image)
+    runtime.submit(jobset(name, {**driver, "env": [{"name": "CHILD", "value": child}]}))
+    runtime.evict(name, logged(runtime, name, "ready").name)
+    (pod,) = finished(runtime, name).pods
+
+    assert container(pod, "driver").exit_code == 75
+    assert list(runtime.logs(name, pod.name, "driver")) == ["ready"]
+
+
+def test_command_that_is_not_there(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    runtime.submit(jobset(name, {"name": "driver", "image": image, "command": ["no-such-program"]}))
+
+    assert container(finished(runtime, name).pods[0], "driver").exit_code == 128
+
+
+def test_log_is_what_was_written(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """Both streams; empty, indented and long lines, carriage returns, what is not UTF-8, and an end without a line end."""
+    script = r"""
+import os
+os.write(2, b"from stderr\n")
+os.write(1, b"first\n\n  indented \n10%\r20%\n")
+os.write(1, b"x" * 100_000 + b"\n\xff\xe2\x80\xa8\x0c\n")
+os.write(1, b"no line end")
+"""
+    runtime.submit(jobset(name, {"name": "driver", "image": image, "command": ["python3", "-c", script]}))
+    (pod,) = finished(runtime, name).pods
+    lines = list(runtime.logs(name, pod.name, "driver"))
+    written = ["first", "", "  indented ", "10%\r20%", "x" * 100_000, "\ufffd\u2028\x0c", "no line end"]
+
+    # A container runtime reads the two streams one beside the other.
+    assert [line for line in lines if line != "from stderr"] == written
+    assert lines.count("from stderr") == 1
+    assert list(runtime.logs(name, pod.name, "driver", last=2)) == lines[-2:]
+
+
 def test_grace_period_ends_in_sigkill(runtime: RuntimeUnderTest, image: str, name: str) -> None:
     driver = sh("trap '' TERM; echo ready; while :; do sleep 0.1; done", image=image)
     runtime.submit(jobset(name, driver, grace_s=1))
@@ -209,17 +278,17 @@ def test_grace_period_ends_in_sigkill(runtime: RuntimeUnderTest, image: str, nam
 
 
 def test_deadline_fails_the_job(runtime: RuntimeUnderTest, image: str, name: str) -> None:
-    runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image), job={"activeDeadlineSeconds": 2}))
+    runtime.submit(jobset(name, sh(DRAIN, image=image), job={"activeDeadlineSeconds": 8}))
     status = finished(runtime, name)
 
     assert (status.phase, status.reason) == ("Failed", "FailedJobs")
-    assert "DeadlineExceeded" in status.message
+    assert status.message == _failed(name, "DeadlineExceeded: Job was active longer than specified deadline")
     assert list(runtime.logs(name, status.pods[0].name, "driver")) == ["ready", "told"]
 
 
 def test_dead_sidecar_is_restarted(runtime: RuntimeUnderTest, image: str, name: str) -> None:
     """The driver goes on meanwhile; the log keeps what both lives wrote."""
-    sidecar = sh(f"echo up; sleep 1; {KILL_ITSELF}", name="server", image=image, restartPolicy="Always")
+    sidecar = sh(f"echo up; sleep 1; {CRASH}", name="server", image=image, restartPolicy="Always")
     runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image), init=[sidecar]))
     pod = pod_where(runtime, name, lambda pod: container(pod, "server").restarts >= 2, "two restarts of the sidecar")
 
@@ -274,7 +343,7 @@ def test_variables_are_expanded(runtime: RuntimeUnderTest, image: str, name: str
     assert list(runtime.logs(name, status.pods[0].name, "driver")) == ["1 1$(C) $(A) $(NONE) 0"]
 
 
-def test_pod_knows_its_names(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+def test_pod_knows_its_names(runtime: RuntimeUnderTest, image: str, name: str, namespace: str) -> None:
     paths = {
         "POD": "metadata.name",
         "SPACE": "metadata.namespace",
@@ -285,7 +354,7 @@ def test_pod_knows_its_names(runtime: RuntimeUnderTest, image: str, name: str) -
     runtime.submit(jobset(name, sh('echo "$POD $SPACE $INDEX ${NODE:+node}"', image=image, env=env)))
     pod = finished(runtime, name).pods[0]
 
-    assert list(runtime.logs(name, pod.name, "driver")) == [f"{pod.name} default 0 node"]
+    assert list(runtime.logs(name, pod.name, "driver")) == [f"{pod.name} {namespace} 0 node"]
     assert pod.name.startswith(f"{name}-worker-0-0-")
 
 
@@ -310,6 +379,8 @@ def test_stop_drains_and_frees_the_name(runtime: RuntimeUnderTest, image: str, n
     runtime.stop(name)
     runtime.stop(name)
     assert runtime.status(name).name == name
+    with pytest.raises(JobSetExists):
+        runtime.submit(jobset(name, driver))
 
     wait_for(lambda: _is_gone(runtime, name), "the end of the JobSet")
     with pytest.raises(JobSetNotFound):
@@ -337,9 +408,23 @@ def test_name_is_given_once(runtime: RuntimeUnderTest, image: str, name: str) ->
         runtime.submit(manifest)
 
 
+def test_what_is_no_manifest_is_refused(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """With the field that is wrong; and nothing is made of it."""
+    wrong = jobset(name, sh("exit 0", image=image), job={"completions": "two", "parallelism": 1})
+    with pytest.raises(RequestRefused, match="completions"):
+        runtime.submit(wrong)
+
+    assert runtime.observe(name).jobset is None
+
+
 def test_unknown_jobset(runtime: RuntimeUnderTest) -> None:
+    assert runtime.observe("nobody").jobset is None
     with pytest.raises(JobSetNotFound):
         runtime.status("nobody")
+    with pytest.raises(JobSetNotFound):
+        runtime.claim("nobody", "", "somebody")
+    with pytest.raises(JobSetNotFound):
+        runtime.mark_judged("nobody", "", "somebody")
     with pytest.raises(JobSetNotFound):
         runtime.logs("nobody", "any", "driver")
     runtime.stop("nobody")
@@ -349,6 +434,11 @@ def test_finished_jobset_goes_after_its_time(runtime: RuntimeUnderTest, image: s
     runtime.submit(jobset(name, sh("exit 0", image=image), spec={"ttlSecondsAfterFinished": 1}))
 
     wait_for(lambda: _is_gone(runtime, name), "the end of the JobSet")
+
+
+def _failed(name: str, why: str) -> str:
+    """The message of a JobSet whose only Job failed."""
+    return f"jobset failed due to one or more job failures (first failed job: {name}-worker-0): {why}"
 
 
 def _is_gone(runtime: RuntimeUnderTest, name: str) -> bool:

@@ -16,7 +16,8 @@ sees.
     STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container, all its restarts
     STATE/jobsets/NAME/pods/POD             working folder of the pod's processes, removed when the pod has ended
 
-What differs from Kubernetes, on purpose:
+What differs from Kubernetes, on purpose (all else is held by `tests/integration/runtime/test_contract.py`, which a real
+cluster is put to as well):
 
 - Pods share this machine's network and files. The pod annotation ``nightshift.dev/port-env: "engine=ENGINE_PORT"`` makes
   the runtime choose a free port for the containerPort named ``engine``: it sets ENGINE_PORT in every container of the pod,
@@ -27,8 +28,10 @@ What differs from Kubernetes, on purpose:
 - An image is a folder list and an environment in the agent's configuration (`nightshift.jobset.local.config`). One that is
   missing there ends the container with exit code 128 (Kubernetes would wait for it for ever).
 - A process is not PID 1 here, so a program without a SIGTERM handler dies of the signal (143); in a container it would
-  ignore it and delay the end of its pod by the whole grace period.
+  ignore it and delay the end of its pod by the whole grace period. And its children can kill it, as they cannot there.
+- Both streams of a container are one file, in the order of writing; a cluster reads one beside the other.
 - A replacement pod always waits for the end of the pod that it replaces (podReplacementPolicy: Failed).
+- There are no uids: whoever stops a JobSet by its name stops the one that has the name by then.
 - Queues and placement (Kueue labels, nodeSelector, tolerations, resources) have no effect: there is one node, and it holds
   as many pods as its configuration says.
 """

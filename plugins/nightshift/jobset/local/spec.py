@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from nightshift.jobset.local.expansion import EnvVar
 from nightshift.jobset.local.policy import Action, Job, Rule
+from nightshift.jobset.runtime import RequestRefused
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ _CONTAINER_WITHOUT_EFFECT: Final = (
 )
 
 
-class ManifestError(ValueError):
+class ManifestError(RequestRefused, ValueError):
     """The manifest is wrong, or asks for what the local runtime cannot do; the message starts with the field's path."""
 
 
