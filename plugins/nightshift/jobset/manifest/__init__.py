@@ -1,4 +1,4 @@
-"""Renders a run's JobSet, the same for every runtime: docs/compute.md says what is in it and why, docs/adr/0012 why so.
+"""Renders a run's JobSet, the same for every runtime: docs/compute.md says what is in it and why, docs/adr/0011 why so.
 
 Pure, but for the deployment's override file, which is read where the settings name one.
 """
