@@ -73,7 +73,7 @@ NOT_ENDED = [
     ("queue-preempts", STARTUP, "Preempted", "the JobSet waits in its queue: Preempted to accommodate a workload"),
     ("queue-deactivated", STARTUP, "Deactivated", "The workload is deactivated"),
     ("suspended", STARTUP, "Suspended", "JobSet night is suspended: no queue holds it"),
-    ("forbidden", STARTUP, "FailedCreate", "no pod can be created: "),
+    ("forbidden", STARTUP, "FailedCreate", "2 pods cannot be created: Error creating: pods"),
     ("missing-volume", STARTUP, "FailedMount", 'secret "no-such-secret" not found'),
     ("sidecar-loads", STARTUP, "PodInitializing", "the pod waits to start: server runs, its startup probe has not passed"),
     ("sidecar-ends", APPLICATION, "CrashLoopBackOff", "container server: it ends again and again, last with exit code 1"),
@@ -279,6 +279,45 @@ def test_memory_pressure_of_the_node_is_a_disruption() -> None:
     assert (ending(classify(seen)), classify(seen).reason) == (PREEMPTED, "TerminationByKubelet")
 
 
+def test_a_permanent_code_is_the_programs_own_even_where_it_is_one_that_a_drain_gives() -> None:
+    assert classify(recorded("pod-deleted-failed"), permanent_codes={exits.RESUME}).ending is Ending.APPLICATION
+
+
+def test_one_failure_that_does_not_say_work_is_left_is_not_worth_a_retry() -> None:
+    seen = recorded("work-is-left")
+    terminated(seen.pods[0], exitCode=1)
+
+    assert ending(classify(seen)) == APPLICATION
+
+
+def with_one_budget(seen: Observation, replacement: str) -> Observation:
+    """As of a Job that counts the failures of all its pods together, and failed a minute before they ended."""
+    job: Any = seen.jobs[0]
+    del job["status"]["failedIndexes"]
+    job["spec"] |= {"backoffLimitPerIndex": None, "backoffLimit": 6, "podReplacementPolicy": replacement}
+    for each in job["status"]["conditions"]:
+        each["lastTransitionTime"] = "2026-11-21T23:00:00Z"
+    for pod in seen.pods:
+        terminated(pod, finishedAt="2026-11-21T23:01:00Z")
+    return seen
+
+
+def test_what_ends_after_its_job_has_failed_did_not_fail_it() -> None:
+    assert classify(with_one_budget(recorded("pod-deleted-failed"), "Failed")).ending is Ending.UNKNOWN
+
+
+def test_a_job_that_counts_a_pod_at_its_deletion_fails_before_the_pod_has_ended() -> None:
+    assert classify(with_one_budget(recorded("pod-deleted-failed"), "TerminatingOrFailed")).ending is Ending.PREEMPTED
+
+
+def test_only_what_was_taken_away_before_the_failure_is_told_with_it() -> None:
+    seen = recorded("deleted-then-fails")
+    assert "before that, 1 pod had been taken away" in classify(seen).explanation
+    terminated(next(pod for pod in seen.pods if "deletionTimestamp" in pod["metadata"]), finishedAt="2027-01-01T00:00:00Z")
+
+    assert "taken away" not in classify(seen).explanation
+
+
 def test_a_failure_of_an_index_that_did_not_fail_decides_nothing() -> None:
     seen = recorded("pod-deleted-failed")
     other = recorded("exits-1-running").pods[1]
@@ -415,3 +454,30 @@ def test_some_of_the_pods_wait() -> None:
     first["status"]["phase"] = "Running"
 
     assert classify(replace(seen, pods=(first, second)), starved=True).explanation.startswith("1 of 2 pods waits for a node")
+
+
+def test_what_waiting_does_not_mend_goes_before_what_it_does() -> None:
+    seen, broken = recorded("unschedulable"), recorded("bad-image")
+
+    assert ending(classify(replace(seen, pods=(seen.pods[0], *broken.pods)), starved=True)) == APPLICATION
+
+
+def test_an_old_word_about_pods_that_have_come_since_holds_nothing_up() -> None:
+    seen, forbidden = recorded("running"), recorded("forbidden")
+
+    assert ending(classify(replace(seen, events=forbidden.events), starved=True)) == RUNNING
+
+
+def test_the_pods_that_a_quota_still_refuses_are_counted() -> None:
+    seen, forbidden = recorded("running"), recorded("forbidden")
+    outcome = classify(replace(seen, pods=seen.pods[:1], events=forbidden.events), starved=True)
+
+    assert (ending(outcome), outcome.reason) == (STARTUP, "FailedCreate")
+    assert outcome.explanation.startswith("1 pod cannot be created: ")
+
+
+def test_jobs_that_cannot_be_created_say_so() -> None:
+    seen = recorded("forbidden")
+    events = tuple({**each, "reason": "JobCreationFailed"} for each in seen.events)
+
+    assert classify(replace(seen, jobs=(), events=events), starved=True).explanation.startswith("its Jobs cannot be created: ")

@@ -125,7 +125,7 @@ def _with_helper(old: Live, new: Live, trouble: str, following: str, patience_s:
 
 def _trouble(jobset: Live, patience_s: float) -> str:
     """In what way it fails, as a sentence's beginning; '' when it does not."""
-    if jobset.short_s >= patience_s and jobset.running < enough(jobset.wanted):
+    if jobset.short_s >= patience_s:
         of = f"{jobset.running} of {jobset.wanted} pods"
         return f"{jobset.profile} has had fewer than {enough(jobset.wanted)} pods for {jobset.short_s:.0f} s ({of})"
     lost_s = jobset.disruptions * jobset.cost_s

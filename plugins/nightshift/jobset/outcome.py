@@ -146,7 +146,7 @@ class _Judge:
             return self._application(reason, own, taken, raw)
         if taken:
             causes = Counter(end.reason for end in taken)
-            said = ", ".join(f"{cause} ({wording.pods(count)})" for cause, count in causes.items())
+            said = ", ".join(f"{cause} ({wording.count_pods(count)})" for cause, count in causes.items())
             explanation = f"JobSet {name} failed ({reason}) only because pods were taken away or refused: {said}"
             return Outcome(Ending.PREEMPTED, causes.most_common(1)[0][0], explanation, _AT_ONCE, _evidence(raw, taken))
         return Outcome(
@@ -173,7 +173,7 @@ class _Judge:
             advice = f"Nothing says why pod {own[0].name} failed; look at the namespace's events."
         # Later ones may be those that the Job stopped for this failure.
         earlier = [end for end in taken if end.since < max(end.since for end in own)]
-        besides = f"; before that, {wording.pods(len(earlier))} had been taken away" if earlier else ""
+        besides = f"; before that, {wording.count_pods(len(earlier))} had been taken away" if earlier else ""
         return Outcome(
             Ending.APPLICATION,
             "OOMKilled" if memory and len(memory) == len(containers) else reason,

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nightshift.jobset import indexes
 from nightshift.jobset.exit_codes import in_words
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.pod_ends import Cause, FailedContainer, PodEnd, failed_container
-from nightshift.jobset.wording import fact, look_at, shorten
+from nightshift.jobset.wording import count_pods, fact, look_at, shorten
 
 LATER: Final = "Try again later, or on another compute profile."
 
@@ -22,6 +23,7 @@ _BROKEN: Final = frozenset(
 """A container's reasons to wait that waiting does not mend: a wrong name, a missing secret, a program that always ends."""
 _POD_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 _OWNER_EVENTS: Final = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed")
+"""Of Jobs and JobSets."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,12 @@ def waiting_of(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
         return _suspended(jobset, seen.workload)
     waiting = [pod for pod, end in zip(seen.pods, ends, strict=True) if end.cause is Cause.WAITING]
     subject = _count(len(waiting), sum(end.cause in (Cause.WAITING, Cause.RUNNING) for end in ends))
-    return _broken(waiting, subject) or _unplaced(waiting, subject) or _not_created(seen) or _starting(seen, waiting, subject)
+    return (
+        _broken(waiting, subject)
+        or _unplaced(waiting, subject)
+        or _not_created(seen, ends)
+        or _starting(seen, waiting, subject)
+    )
 
 
 def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) -> Waiting:
@@ -125,13 +132,28 @@ def _unplaced(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None
     )
 
 
-def _not_created(seen: Observation) -> Waiting | None:
-    if seen.pods or not (event := _latest(seen.events, _OWNER_EVENTS)):
+def _not_created(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
+    """A Job without all of its pods says only in events who refuses them; an old one may be about pods that came later."""
+    lacking = _wanted(seen.jobs) - sum(end.cause in (Cause.WAITING, Cause.RUNNING) for end in ends)
+    event = _latest(seen.events, _OWNER_EVENTS)
+    if event is None or (seen.jobs and lacking <= 0):
         return None
     of = event["involvedObject"]
     line = f"{of['kind'].lower()}/{of['name']}: {event['reason']}: {shorten(event.get('message', ''))}"
     advice = "Change what refuses its pods: a quota, an admission policy, or the manifest."
-    return Waiting(event["reason"], "no pod can be created", shorten(event.get("message", "")), (line,), advice)
+    subject = f"{count_pods(lacking)} cannot be created" if seen.jobs else "its Jobs cannot be created"
+    return Waiting(event["reason"], subject, shorten(event.get("message", "")), (line,), advice)
+
+
+def _wanted(jobs: Sequence[Mapping[str, Any]]) -> int:
+    """How many pods should be there now."""
+    wanted = 0
+    for job in jobs:
+        spec, status = job.get("spec", {}), job.get("status", {})
+        over = [*indexes.parse(status.get("completedIndexes", "")), *indexes.parse(status.get("failedIndexes", ""))]
+        left = spec.get("completions", 1) - max(len(over), status.get("succeeded", 0))
+        wanted += 0 if condition(job, "Failed") or condition(job, "Complete") else min(spec.get("parallelism", 1), left)
+    return wanted
 
 
 def _starting(seen: Observation, pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:

@@ -33,7 +33,7 @@ def fact(condition: Mapping[str, Any]) -> str:
     return f"{condition['type']}={condition['status']} {said}".strip()
 
 
-def pods(count: int) -> str:
+def count_pods(count: int) -> str:
     return "1 pod" if count == 1 else f"{count} pods"
 
 
