@@ -96,6 +96,13 @@ def test_what_is_monitored_is_what_pods_offer() -> None:
     assert {each["from"] for each in monitoring["spec"]["targetLabels"]["fromPod"]} <= set(labels)
 
 
+def test_the_collector_may_reach_what_is_monitored() -> None:
+    policies = {document["metadata"]["name"]: document["spec"] for document in documents("components/network-policy")}
+    [rule] = policies["metrics"]["ingress"]
+
+    assert {port["port"] for port in rule["ports"]} == {ENGINE_PORT, METRICS_PORT}
+
+
 @pytest.mark.parametrize("kind", ["PodMonitoring", "NetworkPolicy", "LocalQueue", "ResourceQuota", "LimitRange"])
 def test_everything_is_in_the_one_namespace(kind: str) -> None:
     found = [document["metadata"]["namespace"] for document in documents("components") if document["kind"] == kind]
