@@ -114,9 +114,9 @@ class FollowedRuntime(ClusterRuntime):
         self._heard[name] = self._followers.follow(name, uid)
         return uid
 
-    def observe(self, name: str) -> Observation:
+    def observe(self, name: str, *, closely: bool = False) -> Observation:
         time.sleep(LOOK_S)
-        seen = super().observe(name)
+        seen = super().observe(name, closely=closely)
         if seen.jobset is None:
             return seen
         heard = self._heard[name]

@@ -46,9 +46,7 @@ def slim_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
     slim_status: dict[str, Any] = {key: status[key] for key in ("phase", "reason", "message", "startTime") if key in status}
     slim_status["conditions"] = [each for each in status.get("conditions") or () if each["type"] in _CONDITIONS]
     for part in _STATUS_LISTS:
-        slim_status[part] = [
-            {key: each[key] for key in _CONTAINER_KEYS if key in each} for each in status.get(part) or ()
-        ]
+        slim_status[part] = [{key: each[key] for key in _CONTAINER_KEYS if key in each} for each in status.get(part) or ()]
     slim_meta = {key: meta[key] for key in ("name", "uid", "creationTimestamp", "deletionTimestamp") if key in meta}
     slim_meta["labels"] = {key: value for key, value in (meta.get("labels") or {}).items() if key in _LABELS}
     slim_meta["annotations"] = {key: value for key, value in (meta.get("annotations") or {}).items() if key in _ANNOTATIONS}

@@ -91,8 +91,8 @@ class Runtime(Protocol):
         """Creates the JobSet; its uid. Raises JobSetExists when the name is taken, be it by an earlier try of this call."""
         ...
 
-    def observe(self, name: str) -> Observation:
-        """What there is to see of it now; its jobset is None where there is none of this name."""
+    def observe(self, name: str, *, closely: bool = False) -> Observation:
+        """What there is to see of it now; its jobset is None where there is none of this name. closely: for a judgement."""
         ...
 
     def status(self, name: str) -> JobSetStatus:

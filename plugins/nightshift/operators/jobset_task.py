@@ -201,7 +201,7 @@ class JobSetTask:
             self._must_be_ours(context, seen)
             if _finished(seen):
                 self.log.info("JobSet %s is finished already; nobody has judged it yet", name)
-                return self._conclude(context, kept, live, {"name": name, "ending": "finished"}, seen)
+                return self._conclude(context, kept, live, {"name": name, "ending": "finished"}, self._observe(name, ""))
             waited.append(self._adopt(context, live, seen))
         return self._wait(context, kept, waited)
 
@@ -325,7 +325,7 @@ class JobSetTask:
     def _observe(self, name: str, uid: str) -> Observation:
         from nightshift.jobset.observation import Observation
 
-        seen = self.runtime.observe(name)
+        seen = self.runtime.observe(name, closely=True)
         if seen.jobset is not None and uid and seen.jobset["metadata"].get("uid") != uid:
             return Observation(None)
         return seen

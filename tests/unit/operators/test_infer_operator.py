@@ -192,11 +192,11 @@ class TestRepeats:
         asked = []
 
         class Draining(PromptRuntime):
-            def observe(self, name: str) -> Any:
+            def observe(self, name: str, *, closely: bool = False) -> Any:
                 asked.append(name)
                 if len(asked) == 2:
                     night.agent.remove(name)
-                return super().observe(name)
+                return super().observe(name, closely=closely)
 
         night.runtime = Draining(tmp_path)
 

@@ -72,9 +72,10 @@ class JobSetApi:
     def list_pods(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
         return self._list(paths.pods(namespace), f"list the Pods of {jobset}", labelSelector=paths.of_jobset(jobset))
 
-    def list_events(self, namespace: str, name: str) -> list[dict[str, Any]]:
-        """Events of the object of this name."""
-        return self._list(paths.events(namespace), f"list events of {name}", fieldSelector=f"involvedObject.name={name}")
+    def list_events(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
+        """Events of the JobSet, its Jobs and its pods, also of those that are gone: by their names, which begin with its own."""
+        found = self._list(paths.events(namespace), f"list the events of {jobset}")
+        return [each for each in found if f"{each['involvedObject'].get('name', '')}-".startswith(f"{jobset}-")]
 
     def get_workload(self, namespace: str, jobset_uid: str) -> dict[str, Any] | None:
         """Kueue's object for a JobSet. None where there is none, which may be because there is no Kueue."""
@@ -101,8 +102,8 @@ class JobSetApi:
         # Programs that show progress write carriage returns, which end no line.
         return iter(reply.decode(errors="replace").removesuffix("\n").split("\n")) if reply else iter(())
 
-    def observe(self, namespace: str, name: str) -> Observation:
-        """All there is to see of a JobSet now. Never raises JobSetNotFound: its jobset is then None."""
+    def observe(self, namespace: str, name: str, *, closely: bool = False) -> Observation:
+        """All there is to see of a JobSet now; closely: events too. Never raises JobSetNotFound: its jobset is then None."""
         try:
             jobset = self.get_jobset(namespace, name)
         except JobSetNotFound:
@@ -113,6 +114,7 @@ class JobSetApi:
             jobs=tuple(self.list_jobs(namespace, name)),
             pods=tuple(self.list_pods(namespace, name)),
             workload=self.get_workload(namespace, jobset["metadata"]["uid"]) if queued else None,
+            events=tuple(self.list_events(namespace, name)) if closely else (),
         )
 
     def _list(self, path: str, what: str, **query: str) -> list[dict[str, Any]]:

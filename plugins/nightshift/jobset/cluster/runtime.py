@@ -22,8 +22,8 @@ class ClusterRuntime:
     def submit(self, manifest: Mapping[str, Any]) -> str:
         return str(self._api.create_jobset(self._namespace, manifest)["metadata"]["uid"])
 
-    def observe(self, name: str) -> Observation:
-        return self._api.observe(self._namespace, name)
+    def observe(self, name: str, *, closely: bool = False) -> Observation:
+        return self._api.observe(self._namespace, name, closely=closely)
 
     def status(self, name: str) -> JobSetStatus:
         seen = self.observe(name)

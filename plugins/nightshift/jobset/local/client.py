@@ -40,7 +40,7 @@ class LocalRuntime:
                 raise JobSetExists(name) from error
         return ""
 
-    def observe(self, name: str) -> Observation:
+    def observe(self, name: str, *, closely: bool = False) -> Observation:
         """The objects that a cluster would serve for what the agent says."""
         try:
             status = self.status(name)
