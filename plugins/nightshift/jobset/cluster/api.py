@@ -73,7 +73,7 @@ class JobSetApi:
         return self._list(paths.pods(namespace), f"list the Pods of {jobset}", labelSelector=paths.of_jobset(jobset))
 
     def list_events(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
-        """Events of the JobSet, its Jobs and its pods, also of those that are gone: by their names, which begin with its own."""
+        """Events of the JobSet, its Jobs and its pods, also of those that are gone: by names, which begin with its own."""
         found = self._list(paths.events(namespace), f"list the events of {jobset}")
         return [each for each in found if f"{each['involvedObject'].get('name', '')}-".startswith(f"{jobset}-")]
 
