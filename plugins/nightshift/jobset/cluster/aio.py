@@ -69,9 +69,10 @@ class AsyncJobSetApi:
     def watch_pods(self, jobset: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         return self._watch(paths.pods(self.namespace), version, labelSelector=paths.of_jobset(jobset))
 
-    async def list_events(self, name: str) -> list[dict[str, Any]]:
-        """Events of the object of this name."""
-        return (await self._list(paths.events(self.namespace), fieldSelector=f"involvedObject.name={name}"))[0]
+    async def list_events(self, jobset: str) -> list[dict[str, Any]]:
+        """As `JobSetApi.list_events`."""
+        found, _ = await self._list(paths.events(self.namespace))
+        return paths.events_of(jobset, found)
 
     async def get_workload(self, jobset_uid: str) -> dict[str, Any] | None:
         """Kueue's object for a JobSet. None where there is none, which may be because there is no Kueue."""

@@ -75,7 +75,7 @@ class JobSetApi:
     def list_events(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
         """Events of the JobSet, its Jobs and its pods, also of those that are gone: by names, which begin with its own."""
         found = self._list(paths.events(namespace), f"list the events of {jobset}")
-        return [each for each in found if f"{each['involvedObject'].get('name', '')}-".startswith(f"{jobset}-")]
+        return paths.events_of(jobset, found)
 
     def get_workload(self, namespace: str, jobset_uid: str) -> dict[str, Any] | None:
         """Kueue's object for a JobSet. None where there is none, which may be because there is no Kueue."""

@@ -17,8 +17,10 @@ from typing import Any, Final, Literal, Protocol
 from nightshift.jobset.cluster.aio import AsyncJobSetApi, WatchExpired
 from nightshift.jobset.cluster.logs import Logs
 from nightshift.jobset.cluster.pods import Pods
-from nightshift.jobset.observation import condition
+from nightshift.jobset.observation import Observation, condition
+from nightshift.jobset.pod_ends import end_of
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
+from nightshift.jobset.waiting import waiting_of
 
 Ending = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused"]
 Verdict = tuple[Ending, str]
@@ -116,6 +118,7 @@ class Follower:
         self._logs = Logs(sink, log.warning) if sink is not None else None
         self._suspended = False
         self._queued = False
+        self._jobset: Mapping[str, Any] | None = None
         self._sentence = ""
         self._sentence_at = 0.0
         self._looked_at = time.monotonic()
@@ -217,6 +220,7 @@ class Follower:
         if self._outage:
             self._outage = False
             self._log.info("The cluster answers again")
+        self._jobset = jobset
         self._queued = "kueue.x-k8s.io/queue-name" in (meta.get("labels") or {})
         self._wanted = sum(
             each.get("replicas", 1) * each["template"]["spec"].get("parallelism", 1)
@@ -294,17 +298,17 @@ class Follower:
             self._sentence, self._sentence_at = sentence, time.monotonic()
 
     async def _look_closer(self, api: AsyncJobSetApi) -> None:
-        """Says once what keeps the JobSet from starting: Kueue's words, or the events of one of its pods."""
+        """Says, when it is news, what keeps the JobSet from starting: in the words of Kueue, the scheduler or a kubelet."""
         self._looked_at = time.monotonic()
-        detail = ""
         with suppress(RequestRefused, JobSetNotFound):
-            if self._suspended and self._queued:
-                detail = _queue_words(await api.get_workload(self._uid))
-            elif waiting := self.pods.waiting():
-                detail = _event_words(waiting.name, await api.list_events(waiting.name)) or waiting.waits
-        if detail and detail != self._detail:
-            self._log.info("JobSet %s does not start: %s", self._name, detail)
-            self._detail = detail
+            workload = await api.get_workload(self._uid) if self._queued and self._suspended else None
+            events = tuple(await api.list_events(self._name))
+            seen = Observation(self._jobset, pods=self.pods.pending(), workload=workload, events=events)
+            waiting = waiting_of(seen, [end_of(pod, resume_codes=(), permanent_codes=()) for pod in seen.pods])
+            detail = f"{waiting.subject}: {waiting.words}" if waiting else ""
+            if detail and detail != self._detail:
+                self._log.info("JobSet %s does not start: %s", self._name, detail)
+                self._detail = detail
 
     async def _note(self, api: AsyncJobSetApi) -> None:
         """Notes on the JobSet up to when every log was read."""
@@ -313,20 +317,3 @@ class Follower:
         self._noted_at = time.time()
         with suppress(RequestRefused, JobSetNotFound):
             await api.patch_jobset(self._name, {"metadata": {"uid": self._uid, "annotations": {LOGGED_UNTIL: until}}})
-
-
-def _queue_words(workload: Mapping[str, Any] | None) -> str:
-    if workload is None:
-        return "Kueue has not taken notice of it yet"
-    for each in workload.get("status", {}).get("conditions") or ():
-        if each["type"] == "QuotaReserved" and each["status"] == "False":
-            return f"it waits in its queue ({each.get('message') or each.get('reason', '')})"
-    return ""
-
-
-def _event_words(pod: str, events: list[dict[str, Any]]) -> str:
-    warnings = [each for each in events if each.get("type") == "Warning"]
-    if not warnings:
-        return ""
-    last = max(warnings, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or "")
-    return f"{pod}: {last.get('reason', '')}, {last.get('message', '').strip()[:300]}"

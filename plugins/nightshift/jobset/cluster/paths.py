@@ -38,6 +38,11 @@ def events(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/events"
 
 
+def events_of(jobset: str, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of these, those of the JobSet, its Jobs and its pods."""
+    return [each for each in events if f"{each['involvedObject'].get('name', '')}-".startswith(f"{jobset}-")]
+
+
 def workloads(namespace: str) -> str:
     return f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads"
 

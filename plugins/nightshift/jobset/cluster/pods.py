@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.jobset.observation import INDEX_ANNOTATION, condition, slim_pod
+from nightshift.jobset.wording import shorten
 
 ENDED_MAX: Final = 100
 """Failed and deleted pods that are kept whole enough to be judged; of more, the newest."""
@@ -45,6 +46,7 @@ class Pods:
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
         self._last_words: dict[str, dict[str, Any]] = {}
+        self._pending: dict[str, dict[str, Any]] = {}
         self.disruptions = 0
 
     def update(self, pod: Mapping[str, Any], *, deleted: bool = False) -> None:
@@ -52,6 +54,9 @@ class Pods:
         before = self._seen.get(uid)
         now = _seen(pod, deleted)
         self._seen[uid] = now
+        self._pending.pop(uid, None)
+        if now.phase == "Pending":
+            self._pending[uid] = slim_pod(pod)
         if deleted or now.phase == "Failed":
             if (before is None or not before.ended) and (deleted or condition(pod, "DisruptionTarget")):
                 self.disruptions += now.phase != "Succeeded" and pod.get("status", {}).get("phase") != "Succeeded"
@@ -67,6 +72,7 @@ class Pods:
         for uid in gone:
             seen = self._seen[uid]
             self._seen[uid] = Seen(seen.name, seen.index, "Deleted", "")
+            self._pending.pop(uid, None)
         return names
 
     def last_words(self) -> list[dict[str, Any]]:
@@ -83,9 +89,9 @@ class Pods:
     def all_ended(self) -> bool:
         return all(seen.ended for seen in self._seen.values())
 
-    def waiting(self) -> Seen | None:
-        """One of the pods that do not start, if there are any."""
-        return next((seen for seen in self._seen.values() if seen.phase == "Pending"), None)
+    def pending(self) -> tuple[dict[str, Any], ...]:
+        """Pods that have not started, slim."""
+        return tuple(self._pending.values())
 
     def sentence(self) -> str:
         """For a person: "3 pods run, 2 wait for a node (0/6 nodes are available: ...), 1 of index 4 failed"."""
@@ -126,16 +132,11 @@ def _waits(pod: Mapping[str, Any]) -> str:
     status = pod.get("status", {})
     for each in status.get("conditions") or ():
         if each["type"] == "PodScheduled" and each["status"] == "False":
-            return f"for a node ({_short(each.get('message') or each.get('reason', ''))})"
+            return f"for a node ({shorten(each.get('message') or each.get('reason', ''))})"
     for each in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         waiting = each.get("state", {}).get("waiting") or {}
         if waiting.get("reason", "") not in STUCK_REASONS:
-            return f"for {each['name']} ({waiting['reason']}: {_short(waiting.get('message', ''))})"
+            return f"for {each['name']} ({waiting['reason']}: {shorten(waiting.get('message', ''))})"
     if any(each.get("state", {}).get("running") for each in status.get("initContainerStatuses") or ()):
         return "for the sidecar to be ready"
     return "for containers to start"
-
-
-def _short(text: str) -> str:
-    """The scheduler's own words without what it tried on behalf of preemption; at most 200 characters."""
-    return text.partition(" preemption:")[0].partition(". no new claims")[0].strip().rstrip(".")[:200]
