@@ -156,7 +156,7 @@ class InferOperator(JobSetTask, RunOperator):
             return {}
         return {
             "startup_timeout": min(fallback.PATIENCE_S, (deadline - time.time()) / fallback.PATIENCE_SHARE),
-            "min_running": fallback.enough(self.plan.workers),
+            "min_running": fallback.enough(self.plan.workers * self._hosts(waited[0].live.profile)),
             "disruptions": max(fallback.DISRUPTIONS_MIN, self.plan.workers),
         }
 
@@ -172,19 +172,24 @@ class InferOperator(JobSetTask, RunOperator):
         if outcome.ending is Ending.SUCCEEDED:
             words = f"{outcome.explanation}, but {left}: its drivers ended well with work left"
             return replace(outcome, ending=Ending.UNKNOWN, reason="ChunksMissing", explanation=words)
-        rows = {index: self._rows(index) for index in sorted({failed.index for failed in outcome.failed})[:ROWS_SHOWN]}
-        where = "".join(f"; index {index} has {told}" for index, told in rows.items() if told)
+        rows = {each.pod: self._rows(each) for each in outcome.failed}
+        told = sorted(set(filter(None, rows.values())))[:ROWS_SHOWN]
+        where = f" while it had {'; '.join(told)}" if told else ""
         return replace(outcome, explanation=f"{outcome.explanation}{where}; {left}")
 
     def describe(self, failed: FailedContainer) -> str:
-        rows = self._rows(failed.index)
+        rows = self._rows(failed)
         return f" ({rows})" if rows else ""
 
     def result(self, context: Context, name: str, seen: Observation) -> dict[str, Any]:
         return {"jobset": name}
 
-    def _rows(self, index: int) -> str:
-        """The home range of a worker, in rows; '' for an index that the plan lacks."""
+    def _hosts(self, profile: str) -> int:
+        return self.spec.compute.worker(profile).hosts
+
+    def _rows(self, failed: FailedContainer) -> str:
+        """The home range of the worker that it was a part of, in rows; '' for one that the plan lacks."""
+        index = failed.index if self._hosts(self.spec.compute.profile) == 1 else failed.job_index
         if not 0 <= index < self.plan.workers or not (chunks := self.plan.shard(index)):
             return ""
         first, last = self.plan.chunk_range(chunks[0]).start, self.plan.chunk_range(chunks[-1]).stop - 1
