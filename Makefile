@@ -3,9 +3,9 @@ PYTHON ?= python3
 ENVIRONMENTS = $(PYTHON) local/environments.py
 DEMO = PYTHONPATH=plugins .envs/airflow/bin/python -m local.demo --state "$$STATE"
 CLUSTER = PYTHONPATH=plugins .envs/test/bin/python -m local.cluster
-STATE ?= .state
+STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))
 # Read by the shell, so that any character may stand in them.
-export PARTITION Q STATE
+export PARTITION Q RUNTIME STATE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo search lineage up down status cluster-up cluster-down screenshots test chaos bench lint format lock
@@ -16,9 +16,9 @@ help: ## say what there is
 setup: ## make all environments (every other target makes those that it needs)
 	@$(ENVIRONMENTS) driver airflow emulators server test
 
-demo: ## one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: again)
+demo: ## one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: again; RUNTIME=kubernetes: its workers are pods of a real cluster)
 	@$(ENVIRONMENTS) driver airflow emulators server
-	@$(DEMO) $(if $(PARTITION),--partition "$$PARTITION") $(if $(FRESH),--fresh)
+	@$(DEMO) $(if $(RUNTIME),--runtime "$$RUNTIME") $(if $(PARTITION),--partition "$$PARTITION") $(if $(FRESH),--fresh)
 
 search: ## search what the demo published: make search Q="parse yaml"
 	@$(ENVIRONMENTS) driver airflow emulators server

@@ -1,4 +1,4 @@
-"""``python -m local.demo [--partition DAY] [--fresh]`` and ``python -m local.demo --search QUESTION``.
+"""``python -m local.demo [--partition DAY] [--fresh] [--runtime kubernetes]`` and ``python -m local.demo --search QUESTION``.
 
 Runs in Airflow's environment, for Google's clients. Exit codes: 0 all went well, 1 the night failed, 2 wrong arguments.
 """
@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import requests
@@ -20,6 +21,10 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
 from local import hub
+from local.cluster.cluster import STATE_VARIABLE, Cluster, ClusterError
+from local.cluster.deployment import deploy
+from local.cluster.layout import DEFAULT_STATE as DEFAULT_CLUSTER
+from local.cluster.processes import StartError
 from local.demo import catalog, summary
 from local.demo.airflow_api import AirflowApi
 from local.demo.night import NightFailed, spend
@@ -32,6 +37,7 @@ from nightshift.store import open_store
 
 JOB_FILE = ROOT / "dags" / "jobs" / "package-embeddings.yaml"
 ENVIRONMENTS = ("airflow", "driver", "emulators", "server")
+RUNTIMES = ("local", "kubernetes")
 QUESTIONS = ("HTTP client", "parse yaml", "work with dates and time zones")
 
 
@@ -45,12 +51,12 @@ class Clock:
         print(f"[{time.monotonic() - self._began:6.1f} s] {text}", flush=True)
 
 
-def night(partition: str, fresh: bool, state: Path) -> int:
+def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
     """The whole demo; its exit code."""
     clock = Clock()
     spec = load(JOB_FILE)
     hub.ensure()
-    with Stack.tied(state, say=clock.say) as stack:
+    with _stack(state, runtime, clock.say) as stack:
         client = _client(stack)
         rows = catalog.load(client, partition, [environment_dir(name) for name in ENVIRONMENTS])
         clock.say(
@@ -74,6 +80,19 @@ def night(partition: str, fresh: bool, state: Path) -> int:
         _answer(client, spec, QUESTIONS)
         clock.say('your own: make search Q="parse yaml"   Airflow\'s pages: make up')
     return 0 if whole else 1
+
+
+@contextmanager
+def _stack(state: Path, runtime: str, say: Callable[[str], None]) -> Iterator[Stack]:
+    """Tied to this process, and where it is a cluster that runs the JobSets, so is the cluster, unless one is up already."""
+    if runtime == "local":
+        with Stack(state, say=say) as stack:
+            yield stack
+        return
+    with Cluster(Path(os.environ.get(STATE_VARIABLE) or DEFAULT_CLUSTER), kwok=0, say=say) as cluster:
+        state.mkdir(parents=True, exist_ok=True)
+        with Stack(state, kubernetes=deploy(cluster, state, say), say=say) as stack:
+            yield stack
 
 
 def search(question: str, state: Path) -> int:
@@ -112,9 +131,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m local.demo", description=__doc__)
     parser.add_argument("--partition", type=_day, default=yesterday, help="the day to compute (yesterday)")
     parser.add_argument("--fresh", action="store_true", help="compute the day again although it is there")
+    parser.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0], help="what runs the JobSet (%(default)s)")
     parser.add_argument("--search", metavar="QUESTION", help="ask the published vectors instead")
-    parser.add_argument("--state", type=Path, default=DEFAULT_STATE, help="the stack's state folder")
+    parser.add_argument("--state", type=Path, help="the stack's state folder (.state, or .state-kubernetes)")
     options = parser.parse_args(arguments)
+    suffix = "" if options.runtime == "local" else f"-{options.runtime}"
+    state = options.state or DEFAULT_STATE.with_name(f"{DEFAULT_STATE.name}{suffix}")
     if options.search is not None and not options.search.strip():
         parser.error('say what to look for: make search Q="parse yaml"')
     # A terminal that closes, or `kill`, ends the demo as Ctrl-C does: the stack goes down in order.
@@ -122,9 +144,9 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, signal.default_int_handler)
     try:
         if options.search is not None:
-            return search(options.search, options.state)
-        return night(options.partition, options.fresh, options.state)
-    except StackError as error:
+            return search(options.search, state)
+        return night(options.partition, options.fresh, state, options.runtime)
+    except (StackError, ClusterError, StartError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:

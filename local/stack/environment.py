@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from local.stack.folder import HOST, Folder
+from local.stack.kubernetes import STORAGE_VARIABLE, Kubernetes
 
 BUCKET: Final = "nightshift"
 PROJECT: Final = "local"
@@ -39,20 +40,34 @@ def base() -> dict[str, str]:
     return {**kept, "NO_PROXY": direct, "no_proxy": direct, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
 
 
-def clients(folder: Folder, ports: Mapping[str, int]) -> dict[str, str]:
-    """What a client of the emulators and of the local runtime needs. Ports of parts that are left out are left out."""
+def storage_host(kubernetes: Kubernetes | None) -> str:
+    """Where the storage emulator listens."""
+    return kubernetes.gateway if kubernetes else HOST
+
+
+def storage_url(ports: Mapping[str, int], kubernetes: Kubernetes | None) -> str:
+    return f"http://{storage_host(kubernetes)}:{ports['storage']}"
+
+
+def clients(folder: Folder, ports: Mapping[str, int], kubernetes: Kubernetes | None = None) -> dict[str, str]:
+    """What a client of the emulators and of the runtime needs. Ports of parts that are left out are left out."""
     environment = {
         "NIGHTSHIFT_BUCKET": BUCKET,
         "NIGHTSHIFT_PROJECT": PROJECT,
-        "NIGHTSHIFT_RUNTIME": f"local:{folder.runtime}",
         "GOOGLE_CLOUD_PROJECT": PROJECT,
         # Google's clients would otherwise look for a metadata server, for seconds.
         "NO_GCE_CHECK": "true",
         # gcsfs asks the emulator for a service that it does not have.
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
     }
+    if kubernetes is None:
+        environment["NIGHTSHIFT_RUNTIME"] = f"local:{folder.runtime}"
+    else:
+        direct = f"{base()['NO_PROXY']},{kubernetes.gateway}"
+        environment |= {"NIGHTSHIFT_RUNTIME": "kubernetes", "NIGHTSHIFT_POD_PATCH": str(folder.pod_patch)}
+        environment |= {**kubernetes.environment, "NO_PROXY": direct, "no_proxy": direct}
     if "storage" in ports:
-        environment["STORAGE_EMULATOR_HOST"] = f"http://{HOST}:{ports['storage']}"
+        environment[STORAGE_VARIABLE] = storage_url(ports, kubernetes)
     if "bigquery" in ports:
         environment["BIGQUERY_EMULATOR_HOST"] = f"http://{HOST}:{ports['bigquery']}"
         environment["BIGQUERY_STORAGE_EMULATOR_HOST"] = f"{HOST}:{ports['bigquery_grpc']}"

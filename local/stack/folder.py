@@ -45,6 +45,15 @@ class Folder:
         return self.path / "runtime.json"
 
     @property
+    def kubernetes(self) -> Path:
+        """What the stack was told of its cluster, where it has one."""
+        return self.path / "kubernetes.json"
+
+    @property
+    def pod_patch(self) -> Path:
+        return self.path / "pod-patch.yaml"
+
+    @property
     def airflow_home(self) -> Path:
         return self.path / "airflow"
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from local import vllm
 from local.stack import airflow, environment, marks
 from local.stack.folder import HOST, ROOT, Folder
+from local.stack.kubernetes import Kubernetes
 
 NAMES: Final = ("storage", "bigquery", "agent", "airflow")
 """In the order of need: a part uses only parts before it. They are stopped in the reverse order."""
@@ -55,11 +56,15 @@ class Part:
     start_s: float = 60.0
 
 
-def build(folder: Folder, life: str, names: tuple[str, ...], ports: Mapping[str, int], dags: Path) -> list[Part]:
+def build(
+    folder: Folder, life: str, names: tuple[str, ...], ports: Mapping[str, int], dags: Path, kubernetes: Kubernetes | None
+) -> list[Part]:
     """The parts in `NAMES`' order. Writes the files that they read. Raises Missing."""
-    shared = environment.clients(folder, ports)
+    shared = environment.clients(folder, ports, kubernetes)
+    if kubernetes and "storage" in ports:
+        folder.pod_patch.write_text(json.dumps(kubernetes.pod_patch(environment.storage_url(ports, kubernetes)), indent=1))
     makers: dict[str, Callable[[], Part]] = {
-        "storage": lambda: _storage(folder, ports),
+        "storage": lambda: _storage(folder, ports, kubernetes),
         "bigquery": lambda: _bigquery(folder, ports, shared),
         "agent": lambda: _agent(folder, life, shared),
         "airflow": lambda: _airflow(folder, ports, shared, dags),
@@ -67,13 +72,13 @@ def build(folder: Folder, life: str, names: tuple[str, ...], ports: Mapping[str,
     return [makers[name]() for name in NAMES if name in names]
 
 
-def _storage(folder: Folder, ports: Mapping[str, int]) -> Part:
-    address = f"http://{HOST}:{ports['storage']}"
+def _storage(folder: Folder, ports: Mapping[str, int], kubernetes: Kubernetes | None) -> Part:
+    address = environment.storage_url(ports, kubernetes)
     command = (
         "-m",
         "local.storage",
         "--host",
-        HOST,
+        environment.storage_host(kubernetes),
         "--port",
         str(ports["storage"]),
         "--data-dir",

@@ -16,8 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from local.stack import airflow, environment, marks, parts
+from local.stack import airflow, environment, marks
 from local.stack.folder import ROOT, Folder
+from local.stack.kubernetes import Kubernetes
+from local.stack.parts import NAMES
 
 DEFAULT_STATE: Final = ROOT / ".state"
 UP_S: Final = 400.0
@@ -44,20 +46,23 @@ class Stack:
     ``with Stack(state) as stack:`` uses a stack that ``up`` started and leaves it up; without one it starts one that is tied to
     this process: it ends with the block, or with the process, however that dies.
 
-    state: its folder. parts: some of `parts.NAMES`. dags: Airflow's DAG folder. say: gets one line per event.
+    state: its folder. parts: some of `parts.NAMES`; None: what a night needs. dags: Airflow's DAG folder. kubernetes: what runs
+    the JobSets instead of the local runtime. say: gets one line per event.
     """
 
     def __init__(
         self,
         state: Path = DEFAULT_STATE,
         *,
-        parts: Sequence[str] = parts.NAMES,
+        parts: Sequence[str] | None = None,
         dags: Path = ROOT / "dags",
+        kubernetes: Kubernetes | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._folder = Folder.at(state)
-        self._names = tuple(parts)
+        self._names = tuple(parts or (name for name in NAMES if name != "agent" or kubernetes is None))
         self._dags = dags.resolve()
+        self._kubernetes = kubernetes
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
         self._tie: int | None = None
@@ -67,11 +72,6 @@ class Stack:
         """The stack that is up in `state`. Raises StackDown."""
         document = cls(state).document()
         return cls(state, parts=tuple(document["parts"]), dags=Path(document["dags"]))
-
-    @classmethod
-    def tied(cls, state: Path = DEFAULT_STATE, *, say: Callable[[str], None] = lambda _: None) -> Stack:
-        """The whole stack for a ``with`` block, as the class says."""
-        return cls(state, say=say)
 
     def __enter__(self) -> Self:
         self.up(tied=True)
@@ -95,9 +95,9 @@ class Stack:
         tied: a stack that is started here ends with this process. One that is up already stays as it is.
         Raises StackError when a part does not start, StackBusy.
         """
-        unknown = set(self._names) - set(parts.NAMES)
+        unknown = set(self._names) - set(NAMES)
         if unknown:
-            raise StackError(f"there is no part {sorted(unknown)[0]!r}; there are {', '.join(parts.NAMES)}")
+            raise StackError(f"there is no part {sorted(unknown)[0]!r}; there are {', '.join(NAMES)}")
         began = time.monotonic()
         if not self._usable():
             self._spawn(tied)
@@ -204,11 +204,19 @@ class Stack:
                 f"the stack in {self._folder.path} is up with the DAG folder {document['dags']}: python3 -m local.stack down"
             )
 
+        gateway = self._kubernetes.gateway if self._kubernetes else None
+        if "airflow" in self._names and document["gateway"] != gateway:
+            runtime = f"the cluster at {document['gateway']}" if document["gateway"] else "the local runtime"
+            raise StackError(f"the stack in {self._folder.path} is up with {runtime}: python3 -m local.stack down")
+
     def _spawn(self, tied: bool) -> None:
         self._folder.make()
         life = uuid.uuid4().hex
         command = [sys.executable, "-m", "local.stack.supervisor", "--state", str(self._folder.path), "--life", life]
         command += ["--parts", ",".join(self._names), "--dags", str(self._dags)]
+        if self._kubernetes:
+            self._kubernetes.write(self._folder.kubernetes)
+            command += ["--kubernetes", str(self._folder.kubernetes)]
         inherited: tuple[int, ...] = ()
         if tied:
             read_end, self._tie = os.pipe()

@@ -1,4 +1,5 @@
-"""The supervisor: ``python -m local.stack.supervisor --state DIR --life ID --parts A,B --dags DIR [--tie FD --owner PID]``.
+"""The supervisor: ``python -m local.stack.supervisor --state DIR --life ID --parts A,B --dags DIR [--kubernetes FILE]
+[--tie FD --owner PID]``.
 
 Holds the state folder's lock for as long as it lives. Ends in an orderly way on SIGTERM, SIGINT, or when the pipe FD ends, at
 once on a second signal. Exit codes: 0 after an orderly end, 2 when a part cannot be started here, 3 when another has the lock.
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 from local.stack import airflow, environment, marks, parts
 from local.stack.folder import ROOT, Folder
+from local.stack.kubernetes import Kubernetes
 from local.stack.service import Service
 
 log = logging.getLogger("stack")
@@ -34,14 +36,22 @@ class Supervisor:
     """One life of a stack."""
 
     def __init__(
-        self, folder: Folder, life: str, names: tuple[str, ...], dags: Path, tie: int | None, owner: int | None
+        self,
+        folder: Folder,
+        life: str,
+        names: tuple[str, ...],
+        dags: Path,
+        kubernetes: Kubernetes | None,
+        tie: int | None,
+        owner: int | None,
     ) -> None:
         self._folder = folder
         self._life = life
         self._tie = tie
         ports = folder.ports([port for name in names for port in parts.PORTS[name]])
         self._services = [
-            Service(part, folder, environment.base(), life) for part in parts.build(folder, life, names, ports, dags)
+            Service(part, folder, environment.base(), life)
+            for part in parts.build(folder, life, names, ports, dags, kubernetes)
         ]
         self._guardian: subprocess.Popen[bytes] | None = None
         self._pipe: int | None = None
@@ -59,7 +69,8 @@ class Supervisor:
             "supervisor": os.getpid(),
             "owner": owner,
             "dags": str(dags),
-            "environment": environment.clients(folder, ports),
+            "gateway": kubernetes.gateway if kubernetes else None,
+            "environment": environment.clients(folder, ports, kubernetes),
         }
         if "airflow" in names:
             login = {"url": airflow.url(ports), "user": airflow.USER, "password": folder.secrets()["password"]}
@@ -160,6 +171,7 @@ def main() -> int:
     parser.add_argument("--life", required=True)
     parser.add_argument("--parts", required=True)
     parser.add_argument("--dags", type=Path, required=True)
+    parser.add_argument("--kubernetes", type=Path)
     parser.add_argument("--tie", type=int)
     parser.add_argument("--owner", type=int)
     arguments = parser.parse_args()
@@ -177,9 +189,9 @@ def main() -> int:
         strays = marks.sweep({marks.STACK: str(folder.path)})
         if strays:
             log.warning("killed %d processes that an earlier life left", strays)
-        supervisor = Supervisor(
-            folder, arguments.life, tuple(arguments.parts.split(",")), arguments.dags, arguments.tie, arguments.owner
-        )
+        kubernetes = Kubernetes.read(arguments.kubernetes) if arguments.kubernetes else None
+        names = tuple(arguments.parts.split(","))
+        supervisor = Supervisor(folder, arguments.life, names, arguments.dags, kubernetes, arguments.tie, arguments.owner)
     except parts.Missing as error:
         log.error("%s", error)
         return MISSING

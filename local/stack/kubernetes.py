@@ -1,0 +1,38 @@
+"""The cluster that runs a stack's JobSets, where the local runtime does not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+STORAGE_VARIABLE = "STORAGE_EMULATOR_HOST"
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """A cluster as a stack uses it; `local.cluster.deployment` makes one of these.
+
+    gateway: this machine's address as the pods see it. The storage emulator listens there and nowhere else.
+    environment: variables of all who talk to the cluster.
+    server: what the pods' container "server" gets besides what is rendered. volumes: what the pod gets.
+    """
+
+    gateway: str
+    environment: dict[str, str]
+    server: dict[str, Any]
+    volumes: list[dict[str, Any]]
+
+    def write(self, file: Path) -> None:
+        file.write_text(json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, file: Path) -> Kubernetes:
+        return cls(**json.loads(file.read_text()))
+
+    def pod_patch(self, storage: str) -> dict[str, Any]:
+        """The deployment's override file (docs/compute.md). storage: URL of the emulator."""
+        driver = {"name": "driver", "env": [{"name": STORAGE_VARIABLE, "value": storage}]}
+        spec = {"initContainers": [{"name": "server", **self.server}], "containers": [driver], "volumes": self.volumes}
+        return {"spec": spec}
