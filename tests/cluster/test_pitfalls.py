@@ -33,12 +33,10 @@ from nightshift.operators.jobset import (
 from tests.cluster.airflow_task import Deferred, Following, LoggingOperator, Task
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.kube import IMAGE, Kubernetes, Namespace, a_jobset
+from tests.cluster.scenes import SHORT, WORKS, a_short_jobset, at_work, evict, pod_of, running, until, without_patience
 
 pytestmark = pytest.mark.cluster
 
-WORKS = "import time; print('at work'); time.sleep(600)"
-SHORT = "import time; print('at work'); time.sleep(3); print('done')"
-QUICK: dict[str, Any] = {"terminationGracePeriodSeconds": 1}
 OUTAGE_S = 25
 """Longer than the provider's client tries again, shorter than anybody's patience."""
 
@@ -48,52 +46,6 @@ def _no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     """No trigger waits for Airflow's scheduler here."""
     monkeypatch.setattr("nightshift.triggers.jobset.SETTLE_S", 0)
     monkeypatch.setattr("nightshift.operators.jobset_task.RESUME_PAUSE_S", 0)
-
-
-def a_short_jobset(name: str, code: str, *, pods: int = 1, **pod: Any) -> dict[str, Any]:
-    return a_jobset(name, code, pods=pods, **QUICK, **pod)
-
-
-def job_of(document: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = document["spec"]["replicatedJobs"][0]["template"]["spec"]
-    return found
-
-
-def without_patience(document: dict[str, Any]) -> dict[str, Any]:
-    """The first pod that ends badly, for whatever reason, fails it."""
-    del job_of(document)["podFailurePolicy"]
-    job_of(document)["backoffLimitPerIndex"] = 0
-    return document
-
-
-def running(namespace: Namespace) -> list[dict[str, Any]]:
-    return [
-        pod
-        for pod in namespace.get("pods")
-        if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
-    ]
-
-
-def at_work(namespace: Namespace) -> dict[str, Any]:
-    """The pod, once it runs."""
-    [pod] = namespace.wait_until("a pod at work", partial(running, namespace))
-    return dict(pod)
-
-
-def evict(namespace: Namespace, pod: dict[str, Any]) -> None:
-    """By the Eviction API, as a drained node does."""
-    meta = {"name": pod["metadata"]["name"], "namespace": namespace.name}
-    path = f"/api/v1/namespaces/{namespace.name}/pods/{meta['name']}/eviction"
-    body = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta})
-    namespace.kubectl("create", "--raw", path, "-f", "-", text=body)
-
-
-async def until(what: str, holds: Any, patience_s: float = 90.0) -> None:
-    """Waits beside a trigger that runs in this event loop."""
-    end = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < end, f"{what} did not happen within {patience_s:.0f} s"
-        await asyncio.sleep(0.1)
 
 
 class TestPitfalls:
@@ -202,7 +154,7 @@ class TestPitfalls:
         other = {"name": "other", "image": IMAGE, "command": ["python3", "-u", "-c", "print('beside')"]}
         sidecar = {**other, "name": "sidecar", "restartPolicy": "Always", "command": ["python3", "-u", "-c", WORKS]}
         document = a_short_jobset("told", WORKS, initContainers=[sidecar])
-        document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"].append(other)
+        pod_of(document)["containers"].append(other)
         task = Task(namespace, document)
         deferred = await asyncio.to_thread(task.execute)
         following = Following(task, deferred)

@@ -36,7 +36,7 @@ CLOSER_LOOK_S: Final = 60.0
 NOTE_S: Final = 300.0
 """How often it is noted how far the log was read: what a killed triggerer logs twice at most."""
 LAST_LINES_S: Final = 30.0
-"""How long pods and logs of a finished JobSet may take to reach their ends."""
+"""How long nothing may come of a finished JobSet's pods and logs before their ends are no longer waited for."""
 BACKOFF_MAX_S: Final = 30.0
 
 
@@ -130,6 +130,7 @@ class Follower:
         self._worked_s = 0.0
         self._detail = ""
         self._met = asyncio.Event()
+        self._listed = False
         self._session_lived = False
         self._outage = False
 
@@ -170,6 +171,7 @@ class Follower:
     async def _session(self, api: AsyncJobSetApi) -> Verdict | None:
         """With one client; None when it is time for a new one."""
         began = time.monotonic()
+        self._listed = False
         tasks = [asyncio.create_task(each) for each in (self._watch_jobset(api), self._watch_pods(api), self._clock(api))]
         try:
             done, _ = await asyncio.wait(tasks, timeout=SESSION_S, return_when=asyncio.FIRST_COMPLETED)
@@ -186,10 +188,19 @@ class Follower:
                 await self._logs.interrupt()
 
     async def _hear_out(self, watching: asyncio.Task[Any]) -> None:
-        """Lets the pods and their logs come to their ends."""
-        end = time.monotonic() + LAST_LINES_S
-        while time.monotonic() < end and not watching.done():
-            if self.pods.all_ended() and (self._logs is None or self._logs.quiet):
+        """Lets the pods and their logs come to their ends, as long as anything new comes of them.
+
+        Raises RuntimeUnavailable when they cannot be heard: the JobSet's end is there to be seen again.
+        """
+        heard, end = -1, 0.0
+        while self._met.is_set():
+            if watching.done():
+                watching.result()
+            if self._listed and self.pods.all_ended() and (self._logs is None or self._logs.quiet):
+                return
+            if (lines := self._logs.lines if self._logs else 0) != heard:
+                heard, end = lines, time.monotonic() + LAST_LINES_S
+            elif time.monotonic() > end:
                 return
             await asyncio.sleep(0.1)
 
@@ -253,6 +264,7 @@ class Follower:
                         self._log.warning("Pod %s went while the cluster could not be watched; how it ended is not known", name)
                     for pod in found:
                         self._pod(api, "ADDED", pod)
+                    self._listed = True
                 async for kind, pod in api.watch_pods(self._name, version):
                     version = pod["metadata"]["resourceVersion"]
                     if kind != "BOOKMARK":

@@ -25,9 +25,10 @@ Sink = Callable[[str, str, str], None]
 
 
 class Logs:
-    """sink: gets (pod, container, line). warn: a logger's method for what a person should know."""
+    """sink: gets (pod, container, line). warn: a logger's method for what a person should know. lines: how many have come."""
 
     def __init__(self, sink: Sink, warn: Callable[..., Any]) -> None:
+        self.lines = 0
         self._sink = sink
         self._warn = warn
         self._begin: str | None = None
@@ -93,10 +94,14 @@ class Logs:
                     self._position[life.id] = moment
                     self._behind.discard(life.id)
                     self._fresh = True
+                    self.lines += 1
                     self._sink(pod, life.container, line)
                     pause, tries = PAUSE_S, 0
-                if ended_before or await self._ends(life):
+                if ended_before:
                     return
+                if await self._ends(life):
+                    # Whether its end ended the stream, or the stream broke a moment before, shows when one looks again.
+                    continue
             except JobSetNotFound:
                 return
             except (RuntimeUnavailable, RequestRefused) as error:
@@ -109,7 +114,7 @@ class Logs:
             await asyncio.sleep(pause)
 
     async def _ends(self, life: Life) -> bool:
-        """The stream has ended. The container has too, unless its node was cut off; its status says so in a moment."""
+        """Whether the container has, whose stream has ended; its status says so in a moment."""
         for _ in range(50):
             if not self._running[life.id]:
                 return True
