@@ -13,7 +13,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree
 
 from local.cluster import build, packages
@@ -25,6 +28,7 @@ NO_TESTS_COLLECTED = 5
 # The cluster is one for the whole tier; a test that breaks it runs alone.
 # Integration and chaos wait for processes more than they compute. A file stays in one worker, with the emulators it started.
 WORKERS = {
+    "unit": ("-n", "auto"),
     "simulation": ("-n", "auto"),
     "integration": ("-n", "3", "--dist", "loadfile"),
     "cluster": ("-n", "2", "--dist", "loadfile"),
@@ -38,14 +42,37 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("rest", nargs="*", metavar="PYTEST ARGUMENTS")
     options = parser.parse_args(arguments)
     failed = [] if options.tier else [name for name, command in _checks() if not _passes(name, command)]
-    counts: dict[str, dict[str, int]] = {}
-    reasons: dict[str, list[str]] = {}
-    for tier in options.tier or TIERS:
-        code, counts[tier], reasons[tier] = _run_tier(tier, options.rest)
-        if code not in (0, NO_TESTS_COLLECTED):
-            failed.append(tier)
-    _report(counts, reasons, failed)
+    tiers = options.tier or TIERS
+    if "cluster" in tiers and _own_cluster():
+        # Before the tests, which would be late beside so many compilers.
+        packages.ensure(_say)
+        build.ensure(_say)
+    ran = _run_tiers(tiers, options.rest)
+    failed += [tier for tier in tiers if ran[tier].code not in (0, NO_TESTS_COLLECTED)]
+    _report({tier: ran[tier] for tier in tiers}, failed)
     return 1 if failed else 0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a tier went. code: pytest's. reasons: why tests were skipped."""
+
+    code: int
+    counts: dict[str, int]
+    reasons: list[str]
+
+
+def _run_tiers(tiers: Sequence[str], rest: Sequence[str]) -> dict[str, Ran]:
+    """One after the other, but the cluster's beside them: they wait for kubelets and controllers and leave the cores idle."""
+    if "cluster" not in tiers or len(tiers) == 1:
+        return {tier: _run_tier(tier, rest) for tier in tiers}
+    with tempfile.TemporaryFile("w+") as output, ThreadPoolExecutor(1) as beside:
+        cluster = beside.submit(_run_tier, "cluster", rest, output)
+        ran = {tier: _run_tier(tier, rest) for tier in tiers if tier != "cluster"}
+        ran["cluster"] = cluster.result()
+        output.seek(0)
+        print(output.read(), flush=True)
+    return ran
 
 
 def _checks() -> list[tuple[str, list[str]]]:
@@ -63,9 +90,9 @@ def _passes(name: str, command: Sequence[str]) -> bool:
     return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
-def _run_tier(tier: str, rest: Sequence[str]) -> tuple[int, dict[str, int], list[str]]:
-    """Runs one tier; pytest's exit code, the counts, and why tests were skipped."""
-    print(f"== {tier}", flush=True)
+def _run_tier(tier: str, rest: Sequence[str], output: IO[str] | None = None) -> Ran:
+    """output: where to write instead of this process's own."""
+    print(f"== {tier}", flush=True, file=output)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     if tier == "chaos":
         # Another one each time, and said here, since a worker's own words are not shown.
@@ -77,10 +104,10 @@ def _run_tier(tier: str, rest: Sequence[str]) -> tuple[int, dict[str, int], list
         report = Path(folder) / "report.xml"
         command = [str(python_of("test")), "-m", "pytest", "-q", "-m", tier, f"--junit-xml={report}"]
         command += ["--durations=8", *WORKERS.get(tier, ()), *rest]
-        if tier == "cluster" and not packages.obstacle() and not build.obstacle() and "NIGHTSHIFT_CLUSTER" not in environment:
+        if tier == "cluster" and _own_cluster():
             command = _with_cluster(Path(folder), command)
         began = time.monotonic()
-        code = subprocess.run(command, cwd=ROOT, check=False, env=environment).returncode
+        code = subprocess.run(command, cwd=ROOT, check=False, env=environment, stdout=output, stderr=output).returncode
         cases = list(ElementTree.parse(report).getroot().iter("testcase")) if report.exists() else []
     skipped = [case for case in cases if case.find("skipped") is not None]
     broken = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
@@ -91,7 +118,16 @@ def _run_tier(tier: str, rest: Sequence[str]) -> tuple[int, dict[str, int], list
         "seconds": round(time.monotonic() - began),
     }
     why = sorted({str(element.get("message")) for case in skipped if (element := case.find("skipped")) is not None})
-    return code, counts, why
+    return Ran(code, counts, why)
+
+
+def _say(line: str) -> None:
+    print(f"[cluster] {line}", flush=True)
+
+
+def _own_cluster() -> bool:
+    """Whether the tier gets a cluster of its own."""
+    return not packages.obstacle() and not build.obstacle() and "NIGHTSHIFT_CLUSTER" not in os.environ
 
 
 def _with_cluster(folder: Path, command: list[str]) -> list[str]:
@@ -99,19 +135,19 @@ def _with_cluster(folder: Path, command: list[str]) -> list[str]:
     return [str(python_of("test")), "-m", "local.cluster", "--state", str(folder / "c"), "run", "--", *command]
 
 
-def _report(counts: dict[str, dict[str, int]], reasons: dict[str, list[str]], failed: Sequence[str]) -> None:
+def _report(ran: dict[str, Ran], failed: Sequence[str]) -> None:
     print("== what ran")
-    for tier, count in counts.items():
+    for tier, count in ((tier, each.counts) for tier, each in ran.items()):
         if not count["passed"] and not count["failed"] and not count["skipped"]:
             print(f"{tier:<12} no tests: nothing matches")
             continue
         print(
             f"{tier:<12} {count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped in {count['seconds']} s"
         )
-        for reason in reasons[tier]:
+        for reason in ran[tier].reasons:
             print(f"             skipped: {reason}")
     print(f"failed: {', '.join(failed)}" if failed else "everything that ran has passed")
-    total = {name: sum(count[name] for count in counts.values()) for name in ("passed", "failed", "skipped")}
+    total = {name: sum(each.counts[name] for each in ran.values()) for name in ("passed", "failed", "skipped")}
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
 
 

@@ -24,6 +24,8 @@ SOURCES: Final = Path(__file__).resolve().parent / "programs"
 RECIPE: Final = "1"
 """Raise it when the way a program is built changes without a change to its module."""
 GO_MIN: Final = (1, 26)
+GO_PLACE: Final = Path("/usr/local/go/bin")
+"""Where Go's own archive is unpacked, which is on few PATHs."""
 
 
 class BuildError(Exception):
@@ -103,9 +105,9 @@ def obstacle() -> str | None:
     """Why nothing can be built here, or None. Without effect where all is built."""
     if Programs().built:
         return None
-    if not shutil.which("go"):
-        return "the cluster's programs are built from source and there is no 'go' on the PATH"
-    version = _run("go", "version").strip()
+    if not _go_program():
+        return f"the cluster's programs are built from source and there is no 'go' on the PATH or in {GO_PLACE}"
+    version = _go(SOURCES, "version").strip()
     found = re.search(r"go(\d+)\.(\d+)", version)
     if not found or (int(found[1]), int(found[2])) < GO_MIN:
         return f"the cluster's programs need Go {GO_MIN[0]}.{GO_MIN[1]} or later, and this is {version}"
@@ -169,7 +171,11 @@ def _home(module: Module) -> Path:
 
 
 def _go(folder: Path, *arguments: str) -> str:
-    return _run("go", *arguments, cwd=folder)
+    return _run(str(_go_program()), *arguments, cwd=folder)
+
+
+def _go_program() -> str | None:
+    return shutil.which("go") or shutil.which("go", path=str(GO_PLACE))
 
 
 def _run(*command: str, cwd: Path | None = None) -> str:
