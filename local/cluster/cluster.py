@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from local.cluster import build, packages
+from local.cluster.images import loading
 from local.cluster.layout import DEFAULT_STATE, Layout
 from local.cluster.processes import run, succeeds
 from local.cluster.supervisor import FAILED
@@ -147,8 +148,8 @@ class Cluster:
 
     def load(self, image: Path) -> None:
         """Makes the image in the tar known to every real node; pods need ``imagePullPolicy: Never`` or ``IfNotPresent``."""
-        for node in self.real_nodes():
-            run(build.Programs()["ctr"], "-a", self._layout.containerd(node), "-n", "k8s.io", "images", "import", image)
+        with loading(self._layout, self.real_nodes(), [image]):
+            pass
 
     def images(self) -> set[str]:
         """The names of those that every real node has."""

@@ -13,11 +13,14 @@ import shutil
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from local.cluster.build import Programs
+from local.cluster.layout import Layout
 from local.cluster.processes import run
 from local.environments import ROOT, cache_dir, uv_program
 from local.stack.parts import DRIVER_IMAGE
@@ -27,7 +30,8 @@ SUITE: Final = "bookworm"
 PACKAGES: Final = "python3,python3-venv,ca-certificates,libnuma1"
 # Root's home: what is mounted below it would be closed to any other user.
 OPEN_HOME: Final = 'chmod 755 "$1/root"'
-PYTHON: Final = f"localhost/python:{SUITE}-2"
+EXCLUDED: Final = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
+PYTHON: Final = f"localhost/python:{SUITE}-3"
 """Raise the number when the image is made otherwise."""
 DRIVER_REFERENCE: Final = f"docker.io/{DRIVER_IMAGE}"
 """What a node calls it when a manifest asks for `DRIVER_IMAGE`."""
@@ -72,13 +76,32 @@ def pause(programs: Programs, folder: Path, name: str) -> Path:
     return pack(name, root, folder / "pause.tar", ["/pause"])
 
 
+@contextmanager
+def loading(layout: Layout, nodes: Sequence[str], tars: Sequence[Path]) -> Iterator[None]:
+    """Makes the images known to the nodes' runtimes, to all at once and beside what the block does; done when the block ends.
+
+    Raises StartError.
+    """
+
+    def load(node: str) -> None:
+        for tar in tars:
+            run(Programs()["ctr"], "-a", layout.containerd(node), "-n", "k8s.io", "images", "import", tar, seconds=600)
+
+    with ThreadPoolExecutor(max(1, len(nodes))) as pool:
+        loads = [pool.submit(load, node) for node in nodes]
+        yield
+        for each in loads:
+            each.result()
+
+
 def python(say: Callable[[str], None]) -> Path:
     """Debian with Python, named `PYTHON`: what pods of tests run, and what the driver's image is built on here. Made once."""
 
     def make(folder: Path) -> Path:
         say(f"making the image {PYTHON}")
         root = folder / "root.tar"
-        options = ("--quiet", "--variant=minbase", f"--include={PACKAGES}", f"--customize-hook={OPEN_HOME}")
+        options = ["--quiet", "--variant=minbase", f"--include={PACKAGES}", f"--customize-hook={OPEN_HOME}"]
+        options += [f"--dpkgopt=path-exclude={pattern}" for pattern in EXCLUDED]
         run("mmdebstrap", *options, SUITE, root, seconds=600)
         return pack(PYTHON, root, folder / "image.tar", ["python3"])
 

@@ -24,6 +24,8 @@ def start_services(ground: Ground) -> None:
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "iptables",
+        # Else it changes how this machine routes packets to itself.
+        "iptables": {"localhostNodePorts": False},
         "clientConnection": {"kubeconfig": str(layout.kubeconfig)},
         "clusterCIDR": f"{layout.network}.0.0/16",
         "hostnameOverride": "node-1",

@@ -16,13 +16,12 @@ GRACE_S: Final = 15
 """As on GKE's Spot nodes: of the 30 s between notice and end, pods of users have the first 15."""
 
 
-def start(ground: Ground, number: int, images: list[Path]) -> None:
-    """Node ``node-NUMBER``, labelled ``pool=node-NUMBER``, with these images (tars of `docker save`'s kind)."""
-    layout, name, address = ground.layout, f"node-{number}", ground.layout.node_address(number)
+def start_runtime(ground: Ground, name: str) -> None:
+    """A node's containerd, which needs no cluster."""
+    layout = ground.layout
     folder = layout.node(name)
     for part in ("cni", "containerd", "kubelet", "pod-logs"):
         (folder / part).mkdir(parents=True)
-    run("ip", "addr", "add", f"{address}/16", "dev", layout.bridge)
     layout.write(f"{name}/cni/10-pods.conflist", json.dumps(_pod_network(ground)))
     ground.group.start(
         f"{name}-containerd",
@@ -36,8 +35,12 @@ def start(ground: Ground, number: int, images: list[Path]) -> None:
     )
     ctr = (ground.programs["ctr"], "-a", layout.containerd(name))
     ground.group.wait_for(f"{name}-containerd", lambda: succeeds(*ctr, "plugins", "ls"))
-    for image in images:
-        run(*ctr, "-n", "k8s.io", "images", "import", image)
+
+
+def start(ground: Ground, name: str, number: int) -> None:
+    """The kubelet beside a runtime: the node `name`, labelled ``pool=NAME``. number: makes its address."""
+    layout, address, folder = ground.layout, ground.layout.node_address(number), ground.layout.node(name)
+    run("ip", "addr", "add", f"{address}/16", "dev", layout.bridge)
     for root in cgroup_roots():
         (root / layout.cgroup / name).mkdir(parents=True, exist_ok=True)
     ground.authority.issue(f"{name}-serving", name, hosts=(address, name))

@@ -61,18 +61,23 @@ class Supervisor:
             self._machine = _take_machine(layout)
         network.make_bridge(layout)
         ground = Ground(layout, programs, Authority(layout.pki), self._group, new_port())
-        control_plane.start(ground)
-        controllers.start_jobset(ground)
-        if kueue:
-            controllers.start_kueue(ground)
+        real_names = [f"node-{number}" for number in range(1, real + 1)]
+        for name in real_names:
+            nodes.start_runtime(ground, name)
         pause = images.pause(programs, layout.path, nodes.PAUSE)
-        for number in range(1, real + 1):
-            nodes.start(ground, number, [pause, *more_images])
+        # What takes longest, and needs nothing of the rest.
+        with images.loading(layout, real_names, [pause, *more_images]):
+            control_plane.start(ground)
+            controllers.start_jobset(ground)
+            if kueue:
+                controllers.start_kueue(ground)
+        for number, name in enumerate(real_names, 1):
+            nodes.start(ground, name, number)
         if real:
             network.start_services(ground)
         if kwok:
             nodes.start_kwok(ground, kwok)
-        names = [f"node-{number}" for number in range(1, real + 1)] + [f"kwok-{number}" for number in range(1, kwok + 1)]
+        names = real_names + [f"kwok-{number}" for number in range(1, kwok + 1)]
         if names:
             self._group.wait_for("nodes", lambda: len(ground.kubectl("get", "nodes", "-o", "name").split()) == len(names))
             ground.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in names))

@@ -56,7 +56,7 @@ def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
     clock = Clock()
     spec = load(JOB_FILE)
     hub.ensure()
-    with _stack(state, runtime, clock.say) as stack:
+    with _stack(state, runtime, clock.say) as (stack, still_up):
         client = _client(stack)
         rows = catalog.load(client, partition, [environment_dir(name) for name in ENVIRONMENTS])
         clock.say(
@@ -67,9 +67,9 @@ def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
         store = open_store(f"gs://{stack.environment()['NIGHTSHIFT_BUCKET']}")
         try:
             api.wait_for_dag(spec.job)
-            spent = spend(api, store, spec.job, partition, fresh=fresh, say=clock.say, still_up=stack.document)
-        except StackDown:
-            clock.say("the stack was stopped; the same command goes on where this one stopped")
+            spent = spend(api, store, spec.job, partition, fresh=fresh, say=clock.say, still_up=still_up)
+        except (StackDown, ClusterError) as error:
+            clock.say(f"stopped by somebody else: {error}; the same command goes on where this one stopped")
             return 1
         except (NightFailed, TimeoutError, requests.RequestException) as error:
             clock.say(str(error))
@@ -83,16 +83,19 @@ def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
 
 
 @contextmanager
-def _stack(state: Path, runtime: str, say: Callable[[str], None]) -> Iterator[Stack]:
-    """Tied to this process, and where it is a cluster that runs the JobSets, so is the cluster, unless one is up already."""
+def _stack(state: Path, runtime: str, say: Callable[[str], None]) -> Iterator[tuple[Stack, Callable[[], object]]]:
+    """A stack that is tied to this process, as is the cluster where one runs the JobSets, unless one was up before.
+
+    With what raises StackDown or ClusterError once it is gone.
+    """
     if runtime == "local":
         with Stack(state, say=say) as stack:
-            yield stack
+            yield stack, stack.document
         return
     with Cluster(Path(os.environ.get(STATE_VARIABLE) or DEFAULT_CLUSTER), kwok=0, say=say) as cluster:
         state.mkdir(parents=True, exist_ok=True)
         with Stack(state, kubernetes=deploy(cluster, state, say), say=say) as stack:
-            yield stack
+            yield stack, lambda: (stack.document(), cluster.document())
 
 
 def search(question: str, state: Path) -> int:

@@ -56,7 +56,7 @@ def spend(
 ) -> Night:
     """Runs the DAG for `partition`, or follows its run that is under way already. Raises NightFailed.
 
-    A part of the stack that does not answer is waited for, as long as `still_up` does not raise.
+    A part of the stack that does not answer is waited for, as long as `still_up` does not raise; it is asked all the time.
     """
     patient = _Patience(still_up)
     run_id = patient(_follow_or_trigger, api, dag_id, partition, fresh, say)
@@ -74,12 +74,12 @@ class _Patience:
         and whatever `still_up` raises."""
         deadline = time.monotonic() + UNREACHABLE_S
         while True:
+            self._still_up()
             try:
                 return ask(*arguments)
             except (requests.RequestException, StoreUnavailable, BaseError, OSError) as error:
                 if isinstance(error, requests.HTTPError) and error.response is not None and error.response.status_code < 500:
                     raise
-                self._still_up()
                 if time.monotonic() > deadline:
                     raise NightFailed(f"the stack has not answered for {UNREACHABLE_S:.0f} s: {error}") from error
                 time.sleep(POLL_S)

@@ -5,31 +5,53 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
+from local.cluster import build, packages
+from local.cluster.cluster import STATE_VARIABLE, Cluster
+from local.cluster.deployment import NAMESPACE
+from local.cluster.layout import Layout
+from local.cluster.processes import StartError
 from local.demo import catalog
 from local.demo.__main__ import JOB_FILE
 from local.environments import ROOT, environment_dir, python_of
 from local.stack import Stack
 from nightshift.spec import load
 from tests.chaos.nights import PARTITION, Night, live_pods, own_dags, strays, wait_until
+from tests.cluster.traces import rules, traces
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 SPEC = load(JOB_FILE)
 
 
-def demo(state: Path, *arguments: str) -> "subprocess.Popen[str]":
+def demo(state: Path, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
     """The demo as the Makefile starts it, in a process group of its own as a terminal would give it."""
     command = [str(python_of("airflow")), "-m", "local.demo", "--state", str(state), "--partition", PARTITION, *arguments]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}", **variables}
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, start_new_session=True
     )
+
+
+def kill(process: "subprocess.Popen[str]") -> None:
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def engines(cluster: Cluster) -> list[str]:
+    """The pods whose engine has been started; none while there is no cluster yet."""
+    try:
+        pods = json.loads(cluster.kubectl("--namespace", NAMESPACE, "get", "pods", "-o", "json"))["items"]
+    except StartError:
+        return []
+    states = [(pod, state) for pod in pods for state in pod["status"].get("initContainerStatuses", [])]
+    return [pod["metadata"]["name"] for pod, state in states if "running" in state["state"]]
 
 
 def finished(process: "subprocess.Popen[str]") -> str:
@@ -48,15 +70,19 @@ def published(state: Path) -> str:
         return json.dumps([dict(row) for row in rows], default=str, sort_keys=True)
 
 
-def test_a_killed_demo_leaves_nothing_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    state = tmp_path / "state"
+@pytest.fixture(scope="module")
+def killed_night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A night that was killed while its engine started, and repeated: the state folder, and what the repetition said."""
+    state = tmp_path_factory.mktemp("demo") / "state"
     first = demo(state)
     wait_until("the engine's start", lambda: any(pod["pids"].get("server") for pod in live_pods(Stack(state)).values()))
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
+    kill(first)
     wait_until("the end of every process", lambda: not strays(state), patience_s=60)
+    return state, finished(demo(state))
 
-    second = finished(demo(state))
+
+def test_a_killed_demo_leaves_nothing_and_goes_on_where_it_stopped(killed_night: tuple[Path, str]) -> None:
+    state, second = killed_night
 
     assert "going on with the DAG run" in second
     assert "duplicates    0" in second
@@ -70,6 +96,36 @@ def test_a_killed_demo_leaves_nothing_and_goes_on_where_it_stopped(tmp_path: Pat
     assert published(state) == before
     assert not list((state / "runtime" / "jobsets").glob("*")), "no engine was started"
     assert strays(state) == []
+
+
+@pytest.mark.timeout(1800)
+def test_a_night_on_a_cluster_publishes_the_same_table_and_a_killed_one_leaves_nothing(
+    killed_night: tuple[Path, str],
+) -> None:
+    if reason := packages.obstacle() or build.obstacle():
+        pytest.skip(f"no cluster: {reason}")
+    # Short, for the sockets below it.
+    with tempfile.TemporaryDirectory(prefix="ns-") as folder:
+        cluster, state = Cluster(Path(folder) / "c"), Path(folder) / "state"
+
+        def start() -> "subprocess.Popen[str]":
+            return demo(state, "--runtime", "kubernetes", **{STATE_VARIABLE: str(cluster.state)})
+
+        def left() -> list[str]:
+            return [*strays(state), *traces(Layout.at(cluster.state)), *rules()]
+
+        first = start()
+        wait_until("the engine's start", lambda: engines(cluster), patience_s=900)
+        kill(first)
+        wait_until("the end of all that it started", lambda: not left(), patience_s=120)
+
+        second = finished(start())
+
+        assert "going on with the DAG run" in second
+        assert "duplicates    0" in second
+        assert left() == []
+        # Bit for bit: the numbers, the row that each is for, and the run's name.
+        assert published(state) == published(killed_night[0])
 
 
 def test_the_command_line_backfills_three_days_beside_a_broken_job(tmp_path: Path) -> None:

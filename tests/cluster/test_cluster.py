@@ -13,9 +13,8 @@ from local.cluster import build
 from local.cluster.cluster import Cluster, ClusterError
 from local.cluster.faults import Faults
 from local.cluster.layout import Layout
-from local.cluster.packages import cgroup_roots
-from local.stack import marks
 from tests.cluster.kube import Namespace, a_jobset, require
+from tests.cluster.traces import traces
 
 pytestmark = pytest.mark.cluster
 
@@ -110,7 +109,7 @@ def test_a_cluster_that_does_not_start_says_why_and_leaves_nothing(own_cluster: 
         with pytest.raises(ClusterError, match=r"does not start: .*no-such-image\.tar"):
             failing.up()
 
-        _assert_no_trace(Layout.at(state))
+        assert traces(Layout.at(state)) == []
 
 
 def test_a_killed_supervisor_takes_its_cluster_along_and_down_removes_the_rest(own_cluster: Cluster) -> None:
@@ -123,7 +122,7 @@ def test_a_killed_supervisor_takes_its_cluster_along_and_down_removes_the_rest(o
 
         Cluster(state).down()
 
-        _assert_no_trace(Layout.at(state))
+        assert traces(Layout.at(state)) == []
 
 
 def test_the_programs_are_of_the_pinned_versions(own_cluster: Cluster) -> None:
@@ -136,14 +135,6 @@ def test_the_programs_are_of_the_pinned_versions(own_cluster: Cluster) -> None:
 def _beside(cluster: Cluster, folder: Path) -> Path:
     """A state folder whose addresses are not those of the cluster that is up."""
     return next(path for number in range(9) if (path := folder / str(number)) and Layout.at(path).gateway != cluster.gateway)
-
-
-def _assert_no_trace(layout: Layout) -> None:
-    assert not layout.path.exists()
-    assert marks.marked({marks.STACK: str(layout.path)}) == []
-    assert subprocess.run(["ip", "link", "show", layout.bridge], capture_output=True).returncode != 0
-    assert str(layout.path) not in Path("/proc/mounts").read_text()
-    assert not [root for root in cgroup_roots() if (root / layout.cgroup).exists()]
 
 
 def _at_work(namespace: Namespace) -> list[dict[str, Any]]:
