@@ -161,13 +161,14 @@ class InferOperator(JobSetTask, RunOperator):
         }
 
     def judge(self, seen: Observation, *, expired: bool, starved: bool) -> Outcome:
-        from nightshift.jobset.outcome import Ending, classify
+        from nightshift.jobset.outcome import Ending, Outcome, classify
 
         outcome = classify(seen, expired=expired, starved=starved)
         missing, chunks = self._missing(), self.plan.chunk_count
         if not missing:
             done = f"all {chunks} chunks are committed"
-            return replace(outcome, ending=Ending.SUCCEEDED, explanation=done, failed=())
+            # However its pods ended: that is no reason of a success.
+            return Outcome(Ending.SUCCEEDED, "ChunksCommitted", done, "Nothing is to be done.", outcome.evidence)
         left = f"{missing} of {chunks} chunks are missing"
         if outcome.ending is Ending.SUCCEEDED:
             words = f"{outcome.explanation}, but {left}: its drivers ended well with work left"
