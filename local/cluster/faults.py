@@ -16,7 +16,7 @@ from local.cluster import nodes
 from local.cluster.build import Programs
 from local.cluster.cluster import Cluster, ClusterError
 from local.cluster.layout import Layout
-from local.cluster.processes import run
+from local.cluster.processes import StartError, run
 
 API_SERVER: Final = "kube-apiserver"
 PATIENCE_S: Final = 60.0
@@ -133,6 +133,8 @@ class Faults:
         said = self._readiness(node).get("lastHeartbeatTime")
         self.kill(node)
         self._await_ready(node, unless_said=said)
+        # It is ready before it has taken its pods over again. One that is told to shut down in between refuses them.
+        _await(f"{node}, with its pods", lambda: self._has_its_pods(node))
 
     def _await_ready(self, node: str, unless_said: str | None = None) -> None:
         def ready() -> bool:
@@ -151,6 +153,18 @@ class Faults:
         text = self._cluster.kubectl("get", "node", node, "--ignore-not-found", "-o", "json")
         conditions = json.loads(text)["status"].get("conditions", []) if text else []
         return next((condition for condition in conditions if condition["type"] == "Ready"), {})
+
+    def _has_its_pods(self, node: str) -> bool:
+        bound = self._pods("get", "pods", "--all-namespaces", f"--field-selector=spec.nodeName={node}", "-o", "json")
+        try:
+            return bound <= self._pods("get", "--raw", f"/api/v1/nodes/{node}/proxy/pods")
+        except StartError:
+            # Its own server comes last.
+            return False
+
+    def _pods(self, *arguments: str) -> set[str]:
+        """The uids of those in a list that kubectl gets."""
+        return {pod["metadata"]["uid"] for pod in json.loads(self._cluster.kubectl(*arguments))["items"] or ()}
 
     def _task_pid(self, node: str, container: str) -> int:
         tasks = run(Programs()["ctr"], "-a", self._layout.containerd(node), "-n", "k8s.io", "tasks", "ls")
