@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -105,8 +105,10 @@ def a_namespace(cluster: Kubernetes) -> Iterator[Namespace]:
     cluster.kubectl("create", "namespace", name)
     namespace = Namespace(cluster, name)
     namespace.wait_until("its service account", lambda: namespace.get("serviceaccounts"))
-    yield namespace
-    namespace.delete()
+    try:
+        yield namespace
+    finally:
+        namespace.delete()
 
 
 def a_jobset(name: str, code: str, *, pods: int = 2, **pod: Any) -> dict[str, Any]:
@@ -133,3 +135,31 @@ def a_jobset(name: str, code: str, *, pods: int = 2, **pod: Any) -> dict[str, An
         "metadata": {"name": name},
         "spec": {"replicatedJobs": [{"name": "worker", "replicas": 1, "template": {"spec": job}}]},
     }
+
+
+@contextmanager
+def a_queue(namespace: Namespace, quota: Mapping[str, str]) -> Iterator[str]:
+    """Makes Kueue's queue ``nightly``, for that namespace alone. quota: by resource; a pod there may ask for no other one.
+
+    Gives the name of a priority class that outranks what has none.
+    """
+    name, kueue = namespace.name, {"apiVersion": "kueue.x-k8s.io/v1beta2"}
+    flavors = [{"name": name, "resources": [{"name": resource, "nominalQuota": most} for resource, most in quota.items()]}]
+    spec = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "resourceGroups": [{"coveredResources": list(quota), "flavors": flavors}],
+    }
+    documents: list[dict[str, Any]] = [
+        {**kueue, "kind": "ResourceFlavor", "metadata": {"name": name}},
+        {**kueue, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec},
+        {**kueue, "kind": "LocalQueue", "metadata": {"name": "nightly"}, "spec": {"clusterQueue": name}},
+        {**kueue, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 1000},
+    ]
+    namespace.kubectl("create", "-f", "-", text=yaml.safe_dump_all(documents))
+    try:
+        yield name
+    finally:
+        # The queue goes with the namespace.
+        for kind in ("clusterqueue", "resourceflavor", "workloadpriorityclass"):
+            namespace.cluster.kubectl("delete", kind, name, "--wait=false")

@@ -36,7 +36,7 @@ class ThreadedServer:
         asyncio.set_event_loop(self._loop)
         app = web.Application(client_max_size=1 << 26)
         app.add_routes(self.routes())
-        runner = web.AppRunner(app, shutdown_timeout=0)
+        runner = web.AppRunner(app, shutdown_timeout=0, access_log=None)
         self._loop.run_until_complete(runner.setup())
         self._loop.run_until_complete(web.TCPSite(runner, self.host, self.port).start())
         self.port = runner.addresses[0][1]

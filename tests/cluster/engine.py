@@ -1,0 +1,75 @@
+"""The engine of a worker in the tests' pods: the canned one, in the standard library alone, since it is handed to the container
+as its text.
+
+It stands where vLLM would, which takes a minute of both cores for each start. It asks the witness before it answers, and so
+works no faster than a test lets it: what is to be broken in the middle of a run is held there, however slow the machine is.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import urllib.request
+from array import array
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+PATIENCE_S = 600
+
+
+def tell(what: str, texts: list[str]) -> None:
+    """Returns when the witness has heard it; of "sent", when it lets the request pass."""
+    body = json.dumps({"what": what, "pod": os.environ["POD_NAME"], "texts": texts}).encode()
+    urllib.request.urlopen(urllib.request.Request(os.environ["WITNESS"], body), timeout=PATIENCE_S).close()
+
+
+def vector_of(text: str) -> list[float]:
+    return [float(len(text)), float(sum(map(ord, text)) % 1000)]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if self.path == "/v1/models":
+            # What a driver asks once, before it looks at the ledger.
+            tell("met", [])
+        self.reply({"data": [{"id": "m"}], "version": "canned"})
+
+    def do_POST(self) -> None:
+        texts: list[str] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+        tell("sent", texts)
+        data = [
+            {"index": number, "embedding": base64.b64encode(array("f", vector_of(text)).tobytes()).decode()}
+            for number, text in enumerate(texts)
+        ]
+        self.reply({"data": data, "usage": {"prompt_tokens": sum(map(len, texts))}})
+        tell("delivered", texts)
+
+    def reply(self, document: Any) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def log_message(self, *args: Any, **named: Any) -> None:
+        """Says nothing of each request: the witness knows them."""
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A driver that has gone does not wait for its answer."""
+
+
+if __name__ == "__main__":
+    # The first process of a container is not ended by a signal that it does not handle.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    print("serving", flush=True)
+    Server(("", int(os.environ["ENGINE_PORT"])), Handler).serve_forever()

@@ -1,0 +1,411 @@
+"""Runs of some hundred rows on the cluster: the real operator, the driver's own image, the tests' engine and witness.
+
+A run is held in its middle, with some chunks committed, some rows of open chunks answered and some requests under way, until
+what is done to it has been done; then it goes on to its end. Everything that is asserted of every run is `Night.problems`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import obstore
+import pytest
+import yaml
+from airflow.sdk import DAG
+from obstore.store import ObjectStore
+
+from local.cluster import images
+from local.cluster.cluster import Cluster
+from local.cluster.faults import Faults
+from nightshift import chunks
+from nightshift.jobset.manifest import DRIVER, RUN_LABEL, SERVER
+from nightshift.jobset.observation import INDEX_ANNOTATION, Observation
+from nightshift.jobset.outcome import Ending, Outcome
+from nightshift.operators.infer import InferOperator
+from nightshift.operators.jobset_task import Live
+from nightshift.settings import Settings
+from nightshift.store import open_store
+from tests.builders import a_spec
+from tests.chaos.book import Book, Commit, Seen
+from tests.chaos.inputs import Input, Prepared
+from tests.cluster.airflow_task import KeptState, Log
+from tests.cluster.attempts import Event, attempt
+from tests.cluster.kube import Namespace, a_namespace
+from tests.cluster.record import Watch
+from tests.cluster.witness import Gate, Run, Witness
+from tests.integration.driver.canned import vector_of
+from tests.integration.emulators import PROJECT, start_storage
+
+ENGINE: Final = Path(__file__).with_name("engine.py")
+BUCKET: Final = "nights"
+CHUNKS: Final = 20
+CHUNK_ROWS: Final = 12
+GROUP: Final = 4
+EARLY_CHUNKS: Final = 2
+"""Of each worker's home, committed in the middle of a run. Of the next one the first request is answered too; the second one
+is answered while what befalls the run befalls it; the third keeps the chunk open until the run goes on."""
+PATIENCE_S: Final = 300.0
+"""For one step of a run, when all of a module's pods start at once on two cores."""
+COMMIT_SLACK_S: Final = 0.1
+"""An object's time may be a moment before it can be listed."""
+FAILURE_COUNT: Final = "batch.kubernetes.io/job-index-failure-count"
+SMALL: Final = {"requests": {"cpu": "10m", "memory": None, "nvidia.com/gpu": None}, "limits": None}
+"""Many of them on a node of two cores, and nothing that Kueue would have to count but CPU."""
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the runs of a test module share. pods, jobs, jobsets: all that there were in the namespace, as last seen."""
+
+    cluster: Cluster
+    faults: Faults
+    namespace: Namespace
+    folder: Path
+    storage: str
+    store: ObjectStore
+    witness: Witness
+    pods: Watch
+    jobs: Watch
+    jobsets: Watch
+
+
+@contextmanager
+def a_place(cluster: Cluster, folder: Path) -> Iterator[Place]:
+    with ExitStack() as stack:
+        emulator = start_storage(folder, cluster.gateway)
+        stack.callback(emulator.stop)
+        emulator.client().create_bucket(BUCKET, project=PROJECT)
+        environment = stack.enter_context(pytest.MonkeyPatch.context())
+        environment.setenv("STORAGE_EMULATOR_HOST", emulator.url)
+        connection = f'{{"conn_type": "kubernetes", "extra": {{"kube_config_path": "{cluster.kubeconfig}"}}}}'
+        environment.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection)
+        namespace = stack.enter_context(a_namespace(cluster))
+        namespace.cluster.kubectl(
+            "label", "namespace", namespace.name, "pod-security.kubernetes.io/enforce=restricted", "--overwrite"
+        )
+        yield Place(
+            cluster,
+            Faults(cluster),
+            namespace,
+            folder,
+            emulator.url,
+            open_store(f"gs://{BUCKET}"),
+            stack.enter_context(Witness(cluster.gateway)),
+            *(stack.enter_context(Watch(namespace, kind)) for kind in ("pods", "jobs", "jobsets.jobset.x-k8s.io")),
+        )
+
+
+class Judged(InferOperator):
+    """Keeps what it was judged by. retries: of an index, in the manifest's place."""
+
+    outcomes: list[Outcome]
+    retries: int | None
+    task_log: logging.Logger
+
+    @property
+    def log(self) -> Any:
+        return self.task_log
+
+    def judge(self, seen: Observation, *, expired: bool, starved: bool) -> Outcome:
+        outcome = super().judge(seen, expired=expired, starved=starved)
+        self.outcomes.append(outcome)
+        return outcome
+
+    def manifest(self, context: Any, live: Live, name: str) -> Document:
+        manifest = super().manifest(context, live, name)
+        if self.retries is not None:
+            manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimitPerIndex"] = self.retries
+        return manifest
+
+
+@dataclass
+class Struck:
+    """What was done to a run. at: when. pods: whom it met."""
+
+    at: float
+    pods: list[str]
+
+
+class Night:
+    """One run, and the task `infer` that has it computed.
+
+    number: tells it from the other runs of its place. changes: of its spec. pod: what its pods' patch has besides.
+    retries: instead of the manifest's own.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        number: int,
+        *,
+        workers: int,
+        changes: Mapping[str, Any] | None = None,
+        pod: Mapping[str, Any] | None = None,
+        retries: int | None = None,
+    ) -> None:
+        texts = tuple(f"row {ordinal} of night {number}" for ordinal in range(CHUNKS * CHUNK_ROWS))
+        self.place = place
+        self.workers = workers
+        self.rows = Input(texts, {})
+        spec = a_spec(**{"job": "night", "request__rows_per_request": GROUP, **(changes or {})})
+        self.prepared = Prepared.make(place.store, spec, number, self.rows, CHUNK_ROWS, workers)
+        plan = self.prepared.plan
+        homes = [plan.shard(index) for index in range(workers)]
+        self.early_chunks = {chunk for home in homes for chunk in home[:EARLY_CHUNKS]}
+        held = [plan.chunk_range(home[EARLY_CHUNKS]) for home in homes]
+        self.early_rows = {row for chunk in self.early_chunks for row in plan.chunk_range(chunk)}
+        self.early_rows |= {row for chunk in held for row in chunk[:GROUP]}
+        self.gate = Gate(self.early_rows, {row for chunk in held for row in chunk[GROUP : 2 * GROUP]})
+        self.heard = Run(Book(plan, self.rows.ordinals()), self.gate)
+        self.log = Log()
+        self.events: list[Event] = []
+        self.outcomes: list[Outcome] = []
+        self.struck: list[Struck] = []
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._retries = retries
+        self._patch = place.folder / f"{self._run_id}.yaml"
+        self._patch.write_text(yaml.safe_dump({"spec": {**_patch(place, self._run_id), **(pod or {})}}))
+        self._context: Any = {"task_state_store": KeptState(), "ti": SimpleNamespace(id=f"attempt-{number}")}
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        with DAG("night", schedule=None):
+            self._task = Judged(task_id="infer", run_prefix=self.prepared.run.prefix, terms="")
+        place.witness.runs[self._run_id] = self.heard
+
+    # What happens to it.
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def reach_the_middle(self) -> None:
+        """Returns when the gate holds the run: some chunks are committed, and some rows of others are answered."""
+
+        def held() -> bool:
+            return self.committed() == self.early_chunks and self.heard.answered() == self.early_rows
+
+        self.wait_until("the middle of the run", held)
+
+    def strike(self, blow: Callable[[], object], *pods: Document) -> None:
+        """Does something to the run, which meets these pods."""
+        self.struck.append(Struck(time.time(), [pod["metadata"]["name"] for pod in pods]))
+        blow()
+
+    def recover(self, pods: int) -> None:
+        """Returns when so many new pods' drivers have found their engines since the first strike. The pods that were struck
+        get some more answers on their way out."""
+        struck = {name for each in self.struck for name in each.pods}
+
+        def told() -> bool:
+            return all(_ends(pod) for pod in self.pods() if pod["metadata"]["name"] in struck)
+
+        def replaced() -> bool:
+            return sum(life.began > self.struck[0].at for life in list(self.heard.book.lives.values())) >= pods
+
+        self.wait_until("the end of the pods that were struck", told)
+        # Their drivers get SIGTERM within 0.2 s, and wait for answers for 6 s.
+        time.sleep(1)
+        self.gate.ajar()
+        self.wait_until("the replacement at work", replaced)
+
+    def finish(self) -> None:
+        """Lets the run go on to its end, and the task. Raises what the task raised."""
+        self.gate.open()
+        self.wait_until("the end of the task", lambda: not self._thread.is_alive())
+        if self.error:
+            raise self.error
+        self._write_down()
+
+    # What there is to see of it.
+
+    def pods(self, index: int | None = None) -> list[Document]:
+        """All that there were, the oldest first; of one index."""
+        found = [pod for pod in self.place.pods.objects() if self._is_mine(pod)]
+        return found if index is None else [pod for pod in found if index_of(pod) == index]
+
+    def living(self) -> list[Document]:
+        """Pods whose driver runs."""
+        running = [pod for pod in self.pods() if "deletionTimestamp" not in pod["metadata"]]
+        return [pod for pod in running if "running" in container(pod, DRIVER)["state"]]
+
+    def pod(self, index: int) -> Document:
+        """The one that is at work on an index."""
+        (found,) = [pod for pod in self.living() if index_of(pod) == index]
+        return found
+
+    def jobs(self) -> list[Document]:
+        return [job for job in self.place.jobs.objects() if self._is_mine(job)]
+
+    def jobsets(self) -> list[Document]:
+        return [jobset for jobset in self.place.jobsets.objects() if self._is_mine(jobset)]
+
+    def committed(self) -> set[int]:
+        return {_chunk_of(each["path"]) for each in self._objects("ledger")}
+
+    def failures_counted(self) -> int:
+        """By the Jobs' controller, over all Jobs and indexes."""
+        return sum(job["status"].get("failed", 0) for job in self.jobs())
+
+    def index_failures(self, index: int) -> int:
+        """How many failures Kubernetes counts against the index, as the last pod that it has made for it says."""
+        return int(self.pods(index)[-1]["metadata"]["annotations"][FAILURE_COUNT])
+
+    def endings(self) -> list[tuple[Ending, str]]:
+        """What the task found its JobSets to have come to, each time that it was woken: ending and reason."""
+        return [(outcome.ending, outcome.reason) for outcome in self.outcomes]
+
+    def saved_by(self, pod: str) -> int:
+        """How many rows of open chunks the pod's driver saved before it ended."""
+        return sum(len(partial.ordinals) for partial in self.heard.book.saved if partial.life == pod)
+
+    def merged_from(self, pod: str) -> int:
+        """How many of the committed rows were taken over from what the pod had saved."""
+        found = [chunks.decode(self._body(each["path"]))[1].merged for each in self._objects("ledger")]
+        return sum(rows for merged in found for attempt, rows in merged.items() if _pod_of(attempt) == pod)
+
+    def last_words(self, pod: str) -> Document:
+        """The last line of the pod's driver, as the task's log has it."""
+        name = pod.rpartition("-worker-")[2]
+        found = [line.partition("] ")[2] for line in self.log.lines if line.startswith(f"[worker-{name} {DRIVER}] ")]
+        words: Document = json.loads(found[-1])
+        return words
+
+    def sent_after(self, pod: str, moment: float) -> int:
+        """Rows that the pod asked its engine for after a moment."""
+        return sum(len(each.ordinals) for each in self.heard.book.sent if each.life == pod and each.at > moment)
+
+    def problems(self) -> list[str]:
+        """What must not be, in words: a row without an answer, with two or with another's; a committed chunk that a process
+        which began later computed again; a row that was saved and computed again; one that a drain forgot."""
+        reference = {text: vector_of(text) for text in self.rows.texts if text is not None}
+        verdict = self.prepared.verdict(self.rows, self.heard.book, reference)
+        return [*verdict.problems, *self.heard.book.violations()]
+
+    def wait_until(self, what: str, holds: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not holds():
+            if self.error:
+                raise self.error
+            if time.monotonic() > end:
+                shown = self.place.namespace.kubectl("get", "all,events", "--selector", f"{RUN_LABEL}={self._run_id}")
+                state = f"committed are {self.committed()}\n{shown}\n{self.log.lines[-40:]}"
+                raise AssertionError(f"{what}: not within {PATIENCE_S:.0f} s; {state}")
+            time.sleep(0.2)
+
+    def _run(self) -> None:
+        try:
+            self.result = attempt(self._operator, self._context, self.log.logger, self.events.append)
+        except BaseException as error:
+            self.error = error
+
+    def _operator(self) -> Judged:
+        """As another process would have it: nothing but the task's own parameters is kept."""
+        operator = copy.copy(self._task)
+        settings = Settings(
+            bucket=BUCKET,
+            project=PROJECT,
+            namespace=self.place.namespace.name,
+            server_image=images.PYTHON,
+            image_pull_policy="IfNotPresent",
+            pod_patch=str(self._patch),
+            service_account="default",
+        )
+        operator.__dict__.update(settings=settings, outcomes=self.outcomes, retries=self._retries, task_log=self.log.logger)
+        return operator
+
+    @property
+    def _run_id(self) -> str:
+        return self.prepared.run.run_id
+
+    def _is_mine(self, thing: Document) -> bool:
+        return bool(thing["metadata"].get("labels", {}).get(RUN_LABEL) == self._run_id)
+
+    def _objects(self, part: str) -> list[Any]:
+        return [meta for page in obstore.list(self.place.store, f"{self.prepared.run.prefix}/{part}") for meta in page]
+
+    def _body(self, path: str) -> bytes:
+        return bytes(obstore.get(self.place.store, path).bytes())
+
+    def _write_down(self) -> None:
+        """Completes the book with what the store and the cluster know."""
+        book = self.heard.book
+        for each in self._objects("ledger"):
+            _, provenance = chunks.decode(self._body(each["path"]))
+            at = each["last_modified"].timestamp() + COMMIT_SLACK_S
+            book.commits[provenance.chunk] = Commit(at, _pod_of(provenance.attempt), None)
+        for each in self._objects("partials"):
+            table, provenance = chunks.decode(self._body(each["path"]))
+            at = each["last_modified"].timestamp() + COMMIT_SLACK_S
+            book.saved.append(Seen(at, _pod_of(provenance.attempt), tuple(table.column("ordinal").to_pylist())))
+        for struck in self.struck:
+            for pod in self.pods():
+                ended = container(pod, DRIVER)["state"].get("terminated")
+                if pod["metadata"]["name"] in struck.pods and ended:
+                    life = book.lives[pod["metadata"]["name"]]
+                    life.asked, life.code = struck.at, ended["exitCode"]
+                    # Kubernetes cuts its times to whole seconds.
+                    life.ended = datetime.fromisoformat(ended["finishedAt"]).timestamp() + 1
+
+
+def index_of(pod: Document) -> int:
+    return int(pod["metadata"]["annotations"][INDEX_ANNOTATION])
+
+
+def container(pod: Document, name: str) -> Document:
+    """The status of one container, sidecars included."""
+    status = pod["status"]
+    every = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    return next((each for each in every if each["name"] == name), {"state": {}})
+
+
+def disruption(pod: Document) -> str:
+    """The reason of its condition DisruptionTarget; '' without one."""
+    found = [each for each in pod["status"].get("conditions", []) if each["type"] == "DisruptionTarget"]
+    return str(found[0]["reason"]) if found else ""
+
+
+def _ends(pod: Document) -> bool:
+    """Whether it has been told to end, or has ended."""
+    return "deletionTimestamp" in pod["metadata"] or bool(disruption(pod)) or exit_code(pod) is not None
+
+
+def exit_code(pod: Document) -> int | None:
+    """Of its driver."""
+    code: int | None = container(pod, DRIVER)["state"].get("terminated", {}).get("exitCode")
+    return code
+
+
+def _patch(place: Place, run: str) -> Document:
+    """The deployment's override for these pods: the tests' engine, and the store at the bridge's address."""
+    name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    server = {
+        "name": SERVER,
+        "command": ["python3", "-u", "-c", ENGINE.read_text()],
+        "args": [],
+        "env": [{"name": "WITNESS", "value": place.witness.url(run)}, name],
+        "resources": SMALL,
+        "startupProbe": {"periodSeconds": 1, "failureThreshold": 300},
+    }
+    storage = {"name": "STORAGE_EMULATOR_HOST", "value": place.storage}
+    return {"initContainers": [server], "containers": [{"name": DRIVER, "env": [storage], "resources": SMALL}]}
+
+
+def _chunk_of(path: str) -> int:
+    return int(path.rpartition("chunk-")[2].partition(".")[0])
+
+
+def _pod_of(attempt: str) -> str:
+    """A driver calls its life by its pod's name and eight digits."""
+    return attempt[:-9]
