@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
@@ -115,6 +115,7 @@ class Follower:
         self._limits = limits
         self._log = log
         self.pods = Pods()
+        self._clients = AsyncExitStack()
         self._logs = Logs(sink, log.warning) if sink is not None else None
         self._suspended = False
         self._queued = False
@@ -147,11 +148,16 @@ class Follower:
 
     async def run(self) -> Followed:
         """Until the JobSet has ended, is gone, or a limit is reached. An unreachable API ends nothing before the deadline."""
+        try:
+            return await self._sessions()
+        finally:
+            await self._close()
+
+    async def _sessions(self) -> Followed:
         failures = 0
         while True:
             try:
-                async with self._connect() as api:
-                    verdict = await self._session(api)
+                verdict = await self._session(await self._clients.enter_async_context(self._connect()))
                 if verdict:
                     return Followed(verdict[0], verdict[1] or self._detail, self.pods.last_words(), self._finished)
                 failures = 0
@@ -161,6 +167,7 @@ class Follower:
                 if not self._outage:
                     self._outage = True
                     self._log.warning("The cluster does not answer (%s). The JobSet works on; asking again", error)
+                await self._close()
             except RequestRefused as error:
                 return Followed("refused", str(error), self.pods.last_words())
             left = self._limits.deadline - time.time()
@@ -169,7 +176,7 @@ class Follower:
             await asyncio.sleep(min(BACKOFF_MAX_S, left, random.uniform(0.5, 1.0) * 2 ** min(failures, 6)))
 
     async def _session(self, api: AsyncJobSetApi) -> Verdict | None:
-        """With one client; None when it is time for a new one."""
+        """With one client; None when it is time for a new one. Logs are read on from the old one, which costs no new calls."""
         began = time.monotonic()
         self._listed = False
         tasks = [asyncio.create_task(each) for each in (self._watch_jobset(api), self._watch_pods(api), self._clock(api))]
@@ -184,8 +191,12 @@ class Follower:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if self._logs:
-                await self._logs.interrupt()
+
+    async def _close(self) -> None:
+        """Stops reading logs, and lets go of every client."""
+        if self._logs:
+            await self._logs.interrupt()
+        await self._clients.aclose()
 
     async def _hear_out(self, watching: asyncio.Task[Any]) -> None:
         """Lets the pods and their logs come to their ends, as long as anything new comes of them.

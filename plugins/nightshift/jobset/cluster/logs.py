@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final
 
 from nightshift.jobset.cluster.aio import AsyncJobSetApi
 from nightshift.jobset.cluster.pods import Life, lives
+from nightshift.jobset.cluster.streams import Streams
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 
-STREAMS_MAX: Final = 64
-"""Logs that are read at once; each holds a connection. Those of further containers are read when one ends."""
 PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
 TRIES_AFTER_END: Final = 4
@@ -25,20 +26,31 @@ Sink = Callable[[str, str, str], None]
 
 
 class Logs:
-    """sink: gets (pod, container, line). warn: a logger's method for what a person should know. lines: how many have come."""
+    """A log is followed while its container runs, as long as there are streams for it, and else read when the container ends.
 
-    def __init__(self, sink: Sink, warn: Callable[..., Any]) -> None:
+    sink: gets (pod, container, line). warn: a logger's method for what a person should know. streams: shared with others; None:
+    with all of the event loop. lines: how many have come.
+    """
+
+    def __init__(self, sink: Sink, warn: Callable[..., Any], streams: Streams | None = None) -> None:
         self.lines = 0
+        self._given = streams
         self._sink = sink
         self._warn = warn
         self._begin: str | None = None
+        self._api: AsyncJobSetApi | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[str, tuple[str, Life]] = {}
         self._running: dict[str, bool] = {}
         self._position: dict[str, str] = {}
         self._done: set[str] = set()
         self._behind: set[str] = set()
         self._fresh = False
-        self._streams = asyncio.Semaphore(STREAMS_MAX)
+        self._told = False
+
+    @cached_property
+    def _streams(self) -> Streams:
+        return self._given or Streams.here()
 
     def begin_at(self, moment: str) -> None:
         """Lines up to this time are in the task's log already. The first call counts."""
@@ -46,17 +58,28 @@ class Logs:
             self._begin = moment
 
     def update(self, api: AsyncJobSetApi, pod: Mapping[str, Any]) -> None:
-        """Starts to read what of this pod is not being read."""
+        """Starts to read what of this pod is not being read. api: for all logs that are opened from now on."""
+        self._api = api
+        name, leaves = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
         for life in lives(pod):
             self._running[life.id] = life.running
-            if life.id not in self._done and life.id not in self._tasks:
-                self._behind.add(life.id)
-                self._tasks[life.id] = asyncio.create_task(self._read(api, pod["metadata"]["name"], life))
+            if life.id in self._done or life.id in self._tasks:
+                continue
+            self._behind.add(life.id)
+            if life.running and not leaves:
+                self._waiting[life.id] = (name, life)
+            else:
+                self._waiting.pop(life.id, None)
+                self._start(name, life, ending=True)
+        self._fill()
+        if self._waiting and not self._told:
+            self._told = True
+            self._warn("More containers run than logs can be followed: those of the others come when they end")
 
     @property
     def quiet(self) -> bool:
         """Whether every log that is known of has been read to its end."""
-        return not self._tasks
+        return not self._tasks and not self._waiting
 
     def read_until(self) -> str:
         """The time up to which every line is in the log; '' when that is not sure, or nothing has come since the last call."""
@@ -67,30 +90,45 @@ class Logs:
 
     async def interrupt(self) -> None:
         """Stops reading. What was not read to its end goes on where it was, at the next `update`."""
+        self._waiting.clear()
+        self._streams.forget(self._fill)
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _read(self, api: AsyncJobSetApi, pod: str, life: Life) -> None:
-        async with self._streams:
-            try:
-                await self._read_to_the_end(api, pod, life)
-                self._done.add(life.id)
-                self._running.pop(life.id, None)
-                self._position.pop(life.id, None)
-                self._behind.discard(life.id)
-            finally:
-                self._tasks.pop(life.id, None)
+    def _fill(self) -> None:
+        while self._waiting and self._streams.take(self._fill):
+            self._start(*self._waiting.pop(next(iter(self._waiting))), ending=False)
 
-    async def _read_to_the_end(self, api: AsyncJobSetApi, pod: str, life: Life) -> None:
+    def _start(self, pod: str, life: Life, *, ending: bool) -> None:
+        def over(task: asyncio.Task[None]) -> None:
+            if self._tasks.get(life.id) is task:
+                del self._tasks[life.id]
+            if not ending:
+                self._streams.give(self._fill)
+
+        task = self._tasks[life.id] = asyncio.create_task(self._read(pod, life, ending=ending))
+        # A task that is cancelled before its first step has no other end.
+        task.add_done_callback(over)
+
+    async def _read(self, pod: str, life: Life, *, ending: bool) -> None:
+        async with self._streams.ending if ending else nullcontext():
+            await self._read_to_the_end(pod, life)
+        self._done.add(life.id)
+        self._running.pop(life.id, None)
+        self._position.pop(life.id, None)
+        self._behind.discard(life.id)
+
+    async def _read_to_the_end(self, pod: str, life: Life) -> None:
         pause, tries = PAUSE_S, 0
         while True:
             ended_before = not self._running[life.id]
             try:
                 since = self._position.get(life.id) or self._begin or ""
-                async for moment, line in api.follow_log(pod, life.container, since=since, previous=life.previous):
+                assert self._api is not None
+                async for moment, line in self._api.follow_log(pod, life.container, since=since, previous=life.previous):
                     self._position[life.id] = moment
                     self._behind.discard(life.id)
                     self._fresh = True

@@ -1,0 +1,65 @@
+"""How many logs the followers of one process read at once: each holds a connection, and each of those a third of a MiB."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final
+
+STREAMS_MAX: Final = 512
+"""Logs of containers that run."""
+STREAMS_EACH: Final = 64
+"""The same, of one JobSet."""
+STREAMS_SURE: Final = 2
+"""So many any JobSet may follow, however many there are."""
+ENDING_MAX: Final = 256
+"""Logs of containers that end or have ended: these do not wait, since a pod that is deleted takes its log along."""
+
+_of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = weakref.WeakKeyDictionary()
+
+Wake = Callable[[], None]
+
+
+class Streams:
+    """The streams of one event loop. An owner is known by the function that tells it to try again."""
+
+    def __init__(
+        self, most: int = STREAMS_MAX, each: int = STREAMS_EACH, sure: int = STREAMS_SURE, ending: int = ENDING_MAX
+    ) -> None:
+        self.ending = asyncio.Semaphore(ending)
+        self._most, self._each, self._sure = most, each, sure
+        self._open: Counter[Wake] = Counter()
+        self._waiting: deque[Wake] = deque()
+
+    @staticmethod
+    def here() -> Streams:
+        """Those of the event loop that runs."""
+        return _of_loops.setdefault(asyncio.get_running_loop(), Streams())
+
+    def take(self, owner: Wake) -> bool:
+        """Whether the owner may open one more; where not, it is told when that is worth another try."""
+        own = self._open[owner]
+        if own < self._sure or (own < self._each and self._open.total() < self._most):
+            self._open[owner] += 1
+            return True
+        if owner not in self._waiting:
+            self._waiting.append(owner)
+        return False
+
+    def give(self, owner: Wake) -> None:
+        """After a stream's end."""
+        self._open[owner] -= 1
+        if not self._open[owner]:
+            del self._open[owner]
+        # In turn, so that no JobSet with many pods keeps the others out. Who cannot use it queues again by its next try.
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft()()
+            if self._open.total() >= self._most:
+                return
+
+    def forget(self, owner: Wake) -> None:
+        """The owner wants no more."""
+        if owner in self._waiting:
+            self._waiting.remove(owner)
