@@ -15,7 +15,7 @@ HEADERS: Final = {"Accept": "application/json", "Content-Type": "application/jso
 AUTH: Final = ["BearerToken"]
 KUEUE_JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 
-RBAC_ADVICE: Final = "The Role that Airflow's account needs is in k8s/base/airflow-rbac.yaml"
+RBAC_ADVICE: Final = "The Role that Airflow's account needs is in k8s/base/airflow.yaml"
 
 
 def jobsets(namespace: str, name: str = "") -> str:
@@ -63,6 +63,9 @@ def failure(status: int, body: str, what: str) -> Exception:
         return JobSetNotFound(f"{what}: {said}")
     if status == 409:
         return JobSetExists(f"{what}: {said}")
+    if status == 403 and "quota" in said:
+        # Room comes with the end of something else; what is used is not even counted yet in a namespace that was just made.
+        return RuntimeUnavailable(f"{what}: the namespace's quota leaves no room ({said})")
     if status == 403:
         return RequestRefused(f"{what}: the cluster does not allow it ({said}). {RBAC_ADVICE}.")
     # 401: a token ran out, and the next client brings a new one. 410: a page of a list was asked for too late.
