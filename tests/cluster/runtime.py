@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from nightshift.jobset.cluster.aio import AsyncJobSetApi
 from nightshift.jobset.cluster.api import JobSetApi
 from nightshift.jobset.cluster.follow import Followed, Follower, Limits
 from nightshift.jobset.cluster.runtime import ClusterRuntime
+from nightshift.jobset.cluster.sharing import UNLIMITED, shared
 from nightshift.jobset.observation import Observation, condition
 
 log = logging.getLogger(__name__)
@@ -89,12 +90,16 @@ class Followers:
         self._heard.append(heard)
         return heard
 
+    def _connect(self) -> AbstractAsyncContextManager[AsyncJobSetApi]:
+        return shared(self._kubeconfig, self._client, self._namespace)
+
     @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[AsyncJobSetApi]:
+    async def _client(self) -> AsyncIterator[ApiClient]:
         configuration = Configuration()
+        configuration.connection_pool_maxsize = UNLIMITED
         await load_kube_config(str(self._kubeconfig), client_configuration=configuration)
         async with ApiClient(configuration) as client:
-            yield AsyncJobSetApi(client, self._namespace)
+            yield client
 
 
 class FollowedRuntime(ClusterRuntime):

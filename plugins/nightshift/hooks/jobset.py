@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook, KubernetesHook
+from kubernetes_asyncio.client import Configuration
 
 from nightshift.jobset.cluster.aio import AsyncJobSetApi
 from nightshift.jobset.cluster.api import JobSetApi
+from nightshift.jobset.cluster.sharing import UNLIMITED, shared
 
 
 class JobSetHook(JobSetApi, KubernetesHook):
@@ -28,15 +29,21 @@ class JobSetHook(JobSetApi, KubernetesHook):
 class AsyncJobSetHook(AsyncKubernetesHook):
     """
     The same cluster for triggers: ``async with hook.jobsets(namespace) as api`` gives an
-    :class:`~nightshift.jobset.cluster.aio.AsyncJobSetApi` with credentials as fresh as the ``with``.
+    :class:`~nightshift.jobset.cluster.aio.AsyncJobSetApi`. All that are open in a process share their connections, and
+    credentials that are at most a quarter of an hour older than the ``with``.
 
     :param config_file: path of a kubeconfig; wins over the connection's.
     """
 
-    @asynccontextmanager
-    async def jobsets(self, namespace: str) -> AsyncIterator[AsyncJobSetApi]:
-        async with self.get_conn() as client:
-            yield AsyncJobSetApi(client, namespace)
+    def jobsets(self, namespace: str) -> AbstractAsyncContextManager[AsyncJobSetApi]:
+        cluster = ("kubernetes", self.conn_id, self.config_file, self.cluster_context, self.in_cluster)
+        return shared(cluster, self.get_conn, namespace)
+
+    async def _load_config(self) -> None:
+        if self.client_configuration is None:
+            self.client_configuration = Configuration()
+            self.client_configuration.connection_pool_maxsize = UNLIMITED
+        await super()._load_config()  # type: ignore[no-untyped-call]
 
     async def _get_field(self, field_name: str) -> Any:
         # The provider's asynchronous hook knows a kubeconfig's path only from the connection.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import json
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from airflow.providers.google.cloud.hooks.kubernetes_engine import GKEKubernetesAsyncHook, GKEKubernetesHook
+from kubernetes_asyncio.client import Configuration
 
 from nightshift.jobset.cluster.aio import AsyncJobSetApi
 from nightshift.jobset.cluster.api import JobSetApi
+from nightshift.jobset.cluster.sharing import UNLIMITED, shared
 
 
 class GKEJobSetHook(JobSetApi, GKEKubernetesHook):
@@ -22,9 +25,22 @@ class GKEJobSetHook(JobSetApi, GKEKubernetesHook):
 
 
 class GKEAsyncJobSetHook(GKEKubernetesAsyncHook):
-    """:class:`~nightshift.hooks.jobset.AsyncJobSetHook` for a GKE cluster. A token lasts an hour, a client no longer."""
+    """
+    :class:`~nightshift.hooks.jobset.AsyncJobSetHook` for a GKE cluster. A token lasts an hour, a client no longer.
 
-    @asynccontextmanager
-    async def jobsets(self, namespace: str) -> AsyncIterator[AsyncJobSetApi]:
-        async with self.get_conn() as client:
-            yield AsyncJobSetApi(client, namespace)
+    .. seealso::
+        Parameters are those of
+        :class:`~airflow.providers.google.cloud.hooks.kubernetes_engine.GKEKubernetesAsyncHook`.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._cluster = ("gke", json.dumps(kwargs, sort_keys=True))
+
+    def jobsets(self, namespace: str) -> AbstractAsyncContextManager[AsyncJobSetApi]:
+        return shared(self._cluster, self.get_conn, namespace)
+
+    def _get_config(self) -> Configuration:
+        configuration = super()._get_config()
+        configuration.connection_pool_maxsize = UNLIMITED
+        return configuration

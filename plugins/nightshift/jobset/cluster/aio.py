@@ -11,6 +11,7 @@ import aiohttp
 from kubernetes_asyncio.client import ApiClient
 
 from nightshift.jobset.cluster import paths
+from nightshift.jobset.observation import JOBSET_NAME_LABEL
 from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
 
 WATCH_S: Final = 1500
@@ -61,13 +62,28 @@ class AsyncJobSetApi:
         return await self._list(paths.jobsets(self.namespace), fieldSelector=f"metadata.name={name}")
 
     def watch_jobset(self, name: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """(ADDED, MODIFIED, DELETED or BOOKMARK; object), until the server ends the watch. Raises WatchExpired."""
         return self._watch(paths.jobsets(self.namespace), version, fieldSelector=f"metadata.name={name}")
+
+    async def begin_of_jobsets(self) -> str:
+        """The version from which to watch all of the namespace."""
+        return await self._begin(paths.jobsets(self.namespace))
+
+    def watch_all_jobsets(self, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        return self._watch(paths.jobsets(self.namespace), version)
 
     async def list_pods(self, jobset: str) -> tuple[list[dict[str, Any]], str]:
         return await self._list(paths.pods(self.namespace), labelSelector=paths.of_jobset(jobset))
 
     def watch_pods(self, jobset: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         return self._watch(paths.pods(self.namespace), version, labelSelector=paths.of_jobset(jobset))
+
+    async def begin_of_pods(self) -> str:
+        return await self._begin(paths.pods(self.namespace))
+
+    def watch_all_pods(self, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Those of any JobSet."""
+        return self._watch(paths.pods(self.namespace), version, labelSelector=JOBSET_NAME_LABEL)
 
     async def list_events(self, jobset: str) -> list[dict[str, Any]]:
         """As `JobSetApi.list_events`."""
@@ -120,8 +136,11 @@ class AsyncJobSetApi:
                 return found, str(reply["metadata"]["resourceVersion"])
             page["continue"] = token
 
+    async def _begin(self, path: str) -> str:
+        reply = await self._json("GET", path, f"list {path.rpartition('/')[2]}", query={"limit": 1})
+        return str(reply["metadata"]["resourceVersion"])
+
     async def _watch(self, path: str, version: str, **query: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """(ADDED, MODIFIED, DELETED or BOOKMARK; object) until the server ends the watch. Raises WatchExpired."""
         asked = {**query, "watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
         asked["timeoutSeconds"] = str(WATCH_S)
         what = f"watch {path.rpartition('/')[2]}"
