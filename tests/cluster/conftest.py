@@ -36,10 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _lacking() -> str | None:
     """Why there is no cluster for these tests at all."""
-    if STATE_VARIABLE in os.environ or "KUBECONFIG" in os.environ:
+    if STATE_VARIABLE in os.environ or OURS:
         return None
     reason = packages.obstacle() or build.obstacle()
-    return f"no cluster: {reason}, and KUBECONFIG names none" if reason else None
+    if "KUBECONFIG" not in os.environ:
+        return f"no cluster: {reason}, and KUBECONFIG names none"
+    return None if shutil.which("kubectl") else "no cluster: KUBECONFIG names one, and there is no kubectl on the PATH"
 
 
 @pytest.fixture(scope="session")
