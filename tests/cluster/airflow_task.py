@@ -152,12 +152,7 @@ class Task:
         return asyncio.run(self.event(deferred))
 
     async def event(self, deferred: Deferred) -> dict[str, Any]:
-        async def first() -> dict[str, Any]:
-            async for fired in self.trigger(deferred).run():
-                return dict(json.loads(json.dumps(fired.payload)))
-            raise AssertionError("the trigger ended without an event")
-
-        return await asyncio.wait_for(first(), PATIENCE_S)
+        return await first_event(self.trigger(deferred))
 
     def kill(self, deferred: Deferred) -> None:
         """What a triggerer does when a person has ended the waiting task."""
@@ -179,11 +174,23 @@ class Task:
         return Deferred(attempt, path, json.loads(json.dumps(kwargs)))
 
 
+async def first_event(trigger: KubernetesJobSetTrigger) -> dict[str, Any]:
+    """The one that counts, as it comes out of Airflow's database."""
+
+    async def first() -> dict[str, Any]:
+        async for fired in trigger.run():
+            return dict(json.loads(json.dumps(fired.payload)))
+        raise AssertionError("the trigger ended without an event")
+
+    return await asyncio.wait_for(first(), PATIENCE_S)
+
+
 class Following:
     """A trigger that runs in the background of an asynchronous test, and can be killed as its triggerer would be."""
 
     def __init__(self, task: Task, deferred: Deferred) -> None:
-        self._running = asyncio.create_task(task.event(deferred))
+        self.trigger = task.trigger(deferred)
+        self._running = asyncio.create_task(first_event(self.trigger))
 
     async def event(self) -> dict[str, Any]:
         return await self._running

@@ -64,6 +64,31 @@ class Call:
         return f"{parts['resource']}{group}" + (f"/{parts['subresource']}" if parts["subresource"] else "")
 
 
+class Held:
+    """A request that is kept back. port: its client's, once it has come."""
+
+    def __init__(self, which: Callable[[Call], bool], *, forwarded: bool) -> None:
+        self.which = which
+        self.forwarded = forwarded
+        self.port = 0
+        self._come = threading.Event()
+        self._go = threading.Event()
+
+    def come(self, port: int) -> None:
+        self.port = port
+        self._come.set()
+
+    def wait(self, patience_s: float) -> None:
+        """Returns when it has come, and has taken effect if that is wanted."""
+        assert self._come.wait(patience_s), f"no such request within {patience_s:.0f} s"
+
+    def release(self) -> None:
+        self._go.set()
+
+    async def released(self) -> None:
+        await asyncio.to_thread(self._go.wait)
+
+
 class ApiProxy:
     """In front of the API of `kubeconfig`; a context manager. folder: for the clients' kubeconfig.
 
@@ -83,6 +108,8 @@ class ApiProxy:
         self._fails: Callable[[Call], bool] = lambda _: False
         self.swallowed = 0
         self._silent = False
+        self._held: Held | None = None
+        self._late: set[asyncio.Task[None]] = set()
         self._site: web.SockSite | None = None
 
     def __enter__(self) -> Self:
@@ -128,6 +155,19 @@ class ApiProxy:
     def mend(self) -> None:
         """Ends `fail`."""
         self._fails = lambda _: False
+
+    @contextlib.contextmanager
+    def holding(self, which: Callable[[Call], bool], *, forwarded: bool) -> Iterator[Held]:
+        """Keeps back the next request of that kind until it is released: its reply if `forwarded`, else the request itself.
+
+        A client that gives up, or dies, leaves its request here: it goes on its way all the same.
+        """
+        self._held = held = Held(which, forwarded=forwarded)
+        try:
+            yield held
+        finally:
+            self._held = None
+            held.release()
 
     def reset(self) -> None:
         """Breaks every connection that there is, in the middle of whatever passes."""
@@ -201,6 +241,12 @@ class ApiProxy:
         headers = [(name, value) for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP]
         url = URL(f"{self._upstream.origin()}{request.raw_path}", encoded=True)
         body = await request.read()
+        if (held := self._held) is not None and held.which(call):
+            self._held = None
+            late = asyncio.create_task(self._keep_back(held, request, url, headers, body))
+            self._late.add(late)
+            await asyncio.shield(late)
+            return web.Response(status=502)
         async with self._session.request(request.method, url, headers=headers, data=body or None) as reply:
             if self._swallow(call):
                 self._swallow = lambda _: False
@@ -218,6 +264,23 @@ class ApiProxy:
                 await response.write(part)
             await response.write_eof()
             return response
+
+    async def _keep_back(self, held: Held, request: web.Request, url: URL, headers: list[tuple[str, str]], body: bytes) -> None:
+        """Its client hears nothing more of it but a broken connection."""
+        assert request.transport is not None
+        port: int = request.transport.get_extra_info("peername")[1]
+
+        async def forward() -> None:
+            async with self._session.request(request.method, url, headers=headers, data=body or None) as reply:
+                await reply.read()
+
+        if held.forwarded:
+            await forward()
+        held.come(port)
+        await held.released()
+        if not held.forwarded:
+            await forward()
+        _break(request.transport)
 
     async def _pass(self) -> None:
         """Returns when what is under way may go on: never for what a half-open connection holds, which ends by a reset."""

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from nightshift.jobset.cluster import follow, paths
+from nightshift.jobset.cluster.ending import OWNER_ANNOTATION
 from nightshift.jobset.runtime import JUDGED_ANNOTATION
 from nightshift.operators.jobset import (
     JobSetApplicationFailure,
@@ -363,6 +364,12 @@ def task_through(task: Task, cluster: Kubernetes) -> Task:
     return task
 
 
+def owner(task: Task) -> str:
+    """Who waits for the JobSet, as it says itself."""
+    [jobset] = task.jobsets()
+    return str(jobset["metadata"]["annotations"][OWNER_ANNOTATION])
+
+
 class TestKilled:
     """By a person who marks the waiting task failed or clears it."""
 
@@ -423,6 +430,30 @@ class TestKilled:
         assert task.log.said("another attempt of the task waits for it")
         assert uids(task) == before
         assert task.finish(again)["outcome"] == "succeeded"
+
+    async def test_what_another_triggerer_follows_by_now_is_not_ended(self, namespace: Namespace) -> None:
+        """A triggerer that stood still until another took its triggers over is told the same as when a person ends the task."""
+        task = Task(namespace, a_short_jobset("moved", WORKS))
+        deferred = await asyncio.to_thread(task.execute)
+        signatures: set[str] = set()
+        followings = []
+        for _ in range(2):
+            followings.append(Following(task, deferred))
+            await asyncio.to_thread(
+                namespace.wait_until, "a signature", lambda: owner(task) not in {deferred.attempt, *signatures}
+            )
+            signatures.add(owner(task))
+        still, taken_over = followings
+
+        await still.trigger.on_kill()
+
+        assert task.log.said("another triggerer follows it")
+        [jobset] = task.jobsets()
+        assert "deletionTimestamp" not in jobset["metadata"]
+        await taken_over.trigger.on_kill()
+        await asyncio.to_thread(namespace.wait_until, "the end of the JobSet", lambda: not task.jobsets())
+        for following in followings:
+            await following.kill()
 
     def test_one_that_this_very_process_has_made_goes_with_it(self, namespace: Namespace) -> None:
         task = Task(namespace, a_short_jobset("young", WORKS))

@@ -85,6 +85,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         self.get_logs = get_logs
         self.owner = owner
         self.kill_policy = kill_policy
+        self._followers: dict[str, Follower] = {}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return "nightshift.triggers.jobset.KubernetesJobSetTrigger", {
@@ -125,6 +126,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         began = time.monotonic()
         followers = [self._follower(each["name"], each["uid"]) for each in self.jobsets]
+        self._followers = dict(zip([each["name"] for each in self.jobsets], followers, strict=True))
         tasks = [asyncio.create_task(follower.run()) for follower in followers]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -140,7 +142,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         yield TriggerEvent(jobset_event(self.jobsets[number], followed, counts))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Applies the policy, unless another attempt has taken the JobSet over meanwhile."""
+        """Applies the policy, unless another attempt or another triggerer has taken the JobSet over meanwhile."""
         from nightshift.jobset.cluster.ending import end_jobset
         from nightshift.jobset.runtime import RuntimeUnavailable
 
@@ -152,8 +154,11 @@ class KubernetesJobSetTrigger(BaseTrigger):
                 while True:
                     try:
                         async with self.connect() as api:
-                            self.log.info("%s", await end_jobset(api, each["name"], each["uid"], self.owner, self.kill_policy))
-                            break
+                            said = await end_jobset(
+                                api, each["name"], each["uid"], self.owner, self._signature(each["name"]), self.kill_policy
+                            )
+                        self.log.info("%s", said)
+                        break
                     except RuntimeUnavailable as error:
                         self.log.warning("JobSet %s cannot be ended yet: %s", each["name"], error)
                         await asyncio.sleep(1)
@@ -162,7 +167,11 @@ class KubernetesJobSetTrigger(BaseTrigger):
         from nightshift.jobset.cluster.follow import Follower, Limits
 
         limits = Limits(self.deadline, self.startup_timeout, self.min_running, self.disruptions)
-        return Follower(self.connect, name, uid, limits, self.log, self._sink(name) if self.get_logs else None)
+        sink = self._sink(name) if self.get_logs else None
+        return Follower(self.connect, name, uid, limits, self.log, sink, self.owner)
+
+    def _signature(self, name: str) -> str:
+        return self._followers[name].signature if name in self._followers else ""
 
     def _sink(self, name: str) -> Callable[[str, str, str], None]:
         def write(pod: str, container: str, line: str) -> None:

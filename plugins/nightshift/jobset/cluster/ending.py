@@ -9,16 +9,30 @@ from nightshift.jobset.cluster.aio import AsyncJobSetApi
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
 
 OWNER_ANNOTATION: Final = "nightshift.dev/owner"
-"""Which attempt of a task waits for the JobSet: whoever adopts it writes its own id."""
+"""Which attempt of a task waits for the JobSet: whoever adopts it writes its own id; see `signed`."""
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 TRIES: Final = 10
 
 
-async def end_jobset(api: AsyncJobSetApi, name: str, uid: str, owner: str, policy: Literal["delete", "suspend"]) -> str:
-    """What was done, in a sentence. Raises RuntimeUnavailable, RequestRefused.
+def signed(owner: str, follower: str) -> str:
+    """An attempt's id, and that of the follower that follows the JobSet for it; '' before there is one."""
+    return f"{owner}#{follower}" if follower else owner
+
+
+def owner_of(jobset: Mapping[str, Any]) -> str:
+    """'' where nobody has written that."""
+    return _signature(jobset)[0]
+
+
+async def end_jobset(
+    api: AsyncJobSetApi, name: str, uid: str, owner: str, follower: str, policy: Literal["delete", "suspend"]
+) -> str:
+    """What was done, in a sentence. Raises RuntimeUnavailable, RequestRefused. follower: '' when it has not come to signing.
 
     A person who clears a task starts a new attempt while the old one's trigger is being told: that attempt may have adopted
-    the JobSet by now. So the owner is read, and the deletion holds only for the version that was read.
+    the JobSet by now. And a triggerer that stood still for so long that another has taken its triggers over is told the same
+    when it awakes (Airflow 3.3: `TriggerRunnerSupervisor.update_triggers`). So the signature is read, and the deletion holds
+    only for the version that was read.
     """
     for _ in range(TRIES):
         try:
@@ -26,8 +40,11 @@ async def end_jobset(api: AsyncJobSetApi, name: str, uid: str, owner: str, polic
             meta = jobset["metadata"]
             if meta["uid"] != uid:
                 return f"JobSet {name} is gone; another one has its name"
-            if (meta.get("annotations") or {}).get(OWNER_ANNOTATION, "") != owner:
+            theirs, followed_by = _signature(jobset)
+            if theirs != owner:
                 return f"JobSet {name} works on: another attempt of the task waits for it"
+            if follower and followed_by != follower:
+                return f"JobSet {name} works on: another triggerer follows it"
             if policy == "delete":
                 await api.delete_jobset(name, uid=uid, resource_version=meta["resourceVersion"])
                 return f"JobSet {name} is being deleted: its task was ended by a person"
@@ -38,6 +55,11 @@ async def end_jobset(api: AsyncJobSetApi, name: str, uid: str, owner: str, polic
         except JobSetExists:
             continue
     return f"JobSet {name} changes too often to be ended"
+
+
+def _signature(jobset: Mapping[str, Any]) -> tuple[str, str]:
+    owner, _, follower = (jobset["metadata"].get("annotations") or {}).get(OWNER_ANNOTATION, "").partition("#")
+    return owner, follower
 
 
 async def _suspend(api: AsyncJobSetApi, jobset: Mapping[str, Any]) -> None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from nightshift.jobset.cluster.aio import AsyncJobSetApi, WatchExpired
+from nightshift.jobset.cluster.ending import OWNER_ANNOTATION, owner_of, signed
 from nightshift.jobset.cluster.logs import Logs
 from nightshift.jobset.cluster.pods import Pods
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.pod_ends import end_of
-from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
+from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
 from nightshift.jobset.waiting import waiting_of
 
 Ending = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused"]
@@ -98,6 +100,7 @@ class Follower:
 
     connect: opens a client; called anew for each session, so that it can bring fresh credentials.
     log: for what a person should read. sink: gets (pod, container, line) for every line of every container; None: no logs.
+    owner: the attempt for which it follows; '' for none. signature: its own id, once the JobSet bears both; else ''.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class Follower:
         limits: Limits,
         log: Log,
         sink: Callable[[str, str, str], None] | None,
+        owner: str = "",
     ) -> None:
         self._connect = connect
         self._name = name
@@ -130,6 +134,8 @@ class Follower:
         self._finished: dict[str, Any] | None = None
         self._worked_s = 0.0
         self._detail = ""
+        self._owner = owner
+        self.signature = ""
         self._met = asyncio.Event()
         self._listed = False
         self._session_lived = False
@@ -304,6 +310,7 @@ class Follower:
                 return "starved", ""
             if self._short and time.monotonic() - self._looked_at > CLOSER_LOOK_S:
                 await self._look_closer(api)
+            await self._sign(api)
             await self._note(api)
 
     def _count(self) -> None:
@@ -333,10 +340,27 @@ class Follower:
                 self._log.info("JobSet %s does not start: %s", self._name, detail)
                 self._detail = detail
 
+    async def _sign(self, api: AsyncJobSetApi) -> None:
+        """Once; see `nightshift.jobset.cluster.ending`."""
+        if not self._owner or self.signature or self._jobset is None:
+            return
+        if owner_of(self._jobset) != self._owner:
+            # Another attempt has it by now.
+            return
+        follower = uuid.uuid4().hex[:8]
+        if await self._annotate(api, OWNER_ANNOTATION, signed(self._owner, follower)):
+            self.signature = follower
+
     async def _note(self, api: AsyncJobSetApi) -> None:
         """Notes on the JobSet up to when every log was read."""
         if self._logs is None or time.time() - self._noted_at < NOTE_S or not (until := self._logs.read_until()):
             return
         self._noted_at = time.time()
-        with suppress(RequestRefused, JobSetNotFound):
-            await api.patch_jobset(self._name, {"metadata": {"uid": self._uid, "annotations": {LOGGED_UNTIL: until}}})
+        await self._annotate(api, LOGGED_UNTIL, until)
+
+    async def _annotate(self, api: AsyncJobSetApi, name: str, value: str) -> bool:
+        """Whether it came to that: the JobSet may have gone or changed, and the right to do so may be missing."""
+        with suppress(RequestRefused, JobSetNotFound, JobSetExists):
+            await api.patch_jobset(self._name, {"metadata": {"uid": self._uid, "annotations": {name: value}}})
+            return True
+        return False
