@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from nightshift.jobset.cluster import follow, paths
 from nightshift.jobset.cluster.ending import OWNER_ANNOTATION
@@ -36,6 +36,7 @@ from tests.cluster.kube import Kubernetes, Namespace, require
 from tests.cluster.scenes import (
     SHORT,
     WORKS,
+    a_queue,
     a_short_jobset,
     at_work,
     evict,
@@ -481,23 +482,10 @@ class TestQueue:
     """Kueue."""
 
     @pytest.fixture(autouse=True)
-    def queue(self, cluster: Kubernetes, namespace: Namespace) -> Any:
+    def queue(self, cluster: Kubernetes, namespace: Namespace) -> Iterator[None]:
         require(cluster, "clusterqueues.kueue.x-k8s.io")
-        name, kueue = namespace.name, {"apiVersion": "kueue.x-k8s.io/v1beta2"}
-        flavors = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": "200m"}]}]
-        spec = {
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
-        }
-        documents: list[dict[str, Any]] = [
-            {**kueue, "kind": "ResourceFlavor", "metadata": {"name": name}},
-            {**kueue, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec},
-            {**kueue, "kind": "LocalQueue", "metadata": {"name": "nightly"}, "spec": {"clusterQueue": name}},
-        ]
-        namespace.kubectl("create", "-f", "-", text=yaml.safe_dump_all(documents))
-        yield
-        for kind in ("clusterqueue", "resourceflavor"):
-            namespace.kubectl("delete", kind, name, "--wait=false")
+        with a_queue(namespace, cpu="200m"):
+            yield
 
     def a_queued_jobset(self, name: str, code: str, cpu: str, *, pods: int = 1) -> dict[str, Any]:
         document = a_short_jobset(name, code, pods=pods)
