@@ -151,16 +151,17 @@ class TestOneJobSet:
         assert set(kept) == {first["name"], second["name"]}
         assert all(JUDGED_ANNOTATION in annotations for annotations in kept.values())
 
-    def test_one_that_ended_while_nobody_waited_is_judged(self, namespace: Namespace) -> None:
+    def test_one_that_ended_while_nobody_waited_is_judged_and_its_log_copied(self, namespace: Namespace) -> None:
+        """As when its worker died between making it and saying so."""
         task = Task(namespace, a_short_jobset("unseen", "print('done')"))
         deferred = task.execute()
         namespace.wait_until("its end", partial(namespace.ended, deferred.jobset))
-        operator = task.operator()
 
-        result = operator.execute(task.context("second"))
+        result = task.finish()
 
         assert result["name"] == deferred.jobset
         assert task.log.said("nobody has judged it yet")
+        assert task.log.of("driver") == ["done"]
 
 
 class TestLogs:

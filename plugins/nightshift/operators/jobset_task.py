@@ -200,8 +200,8 @@ class JobSetTask:
                 continue
             self._must_be_ours(context, seen)
             if _finished(seen):
+                # Waited for all the same: the trigger fires at once, when it has copied the logs.
                 self.log.info("JobSet %s is finished already; nobody has judged it yet", name)
-                return self._conclude(context, kept, live, {"name": name, "ending": "finished"}, self._observe(name, ""))
             waited.append(self._adopt(context, live, seen))
         return self._wait(context, kept, waited)
 

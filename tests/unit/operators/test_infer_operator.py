@@ -330,11 +330,12 @@ class TestEnds:
 
         assert night.agent.names() == []
 
-    def test_a_finished_jobset_that_nobody_judged_is_judged(self, night: Night) -> None:
+    def test_a_finished_jobset_that_nobody_judged_is_judged_when_its_logs_are_copied(self, night: Night) -> None:
         first = night.execute()
         failed(night.agent, first, code=143, reason="EvictionByEvictionAPI")
 
-        second = night.execute()
+        assert night.execute() == first
+        second = night.resume_and_wait(first)
 
         assert second != first
         assert night.agent.names() == [second]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import urllib3
 from kubernetes.client import ApiClient
 from kubernetes.client.exceptions import ApiException
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from nightshift.jobset.cluster import paths
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
+
+log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 120.0
 """How long a call goes on asking an API that does not answer; an upgrade of a zonal control plane takes some minutes, and
@@ -155,11 +158,14 @@ class JobSetApi:
             retry=retry_if_exception_type(RuntimeUnavailable),
             wait=wait_random_exponential(multiplier=0.5, max=15),
             stop=stop_after_delay(self.patience_s),
+            before_sleep=self._tell,
             reraise=True,
         )
         return tries(self._ask_once, method, path, what, query or {}, body, content)
 
     def _ask_once(self, method: str, path: str, what: str, query: Mapping[str, Any], body: Any, content: str) -> bytes:
+        # One who asks again is enough, and urllib3 writes three warnings each time.
+        self.api_client.rest_client.pool_manager.connection_pool_kw["retries"] = False
         try:
             reply = self.api_client.call_api(
                 path,
@@ -179,6 +185,10 @@ class JobSetApi:
             raise paths.failure(error.status, _text(error.body), what) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise RuntimeUnavailable(f"{what}: {error}") from error
+
+    def _tell(self, state: RetryCallState) -> None:
+        if state.attempt_number == 1 and state.outcome is not None:
+            log.warning("No answer (%s); asking again for %.0f s", state.outcome.exception(), self.patience_s)
 
 
 def _text(body: Any) -> str:
