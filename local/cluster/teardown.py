@@ -24,12 +24,14 @@ class NotGone(Exception):
 
 
 def teardown(layout: Layout) -> None:
-    """Processes, containers, mounts, cgroups, the bridge, kube-proxy's rules, the folder. Harmless where there is nothing."""
-    mark = {marks.STACK: str(layout.path)}
+    """Processes, containers, mounts, cgroups, the bridge, kube-proxy's rules, the folder. Harmless where there is nothing.
+
+    Raises NotGone.
+    """
     # All at once, kubelets and containerds included: nobody is left who would start anything again.
-    marks.sweep(mark)
+    _sweep(layout)
     _kill_containers(layout)
-    marks.sweep(mark)
+    _sweep(layout)
     _unmount(layout)
     _remove_cgroups(layout)
     if layout.proxy.exists():
@@ -40,6 +42,13 @@ def teardown(layout: Layout) -> None:
     shutil.rmtree(layout.path, ignore_errors=True)
     if layout.path.exists():
         raise NotGone(f"{layout.path} cannot be removed")
+
+
+def _sweep(layout: Layout) -> None:
+    try:
+        marks.sweep({marks.STACK: str(layout.path)})
+    except TimeoutError as error:
+        raise NotGone(str(error)) from error
 
 
 def _kill_containers(layout: Layout) -> None:

@@ -12,7 +12,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
-from local.cluster import build, packages
+from local.cluster import build, images, packages
 from local.cluster.cluster import STATE_VARIABLE, Cluster
 from local.cluster.deployment import NAMESPACE
 from local.cluster.layout import Layout
@@ -23,6 +23,7 @@ from local.environments import ROOT, environment_dir, python_of
 from local.stack import Stack
 from nightshift.spec import load
 from tests.chaos.nights import PARTITION, Night, live_pods, own_dags, strays, wait_until
+from tests.cluster.kube import a_jobset
 from tests.cluster.traces import rules, traces
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -126,6 +127,22 @@ def test_a_night_on_a_cluster_publishes_the_same_table_and_a_killed_one_leaves_n
         assert left() == []
         # Bit for bit: the numbers, the row that each is for, and the run's name.
         assert published(state) == published(killed_night[0])
+
+
+def test_a_cluster_whose_supervisor_was_killed_is_gone_after_the_next_command() -> None:
+    if reason := packages.obstacle() or build.obstacle():
+        pytest.skip(f"no cluster: {reason}")
+    with tempfile.TemporaryDirectory(prefix="ns-") as folder:
+        cluster = Cluster(Path(folder) / "c", nodes=1, kwok=0, kueue=False, images=[images.python(print)])
+        cluster.up()
+        document = a_jobset("orphan", "import time; time.sleep(600)", pods=1)
+        cluster.kubectl("create", "-f", "-", text=json.dumps(document))
+        wait_until("a pod at work", lambda: "Running" in cluster.kubectl("get", "pods"))
+        os.kill(cluster.document()["supervisor"], signal.SIGKILL)
+
+        Cluster(cluster.state).down()
+
+        assert [*traces(Layout.at(cluster.state)), *rules()] == []
 
 
 def test_the_command_line_backfills_three_days_beside_a_broken_job(tmp_path: Path) -> None:
