@@ -51,6 +51,8 @@ def start(ground: Ground) -> None:
         f"--root-ca-file={pki}/ca.crt",
         f"--service-account-private-key-file={tokens}",
         "--controllers=*,-node-ipam-controller",
+        # Of a kind that is newer than the controller it counts nothing before the next look, by default for five minutes.
+        "--resource-quota-sync-period=10s",
     )
     ground.start("kube-scheduler", *common)
     ground.group.wait_for(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,7 @@ import yaml
 
 from local import hub, vllm
 from local.cluster import images
-from local.cluster.cluster import Cluster
+from local.cluster.cluster import Cluster, ClusterError
 from local.environments import ROOT, environment_dir
 from local.stack.kubernetes import Kubernetes
 
@@ -24,6 +25,7 @@ OVERLAY: Final = ROOT / "k8s" / "overlays" / "local"
 NAMESPACE: Final = "nightshift"
 ACCOUNT: Final = "nightshift-airflow"
 TOKEN_HOURS: Final = 24
+QUOTA_S: Final = 120.0
 SERVER_HOME: Final = "/opt/server"
 HUB_HOME: Final = "/opt/hub"
 
@@ -31,13 +33,14 @@ HUB_HOME: Final = "/opt/hub"
 def deploy(cluster: Cluster, folder: Path, say: Callable[[str], None]) -> Kubernetes:
     """Makes `cluster`, one that is up, ready for nights; repeatable. folder: where files for its clients are written.
 
-    Raises FileNotFoundError when the server environment is not made yet, StartError for what the cluster refuses.
+    Raises FileNotFoundError when the server environment is not made yet, StartError for what the cluster refuses, ClusterError.
     """
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", OVERLAY)
     volumes = _volumes()
     cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(_claims(volumes)))
     for image in (images.python(say), images.driver(say)):
         cluster.load(image)
+    _await_quota(cluster)
     say(f"{NAMESPACE} is deployed on {', '.join(cluster.real_nodes())}")
     connection = {"conn_type": "kubernetes", "extra": {"kube_config_path": str(_airflow_kubeconfig(cluster, folder))}}
     return Kubernetes(
@@ -99,6 +102,18 @@ def _claims(volumes: dict[str, tuple[Path, str]]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _await_quota(cluster: Cluster) -> None:
+    """Nothing is admitted under a quota whose use has not been counted yet. Raises ClusterError."""
+    end = time.monotonic() + QUOTA_S
+    while True:
+        text = cluster.kubectl("get", "resourcequotas", "--namespace", NAMESPACE, "-o", "json")
+        if all(quota["spec"]["hard"] == quota["status"].get("hard") for quota in json.loads(text)["items"]):
+            return
+        if time.monotonic() > end:
+            raise ClusterError(f"the quota of the namespace {NAMESPACE} is not counted after {QUOTA_S:.0f} s")
+        time.sleep(0.5)
 
 
 def _airflow_kubeconfig(cluster: Cluster, folder: Path) -> Path:
