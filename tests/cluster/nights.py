@@ -1,7 +1,8 @@
-"""Runs of some hundred rows on the cluster: the real operator, the driver's own image, the tests' engine and witness.
+"""Runs of some hundred rows on the cluster: the real operator, its trigger, the driver's own image.
 
-A run is held in its middle, with some chunks committed, some rows of open chunks answered and some requests under way, until
-what is done to it has been done; then it goes on to its end. Everything that is asserted of every run is `Night.problems`.
+Everything that is asserted of every run is `Night.problems`. A `HeldNight` has the tests' engine in vLLM's place: it is held in
+its middle, with some chunks committed, some rows of open chunks answered and some requests under way, until what is done to it
+has been done; then it goes on to its end.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ from nightshift.jobset.outcome import Ending, Outcome
 from nightshift.operators.infer import InferOperator
 from nightshift.operators.jobset_task import Live
 from nightshift.settings import Settings
+from nightshift.spec import JobSpec
 from nightshift.store import open_store
 from tests.builders import a_spec
-from tests.chaos.book import Book, Commit, Seen
-from tests.chaos.inputs import Input, Prepared
+from tests.chaos.book import Book, Commit, Life, Seen
+from tests.chaos.inputs import Input, Prepared, Vector
 from tests.cluster.airflow_task import KeptState, Log
 from tests.cluster.attempts import Event, attempt
-from tests.cluster.kube import Namespace, a_namespace
+from tests.cluster.kube import Namespace
 from tests.cluster.record import Watch
 from tests.cluster.witness import Gate, Run, Witness
 from tests.integration.driver.canned import vector_of
@@ -56,7 +58,7 @@ EARLY_CHUNKS: Final = 2
 """Of each worker's home, committed in the middle of a run. Of the next one the first request is answered too; the second one
 is answered while what befalls the run befalls it; the third keeps the chunk open until the run goes on."""
 PATIENCE_S: Final = 300.0
-"""For one step of a run, when all of a module's pods start at once on two cores."""
+"""On two cores that have other work too."""
 COMMIT_SLACK_S: Final = 0.1
 """An object's time may be a moment before it can be listed."""
 FAILURE_COUNT: Final = "batch.kubernetes.io/job-index-failure-count"
@@ -83,7 +85,8 @@ class Place:
 
 
 @contextmanager
-def a_place(cluster: Cluster, folder: Path) -> Iterator[Place]:
+def a_place(cluster: Cluster, folder: Path, namespace: Namespace) -> Iterator[Place]:
+    """folder: for files of its own. namespace: with the service account of `Settings`."""
     with ExitStack() as stack:
         emulator = start_storage(folder, cluster.gateway)
         stack.callback(emulator.stop)
@@ -92,10 +95,6 @@ def a_place(cluster: Cluster, folder: Path) -> Iterator[Place]:
         environment.setenv("STORAGE_EMULATOR_HOST", emulator.url)
         connection = f'{{"conn_type": "kubernetes", "extra": {{"kube_config_path": "{cluster.kubeconfig}"}}}}'
         environment.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection)
-        namespace = stack.enter_context(a_namespace(cluster))
-        namespace.cluster.kubectl(
-            "label", "namespace", namespace.name, "pod-security.kubernetes.io/enforce=restricted", "--overwrite"
-        )
         yield Place(
             cluster,
             Faults(cluster),
@@ -142,34 +141,29 @@ class Struck:
 class Night:
     """One run, and the task `infer` that has it computed.
 
-    number: tells it from the other runs of its place. changes: of its spec. pod: what its pods' patch has besides.
-    retries: instead of the manifest's own.
+    number: tells it from the other runs of its place. chunk_rows, workers: of its plan. pod: the deployment's override for its
+    pods' spec. retries: instead of the manifest's own. patience_s: for one step of it.
     """
+
+    patience_s = PATIENCE_S
 
     def __init__(
         self,
         place: Place,
         number: int,
+        spec: JobSpec,
+        rows: Input,
         *,
+        chunk_rows: int,
         workers: int,
-        changes: Mapping[str, Any] | None = None,
-        pod: Mapping[str, Any] | None = None,
+        pod: Document,
         retries: int | None = None,
     ) -> None:
-        texts = tuple(f"row {ordinal} of night {number}" for ordinal in range(CHUNKS * CHUNK_ROWS))
         self.place = place
         self.workers = workers
-        self.rows = Input(texts, {})
-        spec = a_spec(**{"job": "night", "request__rows_per_request": GROUP, **(changes or {})})
-        self.prepared = Prepared.make(place.store, spec, number, self.rows, CHUNK_ROWS, workers)
-        plan = self.prepared.plan
-        homes = [plan.shard(index) for index in range(workers)]
-        self.early_chunks = {chunk for home in homes for chunk in home[:EARLY_CHUNKS]}
-        held = [plan.chunk_range(home[EARLY_CHUNKS]) for home in homes]
-        self.early_rows = {row for chunk in self.early_chunks for row in plan.chunk_range(chunk)}
-        self.early_rows |= {row for chunk in held for row in chunk[:GROUP]}
-        self.gate = Gate(self.early_rows, {row for chunk in held for row in chunk[GROUP : 2 * GROUP]})
-        self.heard = Run(Book(plan, self.rows.ordinals()), self.gate)
+        self.rows = rows
+        self.prepared = Prepared.make(place.store, spec, number, rows, chunk_rows, workers)
+        self.book = Book(self.prepared.plan, rows.ordinals())
         self.log = Log()
         self.events: list[Event] = []
         self.outcomes: list[Outcome] = []
@@ -177,52 +171,25 @@ class Night:
         self.result: Any = None
         self.error: BaseException | None = None
         self._retries = retries
-        self._patch = place.folder / f"{self._run_id}.yaml"
-        self._patch.write_text(yaml.safe_dump({"spec": {**_patch(place, self._run_id), **(pod or {})}}))
+        self._patch = place.folder / f"{self.run_id}.yaml"
+        self._patch.write_text(yaml.safe_dump({"spec": pod}))
         self._context: Any = {"task_state_store": KeptState(), "ti": SimpleNamespace(id=f"attempt-{number}")}
         self._thread = threading.Thread(target=self._run, daemon=True)
         with DAG("night", schedule=None):
             self._task = Judged(task_id="infer", run_prefix=self.prepared.run.prefix, terms="")
-        place.witness.runs[self._run_id] = self.heard
 
     # What happens to it.
 
     def start(self) -> None:
         self._thread.start()
 
-    def reach_the_middle(self) -> None:
-        """Returns when the gate holds the run: some chunks are committed, and some rows of others are answered."""
-
-        def held() -> bool:
-            return self.committed() == self.early_chunks and self.heard.answered() == self.early_rows
-
-        self.wait_until("the middle of the run", held)
-
     def strike(self, blow: Callable[[], object], *pods: Document) -> None:
         """Does something to the run, which meets these pods."""
         self.struck.append(Struck(time.time(), [pod["metadata"]["name"] for pod in pods]))
         blow()
 
-    def recover(self, pods: int) -> None:
-        """Returns when so many new pods' drivers have found their engines since the first strike. The pods that were struck
-        get some more answers on their way out."""
-        struck = {name for each in self.struck for name in each.pods}
-
-        def told() -> bool:
-            return all(_ends(pod) for pod in self.pods() if pod["metadata"]["name"] in struck)
-
-        def replaced() -> bool:
-            return sum(life.began > self.struck[0].at for life in list(self.heard.book.lives.values())) >= pods
-
-        self.wait_until("the end of the pods that were struck", told)
-        # Their drivers get SIGTERM within 0.2 s, and wait for answers for 6 s.
-        time.sleep(1)
-        self.gate.ajar()
-        self.wait_until("the replacement at work", replaced)
-
     def finish(self) -> None:
-        """Lets the run go on to its end, and the task. Raises what the task raised."""
-        self.gate.open()
+        """Waits for the end of the task. Raises what the task raised."""
         self.wait_until("the end of the task", lambda: not self._thread.is_alive())
         if self.error:
             raise self.error
@@ -268,40 +235,42 @@ class Night:
 
     def saved_by(self, pod: str) -> int:
         """How many rows of open chunks the pod's driver saved before it ended."""
-        return sum(len(partial.ordinals) for partial in self.heard.book.saved if partial.life == pod)
+        return sum(len(partial.ordinals) for partial in self.book.saved if partial.life == pod)
 
     def merged_from(self, pod: str) -> int:
         """How many of the committed rows were taken over from what the pod had saved."""
         found = [chunks.decode(self._body(each["path"]))[1].merged for each in self._objects("ledger")]
         return sum(rows for merged in found for attempt, rows in merged.items() if _pod_of(attempt) == pod)
 
-    def last_words(self, pod: str) -> Document:
-        """The last line of the pod's driver, as the task's log has it."""
-        name = pod.rpartition("-worker-")[2]
-        found = [line.partition("] ")[2] for line in self.log.lines if line.startswith(f"[worker-{name} {DRIVER}] ")]
-        words: Document = json.loads(found[-1])
-        return words
+    def kept_of(self, pod: str) -> int:
+        """How many predictions there are in the chunks that the pod's driver committed and in what it saved."""
+        found = [chunks.decode(self._body(each["path"]))[1] for part in ("ledger", "partials") for each in self._objects(part)]
+        return sum(provenance.predictions for provenance in found if _pod_of(provenance.attempt) == pod)
 
-    def sent_after(self, pod: str, moment: float) -> int:
-        """Rows that the pod asked its engine for after a moment."""
-        return sum(len(each.ordinals) for each in self.heard.book.sent if each.life == pod and each.at > moment)
+    def said_by(self, pod: str) -> list[Document]:
+        """The lines of the pod's driver, as the task's log has them."""
+        mark = f"[worker-{pod.rpartition('-worker-')[2]} {DRIVER}] "
+        return [json.loads(line.removeprefix(mark)) for line in self.log.lines if line.startswith(mark)]
 
     def problems(self) -> list[str]:
-        """What must not be, in words: a row without an answer, with two or with another's; a committed chunk that a process
-        which began later computed again; a row that was saved and computed again; one that a drain forgot."""
-        reference = {text: vector_of(text) for text in self.rows.texts if text is not None}
-        verdict = self.prepared.verdict(self.rows, self.heard.book, reference)
-        return [*verdict.problems, *self.heard.book.violations()]
+        """What must not be, in words: a row without an answer, with two or with another's; and, where the engines tell what
+        they were asked, a committed chunk that a process which began later computed again, a row that was saved and computed
+        again, and one that a drain forgot."""
+        return [*self.prepared.verdict(self.rows, self.book, self.reference()).problems, *self.book.violations()]
+
+    def reference(self) -> dict[str, Vector] | None:
+        """The vectors that the rows must have; None where they are not known."""
+        return None
 
     def wait_until(self, what: str, holds: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + self.patience_s
         while not holds():
             if self.error:
                 raise self.error
             if time.monotonic() > end:
-                shown = self.place.namespace.kubectl("get", "all,events", "--selector", f"{RUN_LABEL}={self._run_id}")
+                shown = self.place.namespace.kubectl("get", "all,events", "--selector", f"{RUN_LABEL}={self.run_id}")
                 state = f"committed are {self.committed()}\n{shown}\n{self.log.lines[-40:]}"
-                raise AssertionError(f"{what}: not within {PATIENCE_S:.0f} s; {state}")
+                raise AssertionError(f"{what}: not within {self.patience_s:.0f} s; {state}")
             time.sleep(0.2)
 
     def _run(self) -> None:
@@ -320,17 +289,16 @@ class Night:
             server_image=images.PYTHON,
             image_pull_policy="IfNotPresent",
             pod_patch=str(self._patch),
-            service_account="default",
         )
         operator.__dict__.update(settings=settings, outcomes=self.outcomes, retries=self._retries, task_log=self.log.logger)
         return operator
 
     @property
-    def _run_id(self) -> str:
+    def run_id(self) -> str:
         return self.prepared.run.run_id
 
     def _is_mine(self, thing: Document) -> bool:
-        return bool(thing["metadata"].get("labels", {}).get(RUN_LABEL) == self._run_id)
+        return bool(thing["metadata"].get("labels", {}).get(RUN_LABEL) == self.run_id)
 
     def _objects(self, part: str) -> list[Any]:
         return [meta for page in obstore.list(self.place.store, f"{self.prepared.run.prefix}/{part}") for meta in page]
@@ -340,7 +308,7 @@ class Night:
 
     def _write_down(self) -> None:
         """Completes the book with what the store and the cluster know."""
-        book = self.heard.book
+        book = self.book
         for each in self._objects("ledger"):
             _, provenance = chunks.decode(self._body(each["path"]))
             at = each["last_modified"].timestamp() + COMMIT_SLACK_S
@@ -352,11 +320,77 @@ class Night:
         for struck in self.struck:
             for pod in self.pods():
                 ended = container(pod, DRIVER)["state"].get("terminated")
-                if pod["metadata"]["name"] in struck.pods and ended:
-                    life = book.lives[pod["metadata"]["name"]]
+                name = pod["metadata"]["name"]
+                if name in struck.pods and ended:
+                    life = book.lives.setdefault(name, Life(name, struck.at))
                     life.asked, life.code = struck.at, ended["exitCode"]
                     # Kubernetes cuts its times to whole seconds.
                     life.ended = datetime.fromisoformat(ended["finishedAt"]).timestamp() + 1
+
+
+class HeldNight(Night):
+    """One whose engines are the tests' own. changes: of its spec. pod: what its pods' override has besides."""
+
+    def __init__(
+        self,
+        place: Place,
+        number: int,
+        *,
+        workers: int,
+        changes: Mapping[str, Any] | None = None,
+        pod: Mapping[str, Any] | None = None,
+        retries: int | None = None,
+    ) -> None:
+        rows = Input(tuple(f"row {ordinal} of night {number}" for ordinal in range(CHUNKS * CHUNK_ROWS)), {})
+        spec = a_spec(**{"job": "night", "request__rows_per_request": GROUP, **(changes or {})})
+        patch = {**_patch(place, number), **(pod or {})}
+        super().__init__(place, number, spec, rows, chunk_rows=CHUNK_ROWS, workers=workers, pod=patch, retries=retries)
+        plan = self.prepared.plan
+        homes = [plan.shard(index) for index in range(workers)]
+        self.early_chunks = {chunk for home in homes for chunk in home[:EARLY_CHUNKS]}
+        held = [plan.chunk_range(home[EARLY_CHUNKS]) for home in homes]
+        self.early_rows = {row for chunk in self.early_chunks for row in plan.chunk_range(chunk)}
+        self.early_rows |= {row for chunk in held for row in chunk[:GROUP]}
+        self.gate = Gate(self.early_rows, {row for chunk in held for row in chunk[GROUP : 2 * GROUP]})
+        self.heard = Run(self.book, self.gate)
+        place.witness.runs[str(number)] = self.heard
+
+    def reach_the_middle(self) -> None:
+        """Returns when the gate holds the run: some chunks are committed, and some rows of others are answered."""
+
+        def held() -> bool:
+            return self.committed() == self.early_chunks and self.heard.answered() == self.early_rows
+
+        self.wait_until("the middle of the run", held)
+
+    def recover(self, pods: int) -> None:
+        """Returns when so many new pods' drivers have found their engines since the first strike. The pods that were struck
+        get some more answers on their way out."""
+        struck = {name for each in self.struck for name in each.pods}
+
+        def told() -> bool:
+            return all(_ends(pod) for pod in self.pods() if pod["metadata"]["name"] in struck)
+
+        def replaced() -> bool:
+            return sum(life.began > self.struck[0].at for life in list(self.book.lives.values())) >= pods
+
+        self.wait_until("the end of the pods that were struck", told)
+        # Their drivers get SIGTERM within 0.2 s, and wait for answers for 6 s.
+        time.sleep(1)
+        self.gate.ajar()
+        self.wait_until("the replacement at work", replaced)
+
+    def finish(self) -> None:
+        """Lets the run go on to its end, and the task. Raises what the task raised."""
+        self.gate.open()
+        super().finish()
+
+    def reference(self) -> dict[str, Vector]:
+        return {text: vector_of(text) for text in self.rows.texts if text is not None}
+
+    def sent_after(self, pod: str, moment: float) -> int:
+        """Rows that the pod asked its engine for after a moment."""
+        return sum(len(each.ordinals) for each in self.book.sent if each.life == pod and each.at > moment)
 
 
 def index_of(pod: Document) -> int:
@@ -387,14 +421,14 @@ def exit_code(pod: Document) -> int | None:
     return code
 
 
-def _patch(place: Place, run: str) -> Document:
+def _patch(place: Place, number: int) -> Document:
     """The deployment's override for these pods: the tests' engine, and the store at the bridge's address."""
     name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     server = {
         "name": SERVER,
         "command": ["python3", "-u", "-c", ENGINE.read_text()],
         "args": [],
-        "env": [{"name": "WITNESS", "value": place.witness.url(run)}, name],
+        "env": [{"name": "WITNESS", "value": place.witness.url(str(number))}, name],
         "resources": SMALL,
         "startupProbe": {"periodSeconds": 1, "failureThreshold": 300},
     }

@@ -22,13 +22,13 @@ from nightshift.jobset import fallback
 from nightshift.jobset.manifest import DRIVER, PROFILE_LABEL, SERVER
 from nightshift.jobset.outcome import Ending
 from nightshift.operators.jobset_errors import JobSetApplicationFailure
-from tests.cluster.kube import a_queue
-from tests.cluster.nights import Document, Night, Place, a_place, container, disruption, exit_code
+from tests.cluster.kube import a_namespace, a_queue
+from tests.cluster.nights import Document, HeldNight, Place, a_place, container, disruption, exit_code
 from tests.cluster.turns import a_turn
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-Story = Callable[[Place, int], Night]
+Story = Callable[[Place, int], HeldNight]
 Test = TypeVar("Test", bound=Callable[..., None])
 
 DONE = [(Ending.SUCCEEDED, "ChunksCommitted")]
@@ -53,17 +53,20 @@ def during(story: Story) -> Callable[[Test], Test]:
 
 @pytest.fixture(scope="module")
 def place(cluster: Cluster, driver_tar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with a_place(cluster, tmp_path_factory.mktemp("nights")) as place:
-        yield place
+    with a_namespace(cluster) as namespace:
+        cluster.kubectl("label", "namespace", namespace.name, "pod-security.kubernetes.io/enforce=restricted")
+        namespace.kubectl("create", "serviceaccount", "nightshift-worker")
+        with a_place(cluster, tmp_path_factory.mktemp("nights"), namespace) as place:
+            yield place
 
 
 @pytest.fixture(scope="module")
-def nights(request: pytest.FixtureRequest, place: Place) -> dict[Story, Night | BaseException]:
+def nights(request: pytest.FixtureRequest, place: Place) -> dict[Story, HeldNight | BaseException]:
     """Every run that a test of this session is about, at its end, or why it did not come to it."""
     tests = [item.function for item in request.session.items if isinstance(item, pytest.Function)]
     stories = list(dict.fromkeys(test.story for test in tests if hasattr(test, "story")))
 
-    def told(story: Story, number: int) -> Night | BaseException:
+    def told(story: Story, number: int) -> HeldNight | BaseException:
         try:
             return story(place, number)
         except Exception as error:
@@ -74,7 +77,7 @@ def nights(request: pytest.FixtureRequest, place: Place) -> dict[Story, Night | 
 
 
 @pytest.fixture
-def night(request: pytest.FixtureRequest, nights: dict[Story, Night | BaseException]) -> Night:
+def night(request: pytest.FixtureRequest, nights: dict[Story, HeldNight | BaseException]) -> HeldNight:
     """The run that the test is about."""
     found = nights[request.function.story]
     if isinstance(found, BaseException):
@@ -82,9 +85,9 @@ def night(request: pytest.FixtureRequest, nights: dict[Story, Night | BaseExcept
     return found
 
 
-def begun(place: Place, number: int, **options: Any) -> Night:
+def begun(place: Place, number: int, **options: Any) -> HeldNight:
     """A run that is held in its middle."""
-    night = Night(place, number, **options)
+    night = HeldNight(place, number, **options)
     night.start()
     night.reach_the_middle()
     return night
@@ -95,7 +98,7 @@ def begun(place: Place, number: int, **options: Any) -> Night:
 EVICTED, DELETED, KILLED, UNARMED = range(4)
 
 
-def disturbed(place: Place, number: int) -> Night:
+def disturbed(place: Place, number: int) -> HeldNight:
     """Each of four workers meets something else, and no worker meets what befalls another."""
     night = begun(place, number, workers=4)
     pods = [night.pod(index) for index in range(4)]
@@ -111,41 +114,41 @@ def disturbed(place: Place, number: int) -> Night:
 
 
 @during(disturbed)
-def test_the_disruptions_of_single_pods_never_wake_the_task(night: Night) -> None:
+def test_the_disruptions_of_single_pods_never_wake_the_task(night: HeldNight) -> None:
     assert night.failures_counted() == 2
     assert_never_woken(night)
 
 
 @during(disturbed)
-def test_an_eviction_is_not_counted_and_its_drain_saves_every_row(night: Night) -> None:
+def test_an_eviction_is_not_counted_and_its_drain_saves_every_row(night: HeldNight) -> None:
     assert_struck(night, EVICTED, "EvictionByEvictionAPI", exits.RESUME)
     assert_drained(night, EVICTED)
     assert night.index_failures(EVICTED) == 0
 
 
 @during(disturbed)
-def test_a_deleted_pod_is_counted_since_nothing_marks_it_and_its_drain_saves_every_row(night: Night) -> None:
+def test_a_deleted_pod_is_counted_since_nothing_marks_it_and_its_drain_saves_every_row(night: HeldNight) -> None:
     assert_struck(night, DELETED, "", exits.RESUME)
     assert_drained(night, DELETED)
     assert night.index_failures(DELETED) == 1
 
 
 @during(disturbed)
-def test_a_killed_driver_is_counted_and_loses_only_what_was_not_committed(night: Night) -> None:
+def test_a_killed_driver_is_counted_and_loses_only_what_was_not_committed(night: HeldNight) -> None:
     assert_struck(night, KILLED, "", SIGKILL)
     assert night.saved_by(night.pods(KILLED)[0]["metadata"]["name"]) == 0
     assert night.index_failures(KILLED) == 1
 
 
 @during(disturbed)
-def test_a_killed_engine_is_started_again_in_its_pod_and_nothing_is_counted(night: Night) -> None:
+def test_a_killed_engine_is_started_again_in_its_pod_and_nothing_is_counted(night: HeldNight) -> None:
     (pod,) = night.pods(UNARMED)
     assert container(pod, SERVER)["restartCount"] == 1
     assert exit_code(pod) == exits.DONE
     assert night.index_failures(UNARMED) == 0
 
 
-def job_deleted(place: Place, number: int) -> Night:
+def job_deleted(place: Place, number: int) -> HeldNight:
     night = begun(place, number, workers=2)
     night.strike(lambda: delete(place, "job", *night.jobs()), *night.living())
     night.recover(pods=2)
@@ -154,7 +157,7 @@ def job_deleted(place: Place, number: int) -> Night:
 
 
 @during(job_deleted)
-def test_a_deleted_job_is_made_anew_by_its_jobset_and_its_pods_save_every_row(night: Night) -> None:
+def test_a_deleted_job_is_made_anew_by_its_jobset_and_its_pods_save_every_row(night: HeldNight) -> None:
     assert len(night.jobs()) == 2
     for index in range(2):
         assert_struck(night, index, "", exits.RESUME)
@@ -163,7 +166,7 @@ def test_a_deleted_job_is_made_anew_by_its_jobset_and_its_pods_save_every_row(ni
     assert_never_woken(night)
 
 
-def jobset_deleted(place: Place, number: int) -> Night:
+def jobset_deleted(place: Place, number: int) -> HeldNight:
     night = begun(place, number, workers=2)
     night.strike(lambda: delete(place, "jobset", *night.jobsets()), *night.living())
     night.recover(pods=2)
@@ -172,7 +175,7 @@ def jobset_deleted(place: Place, number: int) -> Night:
 
 
 @during(jobset_deleted)
-def test_a_deleted_jobset_is_lost_and_the_task_makes_the_next_one_without_a_retry(night: Night) -> None:
+def test_a_deleted_jobset_is_lost_and_the_task_makes_the_next_one_without_a_retry(night: HeldNight) -> None:
     assert night.endings() == [(Ending.LOST, "NotFound"), *DONE]
     assert len(night.jobsets()) == 2
     for index in range(2):
@@ -182,7 +185,7 @@ def test_a_deleted_jobset_is_lost_and_the_task_makes_the_next_one_without_a_retr
     assert_whole(night)
 
 
-def all_deleted(place: Place, number: int) -> Night:
+def all_deleted(place: Place, number: int) -> HeldNight:
     """More often than the budget allows, which is none here: the JobSet fails."""
     night = begun(place, number, workers=1, retries=0)
     pod = night.pod(0)
@@ -193,7 +196,9 @@ def all_deleted(place: Place, number: int) -> Night:
 
 
 @during(all_deleted)
-def test_a_jobset_that_failed_by_deleted_pods_alone_was_preempted_and_the_task_goes_on_without_a_retry(night: Night) -> None:
+def test_a_jobset_that_failed_by_deleted_pods_alone_was_preempted_and_costs_no_retry(
+    night: HeldNight,
+) -> None:
     assert night.endings() == [(Ending.PREEMPTED, "Deleted"), *DONE]
     assert len(night.jobsets()) == 2
     assert_struck(night, 0, "", exits.RESUME)
@@ -201,7 +206,7 @@ def test_a_jobset_that_failed_by_deleted_pods_alone_was_preempted_and_the_task_g
     assert_whole(night)
 
 
-def all_killed(place: Place, number: int) -> Night:
+def all_killed(place: Place, number: int) -> HeldNight:
     """The same by SIGKILL, which nothing tells from a crash."""
     night = begun(place, number, workers=1, retries=0)
     pod = night.pod(0)
@@ -212,16 +217,16 @@ def all_killed(place: Place, number: int) -> Night:
 
 
 @during(all_killed)
-def test_a_jobset_whose_drivers_were_killed_more_often_than_allowed_fails_the_task(night: Night) -> None:
+def test_a_jobset_whose_drivers_were_killed_more_often_than_allowed_fails_the_task(night: HeldNight) -> None:
     assert [ending for ending, _ in night.endings()] == [Ending.APPLICATION]
     assert_struck(night, 0, "", SIGKILL)
 
 
-def outranked(place: Place, number: int) -> Night:
+def outranked(place: Place, number: int) -> HeldNight:
     """Kueue gives the quota of one run to a second one, which is more urgent."""
     with a_queue(place.namespace, {"cpu": QUOTA}) as priority:
         night = begun(place, number, workers=1, changes={"queue": "nightly"})
-        urgent = Night(place, number + URGENT, workers=1, changes={"queue": "nightly", "priority": priority})
+        urgent = HeldNight(place, number + URGENT, workers=1, changes={"queue": "nightly", "priority": priority})
         urgent.gate.open()
         night.strike(urgent.start, *night.living())
         urgent.finish()
@@ -232,7 +237,7 @@ def outranked(place: Place, number: int) -> Night:
 
 
 @during(outranked)
-def test_a_run_that_kueue_preempts_goes_on_after_the_more_urgent_one_and_nothing_is_counted(night: Night) -> None:
+def test_a_run_that_kueue_preempts_goes_on_after_the_more_urgent_one_and_nothing_is_counted(night: HeldNight) -> None:
     assert len(night.jobs()) == 1
     assert_struck(night, 0, "", exits.RESUME)
     assert_drained(night, 0)
@@ -240,11 +245,11 @@ def test_a_run_that_kueue_preempts_goes_on_after_the_more_urgent_one_and_nothing
     assert_never_woken(night)
 
 
-def without_capacity(place: Place, number: int) -> Night:
+def without_capacity(place: Place, number: int) -> HeldNight:
     """No node of this cluster is a Spot one. That any one passes for an L4 is the patch's doing."""
     compute = {"profile": "gpu-l4-spot", "fallback": ["gpu-l4"]}
     any_gpu = {"nodeSelector": {"cloud.google.com/gke-accelerator": None}}
-    night = Night(place, number, workers=1, changes={"compute": compute}, pod=any_gpu)
+    night = HeldNight(place, number, workers=1, changes={"compute": compute}, pod=any_gpu)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fallback, "PATIENCE_S", 5.0)
         night.start()
@@ -253,7 +258,7 @@ def without_capacity(place: Place, number: int) -> Night:
 
 
 @during(without_capacity)
-def test_a_profile_that_gets_no_nodes_is_helped_by_the_next_one_which_does_all_the_work(night: Night) -> None:
+def test_a_profile_that_gets_no_nodes_is_helped_by_the_next_one_which_does_all_the_work(night: HeldNight) -> None:
     first, second = night.jobsets()
     assert [each["metadata"]["labels"][PROFILE_LABEL] for each in (first, second)] == ["gpu-l4-spot", "gpu-l4"]
     assert night.endings()[0] == (Ending.STARTUP, "Unschedulable")
@@ -336,7 +341,7 @@ def test_a_node_that_is_gone_while_its_pods_live_on_is_not_counted_and_the_twins
     assert_never_woken(night)
 
 
-def node_of_index_0(night: Night) -> tuple[str, list[Document]]:
+def node_of_index_0(night: HeldNight) -> tuple[str, list[Document]]:
     """Its name, and all of the run's pods there."""
     node = night.pod(0)["spec"]["nodeName"]
     return node, [pod for pod in night.living() if pod["spec"]["nodeName"] == node]
@@ -357,22 +362,22 @@ def kill(place: Place, pod: Document, name: str) -> None:
     place.faults.kill_container(place.namespace.name, pod["metadata"]["name"], name)
 
 
-def assert_struck(night: Night, index: int, mark: str, code: int | None) -> None:
+def assert_struck(night: HeldNight, index: int, mark: str, code: int | None) -> None:
     """The first pod of the index has this DisruptionTarget, '' for none, and its driver ended so; None: nobody knows how."""
     struck = night.pods(index)[0]
     assert (disruption(struck), exit_code(struck)) == (mark, code)
 
 
-def assert_drained(night: Night, index: int, *, beside: bool = False) -> None:
+def assert_drained(night: HeldNight, index: int, *, beside: bool = False) -> None:
     """The driver of the index's first pod saved its rows, and the task's log has its last line. That it saved every row is one
     of `Night.problems`. Another driver went on from them, unless it began beside the drain."""
     name = night.pods(index)[0]["metadata"]["name"]
-    assert night.last_words(name)["code"] == exits.RESUME
+    assert night.said_by(name)[-1]["code"] == exits.RESUME
     assert night.saved_by(name) > 0
     assert beside or night.merged_from(name) == night.saved_by(name)
 
 
-def assert_all_struck(night: Night, mark: str, code: int | None, *, drained: bool = False) -> None:
+def assert_all_struck(night: HeldNight, mark: str, code: int | None, *, drained: bool = False) -> None:
     """The same of every index whose first pod was struck."""
     struck = [index for index in range(night.workers) if night.pods(index)[0]["metadata"]["name"] in night.struck[0].pods]
     assert 0 in struck
@@ -382,13 +387,13 @@ def assert_all_struck(night: Night, mark: str, code: int | None, *, drained: boo
             assert_drained(night, index)
 
 
-def assert_not_counted(night: Night) -> None:
+def assert_not_counted(night: HeldNight) -> None:
     """Kubernetes counts no failure: neither the Job nor against an index, of which `manifest.RETRIES` are allowed."""
     assert night.failures_counted() == 0
     assert [night.index_failures(index) for index in range(night.workers)] == [0] * night.workers
 
 
-def assert_never_woken(night: Night) -> None:
+def assert_never_woken(night: HeldNight) -> None:
     """The JobSet went on by itself; the task heard of nothing but its end. And the work is whole."""
     assert len(night.jobsets()) == 1
     assert len(night.events) == 1
@@ -396,6 +401,6 @@ def assert_never_woken(night: Night) -> None:
     assert_whole(night)
 
 
-def assert_whole(night: Night) -> None:
+def assert_whole(night: HeldNight) -> None:
     assert night.problems() == []
     assert night.result == {"jobset": night.jobsets()[-1]["metadata"]["name"]}
