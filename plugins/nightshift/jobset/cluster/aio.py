@@ -11,6 +11,7 @@ import aiohttp
 from kubernetes_asyncio.client import ApiClient
 
 from nightshift.jobset.cluster import paths
+from nightshift.jobset.cluster.streams import Streams
 from nightshift.jobset.observation import JOBSET_NAME_LABEL
 from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
 
@@ -117,7 +118,9 @@ class AsyncJobSetApi:
             # The server cuts to whole seconds: what comes again is left out below.
             query["sinceTime"] = since
         what = f"read the log of {pod}"
-        async for line in _lines(await self._open(paths.log(self.namespace, pod), what, query, LOG_SILENCE_S)):
+        async with Streams.here().opening:
+            response = await self._open(paths.log(self.namespace, pod), what, query, LOG_SILENCE_S)
+        async for line in _lines(response):
             time, _, text = line.decode(errors="replace").partition(" ")
             if not TIME.match(time):
                 # What kubelet says when it cannot read on comes where the lines come, and without a time.

@@ -16,6 +16,8 @@ STREAMS_SURE: Final = 2
 """So many any JobSet may follow, however many there are."""
 ENDING_MAX: Final = 256
 """Logs of containers that end or have ended: these do not wait, since a pod that is deleted takes its log along."""
+OPENING_MAX: Final = 32
+"""Logs that are being opened: hundreds at once, as after a triggerer's start, are more than an API server and kubelets like."""
 
 _of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = weakref.WeakKeyDictionary()
 
@@ -29,6 +31,7 @@ class Streams:
         self, most: int = STREAMS_MAX, each: int = STREAMS_EACH, sure: int = STREAMS_SURE, ending: int = ENDING_MAX
     ) -> None:
         self.ending = asyncio.Semaphore(ending)
+        self.opening = asyncio.Semaphore(OPENING_MAX)
         self._most, self._each, self._sure = most, each, sure
         self._open: Counter[Wake] = Counter()
         self._waiting: deque[Wake] = deque()
