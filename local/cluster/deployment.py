@@ -109,7 +109,7 @@ def _await_quota(cluster: Cluster) -> None:
     end = time.monotonic() + QUOTA_S
     while True:
         text = cluster.kubectl("get", "resourcequotas", "--namespace", NAMESPACE, "-o", "json")
-        if all(quota["spec"]["hard"] == quota["status"].get("hard") for quota in json.loads(text)["items"]):
+        if all(quota["spec"]["hard"].keys() == quota["status"].get("used", {}).keys() for quota in json.loads(text)["items"]):
             return
         if time.monotonic() > end:
             raise ClusterError(f"the quota of the namespace {NAMESPACE} is not counted after {QUOTA_S:.0f} s")
