@@ -57,8 +57,6 @@ class Supervisor:
     def start(self, real: int, kwok: int, kueue: bool, more_images: list[Path]) -> None:
         """Raises StartError."""
         layout, programs = self._layout, Programs()
-        if real:
-            self._machine = _take_machine(layout)
         network.make_bridge(layout)
         ground = Ground(layout, programs, Authority(layout.pki), self._group, new_port())
         real_names = [f"node-{number}" for number in range(1, real + 1)]
@@ -74,6 +72,8 @@ class Supervisor:
         for number, name in enumerate(real_names, 1):
             nodes.start(ground, name, number)
         if real:
+            # Not sooner: a start that fails before changes nothing of another cluster.
+            self._machine = _take_machine(layout)
             network.start_services(ground)
         if kwok:
             nodes.start_kwok(ground, kwok)
