@@ -23,6 +23,7 @@ PODS_PER_NODE: Final = 500
 NODE_LABEL: Final = "nightshift.dev/hollow"
 NAMESPACE: Final = "hollow"
 START_S: Final = 120.0
+AT_ONCE: Final = 10
 
 
 class Hollow:
@@ -33,7 +34,10 @@ class Hollow:
         self._folder = folder
 
     def apply(self, *documents: dict[str, Any]) -> None:
-        self.cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(documents))
+        """In small parts: kubectl has two minutes for each."""
+        for start in range(0, len(documents), AT_ONCE):
+            text = yaml.safe_dump_all(documents[start : start + AT_ONCE])
+            self.cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
 
     def running_pods(self) -> int:
         query = ("get", "pods", "-n", NAMESPACE, "--field-selector=status.phase=Running", "-o", "name", "--chunk-size=0")
