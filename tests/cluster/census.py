@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import threading
 from collections import defaultdict
 from types import TracebackType
 from typing import Any, Self
 
-from local.cluster import build
 from nightshift.jobset.observation import condition
 from tests.cluster.kube import Namespace
+from tests.cluster.watch import Watch
 
 
 class Census:
@@ -19,21 +16,14 @@ class Census:
 
     def __init__(self, namespace: Namespace, label: str) -> None:
         self._label = label
-        self._changes: list[tuple[str, dict[str, Any]]] = []
-        config = str(namespace.cluster.kubeconfig)
-        command = [str(build.Programs()["kubectl"]), "--kubeconfig", config, "--namespace", namespace.name]
-        command += ["get", "jobsets", "--watch", "--output-watch-events", "--output", "json"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._watch = Watch(namespace, "jobsets")
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._watch.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._thread.join()
+        self._watch.__exit__(kind, error, trace)
 
     def uids(self, value: str) -> list[str]:
         """Of those that there ever were, oldest first."""
@@ -52,7 +42,7 @@ class Census:
     def living(self) -> dict[str, list[dict[str, Any]]]:
         """Those that are there now, by label."""
         there: dict[str, dict[str, Any]] = {}
-        for kind, jobset in list(self._changes):
+        for kind, jobset in self._watch.changes():
             there[jobset["metadata"]["uid"]] = jobset
             if kind == "DELETED":
                 del there[jobset["metadata"]["uid"]]
@@ -62,16 +52,4 @@ class Census:
         return found
 
     def _of(self, value: str) -> list[tuple[str, dict[str, Any]]]:
-        return [change for change in list(self._changes) if change[1]["metadata"]["labels"].get(self._label) == value]
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        decoder, text = json.JSONDecoder(), ""
-        for line in self._process.stdout:
-            text = (text + line).lstrip()
-            try:
-                event, end = decoder.raw_decode(text)
-            except json.JSONDecodeError:
-                continue  # The rest of the object comes with the next lines.
-            text = text[end:]
-            self._changes.append((event["type"], event["object"]))
+        return [change for change in self._watch.changes() if change[1]["metadata"]["labels"].get(self._label) == value]

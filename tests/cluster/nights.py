@@ -44,7 +44,7 @@ from tests.chaos.inputs import Input, Prepared, Vector
 from tests.cluster.airflow_task import KeptState, Log
 from tests.cluster.attempts import Event, attempt
 from tests.cluster.kube import Namespace
-from tests.cluster.record import Watch
+from tests.cluster.watch import Watch
 from tests.cluster.witness import Gate, Run, Witness
 from tests.integration.driver.canned import vector_of
 from tests.integration.emulators import PROJECT, start_storage
@@ -241,6 +241,13 @@ class Night:
         """How many of the committed rows were taken over from what the pod had saved."""
         found = [chunks.decode(self._body(each["path"]))[1].merged for each in self._objects("ledger")]
         return sum(rows for merged in found for attempt, rows in merged.items() if _pod_of(attempt) == pod)
+
+    def left_by(self, pod: str) -> int:
+        """How many of the rows that the pod saved were committed by another that began when it had ended, and so knew of them."""
+        end = self.book.lives[pod].ended or 0.0
+        rows = [row for partial in self.book.saved if partial.life == pod for row in partial.ordinals]
+        writers = [self.book.commits[self.book.chunk_of(row)].life for row in rows]
+        return sum(writer is not None and self.book.lives[writer].began > end for writer in writers)
 
     def kept_of(self, pod: str) -> int:
         """How many predictions there are in the chunks that the pod's driver committed and in what it saved."""

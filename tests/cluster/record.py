@@ -12,62 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import tempfile
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from local.cluster import build, images
+from local.cluster import images
 from local.cluster.cluster import STATE_VARIABLE, Cluster
 from local.cluster.faults import Faults
 from nightshift.jobset.observation import JOBSET_NAME_LABEL
 from tests.cluster.kube import OURS, Existing, Kubernetes, Namespace
+from tests.cluster.watch import Watch
 
 FOLDER: Final = Path(__file__).parents[1] / "unit" / "observations"
-
-
-class Watch:
-    """Every object of a kind in a namespace as it was last seen, also when it is gone: only a watch hears how a pod that is
-    deleted ended."""
-
-    def __init__(self, namespace: Namespace, kind: str = "pods") -> None:
-        self._objects: dict[str, dict[str, Any]] = {}
-        kubectl = build.Programs()["kubectl"] if OURS else "kubectl"
-        command = [kubectl, "--kubeconfig", namespace.cluster.kubeconfig, "--namespace", namespace.name]
-        command += ["get", kind, "--watch", "--output-watch-events", "--output", "json"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self._thread = threading.Thread(target=self._read, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._thread.join()
-
-    def objects(self) -> list[dict[str, Any]]:
-        """In the order of their creation."""
-        found = list(self._objects.values())
-        return sorted(found, key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"]))
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        decoder, text = json.JSONDecoder(), ""
-        for line in self._process.stdout:
-            text = (text + line).lstrip()
-            try:
-                event, end = decoder.raw_decode(text)
-            except json.JSONDecodeError:
-                continue  # The rest of the object comes with the next lines.
-            text = text[end:]
-            self._objects[event["object"]["metadata"]["uid"]] = event["object"]
 
 
 class Bench:
