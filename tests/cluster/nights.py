@@ -243,7 +243,7 @@ class Night:
         return sum(rows for merged in found for attempt, rows in merged.items() if _pod_of(attempt) == pod)
 
     def left_by(self, pod: str) -> int:
-        """How many of the rows that the pod saved were committed by another that began when it had ended, and so knew of them."""
+        """How many of the rows that the pod saved were committed by one that began after its end, and so knew of them."""
         end = self.book.lives[pod].ended or 0.0
         rows = [row for partial in self.book.saved if partial.life == pod for row in partial.ordinals]
         writers = [self.book.commits[self.book.chunk_of(row)].life for row in rows]
