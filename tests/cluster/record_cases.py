@@ -11,10 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import yaml
-
 from nightshift import exits
-from tests.cluster.kube import a_jobset
+from tests.cluster.kube import a_jobset, a_queue
 from tests.cluster.record import Bench
 
 Case = Callable[[Bench], None]
@@ -22,6 +20,7 @@ Document = dict[str, Any]
 
 CASES: Final[dict[str, Case]] = {}
 
+QUOTA: Final = {"cpu": "200m"}
 NODE: Final = "node-2"
 HERE: Final = {"nodeSelector": {"pool": NODE}}
 WORKS: Final = "import time; time.sleep(600)"
@@ -533,30 +532,6 @@ def queued(bench: Bench, name: str, *, cpu: str, priority: str = "", pods: int =
     return document
 
 
-def a_queue(bench: Bench, cpu: str) -> None:
-    """For this namespace alone; removed with `no_queue`."""
-    name = bench.namespace.name
-    flavors = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": cpu}]}]
-    kueue = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
-    spec = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
-        "preemption": {"withinClusterQueue": "LowerPriority"},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
-    }
-    documents: list[Document] = [
-        {**kueue, "kind": "ResourceFlavor", "metadata": {"name": name}},
-        {**kueue, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec},
-        {**kueue, "kind": "LocalQueue", "metadata": {"name": "nightly"}, "spec": {"clusterQueue": name}},
-        {**kueue, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 1000},
-    ]
-    bench.kubectl("create", "-f", "-", text=yaml.safe_dump_all(documents))
-
-
-def no_queue(bench: Bench) -> None:
-    for kind in ("clusterqueue", "resourceflavor", "workloadpriorityclass"):
-        bench.kubectl("delete", kind, bench.namespace.name, "--wait=false")
-
-
 def conditions(bench: Bench) -> str:
     return bench.kubectl("get", "workloads.kueue.x-k8s.io", "-o", "jsonpath={.items[*].status.conditions}")
 
@@ -564,8 +539,7 @@ def conditions(bench: Bench) -> str:
 @case
 def not_admitted(bench: Bench) -> None:
     """Kueue holds a JobSet for quota: one that waits for another's end, and one that asks for more than there is."""
-    a_queue(bench, "200m")
-    try:
+    with a_queue(bench.namespace, QUOTA):
         bench.create(queued(bench, "first", cpu="150m"))
         all_run(bench, "first")
         bench.create(queued(bench, "second", cpu="150m"))
@@ -574,15 +548,12 @@ def not_admitted(bench: Bench) -> None:
         time.sleep(2)
         bench.record("queue-waits", "second")
         bench.record("queue-too-small", "huge")
-    finally:
-        no_queue(bench)
 
 
 @case
 def queue_preempts(bench: Bench) -> None:
     """A JobSet of higher priority takes the quota: Kueue suspends the one that works, which goes on afterwards."""
-    a_queue(bench, "200m")
-    try:
+    with a_queue(bench.namespace, QUOTA):
         bench.create(queued(bench, "night", cpu="150m"))
         all_run(bench, "night")
         bench.create(queued(bench, "urgent", cpu="150m", priority=bench.namespace.name))
@@ -591,30 +562,24 @@ def queue_preempts(bench: Bench) -> None:
         bench.kubectl("delete", "jobset", "urgent")
         bench.wait_until("night at work again", lambda: phases(bench, "night")[-1] == "Running")
         bench.record("queue-resumes", "night")
-    finally:
-        no_queue(bench)
 
 
 @case
 def queue_ends_it(bench: Bench) -> None:
     """The JobSet uses up the execution time that it told Kueue."""
-    a_queue(bench, "200m")
-    try:
+    with a_queue(bench.namespace, QUOTA):
         document = queued(bench, "night", cpu="150m")
         document["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = "5"
         bench.create(document)
         bench.wait_until("Kueue's end of it", lambda: "MaximumExecutionTimeExceeded" in conditions(bench))
         time.sleep(2)
         bench.record("queue-time-over", "night")
-    finally:
-        no_queue(bench)
 
 
 @case
 def queue_deactivated(bench: Bench) -> None:
     """A person takes the JobSet's Workload out of the queue."""
-    a_queue(bench, "200m")
-    try:
+    with a_queue(bench.namespace, QUOTA):
         bench.create(queued(bench, "night", cpu="150m"))
         all_run(bench, "night")
         [workload] = bench.namespace.get("workloads.kueue.x-k8s.io")
@@ -622,5 +587,3 @@ def queue_deactivated(bench: Bench) -> None:
         bench.kubectl("patch", "workloads.kueue.x-k8s.io", name, "--type=merge", "-p", '{"spec": {"active": false}}')
         bench.wait_until("its pods' end", lambda: not bench.namespace.get("pods"))
         bench.record("queue-deactivated", "night")
-    finally:
-        no_queue(bench)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
-
-import yaml
 
 from tests.cluster.kube import Namespace, a_jobset
 
@@ -60,28 +57,6 @@ def evict(namespace: Namespace, pod: dict[str, Any]) -> None:
     path = f"/api/v1/namespaces/{namespace.name}/pods/{meta['name']}/eviction"
     body = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta})
     namespace.kubectl("create", "--raw", path, "-f", "-", text=body)
-
-
-@contextmanager
-def a_queue(namespace: Namespace, *, cpu: str) -> Iterator[None]:
-    """Kueue's LocalQueue 'nightly' with so much of it for this namespace alone."""
-    name, kueue = namespace.name, {"apiVersion": "kueue.x-k8s.io/v1beta2"}
-    flavors = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": cpu}]}]
-    spec = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
-    }
-    documents: list[dict[str, Any]] = [
-        {**kueue, "kind": "ResourceFlavor", "metadata": {"name": name}},
-        {**kueue, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec},
-        {**kueue, "kind": "LocalQueue", "metadata": {"name": "nightly"}, "spec": {"clusterQueue": name}},
-    ]
-    namespace.kubectl("create", "-f", "-", text=yaml.safe_dump_all(documents))
-    try:
-        yield
-    finally:
-        for kind in ("clusterqueue", "resourceflavor"):
-            namespace.kubectl("delete", kind, name, "--wait=false")
 
 
 async def until(what: str, holds: Callable[[], Any], patience_s: float = 90.0) -> None:

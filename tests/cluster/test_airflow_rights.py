@@ -15,8 +15,8 @@ from local.environments import ROOT
 from nightshift.operators.jobset import JobSetApplicationFailure, JobSetRefused, JobSetStartupTimeout
 from tests.cluster.airflow_task import Deferred, Following, Task
 from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.kube import Kubernetes, Namespace, require
-from tests.cluster.scenes import SHORT, WORKS, a_queue, a_short_jobset, at_work, pod_of, running, until, without_patience
+from tests.cluster.kube import Kubernetes, Namespace, a_queue, require
+from tests.cluster.scenes import SHORT, WORKS, a_short_jobset, at_work, pod_of, running, until, without_patience
 
 pytestmark = pytest.mark.cluster
 
@@ -68,7 +68,7 @@ def rights(namespace: Namespace, account: str) -> set[Right]:
 
 async def test_what_it_may_do_is_what_is_done(proxy: ApiProxy, namespace: Namespace, cluster: Kubernetes) -> None:
     require(cluster, "clusterqueues.kueue.x-k8s.io")
-    with a_queue(namespace, cpu="1"):
+    with a_queue(namespace, {"cpu": "1"}):
         await asyncio.to_thread(succeed, namespace, proxy)
         await suspend_and_resume(namespace, proxy, queue=True)
         await suspend_and_resume(namespace, proxy, queue=False)

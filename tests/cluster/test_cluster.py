@@ -13,7 +13,7 @@ from local.cluster import build
 from local.cluster.cluster import Cluster, ClusterError
 from local.cluster.faults import Faults
 from local.cluster.layout import Layout
-from tests.cluster.kube import Namespace, a_jobset, require
+from tests.cluster.kube import Namespace, a_jobset, a_queue, require
 from tests.cluster.traces import traces
 
 pytestmark = pytest.mark.cluster
@@ -84,20 +84,18 @@ def test_a_preempted_node_drains_its_pods_and_the_job_does_not_count_them(namesp
 
 def test_kueue_admits_what_fits_its_quota_and_the_next_one_after_it(namespace: Namespace) -> None:
     require(namespace.cluster, "clusterqueues.kueue.x-k8s.io")
-    namespace.kubectl("apply", "-f", "-", text=_queue(namespace.name, cpus=1))
-    for name in ("first", "second"):
-        document = a_jobset(name, "import time; time.sleep(3)", pods=1)
-        document["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "nightly"}
-        pod = document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-        pod["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
-        namespace.create(document)
+    with a_queue(namespace, {"cpu": "1"}):
+        for name in ("first", "second"):
+            document = a_jobset(name, "import time; time.sleep(3)", pods=1)
+            document["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "nightly"}
+            pod = document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+            pod["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+            namespace.create(document)
 
-    assert namespace.wait_until("the first's end", lambda: namespace.ended("first")) == "Completed"
-    assert namespace.wait_until("the second's end", lambda: namespace.ended("second")) == "Completed"
-    starts = {
-        name: namespace.get("jobs", f"jobset.sigs.k8s.io/jobset-name={name}")[0]["status"] for name in ("first", "second")
-    }
-    assert starts["second"]["startTime"] >= starts["first"]["completionTime"]
+        assert namespace.wait_until("the first's end", lambda: namespace.ended("first")) == "Completed"
+        assert namespace.wait_until("the second's end", lambda: namespace.ended("second")) == "Completed"
+    [first], [second] = (namespace.get("jobs", f"jobset.sigs.k8s.io/jobset-name={name}") for name in ("first", "second"))
+    assert second["status"]["startTime"] >= first["status"]["completionTime"]
 
 
 def test_a_cluster_that_does_not_start_says_why_and_leaves_nothing(own_cluster: Cluster) -> None:
@@ -146,25 +144,3 @@ def _at_work(namespace: Namespace) -> list[dict[str, Any]]:
 def _ended(namespace: Namespace, name: str) -> dict[str, Any] | None:
     [pod] = [pod for pod in namespace.get("pods") if pod["metadata"]["name"] == name]
     return pod if pod["status"]["phase"] == "Failed" else None
-
-
-def _queue(namespace: str, cpus: int) -> str:
-    return f"""
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {{name: {namespace}}}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {{name: {namespace}}}
-spec:
-  namespaceSelector: {{}}
-  resourceGroups:
-    - coveredResources: [cpu]
-      flavors: [{{name: {namespace}, resources: [{{name: cpu, nominalQuota: {cpus}}}]}}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {{name: nightly}}
-spec: {{clusterQueue: {namespace}}}
-"""

@@ -32,11 +32,10 @@ from nightshift.operators.jobset import (
 from nightshift.triggers import jobset as trigger_module
 from tests.cluster.airflow_task import Deferred, Following, Task
 from tests.cluster.api_proxy import ApiProxy, Call
-from tests.cluster.kube import Kubernetes, Namespace, require
+from tests.cluster.kube import Kubernetes, Namespace, a_queue, require
 from tests.cluster.scenes import (
     SHORT,
     WORKS,
-    a_queue,
     a_short_jobset,
     at_work,
     evict,
@@ -485,7 +484,7 @@ class TestQueue:
     @pytest.fixture(autouse=True)
     def queue(self, cluster: Kubernetes, namespace: Namespace) -> Iterator[None]:
         require(cluster, "clusterqueues.kueue.x-k8s.io")
-        with a_queue(namespace, cpu="200m"):
+        with a_queue(namespace, {"cpu": "200m"}):
             yield
 
     def a_queued_jobset(self, name: str, code: str, cpu: str, *, pods: int = 1) -> dict[str, Any]:

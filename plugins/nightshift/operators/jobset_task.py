@@ -276,7 +276,22 @@ class JobSetTask:
         uid = str(meta.get("uid", ""))
         self.runtime.claim(meta["name"], uid, self._owner(context))
         self.log.info("JobSet %s is there already: waiting for it", meta["name"])
+        if not self._is_as_submitted(context, live, meta):
+            self.log.warning(
+                "JobSet %s was made from another manifest than this task has now. It works on; delete it to have it anew",
+                meta["name"],
+            )
         return Waited(live, meta["name"], uid, seen)
+
+    def _is_as_submitted(self, context: Context, live: Live, meta: Mapping[str, Any]) -> bool:
+        from nightshift.jobset.naming import SPEC_HASH_ANNOTATION, spec_hash
+
+        try:
+            ours = spec_hash(self.manifest(context, live, meta["name"]))
+        except ValueError:
+            # There is none now; the one that works was made when there was.
+            return False
+        return bool((meta.get("annotations") or {}).get(SPEC_HASH_ANNOTATION) == ours)
 
     def _must_be_ours(self, context: Context, seen: Observation) -> None:
         assert seen.jobset is not None

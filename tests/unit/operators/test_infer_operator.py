@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,6 +87,7 @@ class Night:
         self.agent = Agent(folder)
         self.store: ObjectStore = MemoryStore()
         self.runtime: LocalRuntime = PromptRuntime(folder)
+        self.settings = Settings(bucket=BUCKET, project="acme")
         self.context = a_context()
         obstore.put(self.store, f"{RUN.prefix}/spec.json", canonical_json({"spec": a_spec().model_dump(mode="json")}))
         save_plan(self.store, RUN, PLAN)
@@ -94,7 +96,7 @@ class Night:
         with DAG("job", schedule=None):
             operator = InferOperator(task_id="infer", run_prefix=RUN.prefix, terms="", **parameters)
         deployment = Deployment(self.runtime, LocalJobSetTrigger)
-        operator.__dict__.update(settings=Settings(bucket=BUCKET, project="acme"), store=self.store, deployment=deployment)
+        operator.__dict__.update(settings=self.settings, store=self.store, deployment=deployment)
         return operator
 
     def execute(self) -> str:
@@ -166,6 +168,16 @@ class TestRepeats:
 
         assert night.execute() == first
         assert night.agent.names() == [first]
+
+    @pytest.mark.parametrize(("image", "warned"), [("nightshift/driver:0.1.0", False), ("nightshift/driver:0.2.0", True)])
+    def test_one_of_another_manifest_is_waited_for_and_the_log_says_so(
+        self, night: Night, image: str, warned: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        first = night.execute()
+        night.settings = replace(night.settings, driver_image=image)
+
+        assert night.execute() == first
+        assert ("from another manifest" in caplog.text + capsys.readouterr().out) == warned
 
     def test_all_attempts_keep_to_one_deadline(self, night: Night) -> None:
         deadlines = []
