@@ -1,18 +1,22 @@
-"""Jobs: an id is taken once, and no job stays RUNNING for ever.
+"""Jobs: an id is taken once, no job stays RUNNING for ever, and one that is cancelled ends.
 
 - *One id, one job.* local-bigquery looks whether the id exists and then writes it: two submits at once both pass and the
   work is done twice. BigQuery answers 409 to all but one. `submit` reserves the id between the look and the write.
 - *A job that outlives its process.* local-bigquery keeps the record RUNNING, and a client polls it for ever. In BigQuery every
   job ends. `interrupted` ends such jobs at the next start with `jobBackendError`, the reason that BigQuery gives a job which
   failed for reasons of its own and may be sent again under a new id.
+- *A cancelled job.* local-bigquery interrupts DuckDB once, which is lost when DuckDB is between two statements, or before the
+  first one; the query then goes on to its end, with a core of the machine. `cancel` repeats it until the job has ended.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 import threading
 from typing import Any
 
+import duckdb
 from local_bigquery import errors
 from local_bigquery.engine import database
 from local_bigquery.errors import BigQueryError, already_exists
@@ -21,13 +25,17 @@ from local_bigquery.models import Job, JobStatistics
 
 log = logging.getLogger("local.bigquery")
 
+AGAIN_S = 0.1
+
 _submit = runner.submit
+_cancel = runner.cancel
 _lock = threading.Lock()
 _reserved: set[tuple[str, str]] = set()
 
 
 def install() -> None:
     runner.submit = submit
+    runner.cancel = cancel
     errors.STATUSES["jobBackendError"] = (400, "INTERNAL")
 
 
@@ -43,6 +51,25 @@ def submit(project_id: str, job_id: str, configuration: Any, upload: str | None 
     finally:
         with _lock:
             _reserved.discard(key)
+
+
+def cancel(project_id: str, job_id: str) -> Job:
+    """local-bigquery's cancel, and whatever else it takes."""
+    running = runner._running.get((project_id, job_id))
+    job = _cancel(project_id, job_id)
+    if running and not running.future.done():
+        threading.Thread(target=_interrupt, args=(running,), daemon=True).start()
+    return job
+
+
+def _interrupt(running: Any) -> None:
+    while concurrent.futures.wait([running.future], timeout=AGAIN_S).not_done:
+        try:
+            if running.cursor:
+                running.cursor.interrupt()
+        except duckdb.Error:
+            # The job has just closed it.
+            continue
 
 
 def interrupted() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -126,10 +127,12 @@ def test_a_done_job_may_be_cancelled(warehouse: Warehouse) -> None:
     assert warehouse.client.get_job(job.job_id).error_result is None
 
 
-def test_a_running_job_is_cancelled(warehouse: Warehouse) -> None:
-    numbers = "UNNEST(GENERATE_ARRAY(1, 300000))"
+@pytest.mark.parametrize("at_work_s", [0.0, 0.05, 1.0])
+def test_a_running_job_is_cancelled(warehouse: Warehouse, at_work_s: float) -> None:
+    numbers = "UNNEST(GENERATE_ARRAY(1, 100000))"
     endless = f"SELECT COUNT(*) FROM {numbers} a, {numbers} b WHERE MOD(a * b, 1000003) = 7"
     job = warehouse.client.query(endless, job_id=new_job_id(), job_retry=None)
+    time.sleep(at_work_s)
 
     job.cancel()
 
