@@ -49,7 +49,7 @@ def wait_until(what: str, holds: Callable[[], Any], patience_s: float = PATIENCE
                 return answer
         except (requests.RequestException, OSError, StackDown) as error:
             last = error
-        time.sleep(0.2)
+        time.sleep(0.5)
     raise AssertionError(f"{what} did not happen within {patience_s:.0f} s (last error: {last})")
 
 

@@ -93,7 +93,7 @@ class Namespace:
                     return answer
             except StartError as error:
                 last = error
-            time.sleep(0.2)
+            time.sleep(0.5)
         shown = self.kubectl("get", "all,events")
         raise AssertionError(f"{what} did not happen within {patience_s:.0f} s:\n{shown}\n{last}")
 

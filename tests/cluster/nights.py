@@ -208,9 +208,13 @@ class Night:
         return [pod for pod in running if "running" in container(pod, DRIVER)["state"]]
 
     def pod(self, index: int) -> Document:
-        """The one that is at work on an index."""
-        (found,) = [pod for pod in self.living() if index_of(pod) == index]
-        return found
+        """The one that is at work on an index; a kubelet may say so a while after its driver has begun."""
+
+        def at_work() -> list[Document]:
+            return [pod for pod in self.living() if index_of(pod) == index]
+
+        self.wait_until(f"a pod at work on index {index}", lambda: len(at_work()) == 1)
+        return at_work()[0]
 
     def jobs(self) -> list[Document]:
         return [job for job in self.place.jobs.objects() if self._is_mine(job)]
@@ -248,6 +252,11 @@ class Night:
         rows = [row for partial in self.book.saved if partial.life == pod for row in partial.ordinals]
         writers = [self.book.commits[self.book.chunk_of(row)].life for row in rows]
         return sum(writer is not None and self.book.lives[writer].began > end for writer in writers)
+
+    def writers(self) -> set[str]:
+        """The pods that have committed a chunk."""
+        found = [chunks.decode(self._body(each["path"]))[1] for each in self._objects("ledger")]
+        return {_pod_of(provenance.attempt) for provenance in found}
 
     def kept_of(self, pod: str) -> int:
         """How many predictions there are in the chunks that the pod's driver committed and in what it saved."""
