@@ -22,8 +22,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 # A loaded machine takes minutes to start Airflow.
 PATIENCE_S = 400.0
 DAG = """
+from datetime import timedelta
 from airflow.sdk import DAG, task
-with DAG("chain", schedule=None):
+# As every DAG of the product: an API server that a busy machine keeps waiting too long costs an attempt.
+with DAG("chain", schedule=None, default_args={"retries": 2, "retry_delay": timedelta(seconds=1)}):
     @task
     def first():
         return 1
@@ -69,7 +71,13 @@ def _run_chain(stack: Stack) -> None:
         return str(_call(stack, f"/api/v2/dags/chain/dagRuns/{run}", token=token)["state"])
 
     wait_until(lambda: state() in ("success", "failed"), "the run has ended", PATIENCE_S)
-    assert state() == "success"
+    assert state() == "success", _logs(stack)
+
+
+def _logs(stack: Stack) -> str:
+    """What the tasks have said."""
+    files = sorted(stack.state.rglob("dag_id=chain/**/*.log"))
+    return "\n".join(f"{file}:\n{file.read_text()[-2000:]}" for file in files)
 
 
 def test_a_run_succeeds_and_writes_its_lineage(stack: Stack) -> None:
