@@ -20,7 +20,7 @@ from typing import IO
 from xml.etree import ElementTree
 
 from local.cluster import build, packages
-from local.environments import ROOT, environment_dir, python_of
+from local.environments import ROOT, cache_dir, environment_dir, python_of
 
 # In this order a broken basis shows before minutes are spent on what stands on it.
 TIERS = ("unit", "simulation", "integration", "cluster", "chaos")
@@ -90,7 +90,8 @@ def _checks() -> list[tuple[str, list[str]]]:
     return [
         ("style", [str(tools / "ruff"), "check", *places]),
         ("format", [str(tools / "ruff"), "format", "--check", "--quiet", *places]),
-        ("types", [str(tools / "mypy")]),
+        # Of every clone the same: mypy goes by what a file holds.
+        ("types", [str(tools / "mypy"), "--cache-dir", str(cache_dir() / f"mypy-{environment_dir('test').name}")]),
     ]
 
 
@@ -113,6 +114,8 @@ def _run_tier(tier: str, rest: Sequence[str], output: IO[str] | None = None) -> 
         report = Path(folder) / "report.xml"
         command = [str(python_of("test")), "-m", "pytest", "-q", "-m", tier, f"--junit-xml={report}"]
         command += ["--durations=8", *WORKERS.get(tier, ()), *rest]
+        if not any((ROOT / argument.partition("::")[0]).exists() for argument in rest):
+            command += files(tier)
         if tier == "cluster" and _own_cluster():
             command = _with_cluster(Path(folder), command)
         began = time.monotonic()
@@ -128,6 +131,12 @@ def _run_tier(tier: str, rest: Sequence[str], output: IO[str] | None = None) -> 
     }
     why = sorted({str(element.get("message")) for case in skipped if (element := case.find("skipped")) is not None})
     return Ran(code, counts, why)
+
+
+def files(tier: str) -> list[str]:
+    """The files with tests of a tier: each of its processes would import all the others too, to find that they are not."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [str(file.relative_to(ROOT)) for file in files if f"pytest.mark.{tier}" in file.read_text()]
 
 
 def _own_cluster() -> bool:
