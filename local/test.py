@@ -1,6 +1,8 @@
 """Runs everything this machine can: style, types, then the tests tier by tier; says what was skipped and why.
 
 python3 -m local.test [--tier unit] [--tier chaos] [-- PYTEST ARGUMENTS]
+
+.reports/TIER.xml is pytest's JUnit report of a tier's last run.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from local.environments import ROOT, cache_dir, environment_dir, python_of
 # In this order a broken basis shows before minutes are spent on what stands on it.
 TIERS = ("unit", "simulation", "integration", "cluster", "chaos")
 NO_TESTS_COLLECTED = 5
+REPORTS = ROOT / ".reports"
 # The cluster is one for the whole tier; a test that breaks it runs alone.
 # Integration and chaos wait for processes more than they compute. A file stays in one worker, with the emulators it started.
 WORKERS = {
@@ -111,7 +114,9 @@ def _run_tier(tier: str, rest: Sequence[str], output: IO[str] | None = None) -> 
             flush=True,
         )
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
+        REPORTS.mkdir(exist_ok=True)
+        report = REPORTS / f"{tier}.xml"
+        report.unlink(missing_ok=True)
         command = [str(python_of("test")), "-m", "pytest", "-q", "-m", tier, f"--junit-xml={report}"]
         command += ["--durations=8", *WORKERS.get(tier, ()), *rest]
         if not any((ROOT / argument.partition("::")[0]).exists() for argument in rest):
