@@ -28,6 +28,7 @@ from local.environments import ROOT, cache_dir, environment_dir, python_of
 TIERS = ("unit", "simulation", "integration", "cluster", "chaos")
 NO_TESTS_COLLECTED = 5
 REPORTS = ROOT / ".reports"
+LOWLY = ("nice", "-n", "19")
 # The cluster is one for the whole tier; a test that breaks it runs alone.
 # Integration and chaos wait for processes more than they compute. A file stays in one worker, with the emulators it started.
 WORKERS = {
@@ -64,27 +65,40 @@ class Ran:
 
 
 def _run_tiers(tiers: Sequence[str], rest: Sequence[str]) -> dict[str, Ran]:
-    """One after the other, but the cluster's beside those before it: its tests wait for kubelets and controllers most of the
-    time and leave the cores idle. Not beside those after it, which start a cluster of their own: there is one a machine.
+    """One after the other, but for what no clock is looked at for, which takes what others leave of two cores: the cluster's
+    programs are built beside the first tiers, and the simulation runs beside the cluster's tests, which wait for kubelets and
+    controllers half of the time. A tier that has grace periods of real seconds has no other such tier beside it.
     """
     if "cluster" not in tiers or len(tiers) == 1:
         return {tier: _run_tier(tier, rest) for tier in tiers}
-    before, after = tiers[: tiers.index("cluster")], tiers[tiers.index("cluster") + 1 :]
+    ran: dict[str, Ran] = {}
     with tempfile.TemporaryFile("w+") as output, ThreadPoolExecutor(1) as beside:
-        cluster = beside.submit(_cluster_tier, rest, output)
-        ran = {tier: _run_tier(tier, rest) for tier in before}
-        ran["cluster"] = cluster.result()
-        output.seek(0)
-        print(output.read(), flush=True)
-    return {**ran, **{tier: _run_tier(tier, rest) for tier in after}}
+        building = beside.submit(_build_cluster, output)
+        for tier in ("unit", "integration"):
+            if tier in tiers:
+                ran[tier] = _run_tier(tier, rest)
+        building.result()
+        _copy(output)
+    with tempfile.TemporaryFile("w+") as output, ThreadPoolExecutor(1) as beside:
+        if "simulation" in tiers:
+            simulation = beside.submit(_run_tier, "simulation", rest, output, prefix=LOWLY)
+        ran["cluster"] = _run_tier("cluster", rest)
+        if "simulation" in tiers:
+            ran["simulation"] = simulation.result()
+        _copy(output)
+    return {**ran, **{tier: _run_tier(tier, rest) for tier in tiers if tier not in ran}}
 
 
-def _cluster_tier(rest: Sequence[str], output: IO[str]) -> Ran:
+def _build_cluster(output: IO[str]) -> None:
     if _own_cluster():
-        # A quarter of an hour of two cores, the first time: the tests beside it come first.
-        command = ["nice", "-n", "19", str(python_of("test")), "-m", "local.cluster", "build"]
+        # Up to twenty minutes of two cores, the first time: the tests beside it come first.
+        command = [*LOWLY, str(python_of("test")), "-m", "local.cluster", "build"]
         subprocess.run(command, cwd=ROOT, check=False, stdout=output, stderr=output)
-    return _run_tier("cluster", rest, output)
+
+
+def _copy(output: IO[str]) -> None:
+    output.seek(0)
+    print(output.read(), end="", flush=True)
 
 
 def _checks() -> list[tuple[str, list[str]]]:
@@ -103,8 +117,8 @@ def _passes(name: str, command: Sequence[str]) -> bool:
     return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
-def _run_tier(tier: str, rest: Sequence[str], output: IO[str] | None = None) -> Ran:
-    """output: where to write instead of this process's own."""
+def _run_tier(tier: str, rest: Sequence[str], output: IO[str] | None = None, prefix: Sequence[str] = ()) -> Ran:
+    """output: where to write instead of this process's own. prefix: goes before the command."""
     print(f"== {tier}", flush=True, file=output)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     if tier == "chaos":
@@ -123,6 +137,7 @@ def _run_tier(tier: str, rest: Sequence[str], output: IO[str] | None = None) -> 
             command += files(tier)
         if tier == "cluster" and _own_cluster():
             command = _with_cluster(Path(folder), command)
+        command = [*prefix, *command]
         began = time.monotonic()
         code = subprocess.run(command, cwd=ROOT, check=False, env=environment, stdout=output, stderr=output).returncode
         cases = list(ElementTree.parse(report).getroot().iter("testcase")) if report.exists() else []

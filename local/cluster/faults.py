@@ -201,7 +201,9 @@ def _await(what: str, holds: Callable[[], bool]) -> None:
 
 
 def _alive(pid: int) -> bool:
+    """Also one of whose threads only the first is dead: a process has its sockets until the last of them has gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        dead = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return not dead or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     except FileNotFoundError:
         return False

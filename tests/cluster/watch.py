@@ -60,11 +60,10 @@ class Watch:
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        text = ""
         for line in process.stdout:
-            text += line
-            if line == "}\n":
-                event, text = json.loads(text), ""
-                if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
-                    self._changes.append((event["type"], event["object"]))
+            if not line.endswith("\n"):
+                break  # It was killed in the middle of it.
+            event = json.loads(line)
+            if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
+                self._changes.append((event["type"], event["object"]))
         process.wait()

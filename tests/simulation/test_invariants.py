@@ -30,7 +30,7 @@ from tests.simulation.scenario import RUN, Event, Scenario
 from tests.simulation.storage import Weather
 from tests.simulation.world import Report, simulate
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
 
 DRAWS = 60
 

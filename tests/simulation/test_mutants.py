@@ -8,7 +8,7 @@ from tests.simulation.check import Violated
 from tests.simulation.mutants import MUTANTS, Mutant, seeds
 from tests.simulation.world import simulate
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
 
 SEEDS = seeds()
 HINT = "the schedules have shifted? `PYTHONPATH=plugins python -m tests.simulation --mutants` finds the seed anew"

@@ -15,7 +15,7 @@ from tests.simulation.runner import run_batch
 from tests.simulation.scenario import EVENTS, draw
 from tests.simulation.world import Report, simulate
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
 
 FIRST, LAST = map(int, os.environ.get("NIGHTSHIFT_SEEDS", "0:10000").split(":"))
 SLICE = 500

@@ -251,9 +251,11 @@ def test_command_that_is_not_there(runtime: RuntimeUnderTest, image: str, name: 
 
 def test_log_is_what_was_written(runtime: RuntimeUnderTest, image: str, name: str) -> None:
     """Both streams; empty, indented and long lines, carriage returns, what is not UTF-8, and an end without a line end."""
+    # What comes from one stream while the other is in the middle of a line may be put into that line.
     script = r"""
-import os
+import os, time
 os.write(2, b"from stderr\n")
+time.sleep(2)
 os.write(1, b"first\n\n  indented \n10%\r20%\n")
 os.write(1, b"x" * 100_000 + b"\n\xff\xe2\x80\xa8\x0c\n")
 os.write(1, b"no line end")
