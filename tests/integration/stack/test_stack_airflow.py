@@ -82,10 +82,18 @@ def _logs(stack: Stack) -> str:
 
 def test_a_run_succeeds_and_writes_its_lineage(stack: Stack) -> None:
     _run_chain(stack)
-    lines = (stack.state / "lineage" / "events.jsonl").read_text().splitlines()
-    events = [json.loads(line) for line in lines]
-    assert {"START", "COMPLETE"} <= {event["eventType"] for event in events if event["job"]["name"] == "chain.second"}
-    assert {event["job"]["namespace"] for event in events} == {"nightshift-local"}
+
+    def events() -> list[Any]:
+        # The last of them may be in the middle of being written.
+        lines = (stack.state / "lineage" / "events.jsonl").read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def told() -> bool:
+        return {"START", "COMPLETE"} <= {event["eventType"] for event in events() if event["job"]["name"] == "chain.second"}
+
+    # Airflow tells of a task's end when it has ended, and of a DAG run's end as soon as its last task has.
+    wait_until(told, "the end of chain.second is told", PATIENCE_S)
+    assert {event["job"]["namespace"] for event in events()} == {"nightshift-local"}
 
 
 def test_every_process_of_airflow_carries_the_mark(stack: Stack) -> None:
