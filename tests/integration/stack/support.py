@@ -13,7 +13,7 @@ def wait_until(fact: Callable[[], bool], what: str, patience_s: float = PATIENCE
     deadline = time.monotonic() + patience_s
     while not fact():
         assert time.monotonic() < deadline, f"not within {patience_s:.0f} s: {what}"
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 def alive(pid: int) -> bool:
