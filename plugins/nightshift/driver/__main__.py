@@ -7,7 +7,6 @@ nobody agreed on; as a container's first process it would not even notice. So th
 import faulthandler
 import os
 import signal
-import sys
 
 from nightshift import exits
 
@@ -19,8 +18,4 @@ if __name__ == "__main__":
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from nightshift.driver.process import main
 
-    code = main()
-    sys.stdout.flush()
-    # Not sys.exit. obstore's threads still let go of Python objects when their work is done; an interpreter that is being taken
-    # down meanwhile aborts (SIGABRT, in one of four tries on a busy machine). And it would wait for a thread that hangs.
-    os._exit(code)
+    main()

@@ -152,9 +152,7 @@ class HttpClient:
         latest = loop.time() + self._connect_timeout_s
         try:
             async with asyncio.timeout_at(min(deadline, latest)) as limit:
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(self, loop), self._host, self._port, ssl=self._ssl
-                )
+                connection = await self._open(loop)
         except OSError as error:
             if not limit.expired():
                 raise ConnectionLost(f"no connection: {error}") from error
@@ -163,6 +161,17 @@ class HttpClient:
             raise ConnectionLost(f"no connection within {self._connect_timeout_s:g} s") from error
         if self._closed:
             connection.fail("the client was closed")
+        return connection
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> _Connection:
+        connection = _Connection(self, loop)
+        try:
+            await loop.create_connection(lambda: connection, self._host, self._port, ssl=self._ssl)
+        except BaseException:
+            # Cancelled when the transport was just made: uvloop closes it and never says so to its protocol.
+            connection.usable = False
+            self.forget(connection)
+            raise
         return connection
 
     def _head(self, method: str, path: str, headers: Mapping[str, str] | None) -> bytes:

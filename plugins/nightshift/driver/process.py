@@ -27,6 +27,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NoReturn
 
 import uvloop
 from obstore.exceptions import BaseError
@@ -215,8 +216,8 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def main() -> int:
-    """Returns one of the three codes of `nightshift.exits`, whatever happens."""
+def main() -> NoReturn:
+    """Ends the process with one of the three codes of `nightshift.exits`, whatever happens."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(_JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -224,8 +225,9 @@ def main() -> int:
     try:
         config = Config.from_environment()
         log.info("started", extra={"fields": {"run": config.run_url, "index": config.index, "attempt": config.attempt}})
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(stand_by() if config.bystander else work(config))
+        # Never closed: that would wait for threads, and one may be reading from a store that hangs, while a drain has 15 s.
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        code = runner.run(stand_by() if config.bystander else work(config))
     except (ConfigError, ForeignObject, InputChanged, NoSuchRun, TooManyDeadLetters, WrongEngine) as error:
         log.error("cannot work", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG
@@ -236,4 +238,7 @@ def main() -> int:
         log.exception("unexpected")
         code = exits.RESUME
     log.info("exit", extra={"fields": {"code": code, "seconds": round(time.monotonic() - started, 1)}})
-    return code
+    sys.stdout.flush()
+    # Not sys.exit. obstore's threads still let go of Python objects when their work is done; an interpreter that is being taken
+    # down meanwhile aborts (SIGABRT, in one of four tries on a busy machine). And it would wait for a thread that hangs.
+    os._exit(code)

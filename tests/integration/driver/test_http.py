@@ -532,6 +532,26 @@ async def test_close_ends_what_is_in_flight() -> None:
 
 
 @on_both_loops
+async def test_a_request_that_is_cancelled_while_it_connects_keeps_no_client_from_closing() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.closed()
+
+    async with serving(script) as url:
+        # Wherever in the making of the connection it is; asyncio needs some ten steps for it, uvloop three.
+        for steps in range(30):
+            client = HttpClient(url)
+            task = asyncio.ensure_future(get(client))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with asyncio.timeout(LONG_S):
+                await client.close()
+            assert client.all == {}
+
+
+@on_both_loops
 async def test_ipv6() -> None:
     async with serving(replying(OK), host="::1") as url, HttpClient(url) as client:
         assert (await get(client)).body == b"ok"
