@@ -16,8 +16,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from local.cluster.processes import StartError
 from local.demo import airflow_api
@@ -195,11 +197,13 @@ def creates_a_jobset(call: Call) -> bool:
     return (call.verb, call.resource) == ("create", "jobsets.jobset.x-k8s.io")
 
 
-def worker_of(port: int) -> list[int]:
+def worker_of(port: int, proxy: ApiProxy) -> list[int]:
     """The process that has the connection from this port, and the one that supervises it: both are gone when a worker is."""
-    # As the kernel writes 127.0.0.1 and the port.
-    mine = f"0100007F:{port:04X}"
-    [inode] = [line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if line.split()[1] == mine]
+    server = yaml.safe_load(proxy.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    # As the kernel writes 127.0.0.1 and a port; a port may be the client's end of several connections, each to another place.
+    ends = [f"0100007F:{each:04X}" for each in (port, urlsplit(server).port)]
+    connections = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    [inode] = [each[9] for each in connections if each[1:3] == ends]
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             if str(link.readlink()) == f"socket:[{inode}]":
@@ -214,7 +218,7 @@ def test_a_worker_that_dies_between_making_the_jobset_and_saying_so(world: World
         night = Night(world)
         held.wait(240)
         wait_until("the JobSet", lambda: world.census.living()[night.run_id])
-        for process in worker_of(held.port):
+        for process in worker_of(held.port, world.proxy):
             os.kill(process, signal.SIGKILL)
 
     night.let_go()
@@ -319,7 +323,7 @@ def test_two_attempts_at_once(world: World) -> None:
     with world.proxy.holding(creates_a_jobset, forwarded=False) as held:
         night = Night(world)
         held.wait(240)
-        first = worker_of(held.port)
+        first = worker_of(held.port, world.proxy)
         for process in first:
             os.kill(process, signal.SIGSTOP)
         wait_until("the second attempt", lambda: night.task()["try_number"] == 2)
