@@ -24,7 +24,7 @@ from xml.etree import ElementTree
 from local.cluster import build, packages
 from local.environments import ROOT, cache_dir, environment_dir, python_of
 
-# In this order a broken basis shows before minutes are spent on what stands on it.
+# As they are reported; `_run_tiers` says in which order they run, and what beside what.
 TIERS = ("unit", "simulation", "integration", "cluster", "chaos")
 NO_TESTS_COLLECTED = 5
 REPORTS = ROOT / ".reports"
@@ -155,8 +155,8 @@ def _run_tier(tier: str, rest: Sequence[str], output: IO[str] | None = None, pre
 
 def files(tier: str) -> list[str]:
     """The files with tests of a tier: each of its processes would import all the others too, to find that they are not."""
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [str(file.relative_to(ROOT)) for file in files if f"pytest.mark.{tier}" in file.read_text()]
+    every = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [str(file.relative_to(ROOT)) for file in every if f"pytest.mark.{tier}" in file.read_text()]
 
 
 def _own_cluster() -> bool:
