@@ -31,18 +31,22 @@ class AirflowApi:
             raise requests.HTTPError(f"{method} {path}: {reply.status_code} {reply.text[:500]}", response=reply)
         return dict(reply.json()) if reply.content else {}
 
-    def wait_for_dag(self, dag_id: str, budget_s: float = 120) -> None:
-        """Waits until the DAG is known. Raises TimeoutError with Airflow's import errors when it does not come."""
+    def wait_for_dag(self, dag_id: str, budget_s: float = 180) -> None:
+        """Waits until the DAG is known; an Airflow that does not answer yet is waited for as well. Raises TimeoutError with
+        Airflow's import errors when the DAG does not come, requests.HTTPError when the question is refused."""
         deadline = time.monotonic() + budget_s
         while True:
             try:
                 self.request("GET", f"/dags/{dag_id}")
                 return
-            except requests.HTTPError as error:
-                if error.response is None or error.response.status_code != 404:
+            except requests.RequestException as error:
+                if not _not_yet(error):
                     raise
+                last = error
             if time.monotonic() > deadline:
-                raise TimeoutError(f"Airflow does not know the DAG {dag_id}. Import errors: {self.import_errors() or 'none'}")
+                raise TimeoutError(
+                    f"Airflow does not know the DAG {dag_id}: {last}. Import errors: {self.import_errors() or 'none'}"
+                )
             time.sleep(1)
 
     def import_errors(self) -> list[str]:
@@ -87,3 +91,10 @@ class AirflowApi:
             lines.append(str(entry.get("event", entry)))
             lines += [f"{error['exc_type']}: {error['exc_value']}" for error in entry.get("error_detail") or []]
         return lines
+
+
+def _not_yet(error: requests.RequestException) -> bool:
+    """Whether the same question may have another answer soon: no answer, a broken one, or a thing that is not there."""
+    if not isinstance(error, requests.HTTPError) or error.response is None:
+        return True
+    return error.response.status_code == 404 or error.response.status_code >= 500

@@ -4,9 +4,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
@@ -35,14 +36,18 @@ def demo(state: Path, *arguments: str, **variables: str) -> "subprocess.Popen[st
     """The demo as the Makefile starts it, in a process group of its own as a terminal would give it."""
     command = [str(python_of("airflow")), "-m", "local.demo", "--state", str(state), "--partition", PARTITION, *arguments]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}", **variables}
+    # In one stream: what it says and why it failed.
     return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, start_new_session=True
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
 
 
-def kill(process: "subprocess.Popen[str]") -> None:
+def kill(process: "subprocess.Popen[str]", what: str, when: Callable[[], Any], patience_s: float) -> None:
+    """Once it is so far; fails with what it said when it ends before."""
+    wait_until(what, lambda: process.poll() is not None or when(), patience_s)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    output, _ = process.communicate()
+    assert process.returncode == -signal.SIGKILL, output[-4000:]
 
 
 def engines(cluster: Cluster) -> list[str]:
@@ -57,8 +62,8 @@ def engines(cluster: Cluster) -> list[str]:
 
 def finished(process: "subprocess.Popen[str]") -> str:
     output, _ = process.communicate()
-    print(output)
-    assert process.returncode == 0
+    # What it said is the message: of a failure in CI, that is all that is seen.
+    assert process.returncode == 0, output[-4000:]
     return output
 
 
@@ -75,9 +80,11 @@ def published(state: Path) -> str:
 def killed_night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A night that was killed while its engine started, and repeated: the state folder, and what the repetition said."""
     state = tmp_path_factory.mktemp("demo") / "state"
-    first = demo(state)
-    wait_until("the engine's start", lambda: any(pod["pids"].get("server") for pod in live_pods(Stack(state)).values()))
-    kill(first)
+
+    def started() -> bool:
+        return any(pod["pids"].get("server") for pod in live_pods(Stack(state)).values())
+
+    kill(demo(state), "the engine's start", started, patience_s=420)
     wait_until("the end of every process", lambda: not strays(state), patience_s=60)
     return state, finished(demo(state))
 
@@ -115,9 +122,7 @@ def test_a_night_on_a_cluster_publishes_the_same_table_and_a_killed_one_leaves_n
         def left() -> list[str]:
             return [*strays(state), *traces(Layout.at(cluster.state)), *rules()]
 
-        first = start()
-        wait_until("the engine's start", lambda: engines(cluster), patience_s=900)
-        kill(first)
+        kill(start(), "the engine's start", lambda: engines(cluster), patience_s=900)
         wait_until("the end of all that it started", lambda: not left(), patience_s=120)
 
         second = finished(start())
