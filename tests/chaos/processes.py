@@ -64,8 +64,8 @@ class Guard:
         return Child(process, log)
 
     def left(self) -> list[str]:
-        """The commands of all that lives of what was started here."""
-        return [f"{pid} {command}" for pid, command in members(self._sessions).items()]
+        """The commands of all that lives of what was started here. What has no command any more is on its way out."""
+        return [f"{pid} {command}" for pid, command in members(self._sessions).items() if command]
 
 
 class Child:
