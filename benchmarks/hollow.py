@@ -40,8 +40,10 @@ class Hollow:
             self.cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
 
     def running_pods(self) -> int:
-        query = ("get", "pods", "-n", NAMESPACE, "--field-selector=status.phase=Running", "-o", "name", "--chunk-size=0")
-        return len(self.cluster.kubectl(*query).split())
+        """By their Jobs: to list thousands of pods would take seconds of what has to start them."""
+        return sum(
+            map(int, self.cluster.kubectl("get", "jobs", "-n", NAMESPACE, "-o", "jsonpath={.items[*].status.ready}").split())
+        )
 
     def uids(self) -> dict[str, str]:
         """Name -> uid of the JobSets."""

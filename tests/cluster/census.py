@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from nightshift.jobset.observation import condition
 from tests.cluster.kube import Namespace
 from tests.cluster.watch import Watch
 
 
-class Census:
-    """A context manager. JobSets are told apart by the value of a label."""
+class Census(Watch):
+    """JobSets are told apart by the value of a label."""
 
     def __init__(self, namespace: Namespace, label: str) -> None:
+        super().__init__(namespace, "jobsets")
         self._label = label
-        self._watch = Watch(namespace, "jobsets")
-
-    def __enter__(self) -> Self:
-        self._watch.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._watch.__exit__(kind, error, trace)
 
     def uids(self, value: str) -> list[str]:
         """Of those that there ever were, oldest first."""
@@ -42,7 +34,7 @@ class Census:
     def living(self) -> dict[str, list[dict[str, Any]]]:
         """Those that are there now, by label."""
         there: dict[str, dict[str, Any]] = {}
-        for kind, jobset in self._watch.changes():
+        for kind, jobset in self.changes():
             there[jobset["metadata"]["uid"]] = jobset
             if kind == "DELETED":
                 del there[jobset["metadata"]["uid"]]
@@ -52,4 +44,4 @@ class Census:
         return found
 
     def _of(self, value: str) -> list[tuple[str, dict[str, Any]]]:
-        return [change for change in self._watch.changes() if change[1]["metadata"]["labels"].get(self._label) == value]
+        return [change for change in self.changes() if change[1]["metadata"]["labels"].get(self._label) == value]

@@ -14,6 +14,7 @@ from typing import Any, Final
 from nightshift import exits
 from tests.cluster.kube import a_jobset, a_queue
 from tests.cluster.record import Bench
+from tests.cluster.scenes import evict
 
 Case = Callable[[Bench], None]
 Document = dict[str, Any]
@@ -123,14 +124,11 @@ def spot(bench: Bench) -> None:
 def evicted(bench: Bench) -> None:
     """The pods are evicted through the API, as `kubectl drain` does."""
 
-    def evict() -> None:
+    def all_of_them() -> None:
         for pod in bench.pods("ignores") + bench.pods("counts"):
-            name = pod["metadata"]["name"]
-            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-            path = f"/api/v1/namespaces/{bench.namespace.name}/pods/{name}/eviction"
-            bench.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(body))
+            evict(bench.namespace, pod)
 
-    taken_away(bench, "evicted", evict)
+    taken_away(bench, "evicted", all_of_them)
 
 
 @case

@@ -6,7 +6,6 @@ a node to themselves run alone.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from nightshift.jobset.outcome import Ending
 from nightshift.operators.jobset_errors import JobSetApplicationFailure
 from tests.cluster.kube import a_namespace, a_queue
 from tests.cluster.nights import Document, HeldNight, Place, a_place, container, disruption, exit_code
+from tests.cluster.scenes import evict
 from tests.cluster.turns import a_turn
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -102,7 +102,7 @@ def disturbed(place: Place, number: int) -> HeldNight:
     """Each of four workers meets something else, and no worker meets what befalls another."""
     night = begun(place, number, workers=4)
     pods = [night.pod(index) for index in range(4)]
-    night.strike(lambda: evict(place, pods[EVICTED]), pods[EVICTED])
+    night.strike(lambda: evict(place.namespace, pods[EVICTED]), pods[EVICTED])
     night.strike(lambda: delete(place, "pod", pods[DELETED]), pods[DELETED])
     night.strike(lambda: kill(place, pods[KILLED], DRIVER), pods[KILLED])
     night.strike(lambda: kill(place, pods[UNARMED], SERVER))
@@ -345,13 +345,6 @@ def node_of_index_0(night: HeldNight) -> tuple[str, list[Document]]:
     """Its name, and all of the run's pods there."""
     node = night.pod(0)["spec"]["nodeName"]
     return node, [pod for pod in night.living() if pod["spec"]["nodeName"] == node]
-
-
-def evict(place: Place, pod: Document) -> None:
-    name = pod["metadata"]["name"]
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    path = f"/api/v1/namespaces/{place.namespace.name}/pods/{name}/eviction"
-    place.namespace.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(body))
 
 
 def delete(place: Place, kind: str, *things: Document) -> None:
