@@ -174,15 +174,15 @@ class Task:
         return Deferred(attempt, path, json.loads(json.dumps(kwargs)))
 
 
-async def first_event(trigger: KubernetesJobSetTrigger) -> dict[str, Any]:
-    """The one that counts, as it comes out of Airflow's database."""
+async def first_event(trigger: BaseTrigger, patience_s: float | None = PATIENCE_S) -> dict[str, Any]:
+    """The one that counts, as it comes out of Airflow's database. Raises TimeoutError after `patience_s`, None: never."""
 
     async def first() -> dict[str, Any]:
         async for fired in trigger.run():
             return dict(json.loads(json.dumps(fired.payload)))
         raise AssertionError("the trigger ended without an event")
 
-    return await asyncio.wait_for(first(), PATIENCE_S)
+    return await asyncio.wait_for(first(), patience_s)
 
 
 class Following:

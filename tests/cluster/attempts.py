@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import TaskDeferred
 
+from tests.cluster.airflow_task import first_event
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
     from airflow.triggers.base import BaseTrigger
@@ -28,7 +30,7 @@ def attempt(operator: Callable[[], BaseOperator], context: Context, log: logging
         try:
             return getattr(operator(), method)(context, **arguments)
         except TaskDeferred as deferred:
-            event = asyncio.run(_first_event(_stored(deferred.trigger, log)))
+            event = asyncio.run(first_event(_stored(deferred.trigger, log), patience_s=None))
             woken(event)
             method, arguments = deferred.method_name, {"event": event}
 
@@ -39,10 +41,3 @@ def _stored(trigger: BaseTrigger, log: logging.Logger) -> BaseTrigger:
     made: BaseTrigger = type(trigger)(**json.loads(json.dumps(arguments)))
     made._log = log  # type: ignore[assignment]
     return made
-
-
-async def _first_event(trigger: BaseTrigger) -> Event:
-    async for event in trigger.run():
-        stored: Event = json.loads(json.dumps(event.payload))
-        return stored
-    raise AssertionError(f"{trigger} ended without an event")
