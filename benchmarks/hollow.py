@@ -41,9 +41,8 @@ class Hollow:
 
     def running_pods(self) -> int:
         """By their Jobs: to list thousands of pods would take seconds of what has to start them."""
-        return sum(
-            map(int, self.cluster.kubectl("get", "jobs", "-n", NAMESPACE, "-o", "jsonpath={.items[*].status.ready}").split())
-        )
+        query = ("get", "jobs", "-n", NAMESPACE, "-o", "jsonpath={.items[*].status.ready}")
+        return sum(map(int, self.cluster.kubectl(*query).split()))
 
     def uids(self) -> dict[str, str]:
         """Name -> uid of the JobSets."""

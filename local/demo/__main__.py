@@ -66,7 +66,7 @@ def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
         api = AirflowApi(airflow["url"], airflow["user"], airflow["password"])
         store = open_store(f"gs://{stack.environment()['NIGHTSHIFT_BUCKET']}")
         try:
-            api.wait_for_dag(spec.job)
+            api.wait_for_dag(spec.job, still_up=still_up)
             spent = spend(api, store, spec.job, partition, fresh=fresh, say=clock.say, still_up=still_up)
         except (StackDown, ClusterError) as error:
             clock.say(f"stopped by somebody else: {error}; the same command goes on where this one stopped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import requests
@@ -31,22 +32,25 @@ class AirflowApi:
             raise requests.HTTPError(f"{method} {path}: {reply.status_code} {reply.text[:500]}", response=reply)
         return dict(reply.json()) if reply.content else {}
 
-    def wait_for_dag(self, dag_id: str, budget_s: float = 180) -> None:
-        """Waits until the DAG is known; an Airflow that does not answer yet is waited for as well. Raises TimeoutError with
-        Airflow's import errors when the DAG does not come, requests.HTTPError when the question is refused."""
+    def wait_for_dag(self, dag_id: str, budget_s: float = 180, still_up: Callable[[], object] = lambda: None) -> None:
+        """Waits until the DAG is known; an Airflow that does not answer yet is waited for as well. Raises TimeoutError, with
+        Airflow's import errors where it answers, requests.HTTPError when the question is refused, and whatever `still_up`
+        raises, which is asked all the time."""
         deadline = time.monotonic() + budget_s
         while True:
+            still_up()
             try:
                 self.request("GET", f"/dags/{dag_id}")
                 return
             except requests.RequestException as error:
-                if not _not_yet(error):
+                unknown = _status(error) == 404
+                if refused(error) and not unknown:
                     raise
                 last = error
             if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"Airflow does not know the DAG {dag_id}: {last}. Import errors: {self.import_errors() or 'none'}"
-                )
+                if not unknown:
+                    raise TimeoutError(f"Airflow has not answered for {budget_s:.0f} s: {last}")
+                raise TimeoutError(f"Airflow does not know the DAG {dag_id}. Import errors: {self.import_errors() or 'none'}")
             time.sleep(1)
 
     def import_errors(self) -> list[str]:
@@ -93,8 +97,14 @@ class AirflowApi:
         return lines
 
 
-def _not_yet(error: requests.RequestException) -> bool:
-    """Whether the same question may have another answer soon: no answer, a broken one, or a thing that is not there."""
-    if not isinstance(error, requests.HTTPError) or error.response is None:
-        return True
-    return error.response.status_code == 404 or error.response.status_code >= 500
+def refused(error: Exception) -> bool:
+    """Whether a server has answered that the question itself is wrong: asked again, it would say so again."""
+    status = _status(error)
+    return status is not None and status < 500
+
+
+def _status(error: Exception) -> int | None:
+    """The HTTP status that an error carries."""
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return error.response.status_code
+    return None

@@ -13,7 +13,7 @@ import requests
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
-from local.demo.airflow_api import AirflowApi
+from local.demo.airflow_api import AirflowApi, refused
 from nightshift.ledger import Ledger, load_plan
 from nightshift.plan import Plan
 from nightshift.run import RunRef
@@ -78,7 +78,7 @@ class _Patience:
             try:
                 return ask(*arguments)
             except (requests.RequestException, StoreUnavailable, BaseError, OSError) as error:
-                if isinstance(error, requests.HTTPError) and error.response is not None and error.response.status_code < 500:
+                if refused(error):
                     raise
                 if time.monotonic() > deadline:
                     raise NightFailed(f"the stack has not answered for {UNREACHABLE_S:.0f} s: {error}") from error
