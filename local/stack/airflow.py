@@ -8,6 +8,7 @@ ends the whole part, which is then started afresh on the same database.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from local.stack.folder import HOST, ROOT, Folder
 
 USER: Final = "admin"
 COMPONENTS: Final = ("scheduler", "dag-processor", "api-server", "triggerer")
+LOCAL_SETTINGS: Final = Path(__file__).parent / "airflow_config" / "airflow_local_settings.py"
 PORTS: Final = ("airflow", "airflow_worker_logs", "airflow_trigger_logs")
 
 
@@ -45,6 +47,7 @@ def settings(folder: Folder, ports: Mapping[str, int], dags: Path) -> dict[str, 
             "hostname_callable": "socket.gethostname",
         },
         # Connections set WAL by themselves; the wait is for two writers that meet (pysqlite's own is 5 s).
+        # See also `LOCAL_SETTINGS`.
         "database": {"sql_alchemy_conn": f"sqlite:///{folder.airflow_home}/airflow.db?timeout=60"},
         "api": {
             "host": HOST,
@@ -94,6 +97,13 @@ def settings(folder: Folder, ports: Mapping[str, int], dags: Path) -> dict[str, 
         "AIRFLOW_HOME": str(folder.airflow_home),
         "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
     }
+
+
+def write_config(folder: Folder) -> None:
+    """The settings that are code, where Airflow looks for them."""
+    config = folder.airflow_home / "config"
+    config.mkdir(exist_ok=True)
+    shutil.copy(LOCAL_SETTINGS, config)
 
 
 def write_passwords(folder: Folder) -> None:

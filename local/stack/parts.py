@@ -136,6 +136,7 @@ def _node(folder: Folder, life: str, shared: Mapping[str, str], driver: Path, se
 
 def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str], dags: Path) -> Part:
     program = _program("airflow", "airflow")
+    airflow.write_config(folder)
     airflow.write_passwords(folder)
     # standalone looks for `airflow` on the path to start its components.
     path = os.pathsep.join([str(Path(program).parent), os.environ.get("PATH", os.defpath)])

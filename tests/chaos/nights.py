@@ -69,7 +69,10 @@ class Night:
     def airflow(self, *arguments: str) -> None:
         """Airflow's own command line."""
         program = str(environment_dir("airflow") / "bin" / "airflow")
-        subprocess.run([program, *arguments], env=self.environment, check=True, capture_output=True, cwd=ROOT)
+        done = subprocess.run(
+            [program, *arguments], env=self.environment, check=False, capture_output=True, text=True, cwd=ROOT
+        )
+        assert done.returncode == 0, f"airflow {' '.join(arguments)}: {(done.stdout + done.stderr)[-4000:]}"
 
     def trigger(self, run_id: str, **conf: Any) -> None:
         self.airflow("dags", "trigger", self.job, "--run-id", run_id, "--conf", json.dumps(conf))

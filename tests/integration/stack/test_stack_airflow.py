@@ -1,10 +1,11 @@
-"""``airflow standalone`` as a part: it runs a DAG, gets well by itself when a component is killed, and leaves no process."""
+"""``airflow standalone`` as a part: runs a DAG, makes a backfill, gets well when a component is killed, leaves no process."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from local.environments import environment_dir
 from local.stack import Stack
 from local.stack.airflow import COMPONENTS
 from tests.integration.stack.support import wait_until
@@ -34,6 +36,13 @@ with DAG("chain", schedule=None, default_args={"retries": 2, "retry_delay": time
         return number + 1
     second(first())
 """
+DAILY = """
+from datetime import datetime
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+with DAG("daily", schedule="@daily", start_date=datetime(2024, 1, 1), catchup=False, is_paused_upon_creation=True):
+    EmptyOperator(task_id="nothing")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +50,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("airflow")
     (folder / "dags").mkdir()
     (folder / "dags" / "chain.py").write_text(DAG)
+    (folder / "dags" / "daily.py").write_text(DAILY)
     with Stack(folder / "state", parts=("airflow",), dags=folder / "dags") as stack:
         yield stack
     assert stack.processes() == []
@@ -54,17 +64,25 @@ def _call(stack: Stack, path: str, body: Any = None, token: str = "") -> Any:
         return json.load(reply)
 
 
-def _run_chain(stack: Stack) -> None:
+def _token(stack: Stack) -> str:
     login = stack.airflow()
-    token = _call(stack, "/auth/token", {"username": login["user"], "password": login["password"]})["access_token"]
+    answer = _call(stack, "/auth/token", {"username": login["user"], "password": login["password"]})
+    return str(answer["access_token"])
 
+
+def _wait_for_dag(stack: Stack, dag: str, token: str) -> None:
     def seen() -> bool:
         try:
-            return bool(_call(stack, "/api/v2/dags/chain", token=token))
+            return bool(_call(stack, f"/api/v2/dags/{dag}", token=token))
         except urllib.error.HTTPError:
             return False
 
-    wait_until(seen, "Airflow has read the DAG", PATIENCE_S)
+    wait_until(seen, f"Airflow has read the DAG {dag}", PATIENCE_S)
+
+
+def _run_chain(stack: Stack) -> None:
+    token = _token(stack)
+    _wait_for_dag(stack, "chain", token)
     run = _call(stack, "/api/v2/dags/chain/dagRuns", {"logical_date": None}, token)["dag_run_id"]
 
     def state() -> str:
@@ -102,6 +120,23 @@ def test_every_process_of_airflow_carries_the_mark(stack: Stack) -> None:
     members = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _session(entry) == session}
     assert members
     assert members <= known | set(stack.pids("airflow"))
+
+
+def test_a_backfill_of_a_year_is_made_while_airflow_is_at_work(stack: Stack) -> None:
+    # Every day of it is another chance for a component to write between the command's own reading and writing.
+    token = _token(stack)
+    _wait_for_dag(stack, "daily", token)
+    program = str(environment_dir("airflow") / "bin" / "airflow")
+    days = ["--from-date", "2024-01-01", "--to-date", "2024-12-31"]
+    made = subprocess.run(
+        [program, "backfill", "create", "--dag-id", "daily", *days],
+        env={**os.environ, **stack.environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert _call(stack, "/api/v2/dags/daily/dagRuns?limit=1", token=token)["total_entries"] == 366
 
 
 def test_a_killed_component_comes_back(stack: Stack) -> None:
