@@ -53,7 +53,7 @@ class Clock:
 
 def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
     """The whole demo; its exit code."""
-    clock = Clock()
+    clock, began = Clock(), datetime.datetime.now(datetime.UTC)
     spec = load(JOB_FILE)
     hub.ensure()
     with _stack(state, runtime, clock.say) as (stack, still_up):
@@ -67,7 +67,7 @@ def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
         store = open_store(f"gs://{stack.environment()['NIGHTSHIFT_BUCKET']}")
         try:
             api.wait_for_dag(spec.job, still_up=still_up)
-            spent = spend(api, store, spec.job, partition, fresh=fresh, say=clock.say, still_up=still_up)
+            spent = spend(api, store, spec.job, partition, fresh=fresh, since=began, say=clock.say, still_up=still_up)
         except (StackDown, ClusterError) as error:
             clock.say(f"stopped by somebody else: {error}; the same command goes on where this one stopped")
             return 1

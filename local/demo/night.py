@@ -51,15 +51,16 @@ def spend(
     partition: str,
     *,
     fresh: bool,
+    since: datetime,
     say: Callable[[str], None],
     still_up: Callable[[], object],
 ) -> Night:
-    """Runs the DAG for `partition`, or follows its run that is under way already. Raises NightFailed.
+    """Runs the DAG for `partition`, or follows its run that was under way already at `since`. Raises NightFailed.
 
     A part of the stack that does not answer is waited for, as long as `still_up` does not raise; it is asked all the time.
     """
     patient = _Patience(still_up)
-    run_id = patient(_follow_or_trigger, api, dag_id, partition, fresh, say)
+    run_id = patient(_follow_or_trigger, api, dag_id, partition, fresh, since, say)
     return _Watch(api, store, dag_id, run_id, say, patient).to_the_end()
 
 
@@ -85,12 +86,16 @@ class _Patience:
                 time.sleep(POLL_S)
 
 
-def _follow_or_trigger(api: AirflowApi, dag_id: str, partition: str, fresh: bool, say: Callable[[str], None]) -> str:
+def _follow_or_trigger(
+    api: AirflowApi, dag_id: str, partition: str, fresh: bool, since: datetime, say: Callable[[str], None]
+) -> str:
     for run in api.dag_runs(dag_id):
         conf = run.get("conf") or {}
         # A fresh night that was interrupted is the one to go on with, not a reason for one more.
         wanted = conf.get("partition") == partition and (not fresh or conf.get("fresh"))
-        if wanted and run["state"] in ("queued", "running"):
+        # On a slow machine Airflow has brought it to its end before its own pages answer.
+        under_way = run["state"] in ("queued", "running") or (run["state"] == "success" and _moment(run["end_date"]) >= since)
+        if wanted and under_way:
             say(f"going on with the DAG run {run['dag_run_id']}, which was interrupted")
             return str(run["dag_run_id"])
     run_id = f"demo__{partition}__{datetime.now().strftime('%Y%m%dT%H%M%S')}"

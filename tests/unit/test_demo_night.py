@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from nightshift.store import StoreUnavailable
 pytestmark = pytest.mark.unit
 
 DAY = "2026-11-20"
+BEGAN = datetime(2026, 11, 21, 9, tzinfo=UTC)
+BEFORE, AFTER = "2026-11-21T08:59:59Z", "2026-11-21T09:00:01.5Z"
 
 
 def refused(status: int) -> requests.HTTPError:
@@ -50,7 +53,7 @@ def spend(airflow: Airflow, *, fresh: bool = False, up: bool = True) -> None:
         if not up:
             raise StackDown("no stack is up")
 
-    night.spend(airflow, MemoryStore(), "job", DAY, fresh=fresh, say=lambda _: None, still_up=still_up)
+    night.spend(airflow, MemoryStore(), "job", DAY, fresh=fresh, since=BEGAN, say=lambda _: None, still_up=still_up)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +69,10 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"state": "running", "conf": {"partition": DAY, "fresh": True}}, True, True),
         ({"state": "running", "conf": {"partition": DAY, "fresh": False}}, True, False),
         ({"state": "running", "conf": {"partition": "2026-11-19"}}, False, False),
-        ({"state": "success", "conf": {"partition": DAY}}, False, False),
+        ({"state": "success", "end_date": BEFORE, "conf": {"partition": DAY}}, False, False),
+        ({"state": "success", "end_date": AFTER, "conf": {"partition": DAY}}, False, True),
+        ({"state": "success", "end_date": AFTER, "conf": {"partition": DAY}}, True, False),
+        ({"state": "failed", "end_date": AFTER, "conf": {"partition": DAY}}, False, False),
         ({"state": "running", "conf": None}, False, False),
     ],
 )
