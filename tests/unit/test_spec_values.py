@@ -1,0 +1,226 @@
+"""What a job's values may be: the query and its columns, templates, names, numbers, profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from croniter import croniter  # type: ignore[import-untyped]
+
+from nightshift import chunks
+from nightshift.profiles import PROFILES
+from nightshift.spec import JobSpec, sql
+from nightshift.spec.names import LEDGER_COLUMNS
+from nightshift.warehouse import schema as warehouse_schema
+from tests.unit.spec_file import job, mistakes
+
+pytestmark = pytest.mark.unit
+
+
+class TestQuery:
+    @pytest.mark.parametrize(
+        ("query", "columns"),
+        [
+            ("SELECT a, t.b, c AS d, e.f.g, COUNT(*) AS n FROM t", ("a", "b", "d", "g", "n")),
+            ("SELECT COUNT(*), CAST(a AS STRING), b FROM t", ("b",)),
+            ("SELECT `a b` FROM t", ("a b",)),
+            ("SELECT a FROM t UNION ALL SELECT b FROM u", ("a",)),
+            ("(SELECT a FROM t) UNION DISTINCT (SELECT b FROM u)", ("a",)),
+            ("WITH x AS (SELECT a, b FROM t) SELECT * FROM x", ("a", "b")),
+            ("WITH x AS (SELECT a, b FROM t), y AS (SELECT *, 1 AS c FROM x) SELECT y.* EXCEPT (A) FROM y", ("b", "c")),
+            ("SELECT * REPLACE (UPPER(a) AS a) FROM (SELECT a, b FROM t)", ("a", "b")),
+            ("SELECT * FROM (SELECT 1 AS a), (SELECT 2 AS b)", ("a", "b")),
+            ("SELECT x.*, y.b FROM (SELECT 1 AS a) AS x JOIN t AS y ON TRUE", ("a", "b")),
+            ("FROM t |> WHERE a > 1 |> SELECT a, b AS c", ("a", "c")),
+            ("SELECT * FROM t", None),
+            ("SELECT t.* FROM t", None),
+            ("SELECT a, t.* FROM t", None),
+            ("SELECT s.* FROM (SELECT STRUCT(1 AS a) AS s)", None),
+            ("WITH x AS (SELECT 1 AS a) SELECT * FROM other.x", None),
+            ("WITH x AS (SELECT 1 AS a) SELECT * FROM x JOIN x AS y USING (a)", None),
+            ("SELECT * FROM (SELECT a, b FROM t) PIVOT (SUM(a) FOR b IN (1, 2))", None),
+            ("SELECT * FROM UNNEST([1, 2]) AS a", None),
+            ("SELECT AS VALUE s FROM t", None),
+        ],
+    )
+    def test_columns(self, query: str, columns: tuple[str, ...] | None) -> None:
+        assert sql.columns(sql.parse(query)) == columns
+
+    def test_template_is_not_judged_where_columns_cannot_be_known(self, tmp_path: Path) -> None:
+        value = job(source__query="SELECT * FROM t WHERE d = @partition", request__input="{{ whatever }}")
+
+        assert mistakes(tmp_path, value) == []
+
+    def test_parameter_in_a_comment_or_text_is_none(self, tmp_path: Path) -> None:
+        query = "SELECT name, version, summary, description FROM t -- @partition\nWHERE d = '@partition'"
+
+        (message,) = mistakes(tmp_path, job(source__query=query))
+        assert message.startswith("source.query: The query does not use @partition")
+
+    def test_system_variable_is_no_parameter(self, tmp_path: Path) -> None:
+        query = "SELECT name, version, summary, description, @@time_zone AS zone FROM t WHERE d = @partition"
+
+        assert mistakes(tmp_path, job(source__query=query)) == []
+
+    def test_parameter_in_other_case_is_one_mistake(self, tmp_path: Path) -> None:
+        query = "SELECT name, version, summary, description FROM t WHERE d = @Partition"
+
+        (message,) = mistakes(tmp_path, job(source__query=query))
+        assert message.startswith("source.query: The query uses @Partition. Write @partition")
+
+    @pytest.mark.parametrize(
+        "statement", ["INSERT INTO t VALUES (1)", "CREATE TABLE t (a INT64)", "CALL p()", "BEGIN SELECT 1; END", "-- nothing"]
+    )
+    def test_other_statements_are_refused(self, tmp_path: Path, statement: str) -> None:
+        (message,) = mistakes(tmp_path, job(source__query=statement))
+        assert message.startswith("source.query: The query ")
+
+
+class TestTemplate:
+    def test_names_set_inside_the_template_are_no_columns(self, tmp_path: Path) -> None:
+        template = "{% set x = summary[:80] %}{% for w in description.split() %}{{ loop.index }} {{ w }}{% endfor %}{{ x }}"
+
+        assert mistakes(tmp_path, job(request__input=template)) == []
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["a", "a-b2", "x" * 40])
+    def test_job_names(self, tmp_path: Path, name: str) -> None:
+        assert mistakes(tmp_path, job(job=name)) == []
+
+    @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a_b", "a.b", "2a", "x" * 41, "a\n", "é"])
+    def test_no_job_names(self, tmp_path: Path, name: str) -> None:
+        (message,) = mistakes(tmp_path, job(job=name))
+        assert message.startswith("job: ")
+
+    @pytest.mark.parametrize("table", ["a.b", "my-project.a_1.b-c", "local.a.b", "example.com:my-project.a.b", "a.préfixe"])
+    def test_tables(self, tmp_path: Path, table: str) -> None:
+        assert mistakes(tmp_path, job(destination__table=table)) == []
+
+    @pytest.mark.parametrize(
+        "table", ["", ".", "a", "a.", ".b", "a..b", "`a.b`", "p:a.b", "P.a.b", "a-b.c", "a.b$20261120", "a.b.c.d", "a.*"]
+    )
+    def test_no_tables(self, tmp_path: Path, table: str) -> None:
+        (message,) = mistakes(tmp_path, job(destination__table=table))
+        assert message.startswith("destination.table: ")
+
+    @pytest.mark.parametrize("column", [*LEDGER_COLUMNS, warehouse_schema.RUN_ID_COLUMN, warehouse_schema.ORDINAL_COLUMN])
+    def test_key_cannot_take_a_column_of_nightshift(self, tmp_path: Path, column: str) -> None:
+        query = f"SELECT {column}, summary, description FROM t WHERE d = @partition"
+
+        (message,) = mistakes(tmp_path, job(source__query=query, source__key=[column]))
+        assert message.startswith("source.key.0: ")
+
+    def test_ledger_columns_are_those_of_the_chunks(self) -> None:
+        assert LEDGER_COLUMNS == chunks.RESERVED
+
+    @pytest.mark.parametrize(
+        "flag", ["port", "host", "model", "served-model-name", "max-num-seqs", "max-model-len", "dtype", "revision"]
+    )
+    @pytest.mark.parametrize("spelling", ["{}", "--{}", "no_{}"])
+    def test_flags_of_nightshift(self, tmp_path: Path, flag: str, spelling: str) -> None:
+        spelt = spelling.format(flag) if not spelling.startswith("no") else flag.replace("-", "_")
+
+        (message,) = mistakes(tmp_path, job(engine__args={spelt: "x"}))
+        assert message.startswith(f"engine.args.{spelt}: ")
+
+    def test_abbreviated_flag_of_nightshift(self, tmp_path: Path) -> None:
+        """argparse takes --served-model for --served-model-name."""
+        (message,) = mistakes(tmp_path, job(engine__args={"served-model": "x"}))
+
+        assert "--served-model-name is not a free flag" in message
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("deadline", "seconds"),
+        [("1s", 1), ("90s", 90), ("45m", 2700), ("3h", 10800), ("1d", 86400), ("1h30m", 5400), ("7d", 604800)],
+    )
+    def test_durations(self, deadline: str, seconds: int) -> None:
+        assert JobSpec.model_validate(job(deadline=deadline)).deadline_seconds == seconds
+
+    @pytest.mark.parametrize(
+        "deadline", ["", "h", "3", "3 h", "1.5h", "-1h", "0s", "0h0m", "30m1h", "8d", "3H", "٣h", 5, 2.5, True, None, ["3h"]]
+    )
+    def test_no_durations(self, tmp_path: Path, deadline: Any) -> None:
+        (message,) = mistakes(tmp_path, job(deadline=deadline))
+        assert message.startswith("deadline: ")
+
+    @pytest.mark.parametrize(
+        ("tolerate", "rows", "allowed"),
+        [
+            (0, 100, 0),
+            (5, 3, 5),
+            ("1%", 99, 0),
+            ("1%", 100, 1),
+            ("0.1%", 1000, 1),
+            ("0.1%", 999, 0),
+            ("100%", 7, 7),
+            ("29%", 100, 29),
+        ],
+    )
+    def test_tolerance(self, tolerate: int | str, rows: int, allowed: int) -> None:
+        """A share is exact and rounded down: 29% of 100 is 29, though 0.29 * 100 is less in binary."""
+        assert JobSpec.model_validate(job(dead_letters={"tolerate": tolerate})).dead_letters.allowed(rows) == allowed
+
+    @pytest.mark.parametrize("tolerate", ["150%", "100.1%", "-1%", "5 %", "%", "5", "five", -1, 0.5, True, None, [1]])
+    def test_no_tolerance(self, tmp_path: Path, tolerate: Any) -> None:
+        (message,) = mistakes(tmp_path, job(dead_letters__tolerate=tolerate))
+        assert message.startswith("dead_letters.tolerate: ")
+
+    @pytest.mark.parametrize(
+        "schedule",
+        [
+            "0 2 * * *",
+            "*/15 * * * *",
+            "0 22-23,0-2 * * *",
+            "5 4 1,15 jan-mar MON-FRI",
+            "0 0 29 2 *",
+            "0 0 L * *",
+            "0 0 * * fri-sun",
+            "0 0 * * 5#2",
+            "1-5/2 * * * *",
+            "5/10 * * * *",
+            "0 0 31 2 mon",
+            "00 02 * * 7",
+            "0 0 31 1,2 *",
+        ],
+    )
+    def test_schedules(self, tmp_path: Path, schedule: str) -> None:
+        """What is accepted comes at some time, as Airflow's own cron reader finds."""
+        assert mistakes(tmp_path, job(schedule=schedule)) == []
+        assert croniter(schedule).get_next() > 0
+
+    @pytest.mark.parametrize(
+        "schedule",
+        [
+            "",
+            "* * * *",
+            "* * * * * *",
+            "60 * * * *",
+            "0 24 * * *",
+            "0 0 0 * *",
+            "0 0 32 * *",
+            "0 0 * 13 *",
+            "0 0 * * 8",
+            "0 0 31 4,6 *",
+            "*/0 * * * *",
+            "*/90 * * * *",
+            "5-1 * * * *",
+            "0 0 ,1 * *",
+            "0 0 * * mo",
+            "H 0 * * *",
+            "@daily",
+            "@never",
+            "0 0 30 2 *",
+            "a b c d e",
+        ],
+    )
+    def test_no_schedules(self, tmp_path: Path, schedule: str) -> None:
+        (message,) = mistakes(tmp_path, job(schedule=schedule))
+        assert message.startswith("schedule: ")
+
+    @pytest.mark.parametrize("profile", PROFILES)
+    def test_every_profile(self, tmp_path: Path, profile: str) -> None:
+        assert mistakes(tmp_path, job(compute__profile=profile)) == []
