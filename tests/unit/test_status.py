@@ -1,105 +1,29 @@
-"""`nightshift status` over runs in a local folder: what it counts, what it cannot count, and how it ends."""
+"""What `nightshift status` counts over runs in a local folder, and what it cannot count."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import obstore
 import pyarrow as pa
 import pytest
-from obstore.store import ObjectStore
 
 from nightshift import chunks
-from nightshift.chunks import Provenance, Result
 from nightshift.run import canonical_json
-from nightshift.status import command, footer
-from nightshift.status.rate import Rate
-from nightshift.status.report import Status
+from nightshift.status import footer
 from nightshift.status.survey import NoSuchRun, Survey
 from nightshift.status.text import text
 from nightshift.store import open_store
 from tests.builders import RUN, a_chunk, a_plan
+from tests.unit.status_run import KEYS, PLAN, Run, made_by
 
 pytestmark = pytest.mark.unit
-
-ROOT = Path(__file__).parents[2]
-PLAN = a_plan(10, 4, 2)
-SPEC = {"version": 1, "spec": {"task": "embedding", "model": {"name": "m"}}}
-
-KEYS = {
-    *("version", "run", "job", "partition", "run_id", "task", "model", "state", "observed_at", "sealed_at"),
-    *("rows_total", "rows_done", "rows_saved", "rows_left", "rows_bad", "predictions", "dead_letters", "dead_reasons"),
-    *("chunks_total", "chunks_committed", "chunks_left", "chunks_bad", "partials", "partials_bad", "foreign_objects"),
-    *("unanswered", "prompt_tokens", "output_tokens", "rate_rows_per_s", "mean_rows_per_s", "elapsed_s", "seconds_left"),
-    *("last_commit", "workers_planned", "attempts", "waste_rows", "waste_lost_rows", "waste_partial_rows"),
-    *("waste_percent", "problems"),
-}
-
-
-class Run:
-    """A run in a folder, with the writes that workers make, at times that the test sets."""
-
-    def __init__(self, folder: Path, *, planned: bool = True) -> None:
-        self.folder = folder
-        self.url = f"file://{folder}/{RUN.prefix}"
-        self.store: ObjectStore = open_store(f"file://{folder}")
-        self.put("spec.json", canonical_json(SPEC))
-        if planned:
-            self.put("plan.json", canonical_json(PLAN.to_json()))
-
-    def put(self, name: str, body: bytes, at: float | None = None) -> None:
-        obstore.put(self.store, f"{RUN.prefix}/{name}", body)
-        if at is not None:
-            os.utime(self.folder / RUN.prefix / name, (at, at))
-
-    def commit(self, chunk: int, body: bytes | None = None, at: float | None = None) -> None:
-        self.put(f"ledger/chunk-{chunk:08d}.parquet", a_chunk(RUN, PLAN, chunk) if body is None else body, at)
-
-    def save(self, chunk: int, attempt: str, body: bytes) -> None:
-        self.put(f"partials/chunk-{chunk:08d}/{attempt}.parquet", body)
-
-    def survey(self) -> Survey:
-        return Survey(self.store, RUN.prefix, self.url)
-
-    def status(self) -> Status:
-        return self.survey().refresh()
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(tmp_path / "bucket")
-
-
-def made_by(attempt: str, ordinals: Sequence[int], *, reasons: dict[int, str] | None = None, **provenance: Any) -> bytes:
-    """A chunk or partial of `attempt`. reasons: the dead letters by ordinal; provenance: fields of `Provenance`."""
-    dead = reasons or {}
-    results = [Result(row, None if row in dead else [0.5], dead.get(row), dead.get(row) and "no", 1) for row in ordinals]
-    given = Provenance(
-        **{
-            "run_id": RUN.run_id,
-            "chunk": 0,
-            "attempt": attempt,
-            "node": f"node-of-{attempt}",
-            "model": {"name": "m"},
-            "engine_version": "0",
-            "started": "2026-11-20T00:00:00+00:00",
-            "finished": "2026-11-20T00:00:10+00:00",
-            "predictions": len(ordinals) - len(dead),
-            "dead_letters": len(dead),
-            "prompt_tokens": 10,
-            **provenance,
-        }
-    )
-    return chunks.encode(pa.table({"id": pa.array(ordinals, pa.int64())}), results, pa.list_(pa.float32()), given)
 
 
 def test_before_the_plan_it_says_so(tmp_path: Path) -> None:
@@ -351,187 +275,3 @@ def test_the_rate_is_from_the_stores_own_times(run: Run) -> None:
     # The first chunk took 10 s by its worker's clock and was committed at 1,000.
     assert (status.rate, status.elapsed_s) == (10 / 14, 14)
     assert status.to_json()["mean_rows_per_s"] == pytest.approx(10 / 14, abs=1e-3)
-
-
-def test_rate_needs_two_chunks() -> None:
-    rate = Rate()
-    assert rate.recent(0) is None
-    rate.add(100, 50, 5)
-    assert rate.recent(110) is None
-
-
-def test_rate_over_the_last_minutes() -> None:
-    rate = Rate()
-    for number in range(100):
-        rate.add(10.0 * number, 1000 if number < 50 else 10, 10)
-
-    assert rate.recent(990) == 1
-    # A clock that is behind the store's changes nothing.
-    assert rate.recent(0) == 1
-
-
-def test_rate_of_several_workers_that_have_just_begun() -> None:
-    """Their first chunks come in a bunch, which says nothing; how long they took does."""
-    rate = Rate()
-    for number in range(10):
-        rate.add(1060 + number / 10, 600, 60)
-
-    assert rate.recent(1060) == pytest.approx(100, rel=0.02)
-
-
-def test_rate_leaves_out_the_night_between() -> None:
-    rate = Rate()
-    for committed in (0, 60, 100_060, 100_120):
-        rate.add(committed, 600, 60)
-
-    assert rate.recent(100_120) == 10
-    assert rate.elapsed_s == 100_180
-
-
-def test_a_run_that_stands_still_slows_down() -> None:
-    rate = Rate()
-    for number in range(10):
-        rate.add(60.0 * number, 600, 60)
-
-    assert [rate.recent(now) for now in (540, 640, 1140)] == [10, 8, 600 / 660]
-
-
-def test_rate_of_chunks_that_take_longer_than_the_window() -> None:
-    rate = Rate()
-    rate.add(0, 1000, 900)
-    rate.add(1000, 1000, 900)
-
-    assert rate.recent(1000) == 1
-    assert rate.recent(2000) == 0.5
-
-
-def test_rate_of_chunks_that_took_no_time_is_unknown() -> None:
-    rate = Rate()
-    rate.add(5, 10, 0)
-    rate.add(5, 10, 0)
-
-    assert rate.recent(5) is None
-
-
-def test_rate_keeps_no_more_than_it_needs() -> None:
-    rate = Rate()
-    for number in range(50_000):
-        rate.add(float(number), 2, 1)
-
-    assert rate.recent(49_999) == 2
-    assert len(rate._commits) < 5_000
-    assert rate.elapsed_s == 50_000
-
-
-COMMAND = (
-    sys.executable,
-    "-c",
-    "import sys; sys.path.insert(0, 'plugins'); from nightshift.cli import main; sys.exit(main())",
-    "status",
-)
-
-
-def nightshift(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def test_the_command_prints_text(run: Run) -> None:
-    run.commit(0)
-
-    done = nightshift(run.url)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0] == f"{RUN.prefix}  embedding by m"
-    assert "4 of 10 rows" in done.stdout
-
-
-def test_json_is_one_object_of_documented_keys(run: Run) -> None:
-    run.commit(0)
-
-    [line] = nightshift(run.url, "--json").stdout.splitlines()
-
-    assert set(json.loads(line)) == KEYS
-    documented = (ROOT / "docs" / "status.md").read_text()
-    assert [key for key in sorted(KEYS) if f"`{key}`" not in documented] == []
-
-
-def test_watch_ends_when_all_is_committed(run: Run) -> None:
-    run.commit(0)
-    watch = subprocess.Popen([*COMMAND, run.url, "--watch", "0.1", "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert watch.stdout
-    first = json.loads(watch.stdout.readline())
-    run.commit(1)
-    run.commit(2)
-    last = [json.loads(line) for line in watch.stdout][-1]
-
-    assert watch.wait() == 0
-    assert (first["state"], first["rows_done"]) == ("open", 4)
-    assert (last["state"], last["rows_done"], last["seconds_left"]) == ("complete", 10, 0)
-
-
-def test_watch_of_a_finished_run_shows_it_once(run: Run) -> None:
-    for chunk in range(3):
-        run.commit(chunk)
-
-    done = nightshift(run.url, "--watch")
-
-    assert done.returncode == 0
-    assert done.stdout.count("100.0%") == 1
-
-
-def test_watch_draws_over_what_a_terminal_shows(run: Run) -> None:
-    run.commit(0)
-    ours, theirs = os.openpty()
-    # A shell's background job, as these tests may be one, has Ctrl-C switched off for all its children.
-    restore = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    watch = subprocess.Popen([*COMMAND, run.url, "--watch", "0.1"], cwd=ROOT, stdout=theirs, preexec_fn=restore)
-    os.close(theirs)
-    shown = b""
-    while shown.count(b"sealed") < 2:
-        shown += os.read(ours, 10_000)
-    watch.send_signal(signal.SIGINT)
-
-    assert watch.wait() == 130
-    first, second = shown.split(b"\x1b[", 1)
-    assert first.startswith(RUN.prefix.encode())
-    # As many lines up as there are, and everything below is cleared.
-    assert second.startswith(f"{first.count(bytes([10]))}A\x1b[J{RUN.prefix}".encode())
-
-
-def test_a_reader_that_has_enough_is_no_error(run: Run) -> None:
-    run.commit(0)
-    watch = subprocess.Popen(
-        [*COMMAND, run.url, "--watch", "0.1", "--json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert watch.stdout
-    assert watch.stderr
-    watch.stdout.readline()
-    watch.stdout.close()
-
-    assert (watch.stderr.read(), watch.wait()) == (b"", 0)
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["gs://bucket/job/day", "job/day/run", "s3://bucket/job/day/run", "file:///nowhere/job/day/run", "memory:///a/b/c"],
-)
-def test_wrong_urls_are_2_with_a_message(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.run(url, every_s=None, as_json=True) == 2
-
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("nightshift status: ")
-    assert "Traceback" not in captured.err
-
-
-def test_a_wrong_folder_is_not_made(tmp_path: Path) -> None:
-    assert command.run(f"file://{tmp_path}/bucket/job/day/run", every_s=None, as_json=False) == 2
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("seconds", ["0", "-1", "soon", "nan"])
-def test_watch_takes_seconds(run: Run, seconds: str) -> None:
-    done = nightshift(run.url, f"--watch={seconds}")
-
-    assert done.returncode == 2
-    assert f"'{seconds}' is no number of seconds" in done.stderr

@@ -1,0 +1,84 @@
+"""What the driver makes of an engine's replies, and of an engine that gives none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from nightshift.driver.engine import Engine, Failed, Gone, Load, Outcome, Replied, WrongEngine
+from nightshift.driver.http import ConnectionLost
+from tests.integration.driver.peers import LONG_S, Peer, on_both_loops, replying, serving, well_behaved
+
+pytestmark = pytest.mark.integration
+
+
+async def answer(reply: bytes, headers: dict[str, str] | None = None, request_timeout_s: float = LONG_S) -> Outcome:
+    async with (
+        serving(replying(reply)) as url,
+        Engine(url, "m", headers=headers, request_timeout_s=request_timeout_s) as engine,
+    ):
+        return await engine.send("/v1/x", b"{}")
+
+
+@on_both_loops
+async def test_outcomes_of_an_engine() -> None:
+    assert await answer(b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}') == Replied({"a": 1})
+    assert isinstance(await answer(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"), Gone)
+    assert await answer(b"HTTP/1.1 502 Bad Gateway\r\n\r\n") == Gone("502: ")
+
+
+@on_both_loops
+async def test_an_engine_that_hangs_or_has_gone() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.closed()
+
+    async with serving(script) as url:
+        engine = Engine(url, "m", request_timeout_s=0.1)
+        assert await engine.send("/x", b"{}") == Failed("no reply within 0.1 s", timeout=True)
+    assert isinstance(await engine.send("/x", b"{}"), Gone)
+    assert not await engine.healthy()
+    assert not await engine.wait_healthy(0)
+    assert await engine.load() is None
+    with pytest.raises(ConnectionLost):
+        await engine.version()
+    await engine._client.close()
+
+
+@on_both_loops
+async def test_a_key_that_the_server_repeats_is_not_kept() -> None:
+    text = b'{"error": "no such key: hunter22-hunter22, in Bearer hunter22-hunter22"}'
+    reply = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s"
+    headers = {"Authorization": "Bearer hunter22-hunter22"}
+
+    assert await answer(reply % (500, len(text), text), headers) == Failed("500: no such key: ***, in ***")
+    with pytest.raises(WrongEngine, match=r"401: no such key: \*\*\*, in \*\*\*"):
+        await answer(reply % (401, len(text), text), headers)
+
+
+@on_both_loops
+async def test_what_an_engine_says_about_itself() -> None:
+    pages: dict[str, Any] = {"/v1/models": {"data": [{"id": "m"}]}, "/version": {"version": "1.2"}, "/health": {}}
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.path == "/metrics":
+            return web.Response(text="vllm:num_requests_running 2\n")
+        return web.json_response(pages[request.path]) if request.path in pages else web.Response(status=404)
+
+    async with well_behaved(handler) as url, Engine(url, "m") as engine, Engine(url, "other") as other:
+        assert await engine.wait_healthy(LONG_S)
+        assert await engine.load() == Load(2.0, 0.0, 0.0, 0.0)
+        assert await engine.version() == "1.2"
+        with pytest.raises(WrongEngine, match="the engine serves \\['m'\\], the job asks for 'other'"):
+            await other.version()
+        del pages["/version"]
+        assert await engine.version() == "unknown"
+        odd_answers: list[Any] = [{"data": None}, [], {}, {"data": [1]}]
+        for odd in odd_answers:
+            pages["/v1/models"] = odd
+            with pytest.raises(WrongEngine):
+                await engine.version()
+        del pages["/v1/models"]
+        with pytest.raises(WrongEngine, match="404"):
+            await engine.version()
