@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +16,13 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
 from local.demo.airflow_api import AirflowApi
-from local.environments import ROOT, environment_dir
+from local.environments import ROOT
 from local.stack import Stack, StackDown
 from nightshift.ledger import Ledger, load_plan
 from nightshift.plan import Plan
 from nightshift.run import RunRef
 from nightshift.store import ObjectStorage, open_store
+from tests.airflow_cli import airflow
 
 PARTITION = "2026-11-20"
 ENVIRONMENTS = ("airflow", "driver", "emulators", "server")
@@ -59,20 +59,16 @@ class Night:
     def __init__(self, stack: Stack, job: str) -> None:
         self.stack = stack
         self.job = job
-        self.environment = {**os.environ, **stack.environment()}
-        os.environ.update(stack.environment())
+        self.environment = stack.environment()
+        os.environ.update(self.environment)
         self.client = bigquery.Client(project="local", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
         self.store = open_store("gs://nightshift")
-        airflow = stack.airflow()
-        self.api = AirflowApi(airflow["url"], airflow["user"], airflow["password"])
+        login = stack.airflow()
+        self.api = AirflowApi(login["url"], login["user"], login["password"])
 
     def airflow(self, *arguments: str) -> None:
         """Airflow's own command line."""
-        program = str(environment_dir("airflow") / "bin" / "airflow")
-        done = subprocess.run(
-            [program, *arguments], env=self.environment, check=False, capture_output=True, text=True, cwd=ROOT
-        )
-        assert done.returncode == 0, f"airflow {' '.join(arguments)}: {(done.stdout + done.stderr)[-4000:]}"
+        airflow(self.environment, *arguments)
 
     def trigger(self, run_id: str, **conf: Any) -> None:
         self.airflow("dags", "trigger", self.job, "--run-id", run_id, "--conf", json.dumps(conf))

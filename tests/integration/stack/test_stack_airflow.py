@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from local.environments import environment_dir
 from local.stack import Stack
 from local.stack.airflow import COMPONENTS
+from tests.airflow_cli import airflow
 from tests.integration.stack.support import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
@@ -126,16 +125,10 @@ def test_a_backfill_of_a_year_is_made_while_airflow_is_at_work(stack: Stack) -> 
     # Every day of it is another chance for a component to write between the command's own reading and writing.
     token = _token(stack)
     _wait_for_dag(stack, "daily", token)
-    program = str(environment_dir("airflow") / "bin" / "airflow")
-    days = ["--from-date", "2024-01-01", "--to-date", "2024-12-31"]
-    made = subprocess.run(
-        [program, "backfill", "create", "--dag-id", "daily", *days],
-        env={**os.environ, **stack.environment()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stdout + made.stderr
+
+    days = ("--from-date", "2024-01-01", "--to-date", "2024-12-31")
+    airflow(stack.environment(), "backfill", "create", "--dag-id", "daily", *days)
+
     assert _call(stack, "/api/v2/dags/daily/dagRuns?limit=1", token=token)["total_entries"] == 366
 
 
