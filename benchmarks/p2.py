@@ -84,7 +84,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
     from nightshift.driver.loop import Limits, Worker
     from nightshift.driver.reader import InputReader
     from nightshift.driver.stats import Stats
-    from nightshift.ledger import Ledger
+    from nightshift.run.ledger import Ledger
     from nightshift.store import ObjectStorage, open_store
     from nightshift.tasks.base import load as load_kind
 

@@ -19,9 +19,9 @@ import obstore
 from benchmarks.processes import Canned, Driver, ending, memory_mib
 from benchmarks.report import ROOT, Report
 from benchmarks.runs import sentences, write
-from nightshift import freeze, ledger
-from nightshift.plan import InputFile, Plan
-from nightshift.run import RunRef
+from nightshift.run import opening
+from nightshift.run.names import RunRef
+from nightshift.run.plan import InputFile, Plan, save_plan
 from nightshift.store import open_store
 from tests.builders import a_chunk, a_spec
 from tests.integration.emulators import start_storage
@@ -100,7 +100,7 @@ def _plan(base: str, rows: int, chunk_rows: int, workers: int) -> tuple[str, Run
     """A run whose input files are all the same one."""
     store = open_store(base)
     spec = a_spec(request__rows_per_request=256, engine__max_num_seqs=1024)
-    run = freeze.open_run(store, spec, "2026-11-20", opened_by="benchmark")
+    run = opening.open_run(store, spec, "2026-11-20", opened_by="benchmark")
     per_file = min(rows, PER_FILE)
     path = f"{run.prefix}/inputs/part.parquet"
     texts = sentences(range(PER_GROUP))
@@ -112,7 +112,7 @@ def _plan(base: str, rows: int, chunk_rows: int, workers: int) -> tuple[str, Run
         scratch.unlink(missing_ok=True)
     meta: Any = obstore.head(store, path)
     files = (InputFile("inputs/part.parquet", per_file, groups, meta["size"], str(meta["e_tag"])),) * (rows // per_file)
-    plan = ledger.save_plan(store, run, Plan(run.run_id, rows, chunk_rows, min(workers, rows // chunk_rows), files))
+    plan = save_plan(store, run, Plan(run.run_id, rows, chunk_rows, min(workers, rows // chunk_rows), files))
     return f"{base}/{run.prefix}", run, plan
 
 

@@ -18,9 +18,9 @@ from nightshift.driver import loop as driver_loop
 from nightshift.driver.engine import Load, Outcome, Replied
 from nightshift.driver.loop import Limits, Worker
 from nightshift.driver.stats import Stats
-from nightshift.ledger import Chunks, Ledger
-from nightshift.plan import InputFile, Plan
-from nightshift.run import RunRef
+from nightshift.run.ledger import Chunks, Ledger
+from nightshift.run.names import RunRef
+from nightshift.run.plan import InputFile, Plan
 from tests.simulation.codecs import LightCodec
 from tests.simulation.rows import Kind, Reader, Rows, ordinals_of
 from tests.simulation.storage import Bucket, Client, ClientEvents, Effect, Weather

@@ -11,9 +11,9 @@ import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nightshift import freeze, ledger
-from nightshift.plan import InputFile, Plan
-from nightshift.run import RunRef
+from nightshift.run import opening
+from nightshift.run.names import RunRef
+from nightshift.run.plan import InputFile, Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
 from tests.builders import a_spec
@@ -66,7 +66,7 @@ def prepare(
     """A run of `rows` rows ``id, text``. The bucket is a folder; changes: of the spec, as in tests.builders."""
     spec = a_spec(**changes)
     store = open_store(f"file://{bucket}")
-    run = freeze.open_run(store, spec, "2026-11-20", opened_by="benchmark")
+    run = opening.open_run(store, spec, "2026-11-20", opened_by="benchmark")
     (bucket / run.prefix / "inputs").mkdir(parents=True, exist_ok=True)
     files = []
     for start in range(0, rows, ROWS_PER_FILE):
@@ -75,7 +75,7 @@ def prepare(
         groups = write(bucket / run.prefix / path, ordinals, per_group, texts)
         meta = obstore.head(store, f"{run.prefix}/{path}")
         files.append(InputFile(path, len(ordinals), groups, meta["size"], str(meta["e_tag"])))
-    plan = ledger.save_plan(store, run, Plan(run.run_id, rows, chunk_rows, workers, tuple(files)))
+    plan = save_plan(store, run, Plan(run.run_id, rows, chunk_rows, workers, tuple(files)))
     return Run(bucket, run, spec, plan)
 
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
-from nightshift import chunks
-from nightshift.chunks import Provenance, Result
-from nightshift.plan import InputFile, Plan
-from nightshift.run import RunRef
+from nightshift.run import chunks
+from nightshift.run.chunks import Provenance, Result
+from nightshift.run.names import RunRef
+from nightshift.run.plan import InputFile, Plan
 from nightshift.spec import JobSpec
 
 RUN = RunRef("job", "2026-11-20", "0123456789abcdef")

@@ -14,9 +14,9 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from local.demo.airflow_api import AirflowApi, refused
-from nightshift.ledger import Ledger, load_plan
-from nightshift.plan import Plan
-from nightshift.run import RunRef
+from nightshift.run.ledger import Ledger
+from nightshift.run.names import RunRef
+from nightshift.run.plan import Plan, load_plan
 from nightshift.store import ObjectStorage, StoreUnavailable
 
 Answer = TypeVar("Answer")

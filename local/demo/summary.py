@@ -9,7 +9,7 @@ from google.cloud import bigquery
 from obstore.store import ObjectStore
 
 from local.demo.night import Night
-from nightshift.seal import load_manifest
+from nightshift.run.seal import load_manifest
 from nightshift.spec import JobSpec
 
 COUNTS = """

@@ -95,7 +95,7 @@ def _bigquery(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str
 
 
 def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:
-    command = ("-m", "nightshift.jobset.local", "--state", str(folder.runtime), "--config", str(folder.runtime_config))
+    command = ("-m", "local.runtime", "--state", str(folder.runtime), "--config", str(folder.runtime_config))
     beat = folder.runtime / "agent.json"
 
     def probe(pid: int, since: float) -> str | None:

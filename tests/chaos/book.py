@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
-from nightshift import chunks
-from nightshift.plan import Plan
+from nightshift.run import chunks
+from nightshift.run.plan import Plan
 from tests.chaos.proxy import Exchange
 
 HOUSEKEEPING_S: Final = 40.0

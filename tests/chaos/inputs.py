@@ -15,9 +15,9 @@ import obstore
 from obstore.store import ObjectStore
 
 from local.environments import ROOT, python_of
-from nightshift import chunks, freeze, ledger, seal
-from nightshift.plan import Plan
-from nightshift.run import RunRef
+from nightshift.run import chunks, ledger, opening, seal
+from nightshift.run.names import RunRef
+from nightshift.run.plan import Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
 from tests.builders import a_spec, write_input
@@ -122,9 +122,9 @@ class Prepared:
         cls, store: ObjectStore, spec: JobSpec, number: int, rows: Input, chunk_rows: int = CHUNK_ROWS, owners: int = OWNERS
     ) -> Prepared:
         partition = (datetime.date(2026, 1, 1) + datetime.timedelta(days=number)).isoformat()
-        run = freeze.open_run(store, spec, partition, opened_by="soak")
+        run = opening.open_run(store, spec, partition, opened_by="soak")
         files = write_input(store, run, rows.texts, per_file=200, per_group=60)
-        plan = ledger.save_plan(store, run, Plan(run.run_id, len(rows.texts), chunk_rows, owners, files))
+        plan = save_plan(store, run, Plan(run.run_id, len(rows.texts), chunk_rows, owners, files))
         return cls(store, run, spec, plan)
 
     def missing(self, index: int | None) -> int:

@@ -18,9 +18,9 @@ from google.cloud import bigquery
 from local.demo.airflow_api import AirflowApi
 from local.environments import ROOT
 from local.stack import Stack, StackDown
-from nightshift.ledger import Ledger, load_plan
-from nightshift.plan import Plan
-from nightshift.run import RunRef
+from nightshift.run.ledger import Ledger
+from nightshift.run.names import RunRef
+from nightshift.run.plan import Plan, load_plan
 from nightshift.store import ObjectStorage, open_store
 from tests.airflow_cli import airflow
 

@@ -10,8 +10,8 @@ from local import hub
 from local.demo import catalog
 from local.environments import environment_dir
 from local.stack import Stack
-from nightshift.run import RunRef
-from nightshift.seal import load_manifest
+from nightshift.run.names import RunRef
+from nightshift.run.seal import load_manifest
 from tests.chaos.nights import (
     ENVIRONMENTS,
     PARTITION,

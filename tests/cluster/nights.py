@@ -29,12 +29,12 @@ from obstore.store import ObjectStore
 from local.cluster import images
 from local.cluster.cluster import Cluster
 from local.cluster.faults import Faults
-from nightshift import chunks
 from nightshift.jobset.manifest import DRIVER, RUN_LABEL, SERVER
 from nightshift.jobset.observation import INDEX_ANNOTATION, Observation
-from nightshift.jobset.outcome import Ending, Outcome
+from nightshift.jobset.verdict.outcome import Ending, Outcome
 from nightshift.operators.infer import InferOperator
 from nightshift.operators.jobset_task import Live
+from nightshift.run import chunks
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import open_store

@@ -23,11 +23,11 @@ import kubernetes.config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config import load_kube_config
 
-from nightshift.jobset.cluster.aio import AsyncJobSetApi
-from nightshift.jobset.cluster.api import JobSetApi
-from nightshift.jobset.cluster.follow import Followed, Follower, Limits
-from nightshift.jobset.cluster.runtime import ClusterRuntime
-from nightshift.jobset.cluster.sharing import UNLIMITED, shared
+from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
+from nightshift.jobset.kubernetes.api import JobSetApi
+from nightshift.jobset.kubernetes.follow import Followed, Follower, Limits
+from nightshift.jobset.kubernetes.runtime import ClusterRuntime
+from nightshift.jobset.kubernetes.sharing import UNLIMITED, shared
 from nightshift.jobset.observation import Observation, condition
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from local.cluster.faults import Faults
 from nightshift import exits
 from nightshift.jobset import fallback
 from nightshift.jobset.manifest import DRIVER, PROFILE_LABEL, SERVER
-from nightshift.jobset.outcome import Ending
+from nightshift.jobset.verdict.outcome import Ending
 from nightshift.operators.jobset_errors import JobSetApplicationFailure
 from tests.cluster.kube import a_namespace, a_queue
 from tests.cluster.nights import Document, HeldNight, Place, a_place, container, disruption, exit_code

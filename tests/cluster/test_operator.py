@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from nightshift.jobset.cluster import follow, paths
-from nightshift.jobset.cluster.ending import OWNER_ANNOTATION
+from nightshift.jobset.kubernetes import follow, paths
+from nightshift.jobset.kubernetes.ending import OWNER_ANNOTATION
 from nightshift.jobset.runtime import JUDGED_ANNOTATION
 from nightshift.operators.jobset import (
     JobSetApplicationFailure,
@@ -215,7 +215,7 @@ class TestLogs:
         self, namespace: Namespace, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(follow, "NOTE_S", 1.0)
-        monkeypatch.setattr("nightshift.jobset.cluster.logs.SLACK_S", 2.0)
+        monkeypatch.setattr("nightshift.jobset.kubernetes.logs.SLACK_S", 2.0)
         count = 150
         task = Task(namespace, a_short_jobset("restarted", self.NUMBERS.format(count, 0.1)))
         deferred = await asyncio.to_thread(task.execute)
@@ -325,7 +325,7 @@ class TestOutages:
     async def test_nor_does_it_hang_a_trigger(
         self, cluster: Kubernetes, namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("nightshift.jobset.cluster.aio.WATCH_SILENCE_S", 3.0)
+        monkeypatch.setattr("nightshift.jobset.kubernetes.aio.WATCH_SILENCE_S", 3.0)
         monkeypatch.setattr(paths, "READ_S", 1.0)
         with ApiProxy(cluster.kubeconfig, tmp_path) as proxy:
             task = Task(namespace, a_short_jobset("silent", SHORT), kubeconfig=proxy.kubeconfig)

@@ -16,7 +16,7 @@ from local.cluster.deployment import NAMESPACE, deploy
 from local.cluster.faults import Faults
 from nightshift import exits
 from nightshift.jobset.manifest import DRIVER, RUN_LABEL, SERVER
-from nightshift.jobset.outcome import Ending
+from nightshift.jobset.verdict.outcome import Ending
 from tests.chaos.inputs import CHUNK_ROWS, Input, a_job, real_texts
 from tests.cluster.kube import Namespace
 from tests.cluster.nights import Document, Night, a_place, container, disruption, exit_code

@@ -13,7 +13,7 @@ import obstore
 import pytest
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
-from nightshift.run import canonical_json
+from nightshift.run.names import canonical_json
 from nightshift.store import open_store
 from tests.builders import RUN, a_chunk, a_plan
 from tests.integration.emulators import StorageEmulator, free_port

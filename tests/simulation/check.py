@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from nightshift import exits
-from nightshift.chunks import NotAChunk
 from nightshift.driver import commits
 from nightshift.driver.engine import Failed, Gone, Outcome, Refused, Replied
 from nightshift.driver.loop import TooManyDeadLetters
+from nightshift.run.chunks import NotAChunk
 from nightshift.store import StoreUnavailable
 from tests.simulation.codecs import Decoded
 from tests.simulation.engines import EngineEvents

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from nightshift import chunks
-from nightshift.chunks import Result
 from nightshift.driver.scheduler import OpenChunk
+from nightshift.run import chunks
+from nightshift.run.chunks import Result
 
 
 @dataclass(frozen=True, slots=True)

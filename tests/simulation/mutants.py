@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nightshift.chunks import Result
 from nightshift.driver import loop
 from nightshift.driver.engine import Outcome
 from nightshift.driver.feeder import Feeder
@@ -24,7 +23,8 @@ from nightshift.driver.ranges import Ranges
 from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.window import Window
-from nightshift.ledger import Chunks, Ledger
+from nightshift.run.chunks import Result
+from nightshift.run.ledger import Chunks, Ledger
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import Answer, Answers, NotDone, Reason
 from tests.simulation.check import Violated

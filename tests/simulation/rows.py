@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from nightshift.chunks import Result
-from nightshift.plan import Plan
+from nightshift.run.chunks import Result
+from nightshift.run.plan import Plan
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDone, Reason
 

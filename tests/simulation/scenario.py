@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from nightshift.driver.loop import Limits
-from nightshift.plan import InputFile, Plan
-from nightshift.run import RunRef
+from nightshift.run.names import RunRef
+from nightshift.run.plan import InputFile, Plan
 from tests.simulation.engines import Climate
 from tests.simulation.rows import Nature, Rows
 from tests.simulation.storage import Weather

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from nightshift.driver.loop import Limits
-from nightshift.plan import InputFile, Plan
+from nightshift.run.plan import InputFile, Plan
 from tests.simulation.engines import Climate
 from tests.simulation.rows import Nature, Rows
 from tests.simulation.scenario import RUN, Event, Scenario

@@ -16,14 +16,15 @@ import obstore
 import pyarrow as pa
 from obstore.store import MemoryStore
 
-from nightshift import exits, seal
-from nightshift.chunks import Result
+from nightshift import exits
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Codec
 from nightshift.driver.loop import TooManyDeadLetters, Worker
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
-from nightshift.ledger import Ledger
+from nightshift.run import seal
+from nightshift.run.chunks import Result
+from nightshift.run.ledger import Ledger
 from tests.builders import a_spec
 from tests.simulation.check import Audit, PodAudit, Violated
 from tests.simulation.codecs import LightCodec, decode_light, decode_parquet

@@ -1,6 +1,6 @@
 """An outcome in short: its ending, and whether another JobSet can end otherwise."""
 
-from nightshift.jobset.outcome import Ending, Outcome
+from nightshift.jobset.verdict.outcome import Ending, Outcome
 
 RUNNING, STARTUP = (Ending.RUNNING, False), (Ending.STARTUP, True)
 PREEMPTED, LOST = (Ending.PREEMPTED, True), (Ending.LOST, True)

@@ -11,9 +11,9 @@ import obstore
 import pyarrow as pa
 from obstore.store import ObjectStore
 
-from nightshift import chunks
-from nightshift.chunks import Provenance, Result
-from nightshift.run import canonical_json
+from nightshift.run import chunks
+from nightshift.run.chunks import Provenance, Result
+from nightshift.run.names import canonical_json
 from nightshift.status.report import Status
 from nightshift.status.survey import Survey
 from nightshift.store import open_store

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 from obstore.store import LocalStore
 
-from nightshift import chunks
 from nightshift.batch import output, source, state
 from nightshift.batch.source import Index, LineReader, LocalFile, index
 from nightshift.batch.state import Asked, chunk_lines, find_batch, open_batch, place_of
-from nightshift.chunks import Provenance, Result
 from nightshift.driver.reader import InputChanged
-from nightshift.plan import InputFile, Plan
-from nightshift.run import RunRef
+from nightshift.run import chunks
+from nightshift.run.chunks import Provenance, Result
+from nightshift.run.names import RunRef
+from nightshift.run.plan import InputFile, Plan
 from nightshift.store import get_bytes
 from nightshift.tasks.base import Reason
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightshift.jobset.cluster.aio import AsyncJobSetApi
+from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.runtime import RuntimeUnavailable
 
 pytestmark = pytest.mark.unit

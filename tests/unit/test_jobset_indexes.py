@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nightshift.jobset import indexes
+from nightshift.jobset.verdict import indexes
 
 pytestmark = pytest.mark.unit
 

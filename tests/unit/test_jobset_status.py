@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from nightshift import exits
-from nightshift.jobset.exit_codes import in_words
 from nightshift.jobset.observation import Observation
-from nightshift.jobset.outcome import Ending, classify
 from nightshift.jobset.runtime import ContainerStatus, JobSetNotFound, JobSetStatus, Phase, PodStatus
 from nightshift.jobset.status import JOB_REASONS, observation_of, status_of
+from nightshift.jobset.verdict.exit_codes import in_words
+from nightshift.jobset.verdict.outcome import Ending, classify
 from tests.unit.recorded import CASES, recorded
 
 pytestmark = pytest.mark.unit

@@ -9,8 +9,9 @@ import obstore
 import pytest
 from obstore.store import MemoryStore, ObjectStore
 
-from nightshift import chunks, seal
-from nightshift.ledger import Chunks, ForeignObject, Ledger, load_plan, save_plan
+from nightshift.run import chunks, seal
+from nightshift.run.ledger import Chunks, ForeignObject, Ledger
+from nightshift.run.plan import load_plan, save_plan
 from nightshift.store import ObjectStorage, open_store
 from tests.builders import RUN, a_chunk, a_plan, a_spec
 

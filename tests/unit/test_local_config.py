@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nightshift.jobset.local.config import Config, ConfigError, Image, load_config
+from local.runtime.config import Config, ConfigError, Image, load_config
 
 pytestmark = pytest.mark.unit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nightshift.jobset.local.policy import Attempt, Job, Outcome, Rule, completed_indexes, decide, failed_indexes, judge
+from local.runtime.policy import Attempt, Job, Outcome, Rule, completed_indexes, decide, failed_indexes, judge
 
 pytestmark = pytest.mark.unit
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nightshift.jobset.local.expansion import EnvVar, declared_environment, expand
-from nightshift.jobset.local.policy import Rule
-from nightshift.jobset.local.spec import ManifestError, read_manifest
+from local.runtime.expansion import EnvVar, declared_environment, expand
+from local.runtime.policy import Rule
+from local.runtime.spec import ManifestError, read_manifest
 
 pytestmark = pytest.mark.unit
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from local.runtime.spec import ManifestError, read_manifest
 from nightshift import exits
-from nightshift.jobset.local.spec import ManifestError, read_manifest
 from nightshift.jobset.manifest import (
     DRIVER,
     EXCLUSIVE_TOPOLOGY,

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from nightshift.jobset.observation import Observation, slim_pod
-from nightshift.jobset.outcome import Ending, classify
-from nightshift.jobset.wording import EVIDENCE_MAX
+from nightshift.jobset.verdict.outcome import Ending, classify
+from nightshift.jobset.verdict.wording import EVIDENCE_MAX
 from tests.unit.endings import APPLICATION, LOST, PREEMPTED, RESUMABLE, RUNNING, STARTUP, ending
 from tests.unit.recorded import CASES, recorded
 

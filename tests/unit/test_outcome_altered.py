@@ -9,7 +9,7 @@ import pytest
 
 from nightshift import exits
 from nightshift.jobset.observation import Observation
-from nightshift.jobset.outcome import Ending, classify
+from nightshift.jobset.verdict.outcome import Ending, classify
 from tests.unit.endings import APPLICATION, PREEMPTED, RUNNING, STARTUP, ending
 from tests.unit.recorded import recorded
 

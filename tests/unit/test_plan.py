@@ -2,7 +2,8 @@
 
 import pytest
 
-from nightshift.plan import InputFile, Plan, PlanError, size
+from nightshift.run.plan import InputFile, Plan, PlanError
+from nightshift.run.sizing import size
 from tests.builders import a_plan, a_spec
 
 pytestmark = pytest.mark.unit

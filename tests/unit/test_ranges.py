@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from nightshift.driver.ranges import Ranges
-from nightshift.ledger import Chunks
+from nightshift.run.ledger import Chunks
 from tests.builders import a_plan
 
 pytestmark = pytest.mark.unit

@@ -3,8 +3,8 @@
 import pytest
 from obstore.store import MemoryStore
 
-from nightshift import freeze
-from nightshift.run import RunRef, canonical_json, run_digest
+from nightshift.run import opening
+from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.store import open_store, split_run_url
 from tests.builders import a_spec
 
@@ -67,37 +67,37 @@ def test_a_store_that_is_none_is_refused(url: str) -> None:
 def test_opening_again_finds_the_run() -> None:
     store = MemoryStore()
 
-    first = freeze.open_run(store, a_spec(), "2026-11-20", opened_by="a")
+    first = opening.open_run(store, a_spec(), "2026-11-20", opened_by="a")
 
-    assert freeze.open_run(store, a_spec(), "2026-11-20", opened_by="b") == first
-    assert freeze.open_run(store, a_spec(), "2026-11-21", opened_by="b") != first
+    assert opening.open_run(store, a_spec(), "2026-11-20", opened_by="b") == first
+    assert opening.open_run(store, a_spec(), "2026-11-21", opened_by="b") != first
 
 
 def test_fresh_opens_the_next_generation_once_for_each_opener() -> None:
     store = MemoryStore()
-    freeze.open_run(store, a_spec(), "d", opened_by="a")
+    opening.open_run(store, a_spec(), "d", opened_by="a")
 
-    second = freeze.open_run(store, a_spec(), "d", opened_by="b", fresh=True)
+    second = opening.open_run(store, a_spec(), "d", opened_by="b", fresh=True)
 
     assert second.generation == 2
-    assert freeze.open_run(store, a_spec(), "d", opened_by="b", fresh=True) == second, "a retry of the opener"
-    assert freeze.open_run(store, a_spec(), "d", opened_by="c", fresh=True).generation == 3
-    assert freeze.open_run(store, a_spec(), "d", opened_by="x").generation == 3, "without fresh, the newest"
+    assert opening.open_run(store, a_spec(), "d", opened_by="b", fresh=True) == second, "a retry of the opener"
+    assert opening.open_run(store, a_spec(), "d", opened_by="c", fresh=True).generation == 3
+    assert opening.open_run(store, a_spec(), "d", opened_by="x").generation == 3, "without fresh, the newest"
 
 
 def test_fresh_on_an_unknown_run_opens_the_first_generation() -> None:
-    assert freeze.open_run(MemoryStore(), a_spec(), "d", opened_by="a", fresh=True).generation == 1
+    assert opening.open_run(MemoryStore(), a_spec(), "d", opened_by="a", fresh=True).generation == 1
 
 
 def test_a_frozen_spec_comes_back_as_it_was() -> None:
     store = MemoryStore()
     spec = a_spec(dead_letters__tolerate="5%")
 
-    run = freeze.open_run(store, spec, "d", opened_by="a")
+    run = opening.open_run(store, spec, "d", opened_by="a")
 
-    assert freeze.load_run(store, run)[0] == spec
+    assert opening.load_run(store, run)[0] == spec
 
 
 def test_a_run_that_was_never_opened_is_named() -> None:
-    with pytest.raises(freeze.NoSuchRun, match=r"spec\.json does not exist"):
-        freeze.load_run(MemoryStore(), RunRef("job", "d", "0123456789abcdef"))
+    with pytest.raises(opening.NoSuchRun, match=r"spec\.json does not exist"):
+        opening.load_run(MemoryStore(), RunRef("job", "d", "0123456789abcdef"))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nightshift.chunks import Result
 from nightshift.driver.scheduler import ALONE_DEATHS, DROPS, SUSPECT_DEATHS, TRIES, Group, OpenChunk, Scheduler
+from nightshift.run.chunks import Result
 from nightshift.tasks.base import Answer, Answers, BadInput, Reason
 
 pytestmark = pytest.mark.unit

@@ -13,9 +13,9 @@ from kubernetes_asyncio.client import ApiClient
 
 from nightshift.hooks.jobset import AsyncJobSetHook
 from nightshift.hooks.kubernetes_engine import GKEAsyncJobSetHook
-from nightshift.jobset.cluster import sharing
-from nightshift.jobset.cluster.aio import AsyncJobSetApi, WatchExpired
-from nightshift.jobset.cluster.sharing import Feed, shared
+from nightshift.jobset.kubernetes import sharing
+from nightshift.jobset.kubernetes.aio import AsyncJobSetApi, WatchExpired
+from nightshift.jobset.kubernetes.sharing import Feed, shared
 from nightshift.jobset.runtime import RuntimeUnavailable
 
 pytestmark = pytest.mark.unit

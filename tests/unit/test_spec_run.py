@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from nightshift.run import canonical_json, run_digest
+from nightshift.run.names import canonical_json, run_digest
 from nightshift.spec import JobSpec, load
 from nightshift.tasks import TASK_KINDS, request_model
 from tests.builders import a_spec

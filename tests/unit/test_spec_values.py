@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from croniter import croniter  # type: ignore[import-untyped]
 
-from nightshift import chunks
 from nightshift.profiles import PROFILES
+from nightshift.run import chunks
 from nightshift.spec import JobSpec, sql
 from nightshift.spec.names import LEDGER_COLUMNS
 from nightshift.warehouse import schema as warehouse_schema

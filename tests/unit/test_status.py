@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from nightshift import chunks
-from nightshift.run import canonical_json
+from nightshift.run import chunks
+from nightshift.run.names import canonical_json
 from nightshift.status import footer
 from nightshift.status.survey import NoSuchRun, Survey
 from nightshift.status.text import text

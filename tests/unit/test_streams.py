@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nightshift.jobset.cluster.logs import Logs
-from nightshift.jobset.cluster.streams import Streams
+from nightshift.jobset.kubernetes.logs import Logs
+from nightshift.jobset.kubernetes.streams import Streams
 from nightshift.jobset.runtime import JobSetNotFound
 
 pytestmark = pytest.mark.unit

@@ -14,7 +14,7 @@ from google.api_core import exceptions as api
 from google.auth.exceptions import TransportError
 from google.cloud.bigquery import SchemaField
 
-from nightshift.run import RunRef
+from nightshift.run.names import RunRef
 from nightshift.settings import Settings
 from nightshift.warehouse import WarehouseError, WarehouseUnavailable, errors, jobs, publish, query, schema
 from tests.builders import RUN, a_spec

@@ -27,7 +27,7 @@ from nightshift.driver.loop import Limits, Worker
 from nightshift.driver.reader import InputChanged
 from nightshift.driver.signals import DrainOnSignal
 from nightshift.driver.stats import Stats
-from nightshift.ledger import ForeignObject, Ledger
+from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.store import ObjectStorage, StoreUnavailable
 
 FAILED_LINES: Final = 1

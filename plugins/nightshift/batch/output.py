@@ -21,10 +21,10 @@ import orjson
 import pyarrow as pa
 from obstore.store import ObjectStore
 
-from nightshift import chunks
 from nightshift.batch.source import store_of
-from nightshift.plan import Plan
-from nightshift.run import RunRef
+from nightshift.run import chunks
+from nightshift.run.names import RunRef
+from nightshift.run.plan import Plan
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import Reason
 

@@ -15,7 +15,7 @@ from obstore.store import ObjectStore
 
 from nightshift.batch.lines import parse
 from nightshift.driver.reader import InputChanged
-from nightshift.plan import Plan
+from nightshift.run.plan import Plan
 from nightshift.store import ObjectFile, StoreUnavailable, open_store
 
 BUFFER: Final = 8 << 20

@@ -17,9 +17,8 @@ import obstore
 from obstore.store import LocalStore, ObjectStore
 
 from nightshift.batch.source import Index
-from nightshift.ledger import load_plan, save_plan
-from nightshift.plan import InputFile, Plan
-from nightshift.run import RunRef, canonical_json, run_digest
+from nightshift.run.names import RunRef, canonical_json, run_digest
+from nightshift.run.plan import InputFile, Plan, load_plan, save_plan
 from nightshift.store import StoreUnavailable, create_or_read, get_bytes, open_store
 
 VERSION: Final = 1

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from nightshift import chunks
-from nightshift.chunks import Provenance, Result
 from nightshift.driver.scheduler import OpenChunk
+from nightshift.run import chunks
+from nightshift.run.chunks import Provenance, Result
 
 
 class ParquetCodec:
-    """The Parquet form (`nightshift.chunks`) of one attempt's chunks. model: the job's model section, as JSON."""
+    """The Parquet form (`nightshift.run.chunks`) of one attempt's chunks. model: the job's model section, as JSON."""
 
     def __init__(
         self, *, run_id: str, attempt: str, node: str, model: dict[str, str], engine_version: str, prediction_type: pa.DataType

@@ -9,12 +9,12 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from nightshift.chunks import Result
 from nightshift.driver.codec import dead_reasons
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
-from nightshift.ledger import Ledger
+from nightshift.run.chunks import Result
+from nightshift.run.ledger import Ledger
 from nightshift.store import StoreUnavailable
 
 log = logging.getLogger(__name__)

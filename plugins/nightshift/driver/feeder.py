@@ -10,13 +10,13 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from nightshift import chunks
-from nightshift.chunks import Result
 from nightshift.driver.commits import Codec
 from nightshift.driver.patience import Patience
 from nightshift.driver.ranges import Ranges
 from nightshift.driver.stats import Stats
-from nightshift.ledger import Ledger
+from nightshift.run import chunks
+from nightshift.run.chunks import Result
+from nightshift.run.ledger import Ledger
 from nightshift.tasks.base import BadInput
 
 log = logging.getLogger(__name__)

@@ -26,8 +26,8 @@ from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.stats import Stats
 from nightshift.driver.window import Window
-from nightshift.ledger import Chunks, Ledger
-from nightshift.plan import Plan
+from nightshift.run.ledger import Chunks, Ledger
+from nightshift.run.plan import Plan
 from nightshift.tasks.base import TaskKind
 
 log = logging.getLogger(__name__)

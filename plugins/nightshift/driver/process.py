@@ -42,10 +42,10 @@ from nightshift.driver.metrics import serve_metrics
 from nightshift.driver.reader import InputChanged, InputReader
 from nightshift.driver.signals import DrainOnSignal
 from nightshift.driver.stats import Stats
-from nightshift.freeze import NoSuchRun, load_run
-from nightshift.ledger import ForeignObject, Ledger, load_plan
-from nightshift.plan import Plan
-from nightshift.run import RunRef
+from nightshift.run.ledger import ForeignObject, Ledger
+from nightshift.run.names import RunRef
+from nightshift.run.opening import NoSuchRun, load_run
+from nightshift.run.plan import Plan, load_plan
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store, split_run_url
 from nightshift.tasks.base import load as load_kind

@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from nightshift.ledger import Chunks
-from nightshift.plan import Plan
+from nightshift.run.ledger import Chunks
+from nightshift.run.plan import Plan
 
 PREFERENCE: Final = 3
 """Power of what is left by which a range is drawn: towards "the range with most left", but not all helpers to the same."""

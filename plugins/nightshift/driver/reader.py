@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
-from nightshift.plan import InputFile, Plan
-from nightshift.run import RunRef
+from nightshift.run.names import RunRef
+from nightshift.run.plan import InputFile, Plan
 from nightshift.store import ObjectFile, StoreUnavailable
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nightshift.chunks import Result
+from nightshift.run.chunks import Result
 from nightshift.tasks.base import Answers, BadInput, Reason, TaskKind
 
 TRIES: Final = 4

@@ -8,9 +8,9 @@ from typing import Any
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook, KubernetesHook
 from kubernetes_asyncio.client import Configuration
 
-from nightshift.jobset.cluster.aio import AsyncJobSetApi
-from nightshift.jobset.cluster.api import JobSetApi
-from nightshift.jobset.cluster.sharing import UNLIMITED, shared
+from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
+from nightshift.jobset.kubernetes.api import JobSetApi
+from nightshift.jobset.kubernetes.sharing import UNLIMITED, shared
 
 
 class JobSetHook(JobSetApi, KubernetesHook):
@@ -29,7 +29,7 @@ class JobSetHook(JobSetApi, KubernetesHook):
 class AsyncJobSetHook(AsyncKubernetesHook):
     """
     The same cluster for triggers: ``async with hook.jobsets(namespace) as api`` gives an
-    :class:`~nightshift.jobset.cluster.aio.AsyncJobSetApi`. All that are open in a process share their connections, and
+    :class:`~nightshift.jobset.kubernetes.aio.AsyncJobSetApi`. All that are open in a process share their connections, and
     credentials that are at most a quarter of an hour older than the ``with``.
 
     :param config_file: path of a kubeconfig; wins over the connection's.

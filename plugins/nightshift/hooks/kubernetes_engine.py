@@ -9,9 +9,9 @@ from typing import Any
 from airflow.providers.google.cloud.hooks.kubernetes_engine import GKEKubernetesAsyncHook, GKEKubernetesHook
 from kubernetes_asyncio.client import Configuration
 
-from nightshift.jobset.cluster.aio import AsyncJobSetApi
-from nightshift.jobset.cluster.api import JobSetApi
-from nightshift.jobset.cluster.sharing import UNLIMITED, shared
+from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
+from nightshift.jobset.kubernetes.api import JobSetApi
+from nightshift.jobset.kubernetes.sharing import UNLIMITED, shared
 
 
 class GKEJobSetHook(JobSetApi, GKEKubernetesHook):

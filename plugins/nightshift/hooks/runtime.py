@@ -50,7 +50,7 @@ def deployment_for(settings: Settings) -> Deployment:
 
 def _kubernetes(settings: Settings) -> Deployment:
     from nightshift.hooks.jobset import JobSetHook
-    from nightshift.jobset.cluster.runtime import ClusterRuntime
+    from nightshift.jobset.kubernetes.runtime import ClusterRuntime
     from nightshift.triggers.jobset import KubernetesJobSetTrigger
 
     hook = JobSetHook(conn_id=settings.kubernetes_conn_id)
@@ -64,7 +64,7 @@ def _gke(settings: Settings, cluster: dict[str, Any]) -> Deployment:
     from airflow.providers.google.cloud.operators.kubernetes_engine import GKEClusterAuthDetails
 
     from nightshift.hooks.kubernetes_engine import GKEJobSetHook
-    from nightshift.jobset.cluster.runtime import ClusterRuntime
+    from nightshift.jobset.kubernetes.runtime import ClusterRuntime
     from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
 
     finder = GKEClusterAuthDetails(

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from nightshift.run import canonical_json
+from nightshift.run.names import canonical_json
 
 SPEC_HASH_ANNOTATION: Final = "nightshift.dev/spec-hash"
 

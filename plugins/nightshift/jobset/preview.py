@@ -12,8 +12,9 @@ from typing import Final
 
 from nightshift.jobset.manifest import PatchError, Role, render, to_yaml
 from nightshift.jobset.naming import digest_name
-from nightshift.plan import InputFile, Plan, Sizing, size
-from nightshift.run import RunRef, run_digest
+from nightshift.run.names import RunRef, run_digest
+from nightshift.run.plan import InputFile, Plan
+from nightshift.run.sizing import Sizing, size
 from nightshift.settings import Settings, SettingsError
 from nightshift.spec import JobSpec, SpecErrors, load
 

@@ -83,6 +83,16 @@ class JobSetStatus:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> JobSetStatus:
+        """Inverse of `to_dict`, after a trip through JSON."""
+        pods = tuple(
+            PodStatus(**{**pod, "containers": tuple(ContainerStatus(**each) for each in pod["containers"])})
+            for pod in value["pods"]
+        )
+        indexes = {key: tuple(value[key]) for key in ("completed_indexes", "failed_indexes")}
+        return cls(**{**value, **indexes, "pods": pods})
+
 
 class Runtime(Protocol):
     """Every call is synchronous, bounded in time and safe to repeat; each may raise RuntimeUnavailable, RequestRefused."""

@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from nightshift.jobset import indexes
-from nightshift.jobset.exit_codes import signal_name
 from nightshift.jobset.observation import INDEX_ANNOTATION, Observation, condition
-from nightshift.jobset.pod_ends import JobKey, index_of
 from nightshift.jobset.runtime import ContainerStatus, JobSetNotFound, JobSetStatus, Phase, PodStatus
+from nightshift.jobset.verdict import indexes
+from nightshift.jobset.verdict.exit_codes import signal_name
+from nightshift.jobset.verdict.pod_ends import JobKey, index_of
 
 JOB_REASONS: Final = (
     "BackoffLimitExceeded",

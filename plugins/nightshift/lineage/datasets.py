@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nightshift.run import RunRef
+    from nightshift.run.names import RunRef
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from openlineage.client.facet_v2 import (
 
 from nightshift.lineage import datasets
 from nightshift.lineage.datasets import ColumnName, DatasetName
-from nightshift.run import canonical_json
+from nightshift.run.names import canonical_json
 
 if TYPE_CHECKING:
-    from nightshift.run import RunRef
+    from nightshift.run.names import RunRef
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 

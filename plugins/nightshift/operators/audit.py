@@ -16,9 +16,9 @@ class AuditOperator(RunOperator):
     """Writes the run's row of the audit table, of recorded facts alone: a repeat writes the same row again."""
 
     def execute(self, context: Context) -> None:
-        from nightshift.freeze import load_run
         from nightshift.hooks.warehouse import warehouse_for
-        from nightshift.seal import load_manifest
+        from nightshift.run.opening import load_run
+        from nightshift.run.seal import load_manifest
         from nightshift.warehouse.audit import audit_row
 
         published = context["ti"].xcom_pull(task_ids="publish")

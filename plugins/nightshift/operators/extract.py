@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from nightshift.lineage.facets import Lineage
-    from nightshift.plan import Plan
+    from nightshift.run.plan import Plan
 
 
 class ExtractOperator(RunOperator):
@@ -23,7 +23,7 @@ class ExtractOperator(RunOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.hooks.warehouse import warehouse_for
-        from nightshift.ledger import load_plan
+        from nightshift.run.plan import load_plan
         from nightshift.warehouse.extract import exported
 
         with permanent_failures():

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from nightshift.hooks.runtime import Deployment
     from nightshift.jobset import fallback
     from nightshift.jobset.observation import Observation
-    from nightshift.jobset.outcome import Outcome
-    from nightshift.jobset.pod_ends import FailedContainer
     from nightshift.jobset.runtime import Runtime
+    from nightshift.jobset.verdict.outcome import Outcome
+    from nightshift.jobset.verdict.pod_ends import FailedContainer
     from nightshift.lineage.facets import Lineage
-    from nightshift.run import RunRef
+    from nightshift.run.names import RunRef
 
 ROWS_SHOWN = 3
 
@@ -51,7 +51,7 @@ class InferOperator(JobSetTask, RunOperator):
         self.get_logs = get_logs
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.seal import load_manifest
+        from nightshift.run.seal import load_manifest
 
         with permanent_failures(), runtime_failures():
             plan = self.plan
@@ -161,7 +161,7 @@ class InferOperator(JobSetTask, RunOperator):
         }
 
     def judge(self, seen: Observation, *, expired: bool, starved: bool) -> Outcome:
-        from nightshift.jobset.outcome import Ending, Outcome, classify
+        from nightshift.jobset.verdict.outcome import Ending, Outcome, classify
 
         outcome = classify(seen, expired=expired, starved=starved)
         missing, chunks = self._missing(), self.plan.chunk_count
@@ -197,7 +197,7 @@ class InferOperator(JobSetTask, RunOperator):
         return f"rows {first} to {last}"
 
     def _missing(self) -> int:
-        from nightshift.ledger import Ledger
+        from nightshift.run.ledger import Ledger
         from nightshift.store import ObjectStorage
 
         if self.plan.rows == 0:

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
-    from nightshift.jobset.cluster.api import JobSetApi
+    from nightshift.jobset.kubernetes.api import JobSetApi
     from nightshift.jobset.observation import Observation
-    from nightshift.jobset.outcome import Outcome
     from nightshift.jobset.runtime import Runtime
+    from nightshift.jobset.verdict.outcome import Outcome
 
 __all__ = [
     "JobSetApplicationFailure",
@@ -186,7 +186,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
 
     @cached_property
     def runtime(self) -> Runtime:
-        from nightshift.jobset.cluster.runtime import ClusterRuntime
+        from nightshift.jobset.kubernetes.runtime import ClusterRuntime
 
         return ClusterRuntime(self.hook, self.target_namespace)
 
@@ -273,7 +273,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
         }
 
     def judge(self, seen: Observation, *, expired: bool, starved: bool) -> Outcome:
-        from nightshift.jobset.outcome import classify
+        from nightshift.jobset.verdict.outcome import classify
 
         return classify(
             seen,

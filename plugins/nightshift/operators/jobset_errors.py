@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from nightshift.jobset.outcome import Ending, Outcome
+    from nightshift.jobset.verdict.outcome import Ending, Outcome
 
 
 class JobSetTaskError(AirflowException):
@@ -50,7 +50,7 @@ class JobSetRefused(AirflowFailException):
 
 def failure_of(name: str, outcome: Outcome) -> AirflowException:
     """The exception for an end that is no success."""
-    from nightshift.jobset.outcome import Ending
+    from nightshift.jobset.verdict.outcome import Ending
 
     kinds: dict[Ending, type[AirflowException]] = {
         Ending.DEADLINE: JobSetDeadlineExceeded,

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
     from nightshift.jobset.observation import Observation
-    from nightshift.jobset.outcome import Outcome
-    from nightshift.jobset.pod_ends import FailedContainer
     from nightshift.jobset.runtime import Runtime
+    from nightshift.jobset.verdict.outcome import Outcome
+    from nightshift.jobset.verdict.pod_ends import FailedContainer
 
 WORK_ANNOTATION: Final = "nightshift.dev/work"
 """Whose work a JobSet does; only a task with the same work may adopt it."""
@@ -206,7 +206,7 @@ class JobSetTask:
         return self._wait(context, kept, waited)
 
     def _conclude(self, context: Context, kept: Kept, live: Live, event: Mapping[str, Any], seen: Observation) -> Any:
-        from nightshift.jobset.outcome import Ending
+        from nightshift.jobset.verdict.outcome import Ending
 
         name, ending = event["name"], event["ending"]
         outcome = self.judge(seen, expired=ending == "deadline", starved=ending == "starved")
@@ -304,7 +304,7 @@ class JobSetTask:
             )
 
     def _stamped(self, context: Context, manifest: dict[str, Any]) -> dict[str, Any]:
-        from nightshift.jobset.cluster.ending import OWNER_ANNOTATION
+        from nightshift.jobset.kubernetes.ending import OWNER_ANNOTATION
         from nightshift.jobset.naming import SPEC_HASH_ANNOTATION, spec_hash
 
         meta = manifest["metadata"]

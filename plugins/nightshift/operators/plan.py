@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from nightshift.lineage.facets import Lineage
-    from nightshift.run import RunRef
+    from nightshift.run.names import RunRef
 
 
 def partition_of(context: Context) -> str:
@@ -62,11 +62,11 @@ class PlanOperator(RunOperator):
         return Lineage()
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.freeze import open_run
         from nightshift.hooks.warehouse import warehouse_for
-        from nightshift.ledger import load_plan
-        from nightshift.plan import size
-        from nightshift.seal import load_manifest
+        from nightshift.run.opening import open_run
+        from nightshift.run.plan import load_plan
+        from nightshift.run.seal import load_manifest
+        from nightshift.run.sizing import size
         from nightshift.spec import JobSpec
 
         partition = partition_of(context)
@@ -118,7 +118,7 @@ class PlanOperator(RunOperator):
         return {**found, "spec": spec.model_dump(mode="json")}
 
     def _empty(self, run: RunRef) -> bool:
-        from nightshift.ledger import load_plan
+        from nightshift.run.plan import load_plan
 
         plan = load_plan(self.store, run)
         return plan is not None and plan.rows == 0

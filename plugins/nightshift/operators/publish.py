@@ -71,7 +71,7 @@ class PublishOperator(RunOperator):
         return publish_lineage(self.spec, self.run, self.settings, self._manifest())
 
     def _manifest(self) -> dict[str, Any]:
-        from nightshift.seal import load_manifest
+        from nightshift.run.seal import load_manifest
 
         manifest = load_manifest(self.store, self.run)
         if manifest is None:

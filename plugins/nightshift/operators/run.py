@@ -12,14 +12,14 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.operators.links import RunFolderLink
-from nightshift.run import RunRef
+from nightshift.run.names import RunRef
 from nightshift.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from nightshift.lineage.facets import Lineage
-    from nightshift.plan import Plan
+    from nightshift.run.plan import Plan
     from nightshift.spec import JobSpec
 
 RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
@@ -67,7 +67,7 @@ class RunOperator(BaseOperator):
     @cached_property
     def spec(self) -> JobSpec:
         """The spec that was frozen when the run was opened, under the terms of this DAG run."""
-        from nightshift.freeze import load_run
+        from nightshift.run.opening import load_run
         from nightshift.spec import JobSpec
 
         frozen = load_run(self.store, self.run)[0]
@@ -82,7 +82,7 @@ class RunOperator(BaseOperator):
     @cached_property
     def plan(self) -> Plan:
         """Read once: it never changes."""
-        from nightshift.ledger import load_plan
+        from nightshift.run.plan import load_plan
 
         plan = load_plan(self.store, self.run)
         if plan is None:
@@ -119,10 +119,10 @@ class RunOperator(BaseOperator):
 @contextmanager
 def permanent_failures() -> Iterator[None]:
     """Fails the task for good where a repeat cannot help; everything else is left to the task's retries."""
-    from nightshift.freeze import NoSuchRun
-    from nightshift.ledger import ForeignObject
-    from nightshift.plan import PlanError
-    from nightshift.seal import ConservationError, ToleranceExceeded
+    from nightshift.run.ledger import ForeignObject
+    from nightshift.run.opening import NoSuchRun
+    from nightshift.run.plan import PlanError
+    from nightshift.run.seal import ConservationError, ToleranceExceeded
     from nightshift.spec import SpecErrors
     from nightshift.warehouse import WarehouseError
 

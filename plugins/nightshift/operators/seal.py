@@ -18,7 +18,7 @@ class SealOperator(RunOperator):
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.seal import seal
+        from nightshift.run.seal import seal
 
         with permanent_failures():
             self.keep_lineage()

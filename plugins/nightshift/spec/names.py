@@ -22,7 +22,7 @@ URI_PATTERN: Final = r"^(hf://[^/\s]+/[^/\s]+|gs://[^/\s]+/\S*[^/\s])$"
 
 PARTITION_COLUMN: Final = "partition_date"
 LEDGER_COLUMNS: Final = ("ordinal", "prediction", "dead_reason", "dead_message", "attempts")
-"""Columns of every chunk, beside the key columns (`nightshift.chunks.RESERVED`, which needs pyarrow)."""
+"""Columns of every chunk, beside the key columns (`nightshift.run.chunks.RESERVED`, which needs pyarrow)."""
 
 _DURATION_SECONDS_MAX: Final = 7 * 86_400
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}

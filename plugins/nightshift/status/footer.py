@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
-from nightshift.chunks import METADATA_KEY
+from nightshift.run.chunks import METADATA_KEY
 from nightshift.store import ObjectFile, StoreUnavailable
 
 TAIL_BYTES: Final = 16 * 1024

@@ -16,8 +16,8 @@ from nightshift.triggers.polling import SETTLE_S
 
 if TYPE_CHECKING:
     from nightshift.hooks.jobset import AsyncJobSetHook
-    from nightshift.jobset.cluster.aio import AsyncJobSetApi
-    from nightshift.jobset.cluster.follow import Followed, Follower
+    from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
+    from nightshift.jobset.kubernetes.follow import Followed, Follower
 
 VERSION: Final = 2
 KILL_TIMEOUT_S: Final = 25.0
@@ -143,7 +143,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Applies the policy, unless another attempt or another triggerer has taken the JobSet over meanwhile."""
-        from nightshift.jobset.cluster.ending import end_jobset
+        from nightshift.jobset.kubernetes.ending import end_jobset
         from nightshift.jobset.runtime import RuntimeUnavailable
 
         if self.kill_policy == "leave":
@@ -164,7 +164,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
                         await asyncio.sleep(1)
 
     def _follower(self, name: str, uid: str) -> Follower:
-        from nightshift.jobset.cluster.follow import Follower, Limits
+        from nightshift.jobset.kubernetes.follow import Follower, Limits
 
         limits = Limits(self.deadline, self.startup_timeout, self.min_running, self.disruptions)
         sink = self._sink(name) if self.get_logs else None

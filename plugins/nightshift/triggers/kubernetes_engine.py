@@ -11,7 +11,7 @@ from nightshift.triggers.jobset import KubernetesJobSetTrigger
 
 if TYPE_CHECKING:
     from nightshift.hooks.kubernetes_engine import GKEAsyncJobSetHook
-    from nightshift.jobset.cluster.aio import AsyncJobSetApi
+    from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 
 
 class GKEJobSetTrigger(KubernetesJobSetTrigger):

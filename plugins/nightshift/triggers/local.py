@@ -12,7 +12,7 @@ from nightshift.triggers.jobset import KILL_TIMEOUT_S, jobset_event
 from nightshift.triggers.polling import DeadlinePassed, poll
 
 if TYPE_CHECKING:
-    from nightshift.jobset.cluster.follow import Ending
+    from nightshift.jobset.kubernetes.follow import Ending
     from nightshift.jobset.runtime import JobSetStatus, Runtime
 
 
@@ -62,7 +62,7 @@ class LocalJobSetTrigger(BaseTrigger):
         return self.jobsets[-1]["name"]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        from nightshift.jobset.cluster.follow import Followed
+        from nightshift.jobset.kubernetes.follow import Followed
         from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
 
         ending: Ending = "finished"

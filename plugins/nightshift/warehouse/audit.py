@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.run import canonical_json
+from nightshift.run.names import canonical_json
 from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import create_table, quoted
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter
 
-    from nightshift.plan import Plan
-    from nightshift.run import RunRef
+    from nightshift.run.names import RunRef
+    from nightshift.run.plan import Plan
     from nightshift.spec import JobSpec
 
 COLUMNS: Final[Mapping[str, str]] = {

@@ -13,7 +13,7 @@ from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_re
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
 
-    from nightshift.run import RunRef
+    from nightshift.run.names import RunRef
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 

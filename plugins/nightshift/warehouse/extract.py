@@ -11,13 +11,13 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from nightshift.ledger import load_plan, save_plan
-from nightshift.plan import InputFile, Plan, PlanError, size
+from nightshift.run.plan import InputFile, Plan, PlanError, load_plan, save_plan
+from nightshift.run.sizing import size
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from nightshift.run import RunRef
+    from nightshift.run.names import RunRef
     from nightshift.spec import JobSpec
 
 READERS: Final = 16

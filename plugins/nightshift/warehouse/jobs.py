@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from google.api_core.retry import Retry
     from google.cloud.bigquery import Client, CopyJob, ExtractJob, LoadJob, QueryJob, UnknownJob
 
-    from nightshift.run import RunRef
+    from nightshift.run.names import RunRef
 
     AnyJob = CopyJob | ExtractJob | LoadJob | QueryJob | UnknownJob
 

@@ -21,7 +21,7 @@ from nightshift.warehouse.schema import ORDINAL_COLUMN, RUN_ID_COLUMN, quoted
 if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter
 
-    from nightshift.run import RunRef
+    from nightshift.run.names import RunRef
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 

@@ -12,7 +12,7 @@ from nightshift.warehouse.schema import KEY_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN
 if TYPE_CHECKING:
     from google.cloud.bigquery import SchemaField
 
-    from nightshift.run import RunRef
+    from nightshift.run.names import RunRef
     from nightshift.spec import JobSpec
 
 
@@ -101,7 +101,7 @@ def _check_request_types(spec: JobSpec, columns: Mapping[str, str]) -> None:
 
 def _check_names(spec: JobSpec) -> None:
     """No two columns of the staging table or of the destination may have one name."""
-    from nightshift.chunks import RESERVED
+    from nightshift.run.chunks import RESERVED
 
     keys = {name.lower() for name in spec.source.key}
     for name in sorted(keys & set(RESERVED)):

@@ -74,7 +74,7 @@ def key_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
 
 
 def staging_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
-    """What a chunk object holds (`nightshift.chunks`)."""
+    """What a chunk object holds (`nightshift.run.chunks`)."""
     from google.cloud.bigquery import SchemaField
 
     return [

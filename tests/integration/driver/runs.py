@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from nightshift import chunks, freeze, ledger
-from nightshift.plan import Plan
-from nightshift.run import RunRef
+from nightshift.run import chunks, opening
+from nightshift.run.names import RunRef
+from nightshift.run.plan import Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
 from tests.builders import a_spec, write_input
@@ -55,9 +55,9 @@ def prepare(folder: Path, texts: list[str | None], *, chunk_rows: int = 8, worke
     spec = a_spec(**changes)
     url = f"file://{folder}/bucket"
     store = open_store(url)
-    run = freeze.open_run(store, spec, "2026-11-20", opened_by="test")
+    run = opening.open_run(store, spec, "2026-11-20", opened_by="test")
     files = write_input(store, run, texts, per_file=50, per_group=20)
-    plan = ledger.save_plan(store, run, Plan(run.run_id, len(texts), chunk_rows, workers, files))
+    plan = save_plan(store, run, Plan(run.run_id, len(texts), chunk_rows, workers, files))
     return PreparedRun(url, run, spec, plan)
 
 

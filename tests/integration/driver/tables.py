@@ -10,8 +10,9 @@ import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nightshift import exits, freeze, ledger
-from nightshift.plan import InputFile, Plan
+from nightshift import exits
+from nightshift.run import opening
+from nightshift.run.plan import InputFile, Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
 from tests.integration.driver.runs import DriverProcess, PreparedRun
@@ -25,7 +26,7 @@ def prepare_table(folder: Path, spec: JobSpec, columns: dict[str, Any], *, chunk
     table = pa.table({"id": pa.array(range(rows), pa.int64()), **columns})
     url = f"file://{folder}/bucket"
     store = open_store(url)
-    run = freeze.open_run(store, spec, "2026-11-20", opened_by="test")
+    run = opening.open_run(store, spec, "2026-11-20", opened_by="test")
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=GROUP_ROWS)
     path = "inputs/part-000.parquet"
@@ -33,7 +34,7 @@ def prepare_table(folder: Path, spec: JobSpec, columns: dict[str, Any], *, chunk
     meta = obstore.head(store, f"{run.prefix}/{path}")
     groups = tuple(min(GROUP_ROWS, rows - at) for at in range(0, rows, GROUP_ROWS))
     file = InputFile(path, rows, groups, meta["size"], str(meta["e_tag"]))
-    plan = ledger.save_plan(store, run, Plan(run.run_id, rows, chunk_rows, 1, (file,)))
+    plan = save_plan(store, run, Plan(run.run_id, rows, chunk_rows, 1, (file,)))
     return PreparedRun(url, run, spec, plan)
 
 

@@ -10,9 +10,10 @@ import obstore
 import pytest
 from aiohttp import web
 
-from nightshift import exits, seal
+from nightshift import exits
 from nightshift.driver.scheduler import ALONE_DEATHS, SUSPECT_DEATHS
-from nightshift.run import RunRef
+from nightshift.run import seal
+from nightshift.run.names import RunRef
 from nightshift.store import open_store
 from tests.builders import a_chunk
 from tests.integration.driver.canned import Behaviour, CannedEngine, vector_of

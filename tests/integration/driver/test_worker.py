@@ -17,7 +17,7 @@ from nightshift.driver.loop import Limits, Worker
 from nightshift.driver.reader import InputReader
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
-from nightshift.ledger import Ledger
+from nightshift.run.ledger import Ledger
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks.base import load
 from tests.integration.driver.canned import CannedEngine

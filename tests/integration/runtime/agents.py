@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nightshift.jobset.local.process import STATE_MARK, marked
+from local.runtime.process import STATE_MARK, marked
 from tests.integration.runtime.manifests import IMAGE, wait_for
 
 PLUGINS = Path(__file__).parents[3] / "plugins"
@@ -28,7 +28,7 @@ class AgentProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def launch(self, **options: Any) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "nightshift.jobset.local", "--state", str(self.state), "--config", str(self._config)]
+        command = [sys.executable, "-m", "local.runtime", "--state", str(self.state), "--config", str(self._config)]
         return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(PLUGINS)}, **options)
 
     def start(self) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nightshift.jobset.local import LocalRuntime, ManifestError, PodNotFound
-from nightshift.jobset.local.process import CONTAINER_MARK, POD_MARK, marked
+from local.runtime.process import CONTAINER_MARK, POD_MARK, marked
+from local.runtime.spec import ManifestError
+from nightshift.jobset.local import LocalRuntime, PodNotFound
 from nightshift.jobset.runtime import JobSetNotFound, JobSetStatus, RuntimeUnavailable
 from tests.integration.runtime.agents import AgentProcess, alive
 from tests.integration.runtime.manifests import (

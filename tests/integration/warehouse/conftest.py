@@ -16,10 +16,10 @@ from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 from obstore.store import ObjectStore
 
-from nightshift import chunks
-from nightshift.chunks import Provenance, Result
-from nightshift.run import RunRef, run_digest
-from nightshift.seal import merkle_root
+from nightshift.run import chunks
+from nightshift.run.chunks import Provenance, Result
+from nightshift.run.names import RunRef, run_digest
+from nightshift.run.seal import merkle_root
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import open_store

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightshift.plan import Plan
+from nightshift.run.plan import Plan
 from nightshift.warehouse import WarehouseError
 from nightshift.warehouse.audit import COLUMNS, audit_row
 from tests.integration.emulators import PROJECT

@@ -14,8 +14,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
-from nightshift.ledger import load_plan
-from nightshift.plan import PlanError
+from nightshift.run.plan import PlanError, load_plan
 from nightshift.spec import JobSpec
 from nightshift.warehouse import Warehouse, WarehouseError, jobs
 from nightshift.warehouse.extract import build_plan, exported

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from nightshift import exits, freeze
-from nightshift.seal import seal
+from nightshift import exits
+from nightshift.run import opening
+from nightshift.run.seal import seal
 from nightshift.warehouse.extract import build_plan
 from nightshift.warehouse.schema import KEY_TYPES
 from tests.integration.driver.canned import CannedEngine
@@ -52,7 +53,7 @@ def test_keys_come_out_as_they_went_in(
     source_now = night.spec.source.model_copy(update=source)
     night.spec = night.spec.model_copy(update={"source": source_now, "dead_letters": tolerant})
 
-    run = freeze.open_run(night.store, night.spec, PARTITION, opened_by="test")
+    run = opening.open_run(night.store, night.spec, PARTITION, opened_by="test")
     night.succeed(night.warehouse.start_extract(night.spec, run, PARTITION))
     plan = build_plan(night.store, run, night.spec)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)

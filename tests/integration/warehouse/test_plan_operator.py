@@ -9,9 +9,9 @@ import pytest
 from airflow.sdk import DAG
 
 from nightshift.hooks import warehouse as hook
-from nightshift.ledger import load_plan
 from nightshift.operators.plan import PlanOperator
-from nightshift.run import RunRef
+from nightshift.run.names import RunRef
+from nightshift.run.plan import load_plan
 from nightshift.warehouse.extract import build_plan
 from tests.integration.warehouse.conftest import PARTITION, TEXTS, Night
 

@@ -17,10 +17,9 @@ from obstore.store import MemoryStore, ObjectStore
 
 from nightshift import exits
 from nightshift.hooks.runtime import Deployment
-from nightshift.jobset.cluster.follow import Ending, Followed
+from nightshift.jobset.kubernetes.follow import Ending, Followed
 from nightshift.jobset.local import LocalRuntime
 from nightshift.jobset.runtime import ContainerStatus, PodStatus, RuntimeUnavailable
-from nightshift.ledger import save_plan
 from nightshift.operators import jobset_task
 from nightshift.operators.infer import InferOperator, jobset_name
 from nightshift.operators.jobset_errors import (
@@ -34,7 +33,8 @@ from nightshift.operators.jobset_errors import (
     JobSetUnknown,
 )
 from nightshift.operators.jobset_task import WORK_ANNOTATION
-from nightshift.run import RunRef, canonical_json
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.plan import save_plan
 from nightshift.settings import Settings
 from nightshift.triggers.jobset import jobset_event
 from nightshift.triggers.local import LocalJobSetTrigger

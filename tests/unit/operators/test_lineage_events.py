@@ -17,14 +17,14 @@ from obstore.store import MemoryStore
 from openlineage.client import OpenLineageClient
 from openlineage.client.transport.file import FileConfig, FileTransport
 
-from nightshift.ledger import save_plan
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.infer import InferOperator
 from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.run import RunOperator
 from nightshift.operators.seal import SealOperator
-from nightshift.run import canonical_json
+from nightshift.run.names import canonical_json
+from nightshift.run.plan import save_plan
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 

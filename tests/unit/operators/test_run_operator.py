@@ -6,12 +6,12 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from nightshift.freeze import NoSuchRun
 from nightshift.operators.links import RunFolderLink
 from nightshift.operators.run import permanent_failures
 from nightshift.operators.seal import SealOperator
 from nightshift.operators.waiting import BigQueryJobFailed, finished_jobs
-from nightshift.seal import ConservationError, ToleranceExceeded
+from nightshift.run.opening import NoSuchRun
+from nightshift.run.seal import ConservationError, ToleranceExceeded
 from nightshift.settings import SettingsError
 from nightshift.store import StoreUnavailable
 from nightshift.triggers.bigquery import jobs_event

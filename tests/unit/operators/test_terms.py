@@ -12,12 +12,12 @@ from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowFailException
 from obstore.store import MemoryStore, ObjectStore
 
-from nightshift import freeze
-from nightshift.ledger import Ledger, save_plan
 from nightshift.operators.run import TERMS_OF_PLAN, RunOperator
 from nightshift.operators.seal import SealOperator
-from nightshift.plan import Plan
-from nightshift.run import RunRef
+from nightshift.run import opening
+from nightshift.run.ledger import Ledger
+from nightshift.run.names import RunRef
+from nightshift.run.plan import Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
 from tests.builders import a_chunk, a_plan, a_spec
@@ -28,7 +28,7 @@ DAY = "2026-11-20"
 
 
 def opened(store: ObjectStore, **asked: Any) -> RunRef:
-    return freeze.open_run(store, a_spec(), DAY, opened_by="night", **asked)
+    return opening.open_run(store, a_spec(), DAY, opened_by="night", **asked)
 
 
 def task(store: ObjectStore, run: RunRef, spec: JobSpec | None) -> SealOperator:

@@ -1,7 +1,7 @@
 """The local runtime: runs the JobSet manifest that would go to GKE as processes of this machine. Linux only.
 
 A state folder is all that the two sides share: `LocalRuntime` (the client, safe to import anywhere, standard library only)
-writes requests into it, and one agent (``python -m nightshift.jobset.local``) carries them out and writes back what it
+writes requests into it, and one agent (``python -m local.runtime``) carries them out and writes back what it
 sees.
 
     STATE/agent.lock                        held by the agent; a second one refuses to start
@@ -25,7 +25,7 @@ cluster is put to as well):
 - **Mount paths are not real.** ``emptyDir`` volumes and their volumeMounts are accepted, and nothing is mounted: a
   container that writes to its mountPath writes to that path of this machine. Other volumes are refused, since their content
   would be missing.
-- An image is a folder list and an environment in the agent's configuration (`nightshift.jobset.local.config`). One that is
+- An image is a folder list and an environment in the agent's configuration (`local.runtime.config`). One that is
   missing there ends the container with exit code 128 (Kubernetes would wait for it for ever).
 - A process is not PID 1 here, so a program without a SIGTERM handler dies of the signal (143); in a container it would
   ignore it and delay the end of its pod by the whole grace period. And its children can kill it, as they cannot there.
@@ -37,6 +37,5 @@ cluster is put to as well):
 """
 
 from nightshift.jobset.local.client import LocalRuntime, PodNotFound
-from nightshift.jobset.local.spec import ManifestError
 
-__all__ = ["LocalRuntime", "ManifestError", "PodNotFound"]
+__all__ = ["LocalRuntime", "PodNotFound"]

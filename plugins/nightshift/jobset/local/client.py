@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from nightshift.jobset.local.folder import JobSetFolder, StateFolder
-from nightshift.jobset.local.records import status_from_dict
-from nightshift.jobset.local.spec import read_manifest
 from nightshift.jobset.observation import Observation
-from nightshift.jobset.runtime import JUDGED_ANNOTATION, JobSetExists, JobSetNotFound, JobSetStatus, RuntimeUnavailable
+from nightshift.jobset.runtime import (
+    JUDGED_ANNOTATION,
+    JobSetExists,
+    JobSetNotFound,
+    JobSetStatus,
+    RequestRefused,
+    RuntimeUnavailable,
+)
 from nightshift.jobset.status import observation_of
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -31,8 +36,10 @@ class LocalRuntime:
         self._state = StateFolder(Path(state_dir))
 
     def submit(self, manifest: Mapping[str, Any]) -> str:
-        """Also raises ManifestError for a manifest that the local runtime cannot carry out. There are no uids here."""
-        name = read_manifest(manifest).name
+        """There are no uids here. A manifest that the agent cannot carry out fails when it looks at it."""
+        name = str((manifest.get("metadata") or {}).get("name", ""))
+        if not _NAME.fullmatch(name):
+            raise RequestRefused(f"metadata.name: {name!r} is not a DNS label")
         with _reachable():
             try:
                 self._state.create(name, manifest)
@@ -49,8 +56,7 @@ class LocalRuntime:
                 manifest, stopping, judge = folder.manifest(), folder.stop_asked(), folder.judge()
         except JobSetNotFound:
             return Observation(None)
-        sidecars = [container.name for container in read_manifest(manifest).pod.init]
-        seen = observation_of(status, init_containers=sidecars)
+        seen = observation_of(status, init_containers=_init_containers(manifest))
         assert seen.jobset is not None
         meta = dict(seen.jobset["metadata"])
         if judge:
@@ -74,9 +80,10 @@ class LocalRuntime:
         with _reachable(name):
             written = folder.read_status()
             if written is not None:
-                return status_from_dict(written["status"])
-            manifest = read_manifest(folder.manifest())
-        return JobSetStatus(name, "Suspended" if manifest.suspended else "Running", annotations=dict(manifest.annotations))
+                return JobSetStatus.from_dict(written["status"])
+            manifest = folder.manifest()
+        annotations = dict(manifest["metadata"].get("annotations") or {})
+        return JobSetStatus(name, "Suspended" if manifest["spec"].get("suspend") else "Running", annotations=annotations)
 
     def stop(self, name: str, uid: str = "") -> None:
         """Without an agent the request waits for one; until it has been carried out the JobSet is there and its name taken."""
@@ -114,6 +121,11 @@ class LocalRuntime:
         if not _NAME.fullmatch(name):
             raise JobSetNotFound(name)
         return self._state.jobset(name)
+
+
+def _init_containers(manifest: Mapping[str, Any]) -> list[str]:
+    pod = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return [each["name"] for each in pod.get("initContainers") or ()]
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nightshift.jobset.manifest.names import LOAD_PATIENCE, Role
 from nightshift.profiles import Worker
-from nightshift.run import RunRef
+from nightshift.run.names import RunRef
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 

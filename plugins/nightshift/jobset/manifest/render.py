@@ -36,8 +36,8 @@ from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.pod import pod
 from nightshift.jobset.manifest.weights import pod_annotations
 from nightshift.jobset.naming import SPEC_HASH_ANNOTATION, spec_hash
-from nightshift.plan import Plan
-from nightshift.run import RunRef
+from nightshift.run.names import RunRef
+from nightshift.run.plan import Plan
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 

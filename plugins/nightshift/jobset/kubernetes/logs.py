@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
-from nightshift.jobset.cluster.aio import AsyncJobSetApi
-from nightshift.jobset.cluster.pods import Life, lives
-from nightshift.jobset.cluster.streams import Streams
+from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
+from nightshift.jobset.kubernetes.pods import Life, lives
+from nightshift.jobset.kubernetes.streams import Streams
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 
 PAUSE_S: Final = 1.0

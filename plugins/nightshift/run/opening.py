@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from obstore.store import ObjectStore
 
-from nightshift.run import RunRef, canonical_json, run_digest
+from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.spec import JobSpec
 from nightshift.store import create_or_read, get_bytes
 

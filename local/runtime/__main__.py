@@ -1,4 +1,4 @@
-"""``python -m nightshift.jobset.local --state DIR --config FILE.json``: runs the agent of one state folder.
+"""``python -m local.runtime --state DIR --config FILE.json``: runs the agent of one state folder.
 
 Exit codes: 0 after SIGTERM or SIGINT, 1 when another agent has the folder, 2 for a wrong configuration.
 """
@@ -11,13 +11,13 @@ import logging
 import sys
 from pathlib import Path
 
-from nightshift.jobset.local.agent import Agent
-from nightshift.jobset.local.config import ConfigError, load_config
+from local.runtime.agent import Agent
+from local.runtime.config import ConfigError, load_config
 from nightshift.jobset.local.folder import StateFolder
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m nightshift.jobset.local", description="Runs JobSets as local processes.")
+    parser = argparse.ArgumentParser(prog="python -m local.runtime", description="Runs JobSets as local processes.")
     parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="state folder, shared with LocalRuntime")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="JSON: images, env, max_pods, ...")
     arguments = parser.parse_args()

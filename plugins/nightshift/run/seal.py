@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
-from nightshift import chunks
-from nightshift.ledger import ForeignObject, Ledger
-from nightshift.plan import Plan
-from nightshift.run import RunRef, canonical_json
+from nightshift.run import chunks
+from nightshift.run.ledger import ForeignObject, Ledger
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.plan import Plan
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, create_or_read, get_bytes
 

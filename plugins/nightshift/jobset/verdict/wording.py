@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from nightshift.jobset import indexes
-from nightshift.jobset.exit_codes import in_words
-from nightshift.jobset.pod_ends import FailedContainer, PodEnd
+from nightshift.jobset.verdict import indexes
+from nightshift.jobset.verdict.exit_codes import in_words
+from nightshift.jobset.verdict.pod_ends import FailedContainer, PodEnd
 
 WORDS_MAX: Final = 240
 """How much of a controller's message goes into a sentence, in characters."""

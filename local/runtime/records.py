@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from nightshift.jobset.local.policy import Attempt, Ending, Outcome
-from nightshift.jobset.runtime import ContainerStatus, JobSetStatus, PodStatus
+from local.runtime.policy import Attempt, Ending, Outcome
+from nightshift.jobset.runtime import ContainerStatus, PodStatus
 
 
 @dataclass
@@ -57,13 +57,6 @@ class JobSetRecord:
         pods = [PodRecord(**{**pod, "containers": _containers(pod["containers"])}) for pod in value["pods"]]
         ending = Ending(**value["ending"]) if value["ending"] else None
         return cls(value["started_at"], value["finished_at"], ending, pods)
-
-
-def status_from_dict(value: Mapping[str, Any]) -> JobSetStatus:
-    """Inverse of `JobSetStatus.to_dict`, after a trip through JSON."""
-    pods = tuple(PodStatus(**{**pod, "containers": _containers(pod["containers"])}) for pod in value["pods"])
-    indexes = {key: tuple(value[key]) for key in ("completed_indexes", "failed_indexes")}
-    return JobSetStatus(**{**value, **indexes, "pods": pods})
 
 
 def _containers(values: Any) -> tuple[ContainerStatus, ...]:

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from nightshift.jobset.local import policy
-from nightshift.jobset.local.config import Config
+from local.runtime import policy
+from local.runtime.config import Config
+from local.runtime.pod import Pod, Ports
+from local.runtime.records import JobSetRecord, PodRecord
+from local.runtime.spec import INDEX_ANNOTATION, JobSetSpec, read_manifest
 from nightshift.jobset.local.folder import JobSetFolder
-from nightshift.jobset.local.pod import Pod, Ports
-from nightshift.jobset.local.records import JobSetRecord, PodRecord
-from nightshift.jobset.local.spec import INDEX_ANNOTATION, JobSetSpec, read_manifest
 from nightshift.jobset.runtime import JobSetStatus, Phase
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from nightshift.jobset.exit_codes import signal_name
 from nightshift.jobset.observation import INDEX_ANNOTATION, condition
+from nightshift.jobset.verdict.exit_codes import signal_name
 
 _RJOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"

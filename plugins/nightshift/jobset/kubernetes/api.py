@@ -12,7 +12,7 @@ from kubernetes.client import ApiClient
 from kubernetes.client.exceptions import ApiException
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from nightshift.jobset.cluster import paths
+from nightshift.jobset.kubernetes import paths
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 

@@ -1,4 +1,4 @@
-"""The plan of a run: ordinals, chunks, shards, and how many workers. Pure; `plan.json` is its JSON form.
+"""The plan of a run, which fixes ordinals, chunks and shards; `plan.json` is its JSON form.
 
 An ordinal is a row's position in plan order: files in listed order, rows in file order, from 0. A chunk is a contiguous
 range of ordinals, the unit of commit; a shard is the contiguous block of chunks at which one worker starts.
@@ -6,93 +6,24 @@ range of ordinals, the unit of commit; a shard is the contiguous block of chunks
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from nightshift.profiles import profile_of
+from obstore.store import ObjectStore
 
-if TYPE_CHECKING:
-    from nightshift.spec import JobSpec
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.store import create_or_read, get_bytes
 
 VERSION: Final = 1
-CHUNK_SECONDS: Final = 60.0
-"""A chunk is about this much of one worker's work: what a kill -9 can cost."""
-CHUNKS_WANTED: Final = 400
-"""Of a run that is large enough: then one chunk is a quarter of a percent of it."""
-CHUNK_ROWS_MAX: Final = 50_000
-CHUNK_BYTES_MAX: Final = 32 << 20
-"""Of input as it lies in the exported files, compressed."""
 CHUNKS_MAX: Final = 10**8
 """What eight digits in a chunk's name can tell apart."""
-START_UP_SECONDS: Final = 600.0
-"""Node, image and weights, before the first row; taken off the deadline."""
-SAFETY: Final = 0.7
-"""The share of the remaining deadline that planned work may fill; the rest is for preemption and for wrong estimates."""
 
 
 class PlanError(ValueError):
     """A plan that contradicts itself or its job."""
-
-
-@dataclass(frozen=True)
-class Sizing:
-    """workers >= 1, chunk_rows >= 1 and, in words, why."""
-
-    workers: int
-    chunk_rows: int
-    reasons: tuple[str, ...]
-
-
-def size(rows: int, spec: JobSpec, input_bytes: int = 0) -> Sizing:
-    """Chooses workers and rows per chunk for `rows` rows. input_bytes: of the exported files, 0 where they are not there yet.
-
-    Workers: as many as the deadline demands, but never so many that one of them has fewer rows than the engine computes
-    at once (``max_num_seqs``), since an accelerator without a full batch idles. What the job states outright wins.
-    """
-    speed = spec.compute.rows_per_worker_per_second or profile_of(spec.compute.profile).rows_per_second
-    reasons = []
-    usable = max(60.0, spec.deadline_seconds - START_UP_SECONDS) * SAFETY
-    if spec.compute.workers is not None:
-        workers = spec.compute.workers
-        reasons.append(f"{_n(workers, 'worker')}: the job says so")
-    else:
-        needed = max(1, math.ceil(rows / (speed * usable)))
-        useful = max(1, rows // spec.engine.max_num_seqs)
-        workers = min(needed, useful)
-        minutes = rows / (speed * workers) / 60
-        reasons.append(
-            f"{_n(workers, 'worker')} x {minutes:.0f} min at {speed:g} rows/s each; the deadline of "
-            f"{spec.deadline} allows {usable / 60:.0f} min of work"
-        )
-        if needed > useful:
-            reasons.append(f"more workers would get fewer rows each than max_num_seqs = {spec.engine.max_num_seqs}")
-    if spec.chunk_rows is not None:
-        chunk_rows = spec.chunk_rows
-        reasons.append(f"{_n(chunk_rows, 'row')} a chunk: the job says so")
-    else:
-        group = spec.rows_per_request
-        share = max(1, math.ceil(rows / workers))
-        # At least four chunks a worker, so that help comes in quarters at most, and hundreds a run, so that a kill costs little
-        # of a short one too; but a second's work each, so that commits cost nothing beside it. Whole requests only.
-        wanted = min(speed * CHUNK_SECONDS, share / 4, CHUNK_ROWS_MAX, max(rows / CHUNKS_WANTED, speed))
-        chunk_rows = max(1, math.ceil(wanted / group)) * group
-        most = CHUNK_BYTES_MAX * rows // input_bytes if input_bytes else chunk_rows
-        if chunk_rows > most:
-            # A worker holds a few chunks of input rows in memory, and rows may be of a megabyte each.
-            chunk_rows = max(1, most // group) * group
-            reasons.append(f"rows of {input_bytes // rows:,} bytes: at most {CHUNK_BYTES_MAX >> 20} MiB of input a chunk")
-        reasons.append(f"{_n(chunk_rows, 'row')} a chunk: about {chunk_rows / speed:.0f} s of a worker's time")
-    chunks = math.ceil(rows / chunk_rows)
-    if chunks and workers > chunks:
-        reasons.append(f"{workers} workers cut to {chunks}: there are no more chunks")
-        workers = chunks
-    return Sizing(workers, chunk_rows, tuple(reasons))
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -187,3 +118,14 @@ class Plan:
             )
         except (KeyError, TypeError) as error:
             raise PlanError(f"plan.json is not a plan: {error!r}") from error
+
+
+def load_plan(store: ObjectStore, run: RunRef) -> Plan | None:
+    """The run's plan, None before `extract` has written it. The store is rooted at the bucket."""
+    body = get_bytes(store, f"{run.prefix}/plan.json")
+    return None if body is None else Plan.from_json(json.loads(body))
+
+
+def save_plan(store: ObjectStore, run: RunRef, plan: Plan) -> Plan:
+    """Writes `plan.json` unless there is one; returns the plan that is there: the first one written counts for ever."""
+    return Plan.from_json(json.loads(create_or_read(store, f"{run.prefix}/plan.json", canonical_json(plan.to_json()))))

@@ -15,14 +15,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
-from nightshift.jobset.cluster.aio import AsyncJobSetApi, WatchExpired
-from nightshift.jobset.cluster.ending import OWNER_ANNOTATION, owner_of, signed
-from nightshift.jobset.cluster.logs import Logs
-from nightshift.jobset.cluster.pods import Pods
+from nightshift.jobset.kubernetes.aio import AsyncJobSetApi, WatchExpired
+from nightshift.jobset.kubernetes.ending import OWNER_ANNOTATION, owner_of, signed
+from nightshift.jobset.kubernetes.logs import Logs
+from nightshift.jobset.kubernetes.pods import Pods
 from nightshift.jobset.observation import Observation, condition
-from nightshift.jobset.pod_ends import end_of
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
-from nightshift.jobset.waiting import waiting_of
+from nightshift.jobset.verdict.pod_ends import end_of
+from nightshift.jobset.verdict.waiting import waiting_of
 
 Ending = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused"]
 Verdict = tuple[Ending, str]
@@ -341,7 +341,7 @@ class Follower:
                 self._detail = detail
 
     async def _sign(self, api: AsyncJobSetApi) -> None:
-        """Once; see `nightshift.jobset.cluster.ending`."""
+        """Once; see `nightshift.jobset.kubernetes.ending`."""
         if not self._owner or self.signature or self._jobset is None:
             return
         if owner_of(self._jobset) != self._owner:

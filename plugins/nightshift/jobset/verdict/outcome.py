@@ -3,8 +3,9 @@
 The first match wins:
 
 1. The JobSet is gone: LOST. It is complete: SUCCEEDED, which says that its pods ended well, not that their work is there.
-2. It has failed. A Job that ran out of its time: DEADLINE. Else by the pods that decided (`nightshift.jobset.deciding`): one
-   failure of a program's own: APPLICATION; else a pod that was taken away: PREEMPTED; else UNKNOWN, which stays unknown.
+2. It has failed. A Job that ran out of its time: DEADLINE. Else by the pods that decided
+   (`nightshift.jobset.verdict.deciding`): one failure of a program's own: APPLICATION; else a pod that was taken away:
+   PREEMPTED; else UNKNOWN, which stays unknown.
 3. It is being deleted: LOST.
 4. Kueue will never admit it again: DEADLINE when its execution time was used up, STARTUP when it was refused.
 5. The caller is out of patience with pods that do not start (`starved`): APPLICATION for what waiting does not mend (an image
@@ -24,12 +25,12 @@ from enum import StrEnum
 from typing import Any, Final
 
 from nightshift import exits
-from nightshift.jobset import wording
-from nightshift.jobset.deciding import deciding
 from nightshift.jobset.observation import Observation, condition
-from nightshift.jobset.pod_ends import Cause, FailedContainer, PodEnd, end_of, stopped_by_jobs
-from nightshift.jobset.waiting import LATER, waiting_of
-from nightshift.jobset.wording import EVIDENCE_MAX, fact, shorten
+from nightshift.jobset.verdict import wording
+from nightshift.jobset.verdict.deciding import deciding
+from nightshift.jobset.verdict.pod_ends import Cause, FailedContainer, PodEnd, end_of, stopped_by_jobs
+from nightshift.jobset.verdict.waiting import LATER, waiting_of
+from nightshift.jobset.verdict.wording import EVIDENCE_MAX, fact, shorten
 
 KUEUE_TIME_OVER: Final = "MaximumExecutionTimeExceeded"
 

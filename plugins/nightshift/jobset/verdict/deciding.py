@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nightshift.jobset import indexes
 from nightshift.jobset.observation import Observation, condition
-from nightshift.jobset.pod_ends import Cause, JobKey, PodEnd, restart_of
+from nightshift.jobset.verdict import indexes
+from nightshift.jobset.verdict.pod_ends import Cause, JobKey, PodEnd, restart_of
 
 
 def deciding(seen: Observation, ends: Sequence[PodEnd]) -> list[PodEnd]:

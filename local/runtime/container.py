@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nightshift.jobset.local import probe
-from nightshift.jobset.local.process import CONTAINER_MARK, Exit, Process
-from nightshift.jobset.local.spec import Container as ContainerSpec
-from nightshift.jobset.local.spec import Probe
+from local.runtime import probe
+from local.runtime.process import CONTAINER_MARK, Exit, Process
+from local.runtime.spec import Container as ContainerSpec
+from local.runtime.spec import Probe
 from nightshift.jobset.runtime import ContainerStatus
 
 log = logging.getLogger(__name__)

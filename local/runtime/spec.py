@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, cast
 
-from nightshift.jobset.local.expansion import EnvVar
-from nightshift.jobset.local.policy import Action, Job, Rule
+from local.runtime.expansion import EnvVar
+from local.runtime.policy import Action, Job, Rule
 from nightshift.jobset.runtime import RequestRefused
 
 T = TypeVar("T")

@@ -9,13 +9,13 @@ import socket
 import time
 from collections.abc import Callable
 
-from nightshift.jobset.local.config import Config, Image
-from nightshift.jobset.local.container import Container, Launch
-from nightshift.jobset.local.expansion import declared_environment, expand
+from local.runtime.config import Config, Image
+from local.runtime.container import Container, Launch
+from local.runtime.expansion import declared_environment, expand
+from local.runtime.process import CONTAINER_MARK, POD_MARK, STATE_MARK
+from local.runtime.spec import INDEX_ANNOTATION, JobSetSpec
+from local.runtime.spec import Container as ContainerSpec
 from nightshift.jobset.local.folder import JobSetFolder
-from nightshift.jobset.local.process import CONTAINER_MARK, POD_MARK, STATE_MARK
-from nightshift.jobset.local.spec import INDEX_ANNOTATION, JobSetSpec
-from nightshift.jobset.local.spec import Container as ContainerSpec
 from nightshift.jobset.runtime import ContainerStatus
 
 _FROM_THE_AGENT = ("HOME", "LANG", "TMPDIR", "NIGHTSHIFT_STACK")

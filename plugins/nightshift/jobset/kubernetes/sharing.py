@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kubernetes_asyncio.client import ApiClient
 
-from nightshift.jobset.cluster.aio import AsyncJobSetApi
+from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.observation import JOBSET_NAME_LABEL
 
 JOIN_S: Final = 900.0

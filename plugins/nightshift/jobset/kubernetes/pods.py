@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.jobset.observation import INDEX_ANNOTATION, condition, slim_pod
-from nightshift.jobset.wording import shorten
+from nightshift.jobset.verdict.wording import shorten
 
 ENDED_MAX: Final = 100
 """Failed and deleted pods that are kept whole enough to be judged; of more, the newest."""

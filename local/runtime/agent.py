@@ -1,6 +1,6 @@
 """The daemon that runs the pods of one state folder: the local runtime's control plane and node in one.
 
-It may be killed at any time. The pods of a killed agent die with it (`nightshift.jobset.local.shim`); the next agent kills
+It may be killed at any time. The pods of a killed agent die with it (`local.runtime.shim`); the next agent kills
 whatever is left of them, counts them as lost with their node, and goes on with every JobSet that has not finished.
 """
 
@@ -12,12 +12,12 @@ import logging
 import signal
 import time
 
-from nightshift.jobset.local.config import Config
-from nightshift.jobset.local.controller import Controller, Node
+from local.runtime.config import Config
+from local.runtime.controller import Controller, Node
+from local.runtime.process import STATE_MARK, kill_marked
+from local.runtime.shim import become_subreaper
+from local.runtime.spec import ManifestError
 from nightshift.jobset.local.folder import JobSetFolder, StateFolder
-from nightshift.jobset.local.process import STATE_MARK, kill_marked
-from nightshift.jobset.local.shim import become_subreaper
-from nightshift.jobset.local.spec import ManifestError
 from nightshift.jobset.runtime import JobSetStatus
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from typing import Any, Final
 import aiohttp
 from kubernetes_asyncio.client import ApiClient
 
-from nightshift.jobset.cluster import paths
-from nightshift.jobset.cluster.streams import Streams
+from nightshift.jobset.kubernetes import paths
+from nightshift.jobset.kubernetes.streams import Streams
 from nightshift.jobset.observation import JOBSET_NAME_LABEL
 from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nightshift.jobset import indexes
-from nightshift.jobset.exit_codes import in_words
 from nightshift.jobset.observation import Observation, condition
-from nightshift.jobset.pod_ends import Cause, FailedContainer, PodEnd, failed_container
-from nightshift.jobset.wording import count_pods, fact, look_at, shorten
+from nightshift.jobset.verdict import indexes
+from nightshift.jobset.verdict.exit_codes import in_words
+from nightshift.jobset.verdict.pod_ends import Cause, FailedContainer, PodEnd, failed_container
+from nightshift.jobset.verdict.wording import count_pods, fact, look_at, shorten
 
 LATER: Final = "Try again later, or on another compute profile."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from nightshift.jobset.cluster.aio import AsyncJobSetApi
+from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
 
 OWNER_ANNOTATION: Final = "nightshift.dev/owner"

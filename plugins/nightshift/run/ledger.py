@@ -7,16 +7,13 @@ which only save work: they are never published. Notes tell people and an early s
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from obstore.store import ObjectStore
-
-from nightshift.plan import Plan
-from nightshift.run import RunRef, canonical_json
-from nightshift.store import Objects, create_or_read, get_bytes
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.plan import Plan
+from nightshift.store import Objects
 
 _CHUNK: Final = re.compile(r"chunk-(\d{8})\.parquet")
 _PARTIAL: Final = re.compile(r".*/partials/chunk-\d{8}/([^/]+)\.parquet")
@@ -137,14 +134,3 @@ class Ledger:
             if total > enough:
                 break
         return total
-
-
-def load_plan(store: ObjectStore, run: RunRef) -> Plan | None:
-    """The run's plan, None before `extract` has written it. The store is rooted at the bucket."""
-    body = get_bytes(store, f"{run.prefix}/plan.json")
-    return None if body is None else Plan.from_json(json.loads(body))
-
-
-def save_plan(store: ObjectStore, run: RunRef, plan: Plan) -> Plan:
-    """Writes `plan.json` unless there is one; returns the plan that is there: the first one written counts for ever."""
-    return Plan.from_json(json.loads(create_or_read(store, f"{run.prefix}/plan.json", canonical_json(plan.to_json()))))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nightshift.jobset.cluster.api import JobSetApi
-from nightshift.jobset.cluster.ending import OWNER_ANNOTATION, QUEUE_LABEL
+from nightshift.jobset.kubernetes.api import JobSetApi
+from nightshift.jobset.kubernetes.ending import OWNER_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.runtime import JUDGED_ANNOTATION, JobSetExists, JobSetNotFound, JobSetStatus
 from nightshift.jobset.status import status_of

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightshift.jobset.local import shim
+from local.runtime import shim
 
 STATE_MARK = "NIGHTSHIFT_LOCAL_STATE"
 POD_MARK = "NIGHTSHIFT_POD"
