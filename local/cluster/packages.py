@@ -22,16 +22,26 @@ PACKAGES: Final = {
 """Program -> Debian's and Ubuntu's package."""
 
 
+NO_CLUSTER_VARIABLE: Final = "NIGHTSHIFT_NO_CLUSTER"
+"""Says why this machine cannot run a cluster, where the caller has found that out already (`local.test`)."""
+_RIGHTS: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+"""What root lacks in a container that is not privileged: capability -> its bit (linux/capability.h)."""
+
+
 class Unsupported(Exception):
     """This machine cannot run the cluster; the message says what it lacks."""
 
 
 def obstacle() -> str | None:
-    """Why no cluster can run here, or None. What `ensure` can install is no obstacle."""
+    """Why a cluster cannot run here, or None. What `ensure` can install is not an obstacle."""
+    if told := os.environ.get(NO_CLUSTER_VARIABLE):
+        return told
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return f"the cluster's parts are built for Linux on x86-64, and this is {platform.system()} on {platform.machine()}"
     if os.geteuid() != 0:
         return "kubelet and containerd need root"
+    if lacking := _rights_lacking():
+        return f"this root may not mount file systems or make networks ({', '.join(lacking)}): use a virtual machine or a privileged container"
     if _missing() and not shutil.which("apt-get"):
         return f"{', '.join(_missing())} are missing, and this is not Debian or Ubuntu, where they could be installed"
     return None
@@ -50,6 +60,13 @@ def ensure(say: Callable[[str], None]) -> None:
         done = subprocess.run(["apt-get", *command], env=environment, text=True, capture_output=True)
         if done.returncode != 0:
             raise Unsupported(f"'apt-get {' '.join(command)}' failed:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
+
+
+def _rights_lacking() -> list[str]:
+    status = Path("/proc/self/status").read_text()
+    effective = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
+    lacking = [name for name, bit in _RIGHTS.items() if not effective >> bit & 1]
+    return lacking or [f"{folder} is read-only" for folder in cgroup_roots() if not os.access(folder, os.W_OK)]
 
 
 def _missing() -> list[str]:

@@ -1,4 +1,4 @@
-"""`make test` runs the files of each tier by the markers that they name, so a file that names none would never run."""
+"""`make test` finds the files of each tier by the markers that they name, so a file that names none would never run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from local.environments import ROOT
-from local.test import TIERS, files
+from local.environments import ENVIRONMENTS, ROOT
+from local.test import table
+from local.test.groups import CLUSTER, GROUPS, MODELS, TIERS, files, group_of
 
 pytestmark = pytest.mark.unit
 
@@ -16,3 +17,23 @@ def test_every_test_file_is_in_one_tier() -> None:
     found = Counter(file for tier in TIERS for file in files(tier))
 
     assert found == Counter(str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py"))
+
+
+def test_every_test_file_is_in_a_group_of_its_tier() -> None:
+    assert {group_of(tier, file).tier for tier in TIERS for file in files(tier)} == set(TIERS)
+
+
+def test_a_file_in_a_folder_that_no_group_has_is_refused() -> None:
+    with pytest.raises(LookupError, match=r"tests/integration/new/test_x\.py has tests of the tier integration, and no group"):
+        group_of("integration", "tests/integration/new/test_x.py")
+
+
+def test_a_group_covers_and_needs_what_there_is() -> None:
+    assert [path for group in GROUPS for path in (*group.covers, group.place) if not (ROOT / path).exists()] == []
+    assert {need for group in GROUPS for need in group.needs} <= {*ENVIRONMENTS, MODELS, CLUSTER}
+
+
+def test_the_table_in_contributing_is_todays() -> None:
+    page = table.PAGE.read_text()
+
+    assert page == table.with_table(page), "run: python3 -m local.test.table"

@@ -1,0 +1,88 @@
+"""``python3 -m local.test``: see the package.
+
+Exit codes: 0, 1 if something failed, or was required and did not run, 2 for a wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from local.test import report, running
+from local.test.groups import CLUSTER, TIERS, Group, groups_of
+from local.test.machine import Machine
+
+ALL: Final = "all"
+CHAOS_SEED: Final = "NIGHTSHIFT_CHAOS_SEED"
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _options(arguments)
+    gate = not options.all
+    tiers = tuple(tier for tier in TIERS if not options.tier or tier in options.tier)
+    required = TIERS if ALL in options.require else tuple(options.require)
+    groups = groups_of(tiers)
+    machine = Machine(lambda line: print(f"[test] {line}", flush=True))
+    machine.prepare({need for group in groups for need in group.needs})
+    if reason := machine.lacks({"test"}):
+        print(f"No test can run here: {reason}.", file=sys.stderr)
+        return 1
+    failed = [] if options.tier else running.failed_checks()
+    ran: dict[str, running.Ran] = {}
+    not_run: dict[str, str] = {}
+    for tier in tiers:
+        able = _able(machine, groups_of([tier]), not_run)
+        if able:
+            ran[tier] = _run(machine, tier, able, gate=gate, arguments=options.rest)
+    report.print_report(ran, not_run, gate=gate)
+    failed += [tier for tier, each in ran.items() if not each.ok]
+    lines = report.missing(ran, not_run, required)
+    print("\n".join([*lines, f"failed: {', '.join(failed)}" if failed else "everything that ran has passed"]))
+    return 1 if failed or lines else 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m local.test", description="Runs the tests that this machine can run.")
+    parser.add_argument("--all", action="store_true", help="all tests, with random seeds, not only those of `make test`")
+    parser.add_argument(
+        "--tier", action="append", choices=TIERS, help="only this tier, without style and types; may be repeated"
+    )
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        choices=[*TIERS, ALL],
+        help="fail if tests of this tier cannot run here or are skipped; may be repeated",
+    )
+    parser.add_argument("rest", nargs="*", metavar="PYTEST ARGUMENTS", help="after --")
+    return parser.parse_args(arguments)
+
+
+def _able(machine: Machine, groups: Sequence[Group], not_run: dict[str, str]) -> list[Group]:
+    """Those of the groups that can run here; notes why the others cannot."""
+    able = []
+    for group in groups:
+        if CLUSTER in group.needs:
+            machine.wait_for_cluster()
+        if reason := machine.lacks(group.needs):
+            not_run[group.name] = reason
+        else:
+            able.append(group)
+    return able
+
+
+def _run(machine: Machine, tier: str, groups: Sequence[Group], *, gate: bool, arguments: Sequence[str]) -> running.Ran:
+    environment = machine.environment()
+    if tier == "chaos" and not gate:
+        # Another seed each time, and printed here, since a worker's own output is not shown.
+        environment.setdefault(CHAOS_SEED, str(secrets.randbelow(1 << 31)))
+        print(f"{CHAOS_SEED}={environment[CHAOS_SEED]}", flush=True)
+    cluster = any(CLUSTER in group.needs for group in groups) and machine.own_cluster
+    return running.run_tier(tier, groups, gate=gate, environment=environment, cluster=cluster, arguments=arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,129 @@
+"""The groups of tests: what each one tests, what it needs of the machine, and its time budget. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from local.environments import ROOT
+
+TIERS: Final = ("unit", "simulation", "integration", "cluster", "chaos")
+"""In the order in which they run; each is a marker of pytest, and each test file names exactly one."""
+GATE: Final = "gate"
+"""The marker of what `make test` runs of a tier; of WHOLE_TIERS it runs everything."""
+WHOLE_TIERS: Final = frozenset({"unit"})
+
+MODELS: Final = "models"
+CLUSTER: Final = "cluster"
+"""Besides the names of environments, what a group may need."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The tests of one tier below one path.
+
+    place: a path below the repository's root, of a folder or a file; where several groups match, the longest one counts.
+    covers: what it tests, as paths. needs: environments (`local.environments`), MODELS, CLUSTER.
+    gate_s, all_s: the budgets of `make test` and `make test-all`, in seconds of its tests added up: tests that run beside each
+        other count in full. They were recorded on two cores; a run prints what it took beside them.
+    """
+
+    name: str
+    tier: str
+    place: str
+    covers: tuple[str, ...]
+    needs: frozenset[str]
+    gate_s: int
+    all_s: int
+
+
+def _group(name: str, place: str, covers: str, needs: str, gate_s: int, all_s: int) -> Group:
+    """name: TIER or TIER/PART. covers, needs: separated by spaces."""
+    return Group(name, name.partition("/")[0], place, tuple(covers.split()), frozenset(needs.split()), gate_s, all_s)
+
+
+GROUPS: Final = (
+    _group("unit", "tests", "plugins/nightshift local tests dags docs", "test driver", 90, 90),
+    _group("simulation", "tests/simulation", "plugins/nightshift/run plugins/nightshift/driver", "test", 170, 300),
+    _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 30, 60),
+    _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery", "test emulators", 90, 150),
+    _group("integration/chaos", "tests/chaos", "tests/chaos/proxy.py", "test emulators", 20, 20),
+    _group(
+        "integration/driver",
+        "tests/integration/driver",
+        "plugins/nightshift/driver plugins/nightshift/batch plugins/nightshift/tasks",
+        "test driver emulators server models",
+        200,
+        600,
+    ),
+    _group(
+        "integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 60, 120
+    ),
+    _group(
+        "integration/stack",
+        "tests/integration/stack",
+        "local/stack local/demo",
+        "test driver airflow emulators server",
+        90,
+        240,
+    ),
+    _group(
+        "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 10, 20
+    ),
+    _group("integration/storage", "tests/integration/storage", "local/storage", "test emulators", 30, 60),
+    _group(
+        "integration/warehouse",
+        "tests/integration/warehouse",
+        "plugins/nightshift/warehouse plugins/nightshift/operators local/bigquery",
+        "test emulators",
+        100,
+        300,
+    ),
+    _group(
+        "cluster",
+        "tests/cluster",
+        "plugins/nightshift/jobset plugins/nightshift/triggers plugins/nightshift/operators k8s local/cluster",
+        "test driver airflow emulators server models cluster",
+        400,
+        2000,
+    ),
+    _group(
+        "chaos",
+        "tests/chaos",
+        "plugins/nightshift/driver plugins/nightshift/operators local/stack local/demo",
+        "test driver airflow emulators server models",
+        350,
+        1500,
+    ),
+)
+
+
+def groups_of(tiers: Iterable[str]) -> tuple[Group, ...]:
+    wanted = set(tiers)
+    return tuple(group for group in GROUPS if group.tier in wanted)
+
+
+def group_of(tier: str, path: str) -> Group:
+    """The group of a test file, given by its path below the root. Raises LookupError for a file that no group has."""
+    found = [group for group in GROUPS if group.tier == tier and (path == group.place or path.startswith(f"{group.place}/"))]
+    if not found:
+        raise LookupError(f"{path} has tests of the tier {tier}, and no group in {__name__} has that folder. Add one.")
+    return max(found, key=lambda group: len(group.place))
+
+
+def files(tier: str, *, gate: bool = False) -> list[str]:
+    """The files with tests of a tier, with `gate` those that hold tests of the gate, as paths below the root.
+
+    pytest gets them by name: to find that a file has no test of the tier it would have to import it.
+    """
+    marks = [f"pytest.mark.{tier}"]
+    if gate and tier not in WHOLE_TIERS:
+        marks.append(f"pytest.mark.{GATE}")
+    every = ((file, file.read_text()) for file in sorted((ROOT / "tests").rglob("test_*.py")))
+    return [str(file.relative_to(ROOT)) for file, text in every if all(mark in text for mark in marks)]
+
+
+def expression(tier: str, *, gate: bool) -> str:
+    """pytest's `-m` for a tier."""
+    return f"{tier} and {GATE}" if gate and tier not in WHOLE_TIERS else tier

@@ -1,0 +1,109 @@
+"""What this machine lacks for which tests. Makes what is missing where it can; says what it could not make, and goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+from local import environments, models
+from local.cluster import build, packages
+from local.environments import ROOT, SetupError, python_of
+from local.test.groups import CLUSTER, MODELS
+
+LOWLY: Final = ("nice", "-n", "19")
+NAMED_CLUSTER: Final = "NIGHTSHIFT_CLUSTER"
+"""Set where a cluster is up already: its state folder (`make cluster-up`)."""
+
+Say = Callable[[str], None]
+
+
+class Machine:
+    """What could be made of what the tests need. lacking: need -> why it is missing, a sentence without its full stop."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self.lacking: dict[str, str] = {}
+        self._beside = ThreadPoolExecutor(1)
+        self._building: Future[None] | None = None
+        self._no_cluster = ""
+
+    def prepare(self, needs: Iterable[str]) -> None:
+        """Makes environments and models, and begins to build the cluster's programs, which goes on beside the first tests."""
+        wanted = set(needs)
+        for name in environments.ENVIRONMENTS:
+            if name in wanted:
+                self._try(name, partial(environments.ensure, name), SetupError)
+        if MODELS in wanted:
+            if "server" in self.lacking:
+                self.lacking[MODELS] = self.lacking["server"]
+            else:
+                self._try(MODELS, _make_models, models.ModelFailed, OSError)
+        if CLUSTER in wanted and NAMED_CLUSTER not in os.environ:
+            self._prepare_cluster()
+
+    @property
+    def own_cluster(self) -> bool:
+        """Whether the tests start a cluster of their own: not where one is named, by its folder or by KUBECONFIG."""
+        return NAMED_CLUSTER not in os.environ and not self._no_cluster
+
+    def wait_for_cluster(self) -> None:
+        """Until the cluster's programs are built, or it is known why they cannot be."""
+        if self._building:
+            self._building.result()
+
+    def lacks(self, needs: Iterable[str]) -> str | None:
+        """Why tests with these needs cannot run here, or None."""
+        return next((self.lacking[need] for need in sorted(needs) if need in self.lacking), None)
+
+    def environment(self) -> dict[str, str]:
+        """For the tests: what they have to know of this."""
+        told = {packages.NO_CLUSTER_VARIABLE: self._no_cluster} if self._no_cluster else {}
+        return {**os.environ, **told, "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def _prepare_cluster(self) -> None:
+        if reason := packages.obstacle() or build.obstacle():
+            self._without_cluster(reason)
+            return
+        try:
+            packages.ensure(self._say)
+        except packages.Unsupported as error:
+            self._without_cluster(str(error).rstrip("."))
+            return
+        if not build.Programs().built:
+            self._building = self._beside.submit(self._build)
+
+    def _without_cluster(self, reason: str) -> None:
+        self._no_cluster = reason
+        if "KUBECONFIG" not in os.environ:
+            self._note(CLUSTER, reason)
+
+    def _build(self) -> None:
+        # Up to twenty minutes of two cores, the first time: the tests beside it come first.
+        command = [*LOWLY, str(python_of("test")), "-m", "local.cluster", "build"]
+        self._say(
+            "building the test cluster's programs beside the first tests: 15 to 25 minutes on two cores, once per machine"
+        )
+        done = subprocess.run(command, cwd=ROOT, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode:
+            self._without_cluster(f"the test cluster's programs could not be built: {done.stderr.strip()[-600:]}")
+
+    def _try(self, need: str, make: Callable[[], object], *failures: type[Exception]) -> bool:
+        try:
+            make()
+        except failures as error:
+            self._note(need, str(error).rstrip("."))
+            return False
+        return True
+
+    def _note(self, need: str, reason: str) -> None:
+        self.lacking[need] = reason
+        self._say(f"{need} is missing: {reason}. The tests that need it are not run.")
+
+
+def _make_models() -> None:
+    for name in models.NAMES:
+        models.ensure(name)

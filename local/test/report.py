@@ -1,0 +1,51 @@
+"""What is printed at the end: what ran, what did not and why, and the time of each group beside its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from local.test.groups import Group
+from local.test.running import Ran
+
+
+def print_report(ran: Mapping[str, Ran], not_run: Mapping[str, str], *, gate: bool) -> None:
+    """ran: by tier. not_run: by group's name, why."""
+    print("== what ran")
+    for tier, each in ran.items():
+        counts = _counts(each)
+        print(f"{tier:<12} {counts} in {each.seconds:.0f} s")
+        for reason in sorted({case.skipped for case in each.cases if case.skipped is not None}):
+            print(f"             skipped: {reason}")
+    for name, reason in not_run.items():
+        print(f"{name:<12} NOT RUN: {reason}")
+    _print_times(ran, gate=gate)
+
+
+def missing(ran: Mapping[str, Ran], not_run: Mapping[str, str], required: Sequence[str]) -> list[str]:
+    """What of the required tiers did not run, one line each."""
+    lines = [f"{name} was required and did not run: {why}" for name, why in not_run.items() if name.split("/")[0] in required]
+    for tier in required:
+        skipped = [case.skipped for case in ran[tier].cases if case.skipped is not None] if tier in ran else []
+        if skipped:
+            lines.append(f"{tier} was required and {len(skipped)} of its tests were skipped: {skipped[0]}")
+        elif tier not in ran and not any(name.split("/")[0] == tier for name in not_run):
+            lines.append(f"{tier} was required and is not among the tiers that were asked for")
+    return lines
+
+
+def _counts(ran: Ran) -> str:
+    skipped = sum(case.skipped is not None for case in ran.cases)
+    failed = sum(case.failed for case in ran.cases)
+    return f"{len(ran.cases) - skipped - failed} passed, {failed} failed, {skipped} skipped"
+
+
+def _print_times(ran: Mapping[str, Ran], *, gate: bool) -> None:
+    print("== seconds of each group's tests added up, beside the budget in local/test/groups.py")
+    by_group: dict[Group, list[float]] = {}
+    for each in ran.values():
+        for case in each.cases:
+            by_group.setdefault(case.group, []).append(case.seconds)
+    for group, seconds in by_group.items():
+        budget = group.gate_s if gate else group.all_s
+        over = "  OVER" if sum(seconds) > budget else ""
+        print(f"{group.name:<24} {len(seconds):>5} tests {sum(seconds):>7.0f} s  of {budget:>5} s{over}")

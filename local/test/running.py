@@ -1,0 +1,117 @@
+"""Runs the style and type checks, and pytest for one tier at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+from local.environments import ROOT, cache_dir, environment_dir, python_of
+from local.test.groups import Group, expression, files, group_of
+
+REPORTS: Final = ROOT / ".reports"
+"""TIER.xml is pytest's JUnit report of a tier's last run."""
+PLACES: Final = ("plugins", "dags", "local", "tests", "benchmarks")
+NO_TESTS_COLLECTED: Final = 5
+WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "unit": ("-n", "auto"),
+    "simulation": ("-n", "auto"),
+    # They wait for processes more than they compute. A file stays in one worker, with the emulators it started.
+    "integration": ("-n", "4", "--dist", "loadfile"),
+    # One cluster for the whole tier; a test that breaks it runs alone.
+    "cluster": ("-n", "2", "--dist", "loadfile"),
+    "chaos": ("-n", "2", "--dist", "loadfile"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test. seconds: with its set-up and tear-down. skipped: why, else None."""
+
+    group: Group
+    seconds: float
+    failed: bool
+    skipped: str | None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a tier went. ok: pytest ended without a failure. seconds: from its start to its end."""
+
+    ok: bool
+    seconds: float
+    cases: tuple[Case, ...]
+
+
+def failed_checks() -> list[str]:
+    """Runs ruff and mypy; names those that found something."""
+    tools = environment_dir("test") / "bin"
+    checks = {
+        "style": [str(tools / "ruff"), "check", *PLACES],
+        "format": [str(tools / "ruff"), "format", "--check", "--quiet", *PLACES],
+        # The same for every clone: mypy goes by what a file holds.
+        "types": [str(tools / "mypy"), "--cache-dir", str(cache_dir() / f"mypy-{environment_dir('test').name}")],
+    }
+    return [name for name, command in checks.items() if not _passes(name, command)]
+
+
+def _passes(name: str, command: Sequence[str]) -> bool:
+    print(f"== {name}", flush=True)
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+
+
+def run_tier(
+    tier: str,
+    groups: Sequence[Group],
+    *,
+    gate: bool,
+    environment: Mapping[str, str],
+    cluster: bool = False,
+    arguments: Sequence[str] = (),
+) -> Ran:
+    """Runs the tests of these groups of a tier. cluster: within a cluster that is up for that time.
+
+    arguments: pytest's; a path among them takes the place of the groups' own files.
+    """
+    print(f"== {tier}", flush=True)
+    paths = [file for file in files(tier, gate=gate) if group_of(tier, file) in groups]
+    named = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
+    if not paths and not named:
+        return Ran(True, 0.0, ())
+    REPORTS.mkdir(exist_ok=True)
+    report = REPORTS / f"{tier}.xml"
+    report.unlink(missing_ok=True)
+    command = [str(python_of("test")), "-m", "pytest", "-q", "-m", expression(tier, gate=gate), f"--junit-xml={report}"]
+    command += ["--durations=8", *WORKERS[tier], *arguments, *([] if named else paths)]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ns-") as folder:
+        if cluster:
+            state = Path(folder) / "c"
+            command = [str(python_of("test")), "-m", "local.cluster", "--state", str(state), "run", "--", *command]
+        code = subprocess.run(command, cwd=ROOT, check=False, env=environment).returncode
+    cases = tuple(_cases(tier, report)) if report.exists() else ()
+    return Ran(code in (0, NO_TESTS_COLLECTED), time.monotonic() - began, cases)
+
+
+def _cases(tier: str, report: Path) -> list[Case]:
+    found = []
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        skipped = case.find("skipped")
+        failed = case.find("failure") is not None or case.find("error") is not None
+        reason = None if skipped is None else str(skipped.get("message"))
+        group = group_of(tier, _file_of(case.get("classname") or case.get("name") or ""))
+        found.append(Case(group, float(case.get("time") or 0), failed, reason))
+    return found
+
+
+def _file_of(dotted: str) -> str:
+    """``tests.unit.test_plan.TestShard`` -> ``tests/unit/test_plan.py``: JUnit names a class by its dots."""
+    parts = dotted.split(".")
+    while parts and not (path := ROOT.joinpath(*parts).with_suffix(".py")).exists():
+        parts.pop()
+    return str(path.relative_to(ROOT)) if parts else dotted.replace(".", "/")
