@@ -40,8 +40,8 @@ def obstacle() -> str | None:
         return f"the cluster's parts are built for Linux on x86-64, and this is {platform.system()} on {platform.machine()}"
     if os.geteuid() != 0:
         return "kubelet and containerd need root"
-    if lacking := _rights_lacking():
-        return f"this root may not mount file systems or make networks ({', '.join(lacking)}): use a virtual machine or a privileged container"
+    if rights := ", ".join(_rights_lacking()):
+        return f"this root may not mount or make networks ({rights}): use a virtual machine or a privileged container"
     if _missing() and not shutil.which("apt-get"):
         return f"{', '.join(_missing())} are missing, and this is not Debian or Ubuntu, where they could be installed"
     return None
