@@ -66,6 +66,9 @@ def _rights_lacking() -> list[str]:
     status = Path("/proc/self/status").read_text()
     effective = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
     lacking = [name for name, bit in _RIGHTS.items() if not effective >> bit & 1]
+    # Root of a user namespace has every capability, and none of them outside it.
+    if Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]:
+        lacking.append("it is root of a user namespace only")
     return lacking or [f"{folder} is read-only" for folder in cgroup_roots() if not os.access(folder, os.W_OK)]
 
 
