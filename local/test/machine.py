@@ -36,12 +36,12 @@ class Machine:
         wanted = set(needs)
         for name in environments.ENVIRONMENTS:
             if name in wanted:
-                self._try(name, partial(environments.ensure, name), SetupError)
+                self._make(name, partial(environments.ensure, name), f"the environment '{name}' could not be made")
         if MODELS in wanted:
             if "server" in self.lacking:
                 self.lacking[MODELS] = self.lacking["server"]
             else:
-                self._try(MODELS, _make_models, models.ModelFailed, OSError)
+                self._make(MODELS, _make_models, "the models could not be made")
         if CLUSTER in wanted and NAMED_CLUSTER not in os.environ:
             self._prepare_cluster()
 
@@ -71,7 +71,8 @@ class Machine:
         try:
             packages.ensure(self._say)
         except packages.Unsupported as error:
-            self._without_cluster(str(error).rstrip("."))
+            self._say(str(error))
+            self._without_cluster("the test cluster's packages could not be installed (why is said above)")
             return
         if not build.Programs().built:
             self._building = self._beside.submit(self._build)
@@ -89,19 +90,19 @@ class Machine:
         )
         done = subprocess.run(command, cwd=ROOT, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode:
-            self._without_cluster(f"the test cluster's programs could not be built: {done.stderr.strip()[-600:]}")
+            self._say(done.stderr.strip()[-2000:])
+            self._without_cluster("the test cluster's programs could not be built (why is said above)")
 
-    def _try(self, need: str, make: Callable[[], object], *failures: type[Exception]) -> bool:
+    def _make(self, need: str, make: Callable[[], object], failure: str) -> None:
         try:
             make()
-        except failures as error:
-            self._note(need, str(error).rstrip("."))
-            return False
-        return True
+        except (SetupError, models.ModelFailed, OSError) as error:
+            self._say(str(error))
+            self._note(need, f"{failure} (why is said above)")
 
     def _note(self, need: str, reason: str) -> None:
         self.lacking[need] = reason
-        self._say(f"{need} is missing: {reason}. The tests that need it are not run.")
+        self._say(f"{reason}: the tests that need it are left out")
 
 
 def _make_models() -> None:

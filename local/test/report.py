@@ -16,8 +16,8 @@ def print_report(ran: Mapping[str, Ran], not_run: Mapping[str, str], *, gate: bo
         print(f"{tier:<12} {counts} in {each.seconds:.0f} s")
         for reason in sorted({case.skipped for case in each.cases if case.skipped is not None}):
             print(f"             skipped: {reason}")
-    for name, reason in not_run.items():
-        print(f"{name:<12} NOT RUN: {reason}")
+    for reason in dict.fromkeys(not_run.values()):
+        print(f"NOT RUN: {', '.join(name for name, why in not_run.items() if why == reason)}: {reason}")
     _print_times(ran, gate=gate)
 
 

@@ -51,9 +51,9 @@ def test_a_required_tier_that_was_not_asked_for_is_a_failure() -> None:
 def test_the_report_names_what_did_not_run_and_groups_over_their_budget(capsys: pytest.CaptureFixture[str]) -> None:
     cases = (passed(STORAGE, STORAGE.gate_s + 1.0), passed(DRIVER), Case(DRIVER, 1.0, failed=True, skipped=None))
 
-    print_report({"integration": ran(*cases)}, {"cluster": "no root"}, gate=True)
+    print_report({"integration": ran(*cases)}, {"cluster": "no root", "chaos": "no root"}, gate=True)
 
     lines = capsys.readouterr().out.splitlines()
     assert "integration  2 passed, 1 failed, 0 skipped in 12 s" in lines
-    assert "cluster      NOT RUN: no root" in lines
+    assert "NOT RUN: cluster, chaos: no root" in lines
     assert [line.split()[0] for line in lines if line.endswith("OVER")] == ["integration/storage"]
