@@ -96,6 +96,18 @@ def test_what_is_no_chunk_is_named_and_counted_apart(run: Run, body: bytes, prob
     assert path in text(status)
 
 
+def test_a_footer_with_an_altered_byte_is_not_counted(run: Run) -> None:
+    body = bytearray(a_chunk(RUN, PLAN, 1))
+    size = int.from_bytes(body[-8:-4], "little") + 8
+    for at in range(len(body) - size, len(body)):
+        body[at] ^= 0xFF
+        run.commit(1, bytes(body))
+        body[at] ^= 0xFF
+
+        with pytest.raises(footer.NotReadable):
+            footer.read_footer(run.store, footer.Entry(f"{RUN.prefix}/ledger/chunk-00000001.parquet", len(body), 0.0))
+
+
 def test_a_broken_chunk_is_nobodys_work(run: Run) -> None:
     """No worker computes a chunk whose object is there, so waiting for it would never end."""
     for chunk in range(3):

@@ -1,13 +1,16 @@
 """The Parquet form of a chunk: one row per ordinal, a prediction or a dead letter, and who made it.
 
-Partials have the same form with only the rows that were finished. The file's ``nightshift`` metadata is a `Provenance`.
+Partials have the same form with only the rows that were finished. The file's ``nightshift`` metadata is a `Provenance`. Two
+more entries hold SHA-256 digests, of the footer and of all that comes before it, so that no altered byte is read as other data
+(docs/adr/0012-chunk-digests.md).
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -15,7 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 METADATA_KEY: Final = b"nightshift"
+BODY_DIGEST_KEY: Final = b"nightshift.body.sha256"
+FOOTER_DIGEST_KEY: Final = b"nightshift.footer.sha256"
 RESERVED: Final = ("ordinal", "prediction", "dead_reason", "dead_message", "attempts")
+_KEYS: Final = {METADATA_KEY, BODY_DIGEST_KEY, FOOTER_DIGEST_KEY, b"ARROW:schema"}
+_PLACES: Final = {key: hashlib.sha256(key).hexdigest().encode() for key in (BODY_DIGEST_KEY, FOOTER_DIGEST_KEY)}
+"""What stands in a footer where a digest will be, and what stands there while the footer's own digest is computed."""
 
 
 class NotAChunk(ValueError):
@@ -72,21 +80,73 @@ def encode(keys: pa.Table, results: Sequence[Result], prediction_type: pa.DataTy
         "attempts": pa.array([result.attempts for result in results], pa.int32()),
     }
     table = pa.table(columns).replace_schema_metadata({METADATA_KEY: json.dumps(asdict(provenance)).encode()})
+    return to_parquet(table)
+
+
+def to_parquet(table: pa.Table) -> bytes:
+    """The table as a Parquet file with its digests."""
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue()
+    with pq.ParquetWriter(sink, table.schema, compression="zstd", write_page_checksum=True) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(_PLACES)
+    return _with_digests(sink.getbuffer())
 
 
 def decode(body: bytes) -> tuple[pa.Table, Provenance]:
-    """The rows and the provenance. Raises NotAChunk for anything else, a torn upload included."""
+    """The rows and the provenance. Raises NotAChunk for anything else: a torn upload, or a chunk with a byte that was altered.
+
+    A chunk of 0.1.0 has no digests: it is read unless Parquet itself finds it broken.
+    """
     try:
-        table = pq.read_table(io.BytesIO(body))
-        provenance = Provenance(**json.loads(table.schema.metadata[METADATA_KEY]))
+        file = pq.ParquetFile(io.BytesIO(body))
+        metadata = file.metadata.metadata or {}
+        check_footer(metadata, body[-_footer_size(body) :])
+        digest = metadata.get(BODY_DIGEST_KEY)
+        if digest is not None and _digest(memoryview(body)[: -_footer_size(body)]) != digest:
+            raise NotAChunk("not a chunk: its body is not what was written")
+        table = file.read()
+        if digest is None:
+            table.validate(full=True)
+        provenance = Provenance(**json.loads(metadata[METADATA_KEY]))
+        missing = [name for name in RESERVED if name not in table.column_names]
+    except NotAChunk:
+        raise
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:  # OSError: what Thrift cannot read
         raise NotAChunk(f"not a chunk: {error!r}") from error
-    if missing := [name for name in RESERVED if name not in table.column_names]:
+    if missing:
         raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
     return table, provenance
+
+
+def check_footer(metadata: Mapping[bytes, bytes], footer: bytes) -> None:
+    """Raises NotAChunk where the footer is not what was written. metadata: its entries.
+
+    footer: from its first byte to the file's last one, its length and the magic word included.
+    """
+    if unknown := sorted(metadata.keys() - _KEYS):
+        # A digest under a name with an altered byte must not pass for a chunk without digests.
+        raise NotAChunk(f"not a chunk: its footer has the unknown entries {unknown}")
+    digest = metadata.get(FOOTER_DIGEST_KEY)
+    if (digest is None) != (BODY_DIGEST_KEY not in metadata):
+        raise NotAChunk("not a chunk: its footer has one of two digests")
+    if digest is not None and _digest(footer.replace(digest, _PLACES[FOOTER_DIGEST_KEY])) != digest:
+        raise NotAChunk("not a chunk: its footer is not what was written")
+
+
+def _with_digests(body: memoryview) -> bytes:
+    """The file with the digests where `_PLACES` stand."""
+    size = _footer_size(body)
+    footer = bytes(body[-size:]).replace(_PLACES[BODY_DIGEST_KEY], _digest(body[:-size]))
+    return b"".join((body[:-size], footer.replace(_PLACES[FOOTER_DIGEST_KEY], _digest(footer))))
+
+
+def _footer_size(body: bytes | memoryview) -> int:
+    """Bytes of a Parquet file's footer, its length (uint32, little endian) and the magic word at its end included."""
+    return int.from_bytes(body[-8:-4], "little") + 8
+
+
+def _digest(content: bytes | memoryview) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def results_of(table: pa.Table) -> list[Result]:

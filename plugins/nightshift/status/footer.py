@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
-from nightshift.run.chunks import METADATA_KEY
+from nightshift.run.chunks import METADATA_KEY, NotAChunk, check_footer
 from nightshift.store import ObjectFile, StoreUnavailable
 
 TAIL_BYTES: Final = 16 * 1024
@@ -30,7 +30,7 @@ _REASON: Final = "dead_reason"
 
 
 class NotReadable(ValueError):
-    """An object that is no chunk, or one that contradicts itself."""
+    """An object that is not a chunk, is not what was written, or contradicts itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Footer:
 
 
 def read_footer(store: ObjectStore, entry: Entry) -> Footer:
-    """Raises NotReadable for what is no chunk, StoreUnavailable when the store does not answer."""
+    """Raises NotReadable for what is not a chunk, StoreUnavailable when the store does not answer."""
     try:
         return _read(store, entry)
     except FileNotFoundError as error:
@@ -83,7 +83,12 @@ def unavailable(what: str, error: Exception) -> StoreUnavailable:
 
 
 def _read(store: ObjectStore, entry: Entry) -> Footer:
-    metadata = _parse(_footer_bytes(store, entry))
+    footer = _footer_bytes(store, entry)
+    metadata = _parse(footer)
+    try:
+        check_footer(metadata.metadata or {}, footer)
+    except NotAChunk as error:
+        raise NotReadable(str(error)) from error
     provenance = _provenance(metadata)
     dead = count(provenance.get("dead_letters"))
     rows = metadata.num_rows
@@ -140,7 +145,7 @@ def _parse(footer: bytes) -> pq.FileMetaData:
     try:
         # To pyarrow a file without its data: the footer says where the data would be, and nobody asks for it.
         return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: an error whose own message is not UTF-8
         raise NotReadable(f"its Parquet footer cannot be decoded: {error}".strip()) from error
 
 
@@ -177,7 +182,8 @@ def _reasons_by_statistics(metadata: pq.FileMetaData) -> Counter[str] | None:
 
 def _reasons_by_rows(store: ObjectStore, entry: Entry) -> Counter[str]:
     try:
-        column = pq.ParquetFile(ObjectFile(store, entry.path, entry.size)).read([_REASON]).column(_REASON)
+        file = pq.ParquetFile(ObjectFile(store, entry.path, entry.size), page_checksum_verification=True)
+        column = file.read([_REASON]).column(_REASON)
     except (pa.ArrowException, KeyError, OSError) as error:
         raise NotReadable(f"its dead letters cannot be read: {error}".strip()) from error
     return _counted(column.drop_null().value_counts().to_pylist())
