@@ -36,14 +36,6 @@ def open_store(url: str) -> ObjectStore:
     raise ValueError(f"{url!r} is not a store: use gs://BUCKET/PREFIX, file:///FOLDER or memory:///")
 
 
-def split_run_url(url: str) -> tuple[str, str]:
-    """``gs://BUCKET/JOB/PARTITION/RUN`` -> (URL of the store, the run's prefix in it). The last three segments are the run."""
-    head, *tail = url.rstrip("/").rsplit("/", 3)
-    if len(tail) != 3 or not head or head.endswith(":/"):
-        raise ValueError(f"{url!r} is not the URL of a run: use gs://BUCKET/JOB/PARTITION/RUN")
-    return head, "/".join(tail)
-
-
 def get_bytes(store: ObjectStore, path: str) -> bytes | None:
     """The whole object, or None where there is none."""
     try:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -139,7 +139,7 @@ def _unknown_is_done() -> tuple[Change, ...]:
 
 def _own_copy_is_anothers() -> tuple[Change, ...]:
     async def commit(self: Ledger, chunk: int, body: bytes) -> bool:
-        return await self._objects.create(self.chunk_path(chunk), body)
+        return await self._objects.create(self._run.chunk_path(chunk), body)
 
     return ((Ledger, "commit", commit),)
 
@@ -196,7 +196,7 @@ def _busy_rows_forgotten() -> tuple[Change, ...]:
 
 def _partial_saved_as_chunk() -> tuple[Change, ...]:
     async def save(self: Ledger, chunk: int, attempt: str, body: bytes) -> None:
-        await self._objects.create(self.chunk_path(chunk), body)
+        await self._objects.create(self._run.chunk_path(chunk), body)
 
     return ((Ledger, "save_partial", save),)
 
@@ -262,7 +262,7 @@ def _folder_of_all_runs() -> tuple[Change, ...]:
 
     def init(self: Ledger, objects: Any, run: Any, plan: Any) -> None:
         create(self, objects, run, plan)
-        self._folder = self._folder.rsplit("/", 1)[0]
+        self._run = replace(run, digest="0" * 16, generation=1)
 
     return ((Ledger, "__init__", init),)
 

@@ -56,7 +56,7 @@ class Run:
         self.put(f"partials/chunk-{chunk:08d}/{attempt}.parquet", body)
 
     def survey(self) -> Survey:
-        return Survey(self.store, RUN.prefix, self.url)
+        return Survey(self.store, RUN, self.url)
 
     def status(self) -> Status:
         return self.survey().refresh()

@@ -252,7 +252,7 @@ def test_a_sealed_run_stays_as_it_was_sealed(store: ObjectStore, ledger: Ledger)
     asyncio.run(commit_all(ledger))
     manifest = seal.seal(store, RUN, a_spec(), PLAN)
 
-    obstore.delete(store, ledger.chunk_path(0))
+    obstore.delete(store, RUN.chunk_path(0))
 
     assert seal.seal(store, RUN, a_spec(), PLAN) == manifest
 
@@ -278,7 +278,7 @@ def test_wrong_ordinals_are_not_sealed(store: ObjectStore, ledger: Ledger, ordin
 def test_a_chunk_of_another_run_is_not_sealed(store: ObjectStore, ledger: Ledger) -> None:
     asyncio.run(commit_all(ledger))
     other = type(RUN)(RUN.job, RUN.partition, "f" * 16)
-    obstore.put(store, ledger.chunk_path(2), a_chunk(other, PLAN, 2))
+    obstore.put(store, RUN.chunk_path(2), a_chunk(other, PLAN, 2))
 
     with pytest.raises(seal.ConservationError, match="belongs to run ffff"):
         seal.seal(store, RUN, a_spec(), PLAN)
@@ -289,7 +289,7 @@ def test_a_row_without_prediction_and_reason_is_not_sealed(store: ObjectStore, l
     table, provenance = chunks.decode(a_chunk(RUN, PLAN, 2))
     results = [chunks.Result(ordinal, None, None, None, 1) for ordinal in (8, 9)]
     body = chunks.encode(table.select(["id"]), results, table.schema.field("prediction").type, provenance)
-    obstore.put(store, ledger.chunk_path(2), body)
+    obstore.put(store, RUN.chunk_path(2), body)
 
     with pytest.raises(seal.ConservationError, match="neither a prediction nor a dead letter"):
         seal.seal(store, RUN, a_spec(), PLAN)

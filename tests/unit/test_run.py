@@ -1,11 +1,13 @@
 """Names of runs and the freezing of a spec into one."""
 
+from dataclasses import replace
+
 import pytest
 from obstore.store import MemoryStore
 
 from nightshift.run import opening
-from nightshift.run.names import RunRef, canonical_json, run_digest
-from nightshift.store import open_store, split_run_url
+from nightshift.run.names import RunRef, canonical_json, run_digest, split_run_url
+from nightshift.store import open_store
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -52,10 +54,32 @@ def test_other_prefixes_are_refused(prefix: str) -> None:
 
 
 def test_run_urls_split_into_store_and_prefix() -> None:
-    assert split_run_url("gs://bucket/job/2026-11-20/abc") == ("gs://bucket", "job/2026-11-20/abc")
-    assert split_run_url("file:///tmp/x/job/2026-11-20/abc/") == ("file:///tmp/x", "job/2026-11-20/abc")
+    run = RunRef("job", "2026-11-20", "0123456789abcdef")
+
+    assert split_run_url(f"gs://bucket/{run.prefix}") == ("gs://bucket", run)
+    assert split_run_url(f"file:///tmp/x/{run.prefix}-g2/") == ("file:///tmp/x", replace(run, generation=2))
     with pytest.raises(ValueError, match="URL of a run"):
         split_run_url("gs://a/b/c")
+    with pytest.raises(ValueError, match="JOB/PARTITION/RUN"):
+        split_run_url("gs://bucket/job/2026-11-20/abc")
+
+
+def test_the_objects_of_a_run_are_read_back_by_their_paths_and_no_others_are() -> None:
+    run = RunRef("job", "2026-11-20", "0123456789abcdef", 2)
+    others = (replace(run, generation=1), replace(run, generation=20), replace(run, job="jo"))
+
+    assert run.chunk_path(12) == f"{run.prefix}/ledger/chunk-00000012.parquet"
+    assert run.partial_path(13, "pod-a") == f"{run.prefix}/partials/chunk-00000013/pod-a.parquet"
+    assert run.parse_chunk(run.chunk_path(12)) == 12
+    assert run.parse_partial(run.partial_path(13, "pod-a")) == (13, "pod-a")
+    assert run.parse_dead_note(run.dead_note_path(12, 3)) == 3
+    assert run.parse_lost_note(run.lost_note_path(12, "pod-a-1", 500)) == ("pod-a-1", 500)
+    assert run.parse_export(run.export_pattern(2).replace("*", "000000000001")) == 2
+    for other in others:
+        assert run.parse_chunk(other.chunk_path(12)) is None
+        assert run.parse_partial(other.partial_path(13, "pod-a")) is None
+    for path in ("ledger/chunk-12.parquet", "ledger/old/chunk-00000012.parquet", "chunk-00000012.parquet", "ledger/notes.txt"):
+        assert run.parse_chunk(f"{run.prefix}/{path}") is None
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "gs://", "bucket", "file://host/x"])

@@ -11,8 +11,9 @@ import pytest
 
 from nightshift.run import chunks
 from nightshift.run.names import canonical_json
+from nightshift.run.opening import NoSuchRun
 from nightshift.status import footer
-from nightshift.status.survey import NoSuchRun, Survey
+from nightshift.status.survey import Survey
 from nightshift.status.text import text
 from nightshift.store import open_store
 from tests.builders import RUN, a_chunk, a_plan
@@ -251,10 +252,8 @@ def test_older_provenance_lacks_fields(run: Run) -> None:
 
 
 def test_a_batch_run_with_a_spec_of_its_own(tmp_path: Path) -> None:
-    """Only plan.json's rows and chunk_rows are needed."""
-    run = Run(tmp_path, planned=False)
+    run = Run(tmp_path)
     run.put("spec.json", b'{"input": "in.jsonl", "model": "tiny"}')
-    run.put("plan.json", b'{"rows": 10, "chunk_rows": 4, "lines": [1, 2]}')
     run.commit(0)
 
     status = run.status()
@@ -262,19 +261,34 @@ def test_a_batch_run_with_a_spec_of_its_own(tmp_path: Path) -> None:
     assert (status.rows_total, status.rows_done, status.chunks_total, status.model, status.task) == (10, 4, 3, "tiny", None)
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{", b'{"rows": 10}', b'{"rows": 10, "chunk_rows": 0}'])
-def test_a_plan_that_is_none_is_a_problem(tmp_path: Path, body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"[]", "plan.json is not a JSON object"),
+        (b"{", "plan.json is not JSON: "),
+        (b"\xff", "plan.json is not JSON: "),
+        (b'{"rows": 10}', "plan.json has version None; this nightshift reads version 1"),
+        (canonical_json({**PLAN.to_json(), "version": 2}), "plan.json has version 2; this nightshift reads version 1"),
+        (canonical_json({**PLAN.to_json(), "rows": None}), "plan.json is not a valid plan: "),
+        (canonical_json({**PLAN.to_json(), "files": [7]}), "plan.json is not a valid plan: "),
+        (canonical_json({**PLAN.to_json(), "chunk_rows": 0}), "chunk_rows 0 and workers 2 must be at least 1"),
+    ],
+)
+def test_a_plan_that_is_not_valid_is_a_problem(tmp_path: Path, body: bytes, problem: str) -> None:
     run = Run(tmp_path, planned=False)
     run.put("plan.json", body)
 
     status = run.status()
 
-    assert (status.state, list(status.problems)) == ("unplanned", [f"{RUN.prefix}/plan.json"])
+    assert status.state == "unplanned"
+    assert list(status.problems) == [RUN.plan_path]
+    assert status.problems[RUN.plan_path].startswith(problem)
+    assert "the plan cannot be read" in text(status)
 
 
 def test_an_absent_run(tmp_path: Path) -> None:
     with pytest.raises(NoSuchRun):
-        Survey(open_store(f"file://{tmp_path}"), RUN.prefix, "url").refresh()
+        Survey(open_store(f"file://{tmp_path}"), RUN, "url").refresh()
 
 
 def test_the_rate_is_from_the_stores_own_times(run: Run) -> None:

@@ -132,7 +132,7 @@ def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: Counts) -> Iter
     """The lines, a chunk at a time, the next chunk being read meanwhile."""
 
     def fetch(chunk: int) -> tuple[str, bytes]:
-        path = f"{run.prefix}/ledger/chunk-{chunk:08d}.parquet"
+        path = run.chunk_path(chunk)
         try:
             return path, bytes(obstore.get(store, path).bytes())
         except FileNotFoundError as error:

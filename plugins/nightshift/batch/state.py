@@ -6,20 +6,20 @@ command finds its run again, and another input, even under the same name, is nev
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import obstore
 from obstore.store import LocalStore, ObjectStore
 
 from nightshift.batch.source import Index
-from nightshift.run.names import RunRef, canonical_json, run_digest
+from nightshift.run.names import RunRef, run_digest
+from nightshift.run.opening import newest_generation, open_generation
 from nightshift.run.plan import InputFile, Plan, load_plan, save_plan
-from nightshift.store import StoreUnavailable, create_or_read, get_bytes, open_store
+from nightshift.store import StoreUnavailable, open_store
 
 VERSION: Final = 1
 """Raised when lines are sent or kept differently, so that such runs do not mix."""
@@ -115,11 +115,11 @@ def find_batch(asked: Asked) -> Batch | None:
         return None
     try:
         store = _open(asked.place)
-        newest, _ = _newest(store, asked.first)
-        plan = load_plan(store, newest[0]) if newest else None
+        run = newest_generation(store, asked.first)
+        plan = load_plan(store, run) if run else None
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"{asked.place}: {error}") from error
-    return Batch(store, asked.place, newest[0], plan) if newest and plan else None
+    return Batch(store, asked.place, run, plan) if run and plan else None
 
 
 def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool) -> Batch:
@@ -129,24 +129,21 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
     StoreUnavailable.
     """
     index = asked.index
-    record = {
+    frozen = {
         "version": VERSION,
-        "job": JOB,
-        "partition": PARTITION,
         "input": asked.input,
         "sha256": index.sha256,
         "bytes": index.size,
         "lines": index.lines,
         "model": asked.model,
         "served": served,
-        "opened_by": asked.opened_by,
     }
     try:
         store = _open(asked.place)
-        run, there = _find(store, asked.first, record, fresh=fresh)
-        if there["served"] and served and there["served"] != served:
+        run, record = open_generation(store, asked.first, frozen, opened_by=asked.opened_by, fresh=fresh)
+        if record["served"] and served and record["served"] != served:
             raise OtherModel(
-                f"{asked.place} was begun with {there['served']}, the server now offers {served}: --fresh begins again"
+                f"{asked.place} was begun with {record['served']}; the server now offers {served}. Use --fresh to begin again"
             )
         file = InputFile(asked.input, index.lines, (index.lines,), index.size, index.sha256)
         rows = chunk_rows or chunk_lines(index)
@@ -154,28 +151,3 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"{asked.place}: {error}") from error
     return Batch(store, asked.place, run, plan)
-
-
-_Record = tuple[RunRef, dict[str, Any]]
-
-
-def _newest(store: ObjectStore, run: RunRef) -> tuple[_Record | None, RunRef]:
-    """The newest generation with its record, and the one after it."""
-    newest: _Record | None = None
-    while (body := get_bytes(store, f"{run.prefix}/spec.json")) is not None:
-        newest = run, json.loads(body)
-        run = replace(run, generation=run.generation + 1)
-    return newest, run
-
-
-def _find(store: ObjectStore, run: RunRef, record: dict[str, Any], *, fresh: bool) -> _Record:
-    """The newest generation that there is, else the first; with `fresh` the next one, and it is ours alone."""
-    newest, run = _newest(store, run)
-    if newest is not None and not fresh:
-        return newest
-    while True:
-        body = canonical_json({**record, "run_id": run.run_id, "generation": run.generation})
-        there = json.loads(create_or_read(store, f"{run.prefix}/spec.json", body))
-        if there["opened_by"] == record["opened_by"] or not fresh:
-            return run, there
-        run = replace(run, generation=run.generation + 1)

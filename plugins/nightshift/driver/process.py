@@ -43,11 +43,11 @@ from nightshift.driver.reader import InputChanged, InputReader
 from nightshift.driver.signals import DrainOnSignal
 from nightshift.driver.stats import Stats
 from nightshift.run.ledger import ForeignObject, Ledger
-from nightshift.run.names import RunRef
+from nightshift.run.names import RunRef, split_run_url
 from nightshift.run.opening import NoSuchRun, load_run
 from nightshift.run.plan import Plan, load_plan
 from nightshift.spec import JobSpec
-from nightshift.store import ObjectStorage, StoreUnavailable, open_store, split_run_url
+from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks.base import load as load_kind
 
 log = logging.getLogger("nightshift.driver")
@@ -161,8 +161,8 @@ async def work(config: Config) -> int:
 
 def _locate(run_url: str) -> tuple[ObjectStore, RunRef]:
     try:
-        base_url, prefix = split_run_url(run_url)
-        return open_store(base_url), RunRef.from_prefix(prefix)
+        base_url, run = split_run_url(run_url)
+        return open_store(base_url), run
     except ValueError as error:
         raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
 
@@ -174,7 +174,7 @@ def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{run.prefix}: spec.json or plan.json is not what this nightshift writes: {error}") from error
     if plan is None:
-        raise ConfigError(f"{run.prefix}/plan.json does not exist: the extract has not ended")
+        raise ConfigError(f"{run.plan_path} does not exist: the extract has not ended")
     return spec, plan
 
 

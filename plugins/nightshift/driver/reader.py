@@ -26,7 +26,7 @@ class InputReader:
 
     def __init__(self, store: ObjectStore, run: RunRef, plan: Plan, columns: tuple[str, ...]) -> None:
         self._store = store
-        self._folder = run.prefix
+        self._run = run
         self._plan = plan
         self._columns = list(dict.fromkeys(columns))
         self._file: tuple[str, pq.ParquetFile] | None = None
@@ -53,7 +53,7 @@ class InputReader:
 
     def _open(self, file: InputFile) -> pq.ParquetFile:
         if self._file is None or self._file[0] != file.path:
-            path = f"{self._folder}/{file.path}"
+            path = f"{self._run.prefix}/{file.path}"
             try:
                 meta: dict[str, Any] = dict(obstore.head(self._store, path))
             except FileNotFoundError as error:

@@ -48,11 +48,11 @@ def gcs_path(bucket: str, path: str) -> DatasetName:
 
 
 def inputs_folder(bucket: str, run: RunRef) -> DatasetName:
-    return gcs_path(bucket, f"{run.prefix}/inputs/*.parquet")
+    return gcs_path(bucket, f"{run.inputs_folder}/*.parquet")
 
 
 def ledger_folder(bucket: str, run: RunRef) -> DatasetName:
-    return gcs_path(bucket, f"{run.prefix}/ledger/*.parquet")
+    return gcs_path(bucket, f"{run.ledger_folder}/*.parquet")
 
 
 def source_tables(query: str, default_project: str) -> list[str]:

@@ -7,17 +7,11 @@ which only save work: they are never published. Notes tell people and an early s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import Plan
 from nightshift.store import Objects
-
-_CHUNK: Final = re.compile(r"chunk-(\d{8})\.parquet")
-_PARTIAL: Final = re.compile(r".*/partials/chunk-\d{8}/([^/]+)\.parquet")
-_DEAD: Final = re.compile(r".*/notes/dead/chunk-(\d{8})-(\d+)")
 
 
 class ForeignObject(ValueError):
@@ -62,11 +56,8 @@ class Ledger:
 
     def __init__(self, objects: Objects, run: RunRef, plan: Plan) -> None:
         self._objects = objects
-        self._folder = run.prefix
+        self._run = run
         self._chunk_count = plan.chunk_count
-
-    def chunk_path(self, chunk: int) -> str:
-        return f"{self._folder}/ledger/chunk-{chunk:08d}.parquet"
 
     async def committed(self) -> Chunks:
         """The committed chunks, by one paged LIST. Raises ForeignObject for a name that no chunk of the plan has."""
@@ -76,14 +67,14 @@ class Ledger:
 
     async def refresh(self, known: Chunks, chunks: range) -> None:
         """Adds to `known` those of the contiguous `chunks` that are committed by now, by a LIST of their names alone."""
-        after = self.chunk_path(chunks.start - 1) if chunks.start else ""
-        async for path in self._objects.list(f"{self._folder}/ledger", after):
-            match = _CHUNK.fullmatch(path.rsplit("/", 1)[1])
-            if match is None or int(match[1]) >= self._chunk_count:
+        after = self._run.chunk_path(chunks.start - 1) if chunks.start else ""
+        async for path in self._objects.list(self._run.ledger_folder, after):
+            chunk = self._run.parse_chunk(path)
+            if chunk is None or chunk >= self._chunk_count:
                 raise ForeignObject(f"{path} is not a chunk of this run, which has {self._chunk_count} chunks")
-            if int(match[1]) >= chunks.stop:
+            if chunk >= chunks.stop:
                 return
-            known.add(int(match[1]))
+            known.add(chunk)
 
     async def commit(self, chunk: int, body: bytes) -> bool:
         """Commits a chunk. True: what is committed is this very copy. False: another's; this one is not needed.
@@ -91,36 +82,36 @@ class Ledger:
         A repeat after StoreUnavailable is safe: a first try whose reply was lost, or that the store's client repeated by
         itself, finds its own bytes there. Every copy differs from every other, since it names its attempt.
         """
-        path = self.chunk_path(chunk)
+        path = self._run.chunk_path(chunk)
         return await self._objects.create(path, body) or await self._objects.read(path) == body
 
     async def read(self, chunk: int) -> bytes | None:
         """The committed object of a chunk, or None."""
-        return await self._objects.read(self.chunk_path(chunk))
+        return await self._objects.read(self._run.chunk_path(chunk))
 
     async def save_partial(self, chunk: int, attempt: str, body: bytes) -> None:
         """Keeps the finished rows of an open chunk. An attempt saves a chunk once; a repeat after a lost reply is harmless."""
-        await self._objects.create(f"{self._folder}/partials/chunk-{chunk:08d}/{attempt}.parquet", body)
+        await self._objects.create(self._run.partial_path(chunk, attempt), body)
 
     async def partials(self, chunk: int) -> dict[str, str]:
         """What was saved of a chunk: paths by attempt, in the order of names, so that every reader meets them alike.
 
-        What is called otherwise is passed over: partials only save work.
+        An object with another name is passed over: partials only save work.
         """
-        paths = self._objects.list(f"{self._folder}/partials/chunk-{chunk:08d}")
-        return {match[1]: path async for path in paths if (match := _PARTIAL.fullmatch(path))}
+        paths = self._objects.list(self._run.partials_folder(chunk))
+        return {found[1]: path async for path in paths if (found := self._run.parse_partial(path))}
 
     async def read_partial(self, path: str) -> bytes | None:
         return await self._objects.read(path)
 
     async def note_dead(self, chunk: int, reasons: Mapping[str, int]) -> None:
         """Says that the committed chunk has dead letters. Their number stands in the name, so that a LIST can add them up."""
-        name = f"{self._folder}/notes/dead/chunk-{chunk:08d}-{sum(reasons.values())}"
-        await self._objects.create(name, canonical_json(dict(reasons)))
+        path = self._run.dead_note_path(chunk, sum(reasons.values()))
+        await self._objects.create(path, canonical_json(dict(reasons)))
 
     async def note_lost(self, chunk: int, attempt: str, rows: int) -> None:
         """Says that `attempt` computed `rows` rows of a chunk that another committed first."""
-        await self._objects.create(f"{self._folder}/notes/lost/chunk-{chunk:08d}/{attempt}-{rows}", b"{}")
+        await self._objects.create(self._run.lost_note_path(chunk, attempt, rows), b"{}")
 
     async def dead_letters_noted(self, enough: int) -> int:
         """How many dead letters committed chunks have, at least; counting stops above `enough`.
@@ -128,9 +119,8 @@ class Ledger:
         Never too many, since only the writer of the committed copy notes it; too few where it died before it could.
         """
         total = 0
-        async for path in self._objects.list(f"{self._folder}/notes/dead"):
-            if match := _DEAD.fullmatch(path):
-                total += int(match[2])
+        async for path in self._objects.list(self._run.dead_notes_folder):
+            total += self._run.parse_dead_note(path) or 0
             if total > enough:
                 break
         return total

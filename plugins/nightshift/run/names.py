@@ -1,12 +1,16 @@
 """What a run is called and where its objects lie: a pure function of job, partition and frozen spec.
 
-A retry, a clear or a second trigger therefore all find the same folder. The layout is design.md's::
+A retry, a clear or a second trigger therefore all find the same folder. Its layout, in full::
 
     JOB/PARTITION/RUN/
-      spec.json  plan.json  inputs/*.parquet
-      ledger/chunk-00000012.parquet
-      partials/chunk-00000013/ATTEMPT.parquet
-      manifest.json
+      spec.json                               the frozen spec, created once
+      inputs/1-part-000000000000.parquet      the exported rows, by export attempt
+      plan.json                               created once: it fixes the ordinals
+      ledger/chunk-00000012.parquet           committed, create-only
+      partials/chunk-00000013/ATTEMPT.parquet finished rows of an open chunk, saved by a drain
+      notes/dead/chunk-00000012-3             a committed chunk has 3 dead letters
+      notes/lost/chunk-00000012/ATTEMPT-500   an attempt computed 500 rows that another had committed
+      manifest.json                           created once, by the seal
 """
 
 from __future__ import annotations
@@ -15,7 +19,15 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+CHUNKS_MAX: Final = 10**8
+"""What eight digits in a chunk's name can tell apart."""
+_CHUNK: Final = re.compile(r"/ledger/chunk-(\d{8})\.parquet")
+_PARTIAL: Final = re.compile(r"/partials/chunk-(\d{8})/([^/]+)\.parquet")
+_DEAD: Final = re.compile(r"/notes/dead/chunk-(\d{8})-(\d+)")
+_LOST: Final = re.compile(r"/notes/lost/chunk-(\d{8})/([^/]+)-(\d+)")
+_EXPORTED: Final = re.compile(r"/inputs/(\d+)-part-[^/]*\.parquet")
 
 
 def canonical_json(value: Any) -> bytes:
@@ -31,7 +43,11 @@ def run_digest(job: str, partition: str, semantic_spec: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class RunRef:
-    """Names one run. ``generation`` counts from 1; `fresh` opens the next one, in a folder of its own."""
+    """Names one run and its objects. ``generation`` counts from 1; `fresh` opens the next one, in a folder of its own.
+
+    Paths are relative to the bucket. ``..._path`` and ``..._folder`` make them; ``parse_...`` reads them back and returns
+    None for a path that is not such an object of this run.
+    """
 
     job: str
     partition: str
@@ -44,7 +60,7 @@ class RunRef:
 
     @property
     def prefix(self) -> str:
-        """Object name prefix inside the bucket, without a slash at its end."""
+        """The run's folder, without a slash at its end."""
         return f"{self.job}/{self.partition}/{self.run_id}"
 
     @classmethod
@@ -58,3 +74,88 @@ class RunRef:
 
     def url(self, bucket: str) -> str:
         return f"gs://{bucket}/{self.prefix}"
+
+    @property
+    def spec_path(self) -> str:
+        return f"{self.prefix}/spec.json"
+
+    @property
+    def plan_path(self) -> str:
+        return f"{self.prefix}/plan.json"
+
+    @property
+    def manifest_path(self) -> str:
+        return f"{self.prefix}/manifest.json"
+
+    @property
+    def inputs_folder(self) -> str:
+        return f"{self.prefix}/inputs"
+
+    def export_pattern(self, attempt: int) -> str:
+        """The files of an export attempt, with one ``*``: beside those of the attempts before it, never over them."""
+        return f"{self.inputs_folder}/{attempt}-part-*.parquet"
+
+    def parse_export(self, path: str) -> int | None:
+        """The export attempt that wrote a file."""
+        match = self._match(_EXPORTED, path)
+        return int(match[1]) if match else None
+
+    @property
+    def ledger_folder(self) -> str:
+        return f"{self.prefix}/ledger"
+
+    def chunk_path(self, chunk: int) -> str:
+        return f"{self.ledger_folder}/chunk-{chunk:08d}.parquet"
+
+    def parse_chunk(self, path: str) -> int | None:
+        """The number of a committed chunk."""
+        match = self._match(_CHUNK, path)
+        return int(match[1]) if match else None
+
+    def partials_folder(self, chunk: int | None = None) -> str:
+        """The partials of one chunk, or of all of them."""
+        return f"{self.prefix}/partials" if chunk is None else f"{self.prefix}/partials/chunk-{chunk:08d}"
+
+    def partial_path(self, chunk: int, attempt: str) -> str:
+        return f"{self.partials_folder(chunk)}/{attempt}.parquet"
+
+    def parse_partial(self, path: str) -> tuple[int, str] | None:
+        """Chunk and attempt of a partial."""
+        match = self._match(_PARTIAL, path)
+        return (int(match[1]), match[2]) if match else None
+
+    @property
+    def dead_notes_folder(self) -> str:
+        return f"{self.prefix}/notes/dead"
+
+    def dead_note_path(self, chunk: int, dead_letters: int) -> str:
+        return f"{self.dead_notes_folder}/chunk-{chunk:08d}-{dead_letters}"
+
+    def parse_dead_note(self, path: str) -> int | None:
+        """How many dead letters a note counts."""
+        match = self._match(_DEAD, path)
+        return int(match[2]) if match else None
+
+    @property
+    def lost_notes_folder(self) -> str:
+        return f"{self.prefix}/notes/lost"
+
+    def lost_note_path(self, chunk: int, attempt: str, rows: int) -> str:
+        return f"{self.lost_notes_folder}/chunk-{chunk:08d}/{attempt}-{rows}"
+
+    def parse_lost_note(self, path: str) -> tuple[str, int] | None:
+        """Which attempt computed how many rows for nothing."""
+        match = self._match(_LOST, path)
+        return (match[2], int(match[3])) if match else None
+
+    def _match(self, pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
+        prefix = self.prefix
+        return pattern.fullmatch(path, len(prefix)) if path.startswith(prefix) else None
+
+
+def split_run_url(url: str) -> tuple[str, RunRef]:
+    """``gs://BUCKET/JOB/PARTITION/RUN`` -> (URL of the store, the run in it). Raises ValueError for any other URL."""
+    head, *tail = url.rstrip("/").rsplit("/", 3)
+    if len(tail) != 3 or not head or head.endswith(":/"):
+        raise ValueError(f"{url!r} is not the URL of a run: use gs://BUCKET/JOB/PARTITION/RUN")
+    return head, RunRef.from_prefix("/".join(tail))

@@ -1,28 +1,33 @@
-"""Freezing a job into a run: `spec.json`, created once and never changed.
+"""Freezing what a run computes into `spec.json`, created once and never changed. Jobs and `nightshift batch` open runs alike.
 
 Opening is safe to repeat: the same job, partition and spec give the same run. `fresh` opens the next generation, and a
-repeat of the same opener (an Airflow DAG run that is retried or cleared) finds the generation it opened before.
+repeat by the same opener (an Airflow DAG run that is retried or cleared) finds the generation that it opened before.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from obstore.store import ObjectStore
 
 from nightshift.run.names import RunRef, canonical_json, run_digest
-from nightshift.spec import JobSpec
 from nightshift.store import create_or_read, get_bytes
+
+if TYPE_CHECKING:
+    from nightshift.spec import JobSpec
 
 VERSION: Final = 1
 
+Record = dict[str, Any]
+"""What `spec.json` holds: the run's own names, who opened it, and what was frozen."""
+
 
 class NoSuchRun(LookupError):
-    """There is no `spec.json` where a run was said to be."""
+    """There is no run where one was said to be."""
 
 
 def open_run(
@@ -36,49 +41,76 @@ def open_run(
 ) -> RunRef:
     """Finds or creates the run of `spec` for `partition` (YYYY-MM-DD) in a store rooted at the bucket.
 
-    Without `fresh`: the newest generation there is, else the first. With it: the generation that `opened_by` opened
-    before, else a new one. superseded: says of a generation that would be returned that it must not be; the next one is
-    taken then.
+    See `open_generation` for the other parameters.
     """
-    first = RunRef(spec.job, partition, run_digest(spec.job, partition, spec.semantic()))
-    generations = (replace(first, generation=number) for number in itertools.count(1))
+    semantic = spec.semantic()
+    first = RunRef(spec.job, partition, run_digest(spec.job, partition, semantic))
+    frozen = {"version": VERSION, "spec": spec.model_dump(mode="json"), "semantic": semantic}
+    return open_generation(store, first, frozen, opened_by=opened_by, fresh=fresh, superseded=superseded)[0]
+
+
+def open_generation(
+    store: ObjectStore,
+    first: RunRef,
+    frozen: Mapping[str, Any],
+    *,
+    opened_by: str,
+    fresh: bool = False,
+    superseded: Callable[[RunRef], bool] = lambda _: False,
+) -> tuple[RunRef, Record]:
+    """Finds or creates a generation of the run `first`; returns it with the record of its `spec.json`.
+
+    Without `fresh`: the newest generation, else the first. With it: the generation that `opened_by` opened before, else a
+    new one. frozen: what a new record holds beside the run's names. superseded: says that a generation must not be
+    returned; the next one is taken then.
+    """
     newest = None
-    candidate = next(generations)
-    while (there := get_bytes(store, _path(candidate))) is not None:
-        if fresh and json.loads(there)["opened_by"] == opened_by and not superseded(candidate):
-            return candidate
-        newest, candidate = candidate, next(generations)
-    if newest is not None and not fresh and not superseded(newest):
+    number = 1
+    for run, record in _generations(store, first):
+        if fresh and record["opened_by"] == opened_by and not superseded(run):
+            return run, record
+        newest, number = (run, record), run.generation + 1
+    if newest is not None and not fresh and not superseded(newest[0]):
         return newest
     # Several may open at once: create-only lets one of them have this generation, and the others look at who it was.
     while True:
-        record = json.loads(create_or_read(store, _path(candidate), canonical_json(_record(candidate, spec, opened_by))))
+        run = replace(first, generation=number)
+        body = canonical_json({**_names_of(run), "opened_by": opened_by, **frozen})
+        record = json.loads(create_or_read(store, run.spec_path, body))
         if record["opened_by"] == opened_by or not fresh:
-            return candidate
-        candidate = next(generations)
+            return run, record
+        number += 1
 
 
-def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, dict[str, Any]]:
-    """The frozen spec and the whole record of `spec.json`. Raises NoSuchRun."""
-    body = get_bytes(store, _path(run))
+def newest_generation(store: ObjectStore, first: RunRef) -> RunRef | None:
+    """The newest generation of a run; None if it was never opened."""
+    newest = None
+    for run, _ in _generations(store, first):
+        newest = run
+    return newest
+
+
+def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record]:
+    """The frozen spec of a job's run and the whole record of `spec.json`. Raises NoSuchRun."""
+    # Here, since `nightshift batch` opens runs too and has no job: pydantic's models take a moment to build.
+    from nightshift.spec import JobSpec
+
+    body = get_bytes(store, run.spec_path)
     if body is None:
-        raise NoSuchRun(f"There is no run {run.prefix}: {_path(run)} does not exist.")
+        raise NoSuchRun(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
     record = json.loads(body)
     return JobSpec.model_validate(record["spec"]), record
 
 
-def _record(run: RunRef, spec: JobSpec, opened_by: str) -> dict[str, Any]:
-    return {
-        "version": VERSION,
-        "job": run.job,
-        "partition": run.partition,
-        "run_id": run.run_id,
-        "generation": run.generation,
-        "opened_by": opened_by,
-        "spec": spec.model_dump(mode="json"),
-        "semantic": spec.semantic(),
-    }
+def _generations(store: ObjectStore, first: RunRef) -> Iterator[tuple[RunRef, Record]]:
+    """Every generation that was opened, in order."""
+    for number in itertools.count(1):
+        run = replace(first, generation=number)
+        body = get_bytes(store, run.spec_path)
+        if body is None:
+            return
+        yield run, json.loads(body)
 
 
-def _path(run: RunRef) -> str:
-    return f"{run.prefix}/spec.json"
+def _names_of(run: RunRef) -> dict[str, Any]:
+    return {"job": run.job, "partition": run.partition, "run_id": run.run_id, "generation": run.generation}

@@ -14,12 +14,10 @@ from typing import Any, Final
 
 from obstore.store import ObjectStore
 
-from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.names import CHUNKS_MAX, RunRef, canonical_json
 from nightshift.store import create_or_read, get_bytes
 
 VERSION: Final = 1
-CHUNKS_MAX: Final = 10**8
-"""What eight digits in a chunk's name can tell apart."""
 
 
 class PlanError(ValueError):
@@ -104,8 +102,10 @@ class Plan:
         return {"version": VERSION, **asdict(self)}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Plan:
+    def from_json(cls, value: Any) -> Plan:
         """Inverse of `to_json`. Raises PlanError for another version or a plan that contradicts itself."""
+        if not isinstance(value, dict):
+            raise PlanError("plan.json is not a JSON object")
         if value.get("version") != VERSION:
             raise PlanError(f"plan.json has version {value.get('version')!r}; this nightshift reads version {VERSION}")
         try:
@@ -117,15 +117,23 @@ class Plan:
                 value["run_id"], value["rows"], value["chunk_rows"], value["workers"], files, tuple(value.get("reasons", ()))
             )
         except (KeyError, TypeError) as error:
-            raise PlanError(f"plan.json is not a plan: {error!r}") from error
+            raise PlanError(f"plan.json is not a valid plan: {error!r}") from error
 
 
 def load_plan(store: ObjectStore, run: RunRef) -> Plan | None:
-    """The run's plan, None before `extract` has written it. The store is rooted at the bucket."""
-    body = get_bytes(store, f"{run.prefix}/plan.json")
-    return None if body is None else Plan.from_json(json.loads(body))
+    """The run's plan, None before `extract` has written it. The store is rooted at the bucket. Raises PlanError."""
+    body = get_bytes(store, run.plan_path)
+    return None if body is None else _decode(body)
 
 
 def save_plan(store: ObjectStore, run: RunRef, plan: Plan) -> Plan:
     """Writes `plan.json` unless there is one; returns the plan that is there: the first one written counts for ever."""
-    return Plan.from_json(json.loads(create_or_read(store, f"{run.prefix}/plan.json", canonical_json(plan.to_json()))))
+    return _decode(create_or_read(store, run.plan_path, canonical_json(plan.to_json())))
+
+
+def _decode(body: bytes) -> Plan:
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise PlanError(f"plan.json is not JSON: {error}") from error
+    return Plan.from_json(value)

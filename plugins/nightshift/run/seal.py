@@ -83,12 +83,12 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str
         "chunks": [item.entry for item in checked],
         "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    return dict(json.loads(create_or_read(store, _path(run), canonical_json(manifest))))
+    return dict(json.loads(create_or_read(store, run.manifest_path, canonical_json(manifest))))
 
 
 def load_manifest(store: ObjectStore, run: RunRef) -> dict[str, Any] | None:
     """The manifest of a sealed run, else None."""
-    body = get_bytes(store, _path(run))
+    body = get_bytes(store, run.manifest_path)
     return None if body is None else json.loads(body)
 
 
@@ -127,7 +127,7 @@ async def _check_all(ledger: Ledger, run: RunRef, plan: Plan) -> list[_Checked]:
             body = await ledger.read(chunk)
             if body is None:
                 raise ConservationError(f"chunk {chunk} vanished while it was read: the ledger must not be deleted from")
-            checked[chunk] = await asyncio.to_thread(_check_chunk, ledger.chunk_path(chunk), body, chunk, run, plan)
+            checked[chunk] = await asyncio.to_thread(_check_chunk, run.chunk_path(chunk), body, chunk, run, plan)
 
     await asyncio.gather(*(read() for _ in range(READERS)))
     return [checked[chunk] for chunk in range(plan.chunk_count)]
@@ -171,7 +171,3 @@ def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:
             f"(dead_letters.tolerate: {spec.dead_letters.tolerate}). Nothing is published. Raise the "
             "tolerance and trigger the DAG again, which computes nothing again; or mend the rows and trigger it with fresh."
         )
-
-
-def _path(run: RunRef) -> str:
-    return f"{run.prefix}/manifest.json"

@@ -13,10 +13,12 @@ from urllib.parse import urlsplit
 
 import obstore
 
+from nightshift.run.names import split_run_url
+from nightshift.run.opening import NoSuchRun
 from nightshift.status.report import Status
-from nightshift.status.survey import NoSuchRun, Survey
+from nightshift.status.survey import Survey
 from nightshift.status.text import text
-from nightshift.store import StoreUnavailable, open_store, split_run_url
+from nightshift.store import StoreUnavailable, open_store
 
 DONE: Final = 0
 UNAVAILABLE: Final = 1
@@ -46,13 +48,13 @@ def run(url: str, *, every_s: float | None, as_json: bool) -> int:
 
 
 def _survey(url: str) -> Survey:
-    base, folder = split_run_url(url)
+    base, run = split_run_url(url)
     parts = urlsplit(base)
     # A local store would make the folder.
-    if parts.scheme == "file" and not Path(parts.path, folder).is_dir():
+    if parts.scheme == "file" and not Path(parts.path, run.prefix).is_dir():
         raise NoSuchRun(f"There is no run at {url}")
     try:
-        return Survey(open_store(base), folder, url)
+        return Survey(open_store(base), run, url)
     except obstore.exceptions.BaseError as error:
         raise StoreUnavailable(str(error)) from error
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from nightshift.run.names import RunRef
+
 VERSION: Final = 1
 JSON_PROBLEMS: Final = 100
 
@@ -44,7 +46,7 @@ class Status:
     """
 
     url: str
-    folder: str
+    run: RunRef
     spec: dict[str, Any]
     planned: bool
     rows_total: int
@@ -130,13 +132,12 @@ class Status:
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints; docs/status.md lists its keys."""
-        job, partition, run_id = self.folder.split("/")[-3:]
         return {
             "version": VERSION,
             "run": self.url,
-            "job": job,
-            "partition": partition,
-            "run_id": run_id,
+            "job": self.run.job,
+            "partition": self.run.partition,
+            "run_id": self.run.run_id,
             "task": self.task,
             "model": self.model,
             "state": self.state,

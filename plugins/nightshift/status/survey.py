@@ -6,65 +6,42 @@ Memory: a set of numbers and a few sums per chunk or attempt, never rows.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import obstore
 from obstore.store import ObjectStore
 
-from nightshift.status.footer import Entry, Footer, NotReadable, count, read_footer, unavailable
+from nightshift.run.names import RunRef
+from nightshift.run.opening import NoSuchRun
+from nightshift.run.plan import Plan, PlanError, load_plan
+from nightshift.status.footer import Entry, Footer, NotReadable, read_footer, unavailable
 from nightshift.status.rate import Rate
 from nightshift.status.report import Attempt, Status
-from nightshift.store import StoreUnavailable
+from nightshift.store import StoreUnavailable, get_bytes
 
 T = TypeVar("T")
 
 READERS: Final = 32
 """Footers read at once."""
 PAGE: Final = 1000
-_CHUNK: Final = re.compile(r"chunk-(\d{8})\.parquet")
-_PARTIAL: Final = re.compile(r"chunk-(\d{8})/[^/]+\.parquet")
-_LOST: Final = re.compile(r"chunk-\d{8}/([^/]+)-(\d+)")
-
-
-class NoSuchRun(LookupError):
-    """There is nothing under the run's folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What status needs of plan.json, whose other parts may look as they like."""
-
-    run_id: str
-    rows: int
-    chunk_rows: int
-    workers: int
-
-    @property
-    def chunks(self) -> int:
-        return -(-self.rows // self.chunk_rows)
-
-    def rows_of(self, chunk: int) -> int:
-        return min(self.chunk_rows, self.rows - chunk * self.chunk_rows)
 
 
 class Survey:
-    """The state of one run, brought up to date by `refresh`. The store is rooted at the bucket, folder is the run's prefix."""
+    """The state of one run, brought up to date by `refresh`. The store is rooted at the bucket; url is for people."""
 
-    def __init__(self, store: ObjectStore, folder: str, url: str) -> None:
+    def __init__(self, store: ObjectStore, run: RunRef, url: str) -> None:
         self._store = store
-        self._folder = folder
+        self._run = run
         self._url = url
         # Threads, and no awaits: a process that ends right after an await of obstore may be aborted by the thread that
         # answered it (SIGABRT; 9 of 25 runs of this command were).
         self._readers = ThreadPoolExecutor(READERS, "footer")
         self._spec: dict[str, Any] | None = None
-        self._plan: _Plan | None = None
+        self._plan: Plan | None = None
         self._committed: set[int] = set()
         self._partials_seen: set[str] = set()
         self._bad_partials = 0
@@ -81,9 +58,9 @@ class Survey:
     def refresh(self) -> Status:
         """Reads what is new. Raises NoSuchRun, and StoreUnavailable when the store does not answer."""
         # The manifest first: a run that is seen as sealed is then also seen with all of its chunks.
-        sealed = self._head("manifest.json")
+        sealed = self._written_at(self._run.manifest_path)
         if self._spec is None:
-            self._spec = self._json("spec.json")
+            self._spec = self._read_spec()
         if self._plan is None:
             self._plan = self._read_plan()
         if self._spec is None and self._plan is None and not self._anything():
@@ -97,37 +74,34 @@ class Survey:
             lost = self._lost()
         return self._status(sealed, lost, foreign, passing)
 
-    def _read_plan(self) -> _Plan | None:
-        value = self._json("plan.json")
-        if value is None:
+    def _read_plan(self) -> Plan | None:
+        try:
+            return _ask(self._run.plan_path, lambda: load_plan(self._store, self._run))
+        except PlanError as error:
+            self._problems[self._run.plan_path] = str(error)
             return None
-        if not count(value.get("chunk_rows")) or "rows" not in value:
-            self._problems[f"{self._folder}/plan.json"] = "it is no plan: rows or chunk_rows is missing"
-            return None
-        run_id = str(value.get("run_id", self._folder.rsplit("/", 1)[-1]))
-        return _Plan(run_id, count(value["rows"]), value["chunk_rows"], count(value.get("workers")))
 
-    def _read_chunks(self, plan: _Plan, passing: dict[str, str]) -> dict[str, str]:
+    def _read_chunks(self, plan: Plan, passing: dict[str, str]) -> dict[str, str]:
         """Counts the chunks that are new; returns what has no place in the ledger, by path, with the reason."""
         foreign = {}
-        for page in self._pages("ledger"):
+        for page in self._pages(self._run.ledger_folder):
             new: list[tuple[int, Entry]] = []
             for entry in page:
-                match = _CHUNK.fullmatch(self._below("ledger", entry))
-                if match is None or int(match[1]) >= plan.chunks:
-                    foreign[entry.path] = "no chunk of this run is called so"
-                elif (chunk := int(match[1])) not in self._committed and chunk not in self._bad_chunks:
+                chunk = self._run.parse_chunk(entry.path)
+                if chunk is None or chunk >= plan.chunk_count:
+                    foreign[entry.path] = "not the name of a chunk of this run"
+                elif chunk not in self._committed and chunk not in self._bad_chunks:
                     new.append((chunk, entry))
             self._each(new, lambda chunk, entry, footer: self._count_chunk(plan, chunk, entry, footer), passing)
         return foreign
 
-    def _read_partials(self, plan: _Plan, passing: dict[str, str]) -> None:
-        for page in self._pages("partials"):
-            matches = ((_PARTIAL.fullmatch(self._below("partials", entry)), entry) for entry in page)
+    def _read_partials(self, plan: Plan, passing: dict[str, str]) -> None:
+        for page in self._pages(self._run.partials_folder()):
+            named = ((self._run.parse_partial(entry.path), entry) for entry in page)
             new = [
-                (int(match[1]), entry)
-                for match, entry in matches
-                if match and int(match[1]) < plan.chunks and entry.path not in self._partials_seen
+                (found[0], entry)
+                for found, entry in named
+                if found and found[0] < plan.chunk_count and entry.path not in self._partials_seen
             ]
             self._each(new, lambda chunk, entry, footer: self._count_partial(plan, chunk, entry, footer), passing)
 
@@ -149,16 +123,16 @@ class Survey:
 
     def _note_bad(self, chunk: int, entry: Entry, error: NotReadable) -> None:
         self._problems[entry.path] = str(error)
-        if entry.path.startswith(f"{self._folder}/ledger/"):
+        if self._run.parse_chunk(entry.path) is not None:
             self._bad_chunks.add(chunk)
         else:
             self._partials_seen.add(entry.path)
             self._bad_partials += 1
 
-    def _count_chunk(self, plan: _Plan, chunk: int, entry: Entry, footer: Footer) -> None:
+    def _count_chunk(self, plan: Plan, chunk: int, entry: Entry, footer: Footer) -> None:
         _check_run(plan, footer)
-        if footer.rows != plan.rows_of(chunk):
-            raise NotReadable(f"it holds {footer.rows} rows, the plan says {plan.rows_of(chunk)}")
+        if footer.rows != (planned := len(plan.chunk_range(chunk))):
+            raise NotReadable(f"it holds {footer.rows} rows, the plan says {planned}")
         self._committed.add(chunk)
         self._rows += footer.rows
         self._reasons += footer.reasons
@@ -173,20 +147,21 @@ class Survey:
         attempt.chunks += 1
         attempt.rows += footer.own
 
-    def _count_partial(self, plan: _Plan, chunk: int, entry: Entry, footer: Footer) -> None:
+    def _count_partial(self, plan: Plan, chunk: int, entry: Entry, footer: Footer) -> None:
         _check_run(plan, footer)
         self._partials_seen.add(entry.path)
         self._own_by_partials[chunk] += footer.own
         self._attempt(footer.attempt, footer.node, entry.modified).partial_rows += footer.own
 
     def _lost(self) -> Counter[str]:
-        """Rows computed for nothing by attempt, from the names of the notes; a note with another name is nobody's."""
+        """Rows computed for nothing by attempt, from the names of the notes; other names are passed over."""
         lost: Counter[str] = Counter()
-        for page in self._pages("notes/lost"):
+        for page in self._pages(self._run.lost_notes_folder):
             for entry in page:
-                if match := _LOST.fullmatch(self._below("notes/lost", entry)):
-                    lost[match[1]] += int(match[2])
-                    self._attempt(match[1], "?", entry.modified)
+                if found := self._run.parse_lost_note(entry.path):
+                    attempt, rows = found
+                    lost[attempt] += rows
+                    self._attempt(attempt, "?", entry.modified)
         return lost
 
     def _attempt(self, name: str, node: str, seen: float) -> Attempt:
@@ -200,19 +175,19 @@ class Survey:
         plan = self._plan
         for name, attempt in self._attempts.items():
             attempt.lost_rows = lost[name]
-        left = 0 if plan is None else plan.chunks - len(self._committed) - len(self._bad_chunks)
+        left = 0 if plan is None else plan.chunk_count - len(self._committed) - len(self._bad_chunks)
         now = time.time()
         return Status(
             url=self._url,
-            folder=self._folder,
+            run=self._run,
             spec=self._spec or {},
             planned=plan is not None,
             rows_total=plan.rows if plan else 0,
             rows_done=self._rows,
             rows_saved=self._saved(plan),
-            rows_bad=sum(plan.rows_of(chunk) for chunk in self._bad_chunks) if plan else 0,
+            rows_bad=sum(len(plan.chunk_range(chunk)) for chunk in self._bad_chunks) if plan else 0,
             dead_reasons=dict(self._reasons.most_common()),
-            chunks_total=plan.chunks if plan else 0,
+            chunks_total=plan.chunk_count if plan else 0,
             chunks_committed=len(self._committed),
             chunks_left=left,
             chunks_bad=len(self._bad_chunks),
@@ -237,29 +212,26 @@ class Survey:
             observed_at=now,
         )
 
-    def _saved(self, plan: _Plan | None) -> int:
+    def _saved(self, plan: Plan | None) -> int:
         """Rows in partials of open chunks. Two attempts may have saved the same row, so never more than the chunk has."""
         if plan is None:
             return 0
         return sum(
-            min(own, plan.rows_of(chunk))
+            min(own, len(plan.chunk_range(chunk)))
             for chunk, own in self._own_by_partials.items()
             if chunk not in self._committed and chunk not in self._bad_chunks
         )
 
     def _pages(self, folder: str) -> Iterator[list[Entry]]:
         try:
-            for page in obstore.list(self._store, f"{self._folder}/{folder}", chunk_size=PAGE):
+            for page in obstore.list(self._store, folder, chunk_size=PAGE):
                 yield [Entry(meta["path"], meta["size"], meta["last_modified"].timestamp()) for meta in page]
         except (obstore.exceptions.BaseError, OSError) as error:
             raise unavailable(f"list {folder}", error) from error
 
-    def _below(self, folder: str, entry: Entry) -> str:
-        return entry.path.removeprefix(f"{self._folder}/{folder}/")
-
     def _anything(self) -> bool:
         try:
-            for page in obstore.list(self._store, self._folder, chunk_size=1):
+            for page in obstore.list(self._store, self._run.prefix, chunk_size=1):
                 return bool(page)
         except FileNotFoundError:
             return False
@@ -267,11 +239,12 @@ class Survey:
             # The client has no kind of its own for this.
             if "NoSuchBucket" in str(error):
                 return False
-            raise unavailable(f"list {self._folder}", error) from error
+            raise unavailable(f"list {self._run.prefix}", error) from error
         return False
 
-    def _json(self, name: str) -> dict[str, Any] | None:
-        body = _there(name, lambda: bytes(obstore.get(self._store, f"{self._folder}/{name}").bytes()))
+    def _read_spec(self) -> dict[str, Any] | None:
+        path = self._run.spec_path
+        body = _ask(path, lambda: get_bytes(self._store, path))
         if body is None:
             return None
         try:
@@ -279,25 +252,26 @@ class Survey:
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            self._problems[f"{self._folder}/{name}"] = "it is no JSON object"
+            self._problems[path] = "not a JSON object"
             return None
         return value
 
-    def _head(self, name: str) -> float | None:
-        """When the object was written, None where there is none."""
-        meta = _there(name, lambda: obstore.head(self._store, f"{self._folder}/{name}"))
+    def _written_at(self, path: str) -> float | None:
+        """When the object was written; None if it does not exist."""
+        meta = _ask(path, lambda: obstore.head(self._store, path))
         return None if meta is None else float(meta["last_modified"].timestamp())
 
 
-def _there(name: str, ask: Callable[[], T]) -> T | None:
+def _ask(path: str, ask: Callable[[], T | None]) -> T | None:
+    """What the store answers; None for an object that does not exist. Raises StoreUnavailable."""
     try:
         return ask()
     except FileNotFoundError:
         return None
     except (obstore.exceptions.BaseError, OSError) as error:
-        raise unavailable(f"read {name}", error) from error
+        raise unavailable(f"read {path}", error) from error
 
 
-def _check_run(plan: _Plan, footer: Footer) -> None:
+def _check_run(plan: Plan, footer: Footer) -> None:
     if footer.run_id not in (None, plan.run_id):
         raise NotReadable(f"it belongs to run {footer.run_id}, not to {plan.run_id}")

@@ -15,12 +15,18 @@ SHOWN_PROBLEMS: Final = 5
 def text(status: Status) -> str:
     """Lines for a terminal, without an end of line at the end."""
     what = " by ".join(part for part in (status.task, status.model) if part)
-    lines = [f"{status.folder}  {what}".rstrip()]
-    lines += _progress(status) if status.planned else ["not planned yet: there is no plan.json"]
+    lines = [f"{status.run.prefix}  {what}".rstrip()]
+    lines += _progress(status) if status.planned else [_unplanned(status)]
     lines += [f"problem   {path}: {problem}" for path, problem in sorted(status.problems.items())[:SHOWN_PROBLEMS]]
     if (more := len(status.problems) - SHOWN_PROBLEMS) > 0:
         lines.append(f"          and {more:,} more")
     return "\n".join(lines)
+
+
+def _unplanned(status: Status) -> str:
+    if status.run.plan_path in status.problems:
+        return "unknown: the plan cannot be read"
+    return "not planned yet: plan.json does not exist"
 
 
 def _progress(status: Status) -> list[str]:

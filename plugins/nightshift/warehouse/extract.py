@@ -7,7 +7,6 @@ one that succeeded; what a failed attempt left half-written stays beside it and 
 
 from __future__ import annotations
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 READERS: Final = 16
 """Parquet footers that are read at once."""
-_INPUT: Final = re.compile(r"(\d+)-part-.*\.parquet")
 
 
 def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec, *, rows: int | None = None) -> Plan:
@@ -46,7 +44,7 @@ def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec, *, rows: int | No
         found = sum(file.rows for file in files)
         if rows is not None and rows != found:
             raise PlanError(
-                f"BigQuery exported {rows} rows, but the files in {run.prefix}/inputs hold {found}: some were deleted or "
+                f"BigQuery exported {rows} rows, but the files in {run.inputs_folder} hold {found}: some were deleted or "
                 "added since. Trigger the DAG with fresh."
             )
         sizing = size(found, spec, sum(file.size for file in files))
@@ -61,11 +59,11 @@ def exported(store: ObjectStore, run: RunRef) -> list[str]:
     import obstore
 
     found: dict[int, list[str]] = {}
-    for page in obstore.list(store, f"{run.prefix}/inputs"):
+    for page in obstore.list(store, run.inputs_folder):
         for meta in page:
-            match = _INPUT.fullmatch(meta["path"].rsplit("/", 1)[1])
-            if match:
-                found.setdefault(int(match[1]), []).append(meta["path"])
+            attempt = run.parse_export(meta["path"])
+            if attempt is not None:
+                found.setdefault(attempt, []).append(meta["path"])
     return sorted(found[max(found)]) if found else []
 
 

@@ -41,8 +41,8 @@ def bare_query(sql: str) -> str:
 
 
 def export_uri(bucket: str, run: RunRef, attempt: int) -> str:
-    """Where an attempt's files go: beside those of the attempts before it, never over them."""
-    return f"{run.url(bucket)}/inputs/{attempt}-part-*.parquet"
+    """The URI, with one ``*``, of the files that an export attempt writes."""
+    return f"gs://{bucket}/{run.export_pattern(attempt)}"
 
 
 def export_statement(spec: JobSpec, uri: str) -> str:

@@ -70,7 +70,7 @@ def test_a_driver_is_scraped_while_it_works(tmp_path: Path, request: pytest.Fixt
         while (seen := driver.scrape(port)).get(("chunk_commits_total", "committed")) != 7:
             assert time.monotonic() < deadline, seen
             time.sleep(0.1)
-        status = Survey(open_store(prepared.url), prepared.run.prefix, prepared.url).refresh()
+        status = Survey(open_store(prepared.url), prepared.run, prepared.url).refresh()
         release.set()
         code = driver.finish()
 
