@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
-    from nightshift.hooks.runtime import Deployment
     from nightshift.jobset import fallback
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.runtime import Runtime
     from nightshift.jobset.verdict.outcome import Outcome
     from nightshift.jobset.verdict.pod_ends import FailedContainer
     from nightshift.lineage.facets import Lineage
+    from nightshift.operators.deployment import Deployment
     from nightshift.run.names import RunRef
 
 ROWS_SHOWN = 3
@@ -82,7 +82,7 @@ class InferOperator(JobSetTask, RunOperator):
 
     @cached_property
     def deployment(self) -> Deployment:
-        from nightshift.hooks.runtime import deployment_for
+        from nightshift.operators.deployment import deployment_for
 
         return deployment_for(self.settings)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from nightshift.triggers.jobset import KILL_TIMEOUT_S, jobset_event
@@ -13,7 +14,8 @@ from nightshift.triggers.polling import DeadlinePassed, poll
 
 if TYPE_CHECKING:
     from nightshift.jobset.kubernetes.follow import Ending
-    from nightshift.jobset.runtime import JobSetStatus, Runtime
+    from nightshift.jobset.local.client import LocalRuntime
+    from nightshift.jobset.runtime import JobSetStatus
 
 
 class LocalJobSetTrigger(BaseTrigger):
@@ -88,7 +90,7 @@ class LocalJobSetTrigger(BaseTrigger):
         async with asyncio.timeout(KILL_TIMEOUT_S):
             await asyncio.to_thread(lambda: _runtime().stop(self.name))
 
-    def _ask(self, runtime: Runtime) -> JobSetStatus:
+    def _ask(self, runtime: LocalRuntime) -> JobSetStatus:
         status = runtime.status(self.name)
         running = sum(pod.phase == "Running" for pod in status.pods)
         failed = sum(pod.phase == "Failed" for pod in status.pods)
@@ -99,8 +101,15 @@ class LocalJobSetTrigger(BaseTrigger):
         return status
 
 
-def _runtime() -> Runtime:
-    from nightshift.hooks.runtime import deployment_for
+def _runtime() -> LocalRuntime:
+    from nightshift.jobset.local.client import local_runtime
     from nightshift.settings import Settings
 
-    return deployment_for(Settings.from_environment()).runtime
+    settings = Settings.from_environment()
+    found = local_runtime(settings)
+    if found is None:
+        raise AirflowFailException(
+            f"NIGHTSHIFT_RUNTIME is {settings.runtime!r} now, and the JobSet that is waited for is on a local runtime. "
+            "Set it back, or clear the task."
+        )
+    return found

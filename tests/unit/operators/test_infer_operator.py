@@ -16,11 +16,11 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from obstore.store import MemoryStore, ObjectStore
 
 from nightshift import exits
-from nightshift.hooks.runtime import Deployment
 from nightshift.jobset.kubernetes.follow import Ending, Followed
 from nightshift.jobset.local import LocalRuntime
 from nightshift.jobset.runtime import ContainerStatus, PodStatus, RuntimeUnavailable
 from nightshift.operators import jobset_task
+from nightshift.operators.deployment import Deployment
 from nightshift.operators.infer import InferOperator, jobset_name
 from nightshift.operators.jobset_errors import (
     JobSetApplicationFailure,

@@ -21,8 +21,15 @@ from nightshift.jobset.runtime import (
     RuntimeUnavailable,
 )
 from nightshift.jobset.status import observation_of
+from nightshift.settings import Settings
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+def local_runtime(settings: Settings) -> LocalRuntime | None:
+    """Where the settings say ``local:FOLDER``, the runtime of that folder; None where JobSets run elsewhere."""
+    kind, _, folder = settings.runtime.partition(":")
+    return LocalRuntime(Path(folder)) if kind == "local" and folder else None
 
 
 class PodNotFound(LookupError):

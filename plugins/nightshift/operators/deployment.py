@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -34,13 +33,12 @@ class Deployment:
 
 
 def deployment_for(settings: Settings) -> Deployment:
-    """Raises AirflowFailException for a runtime that there is not."""
-    kind, _, rest = settings.runtime.partition(":")
-    if kind == "local" and rest:
-        from nightshift.jobset.local import LocalRuntime
-        from nightshift.triggers.local import LocalJobSetTrigger
+    """Raises AirflowFailException for a runtime that does not exist."""
+    from nightshift.jobset.local.client import local_runtime
+    from nightshift.triggers.local import LocalJobSetTrigger
 
-        return Deployment(LocalRuntime(Path(rest)), LocalJobSetTrigger, has_profiles=False)
+    if local := local_runtime(settings):
+        return Deployment(local, LocalJobSetTrigger, has_profiles=False)
     if settings.runtime == "kubernetes":
         return _kubernetes(settings)
     if found := GKE.fullmatch(settings.runtime):
