@@ -1,20 +1,32 @@
-"""The arrows between the rooms, and the limits that keep modules readable, held by reading every import."""
+"""The order of the rooms, no circles, and the limits that keep modules readable, held by reading every import."""
 
-import ast
+from __future__ import annotations
+
+import re
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+
+import nightshift
+from tests.unit.architecture import Module, circles, lines_of, methods_of, modules_of
 
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
-LINES_MAX = 450
+PRODUCT = modules_of(PLUGINS / "nightshift")
+LOCAL = modules_of(ROOT / "local")
+
+MODULE_LINES_MAX = 450
+FUNCTION_LINES_MAX = 60
+METHODS_MAX = 25
 
 ALLOWED: dict[str, set[str]] = {
-    # room: the rooms it may import besides itself
+    # room: the rooms that it may import besides itself. From the bottom up: each stands below all that may import it.
+    "": set(),
     "exits": set(),
     "profiles": set(),
     "settings": set(),
@@ -23,91 +35,191 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": {"spec"},
     "run": {"profiles", "spec", "store"},
     "status": {"run", "store"},
-    "batch": {"driver", "exits", "run", "store", "tasks"},
     "driver": {"exits", "run", "spec", "store", "tasks"},
+    "batch": {"driver", "exits", "run", "store", "tasks"},
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
     "warehouse": {"run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},
+    "hooks": {"jobset", "settings", "warehouse"},
+    "triggers": {"hooks", "jobset", "settings", "warehouse"},
+    "timetables": set(),
+    "operators": {"exits", "hooks", "jobset", "lineage", "run", "settings", "spec", "store", "triggers", "warehouse"},
+    "cli": {"", "batch", "exits", "jobset", "spec", "status"},
 }
 AIRFLOW_ROOMS = {"hooks", "operators", "timetables", "triggers"}
-CLI = "cli"
+
+UPWARD_YET = {("spec", "tasks")}
+CIRCLES_YET = [
+    ["local.storage.catalog", "local.storage.preconditions"],
+    [
+        "nightshift.spec",
+        "nightshift.spec.checks",
+        "nightshift.spec.loading",
+        "nightshift.tasks.base",
+    ],
+    ["nightshift.spec.names", "nightshift.spec.parts", "nightshift.tasks"],
+]
+TOO_LONG_YET = {
+    "local.stack.airflow.settings",
+    "nightshift.driver.loop.Worker",
+    "nightshift.driver.loop.__init__",
+    "nightshift.operators.jobset_task.JobSetTask",
+}
+
+PUBLIC = set(re.findall(r"^- ``nightshift\.(\w+)``", nightshift.__doc__ or "", re.MULTILINE))
+"""The rooms that the package's docstring offers to others."""
+DEPLOYED_WITH_IT = {"settings"}
+"""What this repository's own DAGs use besides: they are deployed together with the package."""
+EXAMPLES = [*ROOT.glob("docs/examples/*.py"), *ROOT.glob("docs/*.md"), ROOT / "README.md"]
 
 
-def modules() -> list[Path]:
-    return sorted((PLUGINS / "nightshift").rglob("*.py"))
+def wrong_imports(module: Module, rooms: set[str]) -> Iterator[str]:
+    """What a module of the product may not import, a line for each. rooms: those of the product."""
+    for name in sorted(module.imports()):
+        top, _, rest = name.partition(".")
+        target = rest.split(".")[0]
+        if top == "airflow" and module.room not in AIRFLOW_ROOMS:
+            yield f"{module.name} imports {name}: Airflow stays in {', '.join(sorted(AIRFLOW_ROOMS))}"
+        elif top in ("local", "tests"):
+            yield f"{module.name} imports {name}: the product knows nothing of {top}/"
+        elif top == "nightshift":
+            room = target if target in rooms else ""
+            if room != module.room and room not in ALLOWED[module.room]:
+                yield f"{module.name} imports {name}: {module.room or 'the root'} may not import {room or 'the root'}"
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(PLUGINS / "nightshift").parts[0].removesuffix(".py")
+def upward(allowed: Mapping[str, set[str]]) -> list[tuple[str, str]]:
+    """(room, room above it or on its own floor that it may import)."""
+    floors = list(allowed)
+    return [(room, each) for room in floors for each in sorted(allowed[room]) if floors.index(each) >= floors.index(room)]
 
 
-def imports_of(path: Path) -> set[str]:
-    """Every module that a file imports, also inside functions, as dotted names."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+def too_long(module: Module) -> Iterator[str]:
+    lines = len(module.path.read_text().splitlines())
+    if lines > MODULE_LINES_MAX:
+        yield f"{module.name} has {lines} lines, {MODULE_LINES_MAX} at most: does it still have one reason to change?"
+    for function in module.functions():
+        if lines_of(function) > FUNCTION_LINES_MAX:
+            yield f"{module.name}.{function.name} has {lines_of(function)} lines, {FUNCTION_LINES_MAX} at most"
+    for each in module.classes():
+        if methods_of(each) > METHODS_MAX:
+            yield f"{module.name}.{each.name} has {methods_of(each)} methods, {METHODS_MAX} at most"
 
 
-def violations(path: Path) -> list[str]:
-    room = room_of(path)
-    found = []
-    for name in sorted(imports_of(path)):
-        top, *rest = name.split(".")
-        if top == "airflow" and room not in AIRFLOW_ROOMS:
-            found.append(f"{path.relative_to(ROOT)}: imports {name}; Airflow stays in {sorted(AIRFLOW_ROOMS)}")
-        if top in ("local", "tests"):
-            found.append(f"{path.relative_to(ROOT)}: imports {name}; nothing under plugins/ knows {top}/")
-        if (
-            top == "nightshift"
-            and rest
-            and (PLUGINS / "nightshift" / rest[0]).with_suffix(".py").exists() | (PLUGINS / "nightshift" / rest[0]).is_dir()
-        ):
-            target = rest[0]
-            if room in AIRFLOW_ROOMS | {CLI, "__init__"} or target == room:
-                continue
-            if target not in ALLOWED[room]:
-                found.append(f"{path.relative_to(ROOT)}: {room} may not import {target}")
-    return found
+def imports_of_an_example(text: str) -> set[str]:
+    """Rooms of nightshift that a text imports: a Python file, or a page with Python in it."""
+    return set(re.findall(r"^ *(?:from|import) nightshift\.(\w+)", text, re.MULTILINE))
 
 
-def test_arrows_point_one_way() -> None:
-    assert [line for path in modules() for line in violations(path)] == []
+class TestRooms:
+    def test_arrows_point_one_way(self) -> None:
+        rooms = {module.room for module in PRODUCT.values()}
+
+        assert [line for module in PRODUCT.values() for line in wrong_imports(module, rooms)] == []
+
+    def test_no_room_may_import_upward(self) -> None:
+        assert set(upward(ALLOWED)) <= UPWARD_YET
+
+    def test_every_room_and_every_permission_is_in_use(self) -> None:
+        """So that the table says what is, not what was."""
+        used: dict[str, set[str]] = {module.room: set() for module in PRODUCT.values()}
+        for module in PRODUCT.values():
+            for name in module.imports():
+                top, _, rest = name.partition(".")
+                room = rest.split(".")[0] if rest.split(".")[0] in used else ""
+                if top == "nightshift" and room != module.room:
+                    used[module.room].add(room)
+
+        assert used == ALLOWED
+
+    def test_the_check_bites(self, tmp_path: Path) -> None:
+        written = {
+            "driver/engine.py": "def f():\n    from airflow.sdk import DAG\n    import nightshift.jobset.manifest\n",
+            "triggers/local.py": "import airflow\nfrom nightshift import operators\n",
+            "jobset/x.py": "import local.stack\nfrom nightshift import __version__\n",
+        }
+
+        assert [line.split(":")[0] for line in self._lines(tmp_path, written)] == [
+            "nightshift.driver.engine imports airflow.sdk.DAG",
+            "nightshift.driver.engine imports nightshift.jobset.manifest",
+            "nightshift.jobset.x imports local.stack",
+            "nightshift.jobset.x imports nightshift.__version__",
+            "nightshift.triggers.local imports nightshift.operators",
+        ]
+
+    def test_the_order_bites(self) -> None:
+        assert upward({"low": {"high"}, "same": {"same"}, "high": {"low"}}) == [("low", "high"), ("same", "same")]
+
+    def test_a_relative_import_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"engine\.py:1: a relative import"):
+            self._lines(tmp_path, {"driver/engine.py": "from . import metrics\n"})
+
+    def _lines(self, folder: Path, written: Mapping[str, str]) -> list[str]:
+        package = folder / "nightshift"
+        for path, text in written.items():
+            (package / path).parent.mkdir(parents=True, exist_ok=True)
+            (package / path).write_text(text)
+        return [line for module in modules_of(package).values() for line in wrong_imports(module, set(ALLOWED))]
 
 
-def test_the_check_bites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = tmp_path / "plugins"
-    (fake / "nightshift/driver").mkdir(parents=True)
-    (fake / "nightshift/jobset").mkdir()
-    module = fake / "nightshift/driver/engine.py"
-    module.write_text(
-        "def f():\n    from airflow.sdk import DAG\n    import nightshift.jobset.manifest\n    import local.stack\n"
-    )
-    monkeypatch.setattr(sys.modules[__name__], "PLUGINS", fake)
-    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+class TestCircles:
+    def test_no_two_modules_need_each_other(self) -> None:
+        assert [each for each in circles(PRODUCT | LOCAL) if each not in CIRCLES_YET] == []
 
-    assert [line.split(": ", 1)[1].split(";")[0] for line in violations(module)] == [
-        "imports airflow.sdk.DAG",
-        "imports local.stack",
-        "driver may not import jobset",
-    ]
+    def test_the_check_bites(self, tmp_path: Path) -> None:
+        """Inside a function and for type checkers too, and through a third module."""
+        package = tmp_path / "house"
+        (package / "room").mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "a.py").write_text("from house import b\n")
+        (package / "b.py").write_text("def f():\n    from house.room import g\n")
+        (package / "room/__init__.py").write_text("if TYPE_CHECKING:\n    from house.a import T\n\ndef g(): ...\n")
+        (package / "above.py").write_text("import house.a\nimport house\n")
 
-
-def test_rooms_that_are_gone_are_not_listed() -> None:
-    there = {room_of(path) for path in modules()}
-
-    assert set(ALLOWED) | AIRFLOW_ROOMS | {CLI, "__init__"} == there
+        assert circles(modules_of(package)) == [["house.a", "house.b", "house.room"]]
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("plugins/**/*.py")) + sorted(ROOT.glob("local/**/*.py")), ids=str)
-def test_modules_stay_short(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
+class TestSizes:
+    def test_modules_functions_and_classes_stay_short(self) -> None:
+        lines = [line for module in (PRODUCT | LOCAL).values() for line in too_long(module)]
 
-    assert lines <= LINES_MAX, f"{path.relative_to(ROOT)} has {lines} lines; does it still have one reason to change?"
+        assert [line for line in lines if line.split(" has ")[0] not in TOO_LONG_YET] == []
+
+    def test_the_check_bites(self, tmp_path: Path) -> None:
+        def source(lines: int, methods: int) -> str:
+            function = "def f():\n" + "    pass\n" * (lines - 1)
+            own = "".join(f"    def m{number}(self): pass\n" for number in range(methods))
+            return f"{function}class C:\n{own}    @property\n    def p(self): pass\n    @p.setter\n    def p(self, v): pass\n"
+
+        (tmp_path / "short.py").write_text(source(FUNCTION_LINES_MAX, METHODS_MAX))
+        (tmp_path / "long.py").write_text(source(FUNCTION_LINES_MAX + 1, METHODS_MAX + 1) + "\n" * MODULE_LINES_MAX)
+        found = modules_of(tmp_path)
+
+        names = [line.split(" has ")[0].removeprefix(f"{tmp_path.name}.") for line in too_long(found[f"{tmp_path.name}.long"])]
+        assert names == ["long", "long.f", "long.C"]
+        assert list(too_long(found[f"{tmp_path.name}.short"])) == []
+
+
+class TestWhatOthersMayImport:
+    """Said in the docstring of the package; the rest is private by convention."""
+
+    def test_the_rooms_are_there(self) -> None:
+        assert AIRFLOW_ROOMS | {"spec"} == PUBLIC
+
+    @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+    def test_examples_import_nothing_else(self, file: Path) -> None:
+        assert imports_of_an_example(file.read_text()) <= PUBLIC
+
+    @pytest.mark.parametrize("file", sorted(ROOT.glob("dags/*.py")), ids=lambda file: file.name)
+    def test_our_own_dags_import_little_else(self, file: Path) -> None:
+        assert imports_of_an_example(file.read_text()) <= PUBLIC | DEPLOYED_WITH_IT
+
+    def test_the_check_bites(self) -> None:
+        page = (
+            "Write:\n```python\nfrom nightshift.spec import load\n  import nightshift.driver.loop\n```\nfrom nightshift.dev\n"
+        )
+
+        assert imports_of_an_example(page) == {"spec", "driver", "dev"}
 
 
 def test_the_driver_loads_nothing_that_a_pod_lacks() -> None:
