@@ -1,8 +1,12 @@
 """Ordinals, chunks, shards and sizing."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
-from nightshift.run.plan import InputFile, Plan, PlanError
+from nightshift.run.names import canonical_json
+from nightshift.run.plan import InputFile, Plan, PlanError, Source
 from nightshift.run.sizing import size
 from tests.builders import a_plan, a_spec
 
@@ -61,10 +65,19 @@ def test_every_ordinal_is_located_once() -> None:
     assert found == [("a", n) for n in range(5)] + [("b", n) for n in range(4)]
 
 
-def test_a_plan_survives_its_json_form() -> None:
-    plan = a_plan(10, 4, 2)
+@pytest.mark.parametrize("source", [None, Source({"id": "INT64", "at": "DATETIME"}, ("p.d.t", "p.d.u"))])
+def test_a_plan_survives_its_json_form(source: Source | None) -> None:
+    plan = replace(a_plan(10, 4, 2), source=source)
 
-    assert Plan.from_json(plan.to_json()) == plan
+    assert Plan.from_json(json.loads(canonical_json(plan.to_json()))) == plan
+
+
+def test_a_plan_of_0_1_0_is_read_though_it_does_not_record_its_source() -> None:
+    plan = a_plan(10)
+    body = plan.to_json()
+    del body["source"]
+
+    assert Plan.from_json(body) == plan
 
 
 def test_a_plan_of_another_version_is_refused() -> None:

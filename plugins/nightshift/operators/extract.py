@@ -33,9 +33,7 @@ class ExtractOperator(RunOperator):
                 self.log.info("%s has its plan already", self.run.prefix)
                 return self._summary(plan)
             warehouse = warehouse_for(self.settings)
-            job = warehouse.start_extract(
-                self.spec, self.run, self.run.partition, holds=lambda: bool(exported(self.store, self.run))
-            )
+            job = warehouse.start_extract(self.spec, self.run, holds=lambda: bool(exported(self.store, self.run)))
             self.log.info("BigQuery job %s exports the query to %s/inputs", job, self.run.url(self.settings.bucket))
             event = finished_soon(warehouse, [job])
         if event is None:
@@ -44,12 +42,15 @@ class ExtractOperator(RunOperator):
 
     def build_plan(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the export is done: counts the files' rows and fixes the plan."""
+        from nightshift.hooks.warehouse import warehouse_for
         from nightshift.warehouse.extract import build_plan
 
         self.keep_lineage()
         (statistics,) = finished_jobs(event)
         with permanent_failures():
-            return self._summary(build_plan(self.store, self.run, self.spec, rows=statistics.get("exported_rows")))
+            source = warehouse_for(self.settings).read_source(self.spec, self.run.partition)
+            plan = build_plan(self.store, self.run, self.spec, source, rows=statistics.get("exported_rows"))
+        return self._summary(plan)
 
     def lineage(self, **counts: Any) -> Lineage:
         from nightshift.lineage.facets import extract_lineage

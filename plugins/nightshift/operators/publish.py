@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from nightshift.lineage.facets import Lineage
+    from nightshift.run.plan import Source
     from nightshift.warehouse import Warehouse
 
 
@@ -27,10 +29,9 @@ class PublishOperator(RunOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         self.keep_lineage()
         with permanent_failures():
-            warehouse = self._warehouse()
-            jobs = warehouse.start_staging(self.spec, self.run, self._manifest())
+            jobs = self.warehouse.start_staging(self.spec, self.run, self.manifest, self.source)
             self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs) or "(none)")
-            event = finished_soon(warehouse, jobs)
+            event = finished_soon(self.warehouse, jobs)
         if event is None:
             raise deferred(jobs, method_name="replace_partition")
         return self.replace_partition(context, event)
@@ -40,10 +41,9 @@ class PublishOperator(RunOperator):
         self.keep_lineage()
         finished_jobs(event)
         with permanent_failures():
-            warehouse = self._warehouse()
-            job = warehouse.start_publish(self.spec, self.run, self.run.partition, self._manifest())
+            job = self.warehouse.start_publish(self.spec, self.run, self.manifest, self.source)
             self.log.info("BigQuery job %s replaces partition %s of %s", job, self.run.partition, self.spec.destination.table)
-            published = finished_soon(warehouse, [job])
+            published = finished_soon(self.warehouse, [job])
         if published is None:
             raise deferred([job], method_name="verify")
         return self.verify(context, published)
@@ -53,7 +53,7 @@ class PublishOperator(RunOperator):
         self.keep_lineage()
         finished_jobs(event)
         with permanent_failures():
-            counts = self._warehouse().finish_publish(self.spec, self.run, self.run.partition, self._manifest())
+            counts = self.warehouse.finish_publish(self.spec, self.run, self.manifest, self.source)
         self.log.info(
             "Partition %s of %s shows %d predictions; %d rows are dead letters",
             counts["partition"],
@@ -68,9 +68,11 @@ class PublishOperator(RunOperator):
     def lineage(self, **counts: Any) -> Lineage:
         from nightshift.lineage.facets import publish_lineage
 
-        return publish_lineage(self.spec, self.run, self.settings, self._manifest())
+        return publish_lineage(self.spec, self.run, self.settings, self.manifest)
 
-    def _manifest(self) -> dict[str, Any]:
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """Read once: it never changes."""
         from nightshift.run.seal import load_manifest
 
         manifest = load_manifest(self.store, self.run)
@@ -78,7 +80,13 @@ class PublishOperator(RunOperator):
             raise AirflowFailException(f"{self.run.prefix} is not sealed. Repeat the task 'seal' first.")
         return manifest
 
-    def _warehouse(self) -> Warehouse:
+    @cached_property
+    def source(self) -> Source:
+        """What the run's plan recorded. Only for a run of nightshift 0.1.0, whose plan lacks it, the query is asked again."""
+        return self.plan.source or self.warehouse.read_source(self.spec, self.run.partition)
+
+    @cached_property
+    def warehouse(self) -> Warehouse:
         from nightshift.hooks.warehouse import warehouse_for
 
         return warehouse_for(self.settings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -40,10 +40,23 @@ class InputFile:
 
 
 @dataclass(frozen=True)
+class Source:
+    """What the query returned when its rows were exported: publishing needs the source no more.
+
+    columns: GoogleSQL types by name, which the Parquet files do not tell (DATETIME and TIMESTAMP are one type there).
+    tables: ``project.dataset.table``, sorted, tables behind views included.
+    """
+
+    columns: Mapping[str, str]
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What `plan.json` holds. Immutable once written: it fixes the ordinals for ever.
 
     Invariants: rows is the sum over files; 1 <= workers <= max(1, chunk_count); chunks tile 0..rows without a gap.
+    source: None where the rows did not come from BigQuery, and in plans of nightshift 0.1.0.
     """
 
     run_id: str
@@ -52,6 +65,7 @@ class Plan:
     workers: int
     files: tuple[InputFile, ...]
     reasons: tuple[str, ...] = ()
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         if self.chunk_rows < 1 or self.workers < 1:
@@ -113,8 +127,15 @@ class Plan:
                 InputFile(file["path"], file["rows"], tuple(file["row_groups"]), file["size"], file["etag"])
                 for file in value["files"]
             )
+            source = value.get("source")
             return cls(
-                value["run_id"], value["rows"], value["chunk_rows"], value["workers"], files, tuple(value.get("reasons", ()))
+                value["run_id"],
+                value["rows"],
+                value["chunk_rows"],
+                value["workers"],
+                files,
+                tuple(value.get("reasons", ())),
+                None if source is None else Source(source["columns"], tuple(source["tables"])),
             )
         except (KeyError, TypeError) as error:
             raise PlanError(f"plan.json is not a valid plan: {error!r}") from error

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
 
     from nightshift.run.names import RunRef
+    from nightshift.run.plan import Source
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
@@ -35,22 +36,27 @@ class Warehouse:
         self._settings = settings
         self._jobs = Jobs(client, settings.project, settings.location)
 
-    def check_query(self, spec: JobSpec, partition: str) -> dict[str, str]:
-        """The query's columns and their types, by a dry run: nothing is read or billed.
+    def read_source(self, spec: JobSpec, partition: str) -> Source:
+        """The query's columns, their types and its tables, by a dry run: nothing is read or billed.
 
-        Raises WarehouseError for SQL that BigQuery refuses, for a key or template column that the query lacks, and for a
-        destination that cannot take the predictions.
+        Raises WarehouseError for SQL that BigQuery refuses and for a key or template column that the query lacks.
         """
-        columns = self._columns(spec, partition)
-        self._check_destination(spec, columns)
-        return columns
+        from nightshift.run.plan import Source
+
+        job = self._dry_run(spec, partition)
+        tables = {f"{table.project}.{table.dataset_id}.{table.table_id}" for table in job.referenced_tables}
+        return Source(query.check_columns(spec, job.schema or ()), tuple(sorted(tables)))
+
+    def check_query(self, spec: JobSpec, partition: str) -> None:
+        """Raises WarehouseError as `read_source` does, and for a destination that cannot take the predictions."""
+        self._check_destination(spec, self.read_source(spec, partition).columns)
 
     def count_rows(self, spec: JobSpec, partition: str) -> int:
         """How many rows the query has now. The export may find others; the plan counts what it exported."""
         rows = self._rows(f"The rows of job {spec.job}", query.count_statement(spec), [_date("partition", partition)])
         return int(rows[0][0])
 
-    def start_extract(self, spec: JobSpec, run: RunRef, partition: str, *, holds: Callable[[], bool] | None = None) -> str:
+    def start_extract(self, spec: JobSpec, run: RunRef, *, holds: Callable[[], bool] | None = None) -> str:
         """Starts the export of the query to the run's ``inputs/`` and returns its job id. Only for a run without a plan.
 
         holds: whether what an earlier export wrote is still there. Where it is not, because the run's folder was deleted or
@@ -59,23 +65,21 @@ class Warehouse:
 
         def start(job_id: str, attempt: int) -> None:
             sql = query.export_statement(spec, query.export_uri(self._settings.bucket, run, attempt))
-            self._submit(sql, [_date("partition", partition)], job_id=job_id)
+            self._submit(sql, [_date("partition", run.partition)], job_id=job_id)
 
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
 
-    def start_staging(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any]) -> list[str]:
+    def start_staging(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: Source) -> list[str]:
         """Starts loading exactly the manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
 
         Returns the job ids: none for a run without rows, and none for a run that the destination shows already.
         """
         from google.cloud.bigquery import Table
 
-        if self._jobs.succeeded(run, _step("publish", manifest)) is not None and self._shows(
-            spec, run, run.partition, manifest
-        ):
+        if self._jobs.succeeded(run, _step("publish", manifest)) is not None and self._shows(spec, run, manifest):
             return []
         self._ensure_dataset()
-        fields = schema.staging_fields(spec, self._columns(spec, run.partition))
+        fields = schema.staging_fields(spec, source.columns)
         started = []
         for number, (name, uris) in enumerate(publish.staging_tables(run, manifest, self._settings)):
             if not uris:
@@ -89,53 +93,49 @@ class Warehouse:
             started.append(self._start_load(run, _step(f"stage{number}", manifest), name, fields, uris, rows=rows))
         return started
 
-    def start_publish(self, spec: JobSpec, run: RunRef, partition: str, manifest: Mapping[str, Any]) -> str:
+    def start_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: Source) -> str:
         """Starts the transaction that replaces the partition by the staged run; returns its job id.
 
         The last publish wins: an older run that is published again replaces a newer one.
         """
-        columns = self._columns(spec, partition)
-        self._check_destination(spec, columns)
+        self._check_destination(spec, source.columns)
         staging = [name for name, _ in publish.staging_tables(run, manifest, self._settings)]
-        script = publish.publish_script(spec, columns, staging, self._settings)
-        parameters = publish.publish_parameters(run, partition, manifest)
+        script = publish.publish_script(spec, source.columns, staging, self._settings)
+        parameters = publish.publish_parameters(run, manifest)
 
         def start(job_id: str, attempt: int) -> None:
             self._submit(script, parameters, job_id=job_id)
 
-        return self._jobs.find_or_start(
-            run, _step("publish", manifest), start, holds=lambda: self._shows(spec, run, partition, manifest)
-        )
+        return self._jobs.find_or_start(run, _step("publish", manifest), start, holds=lambda: self._shows(spec, run, manifest))
 
     def job(self, job_id: str) -> JobState:
         """How a job fares. Raises only WarehouseUnavailable, or WarehouseError where jobs may not be read."""
         return self._jobs.state(job_id)
 
-    def finish_publish(self, spec: JobSpec, run: RunRef, partition: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    def finish_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: Source) -> dict[str, Any]:
         """Counts what destination and dead letter table show, then drops the staging tables.
 
-        Returns table, partition, rows, predictions, dead_letters, source_tables (what BigQuery says the query reads, tables
-        behind views included), job_id and published_at (ISO 8601, the end of the transaction). Raises WarehouseError when the
-        partition does not show exactly this run.
+        Returns table, partition, rows, predictions, dead_letters, source_tables, job_id and published_at (ISO 8601, the end
+        of the transaction). Raises WarehouseError when the partition does not show exactly this run.
         """
         job = self._jobs.succeeded(run, _step("publish", manifest))
         table = schema.destination_table(spec, self._settings)
-        if job is None or not self._shows(spec, run, partition, manifest):
+        if job is None or not self._shows(spec, run, manifest):
             raise WarehouseError(
-                f"Partition {partition} of {table} does not show run {run.run_id} with {manifest['predictions']} predictions. "
-                "Another run was published in between, or somebody changed the table. Repeat the task 'publish' to show it."
+                f"Partition {run.partition} of {table} does not show run {run.run_id} with {manifest['predictions']} "
+                "predictions. Another run was published in between, or somebody changed the table. Repeat the task 'publish' "
+                "to show it."
             )
-        read = self._dry_run(spec, partition)
         for name, _ in publish.staging_tables(run, manifest, self._settings):
             with translated(f"Staging table {name}"):
                 self._client.delete_table(name, not_found_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
         return {
             "table": table,
-            "partition": partition,
+            "partition": run.partition,
             "rows": manifest["rows"],
             "predictions": manifest["predictions"],
             "dead_letters": manifest["dead_letters"],
-            "source_tables": sorted(f"{at.project}.{at.dataset_id}.{at.table_id}" for at in read.referenced_tables),
+            "source_tables": list(source.tables),
             "job_id": job.job_id,
             "published_at": job.ended.astimezone(UTC).isoformat(),
         }
@@ -146,9 +146,6 @@ class Warehouse:
         self._ensure_dataset()
         table = schema.own_table(self._settings, "audit")
         self._rows(f"The audit row of run {row['run_id']}", audit.audit_script(table), parameters)
-
-    def _columns(self, spec: JobSpec, partition: str) -> dict[str, str]:
-        return query.check_columns(spec, self._dry_run(spec, partition).schema or ())
 
     def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
         with translated(f"The query of job {spec.job} (source.query)"):
@@ -180,13 +177,13 @@ class Warehouse:
                 "(NIGHTSHIFT_LOCATION). Write a destination in that location."
             )
 
-    def _shows(self, spec: JobSpec, run: RunRef, partition: str, manifest: Mapping[str, Any]) -> bool:
+    def _shows(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any]) -> bool:
         """Whether destination and dead letter table show exactly this run's rows for the partition."""
         try:
             (counts,) = self._rows(
-                f"Partition {partition} of {spec.destination.table}",
+                f"Partition {run.partition} of {spec.destination.table}",
                 publish.count_statement(spec, self._settings),
-                publish.publish_parameters(run, partition, manifest),
+                publish.publish_parameters(run, manifest),
             )
         except WarehouseError as error:
             from google.api_core.exceptions import NotFound

@@ -10,7 +10,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from nightshift.run.plan import InputFile, Plan, PlanError, load_plan, save_plan
+from nightshift.run.plan import InputFile, Plan, PlanError, Source, load_plan, save_plan
 from nightshift.run.sizing import size
 
 if TYPE_CHECKING:
@@ -23,12 +23,13 @@ READERS: Final = 16
 """Parquet footers that are read at once."""
 
 
-def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec, *, rows: int | None = None) -> Plan:
+def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec, source: Source, *, rows: int | None = None) -> Plan:
     """Writes the run's plan from the files of the export that has just succeeded; returns the plan that is there.
 
-    The store is rooted at the bucket. Files are ordered by name; files without rows are left out; no row at all is a plan
-    too. Only footers are read, by ranges. rows: how many BigQuery says it exported, where it says so. Raises PlanError for
-    a file that lacks a column and for files that do not hold those rows, StoreUnavailable.
+    The store is rooted at the bucket. Files are ordered by name; files without rows are left out; a plan may have no rows.
+    Only footers are read, by ranges. source: what `Warehouse.read_source` says after the export. rows: how many rows
+    BigQuery says it exported, where it says so. Raises PlanError for a file that lacks a column and for files that do not
+    hold those rows, StoreUnavailable.
     """
     import obstore
 
@@ -48,7 +49,7 @@ def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec, *, rows: int | No
                 "added since. Trigger the DAG with fresh."
             )
         sizing = size(found, spec, sum(file.size for file in files))
-        plan = Plan(run.run_id, found, sizing.chunk_rows, sizing.workers, tuple(files), sizing.reasons)
+        plan = Plan(run.run_id, found, sizing.chunk_rows, sizing.workers, tuple(files), sizing.reasons, source)
         return save_plan(store, run, plan)
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"plan the inputs of {run.prefix}: {error}") from error

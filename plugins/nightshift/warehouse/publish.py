@@ -110,12 +110,12 @@ SELECT
 """
 
 
-def publish_parameters(run: RunRef, partition: str, manifest: Mapping[str, Any]) -> list[ScalarQueryParameter]:
+def publish_parameters(run: RunRef, manifest: Mapping[str, Any]) -> list[ScalarQueryParameter]:
     from google.cloud.bigquery import ScalarQueryParameter
 
     return [
         ScalarQueryParameter("job", "STRING", run.job),
-        ScalarQueryParameter("partition", "DATE", partition),
+        ScalarQueryParameter("partition", "DATE", run.partition),
         ScalarQueryParameter("run_id", "STRING", run.run_id),
         ScalarQueryParameter("rows", "INT64", manifest["rows"]),
         ScalarQueryParameter("predictions", "INT64", manifest["predictions"]),

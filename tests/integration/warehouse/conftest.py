@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import obstore
@@ -16,16 +16,21 @@ from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 from obstore.store import ObjectStore
 
+from nightshift import exits
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef, run_digest
-from nightshift.run.seal import merkle_root
+from nightshift.run.plan import InputFile, Plan, Source, save_plan
+from nightshift.run.seal import seal
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
-from nightshift.store import open_store
+from nightshift.store import create_or_read, open_store
 from nightshift.tasks.base import load
 from nightshift.warehouse import JobState, Warehouse
+from nightshift.warehouse.extract import build_plan
 from tests.builders import a_spec
+from tests.integration.driver.canned import CannedEngine
+from tests.integration.driver.runs import DriverProcess, PreparedRun
 from tests.integration.emulators import PROJECT, StorageEmulator
 
 PARTITION = "2026-11-20"
@@ -89,6 +94,25 @@ class Night:
     def tables(self) -> set[str]:
         return {table.table_id for table in self.client.list_tables(f"{PROJECT}.{self.settings.dataset}")}
 
+    @cached_property
+    def source(self) -> Source:
+        return self.warehouse.read_source(self.spec, PARTITION)
+
+    def extract(self, run: RunRef) -> Plan:
+        """The task 'extract', waited for."""
+        self.succeed(self.warehouse.start_extract(self.spec, run))
+        return self.plan(run)
+
+    def plan(self, run: RunRef, *, rows: int | None = None) -> Plan:
+        """The plan of what was exported. rows: how many rows BigQuery says these were."""
+        return build_plan(self.store, run, self.spec, self.source, rows=rows)
+
+    def compute(self, run: RunRef, plan: Plan) -> None:
+        """The task 'infer': a real driver process, with vectors of `vector_of` from an engine that never fails."""
+        with CannedEngine() as engine:
+            driver = DriverProcess(PreparedRun(f"gs://{self.settings.bucket}", run, self.spec, plan), engine.url)
+            assert driver.finish() == exits.DONE, driver.log
+
     def seal(
         self,
         run: RunRef,
@@ -99,41 +123,48 @@ class Night:
         bias: float = 0.0,
         predictions: Sequence[Any] | None = None,
     ) -> dict[str, Any]:
-        """Writes the chunks of a run whose rows have these names, and returns the manifest of it."""
+        """Commits the chunks of a run whose rows have these names, and seals it. A sealed run stays as it is."""
+        files = (InputFile("inputs/0-part-0.parquet", len(names), (len(names),), 1, "e"),) if names else ()
+        plan = save_plan(self.store, run, Plan(run.run_id, len(names), per_chunk, 1, files, source=self.source))
         values = [prediction(ordinal, bias) for ordinal in range(len(names))] if predictions is None else predictions
-        entries: list[dict[str, Any]] = []
-        for number, start in enumerate(range(0, len(names), per_chunk)):
-            ordinals = range(start, min(start + per_chunk, len(names)))
-            gone = [ordinal for ordinal in ordinals if ordinal in dead]
-            body = _chunk(self.spec, run, number, names, ordinals, gone, values)
-            path = f"{run.prefix}/ledger/chunk-{number:08d}.parquet"
-            obstore.put(self.store, path, body)
-            sizes = {"rows": len(ordinals), "predictions": len(ordinals) - len(gone), "dead_letters": len(gone)}
-            entries.append({"chunk": number, "path": path, "sha256": hashlib.sha256(body).hexdigest(), **sizes})
-        return {
-            "version": 1,
-            "run_id": run.run_id,
-            "job": run.job,
-            "partition": run.partition,
-            "generation": run.generation,
-            "rows": len(names),
-            "predictions": len(names) - len(dead),
-            "dead_letters": len(dead),
-            "dead_reasons": {"too_long": len(dead)} if dead else {},
-            "duplicates": 0,
-            "prompt_tokens": 10 * len(names),
-            "attempts": ["pod-0"],
-            "merkle_root": merkle_root([entry["sha256"] for entry in entries]),
-            "chunks": entries,
-            "sealed_at": "2026-11-21T02:00:00+00:00",
-        }
+        for chunk in range(plan.chunk_count):
+            self.commit(run, chunk, names, plan.chunk_range(chunk), values=values, dead=dead)
+        tolerant = self.spec.dead_letters.model_copy(update={"tolerate": len(dead)})
+        return seal(self.store, run, self.spec.model_copy(update={"dead_letters": tolerant}), plan)
+
+    def commit(
+        self, run: RunRef, chunk: int, names: Sequence[str], ordinals: range, *, values: Sequence[Any], dead: Sequence[int] = ()
+    ) -> None:
+        """Writes one object of the ledger, which holds these ordinals of the run's rows."""
+        gone = [ordinal for ordinal in ordinals if ordinal in dead]
+        body = _chunk(self.spec, run, chunk, names, ordinals, gone, values)
+        create_or_read(self.store, f"{run.prefix}/ledger/chunk-{chunk:08d}.parquet", body)
+
+    def forget(self, run: RunRef) -> None:
+        """Deletes the run's folder."""
+        obstore.delete(self.store, [meta["path"] for page in obstore.list(self.store, run.prefix) for meta in page])
+
+    def stage(self, run: RunRef, manifest: dict[str, Any]) -> list[str]:
+        """The load jobs, not waited for."""
+        return self.warehouse.start_staging(self.spec, run, manifest, self.source)
+
+    def replace_partition(self, run: RunRef, manifest: dict[str, Any]) -> str:
+        """The transaction's job, not waited for. Everything must be staged."""
+        return self.warehouse.start_publish(self.spec, run, manifest, self.source)
+
+    def verify(self, run: RunRef, manifest: dict[str, Any]) -> dict[str, Any]:
+        return self.warehouse.finish_publish(self.spec, run, manifest, self.source)
 
     def publish(self, run: RunRef, manifest: dict[str, Any]) -> dict[str, Any]:
         """All three steps, waited for."""
-        for job_id in self.warehouse.start_staging(self.spec, run, manifest):
+        self.staged(run, manifest)
+        self.succeed(self.replace_partition(run, manifest))
+        return self.verify(run, manifest)
+
+    def staged(self, run: RunRef, manifest: dict[str, Any]) -> None:
+        """Stages and waits for it."""
+        for job_id in self.stage(run, manifest):
             self.succeed(job_id)
-        self.succeed(self.warehouse.start_publish(self.spec, run, run.partition, manifest))
-        return self.warehouse.finish_publish(self.spec, run, run.partition, manifest)
 
 
 def prediction(ordinal: int, bias: float = 0.0) -> list[float]:

@@ -14,10 +14,11 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
-from nightshift.run.plan import PlanError, load_plan
+from nightshift.run.plan import PlanError, Source, load_plan
 from nightshift.spec import JobSpec
 from nightshift.warehouse import Warehouse, WarehouseError, jobs
 from nightshift.warehouse.extract import build_plan, exported
+from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import OTHER, PARTITION, TEXTS, Night
 
 pytestmark = pytest.mark.integration
@@ -36,8 +37,7 @@ def rows_of(night: Night, paths: list[str]) -> list[dict[str, Any]]:
 
 
 def test_the_query_is_exported_in_the_order_of_the_keys_and_planned(night: Night) -> None:
-    night.succeed(night.warehouse.start_extract(night.spec, night.run, PARTITION))
-    plan = build_plan(night.store, night.run, night.spec)
+    plan = night.extract(night.run)
     rows = rows_of(night, [file.path for file in plan.files])
 
     assert [row["name"] for row in rows] == sorted(TEXTS)
@@ -48,8 +48,7 @@ def test_the_query_is_exported_in_the_order_of_the_keys_and_planned(night: Night
 
 
 def test_the_plan_names_the_version_of_each_file(night: Night) -> None:
-    night.succeed(night.warehouse.start_extract(night.spec, night.run, PARTITION))
-    (file,) = build_plan(night.store, night.run, night.spec).files
+    (file,) = night.extract(night.run).files
     meta = obstore.head(night.store, f"{night.run.prefix}/{file.path}")
 
     assert (file.etag, file.size) == (meta["e_tag"], meta["size"])
@@ -59,38 +58,33 @@ def test_the_plan_names_the_version_of_each_file(night: Night) -> None:
     "tail", ["", ";", " -- the end", ";\n-- the end ;", "\n# the end", " /* ; */ ; ;", " ORDER BY text LIMIT 3;"]
 )
 def test_what_follows_the_query_does_not_break_the_export(night: Night, tail: str) -> None:
-    spec = with_query(night, night.spec.source.query + tail)
-    night.succeed(night.warehouse.start_extract(spec, night.run, PARTITION))
+    night.spec = with_query(night, night.spec.source.query + tail)
+    plan = night.extract(night.run)
 
-    assert (
-        build_plan(night.store, night.run, spec).rows
-        == night.warehouse.count_rows(spec, PARTITION)
-        == (3 if "LIMIT" in tail else 5)
-    )
+    assert plan.rows == night.warehouse.count_rows(night.spec, PARTITION) == (3 if "LIMIT" in tail else 5)
 
 
 def test_a_query_without_rows_is_a_plan_without_rows(night: Night) -> None:
     run = night.run_of("1999-01-01")
-    night.succeed(night.warehouse.start_extract(night.spec, run, "1999-01-01"))
-    plan = build_plan(night.store, run, night.spec)
+    plan = night.extract(run)
 
     assert (plan.rows, plan.files, plan.chunk_count) == (0, (), 0)
 
 
 def test_a_repeat_finds_the_job_and_the_plan(night: Night) -> None:
-    first = night.warehouse.start_extract(night.spec, night.run, PARTITION)
-    second = night.warehouse.start_extract(night.spec, night.run, PARTITION)
+    first = night.warehouse.start_extract(night.spec, night.run)
+    second = night.warehouse.start_extract(night.spec, night.run)
     night.succeed(first)
-    plan = build_plan(night.store, night.run, night.spec)
+    plan = night.plan(night.run)
 
-    assert first == second == night.warehouse.start_extract(night.spec, night.run, PARTITION)
+    assert first == second == night.warehouse.start_extract(night.spec, night.run)
     assert first == f"nightshift-{night.run.run_id}-20261120-extract-0"
-    assert build_plan(night.store, night.run, night.spec) == plan
+    assert night.plan(night.run) == plan
 
 
 def test_attempts_that_race_share_one_job(night: Night) -> None:
     with ThreadPoolExecutor(8) as pool:
-        ids = list(pool.map(lambda _: night.warehouse.start_extract(night.spec, night.run, PARTITION), range(8)))
+        ids = list(pool.map(lambda _: night.warehouse.start_extract(night.spec, night.run), range(8)))
     night.succeed(ids[0])
 
     assert len(set(ids)) == 1
@@ -100,12 +94,12 @@ def test_attempts_that_race_share_one_job(night: Night) -> None:
 def test_after_a_failed_export_the_next_one_writes_beside_it(night: Night, storage_client: StorageClient) -> None:
     later = f"{night.settings.bucket}-later"
     warehouse = Warehouse(night.client, replace(night.settings, bucket=later))
-    failed = night.finished(warehouse.start_extract(night.spec, night.run, PARTITION))
+    failed = night.finished(warehouse.start_extract(night.spec, night.run))
     assert failed.done
     assert failed.error is not None
 
     storage_client.create_bucket(later)
-    second = warehouse.start_extract(night.spec, night.run, PARTITION)
+    second = warehouse.start_extract(night.spec, night.run)
     night.succeed(second)
 
     assert second.endswith("-extract-1")
@@ -118,9 +112,9 @@ def test_what_a_failed_export_left_is_never_planned(night: Night) -> None:
     failed = f"nightshift-{night.run.run_id}-20261120-extract-0"
     night.client.query("SELECT ERROR('made to fail')", job_id=failed, job_retry=None)
     assert "made to fail" in str(night.finished(failed).error)
-    job_id = night.warehouse.start_extract(night.spec, night.run, PARTITION)
+    job_id = night.warehouse.start_extract(night.spec, night.run)
     night.succeed(job_id)
-    plan = build_plan(night.store, night.run, night.spec)
+    plan = night.plan(night.run)
 
     assert job_id.endswith("-extract-1")
     assert plan.rows == len(TEXTS)
@@ -128,22 +122,20 @@ def test_what_a_failed_export_left_is_never_planned(night: Night) -> None:
 
 
 def test_a_job_that_bigquery_forgot_is_lost_and_may_be_started_again(night: Night) -> None:
-    job_id = night.warehouse.start_extract(night.spec, night.run, PARTITION)
+    job_id = night.warehouse.start_extract(night.spec, night.run)
     night.succeed(job_id)
     night.client.delete_job_metadata(job_id)
     lost = night.warehouse.job(job_id)
 
     assert (lost.done, lost.retryable) == (True, True)
     assert "does not know" in str(lost.error)
-    assert night.warehouse.start_extract(night.spec, night.run, PARTITION) == job_id
+    assert night.warehouse.start_extract(night.spec, night.run) == job_id
     night.succeed(job_id)
 
 
 def test_a_run_whose_folder_was_deleted_is_exported_anew(night: Night) -> None:
     def start() -> str:
-        return night.warehouse.start_extract(
-            night.spec, night.run, PARTITION, holds=lambda: bool(exported(night.store, night.run))
-        )
+        return night.warehouse.start_extract(night.spec, night.run, holds=lambda: bool(exported(night.store, night.run)))
 
     first = start()
     night.succeed(first)
@@ -153,17 +145,17 @@ def test_a_run_whose_folder_was_deleted_is_exported_anew(night: Night) -> None:
     night.succeed(second)
 
     assert second.endswith("-extract-1")
-    assert build_plan(night.store, night.run, night.spec).rows == len(TEXTS)
+    assert night.plan(night.run).rows == len(TEXTS)
 
 
 @pytest.mark.parametrize("said", [len(TEXTS) - 1, len(TEXTS) + 1])
 def test_files_that_do_not_hold_what_was_exported_are_refused(night: Night, said: int) -> None:
-    night.succeed(night.warehouse.start_extract(night.spec, night.run, PARTITION))
+    night.succeed(night.warehouse.start_extract(night.spec, night.run))
 
     with pytest.raises(PlanError, match=f"exported {said} rows, but the files in .* hold {len(TEXTS)}"):
-        build_plan(night.store, night.run, night.spec, rows=said)
+        night.plan(night.run, rows=said)
     assert load_plan(night.store, night.run) is None
-    assert build_plan(night.store, night.run, night.spec, rows=len(TEXTS)).rows == len(TEXTS)
+    assert night.plan(night.run, rows=len(TEXTS)).rows == len(TEXTS)
 
 
 def test_how_many_rows_an_export_wrote_is_read_from_its_job() -> None:
@@ -185,11 +177,11 @@ def test_a_destination_in_another_location_is_found_before_the_night(night: Nigh
 
 
 def test_a_file_without_a_column_that_the_job_reads_is_refused(night: Night) -> None:
-    night.succeed(night.warehouse.start_extract(night.spec, night.run, PARTITION))
+    night.succeed(night.warehouse.start_extract(night.spec, night.run))
     spec = night.spec.model_copy(update={"request": night.spec.request.model_copy(update={"input": "{{ title }}"})})
 
     with pytest.raises(PlanError, match=r"lacks the columns \['title'\]"):
-        build_plan(night.store, night.run, spec)
+        build_plan(night.store, night.run, spec, night.source)
     assert load_plan(night.store, night.run) is None
 
 
@@ -198,14 +190,14 @@ def test_rows_are_counted_for_the_partition_alone(night: Night) -> None:
     assert night.warehouse.count_rows(night.spec, OTHER) == 1
 
 
-def test_the_columns_of_a_sound_query_come_with_their_types(night: Night) -> None:
-    assert night.warehouse.check_query(night.spec, PARTITION) == {
-        "name": "STRING",
-        "version": "INT64",
-        "text": "STRING",
-        "day": "DATE",
-        "parts": "ARRAY<STRING>",
-    }
+def test_the_plan_records_the_types_of_the_query_and_its_tables(night: Night) -> None:
+    night.warehouse.check_query(night.spec, PARTITION)
+    night.extract(night.run)
+    plan = load_plan(night.store, night.run)
+
+    columns = {"name": "STRING", "version": "INT64", "text": "STRING", "day": "DATE", "parts": "ARRAY<STRING>"}
+    assert plan is not None
+    assert plan.source == Source(columns, (f"{PROJECT}.{night.settings.bucket}.source",))
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import obstore
 import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+from obstore.store import ObjectStore
 
-from nightshift import exits
+from nightshift.operators.publish import PublishOperator
 from nightshift.run import opening
-from nightshift.run.seal import seal
-from nightshift.warehouse.extract import build_plan
+from nightshift.run import seal as sealing
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.seal import load_manifest, seal
 from nightshift.warehouse.schema import KEY_TYPES
-from tests.integration.driver.canned import CannedEngine
-from tests.integration.driver.runs import DriverProcess, PreparedRun
-from tests.integration.emulators import PROJECT, StorageEmulator
+from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, Night
 
 pytestmark = pytest.mark.integration
@@ -37,10 +41,9 @@ def test_every_key_type_has_a_value_here() -> None:
     assert set(VALUES) == KEY_TYPES
 
 
-def test_keys_come_out_as_they_went_in(
-    night: Night, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Four rows, the last two with the same keys: a key need not be one. The third has no text."""
+@pytest.fixture
+def keyed(night: Night) -> Night:
+    """A night over four rows, the last two with the same keys: a key need not be unique. The second row has no text."""
     name = night.settings.bucket
     keys = [f"k_{kind.lower()}" for kind in VALUES]
     columns = ", ".join(f"{key} {kind}" for key, kind in zip(keys, VALUES, strict=True))
@@ -52,22 +55,74 @@ def test_keys_come_out_as_they_went_in(
     tolerant = night.spec.dead_letters.model_copy(update={"tolerate": 1})
     source_now = night.spec.source.model_copy(update=source)
     night.spec = night.spec.model_copy(update={"source": source_now, "dead_letters": tolerant})
+    return night
 
+
+def sealed_run(night: Night) -> RunRef:
+    """A run that went through the real tasks up to 'seal'."""
     run = opening.open_run(night.store, night.spec, PARTITION, opened_by="test")
-    night.succeed(night.warehouse.start_extract(night.spec, run, PARTITION))
-    plan = build_plan(night.store, run, night.spec)
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
-    with CannedEngine() as engine:
-        driver = DriverProcess(PreparedRun(f"gs://{name}", run, night.spec, plan), engine.url)
-        assert driver.finish() == exits.DONE, driver.log
-    night.publish(run, seal(night.store, run, night.spec, plan))
+    plan = night.extract(run)
+    night.compute(run, plan)
+    seal(night.store, run, night.spec, plan)
+    return run
 
-    def shown(table: str, condition: str) -> list[str]:
-        found = night.rows(f"SELECT {', '.join(keys)} FROM `{name}.{table}` WHERE {condition}")
-        return sorted(map(repr, found))
 
-    assert shown("vectors", "TRUE") == shown("keyed", "text != ''")
-    assert len(shown("vectors", "TRUE")) == 3
-    ((key, reason),) = night.rows(f"SELECT key, reason FROM `{PROJECT}.{night.settings.dataset}.dead_letters`")
-    assert json.loads(key) == dict.fromkeys(keys)
+def published(night: Night, run: RunRef) -> dict[str, Any]:
+    """The task 'publish', as Airflow executes it."""
+    with DAG("job", schedule=None):
+        task = PublishOperator(task_id="publish", run_prefix=run.prefix, terms="")
+    task.__dict__.update(settings=night.settings, store=night.store, warehouse=night.warehouse)
+    context: Any = {"outlet_events": {}}
+    return task.execute(context)
+
+
+def shown(night: Night, table: str, condition: str) -> list[str]:
+    """The key columns of the rows, sorted."""
+    found = night.rows(f"SELECT {', '.join(night.spec.source.key)} FROM `{night.settings.bucket}.{table}` WHERE {condition}")
+    return sorted(map(repr, found))
+
+
+def types(night: Night, table: str) -> list[tuple[str, str]]:
+    """Names and types of the key columns, in the table's order."""
+    fields = night.client.get_table(f"{PROJECT}.{night.settings.bucket}.{table}").schema
+    return [(field.name, field.field_type) for field in fields if field.name in night.spec.source.key]
+
+
+def test_keys_come_out_as_they_went_in_though_the_source_is_dropped_before_publishing(
+    keyed: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = sealed_run(keyed)
+    there = shown(keyed, "keyed", "text != ''"), types(keyed, "keyed")
+    keyed.rows(f"DROP TABLE `{keyed.settings.bucket}.keyed`")
+    reads: list[RunRef] = []
+
+    def counted(store: ObjectStore, run: RunRef) -> dict[str, Any] | None:
+        reads.append(run)
+        return load_manifest(store, run)
+
+    monkeypatch.setattr(sealing, "load_manifest", counted)
+    counts = published(keyed, run)
+
+    assert (shown(keyed, "vectors", "TRUE"), types(keyed, "vectors")) == there
+    assert len(there[0]) == 3
+    assert counts["source_tables"] == [f"{PROJECT}.{keyed.settings.bucket}.keyed"]
+    assert reads == [run], "the manifest is read once"
+    ((key, reason),) = keyed.rows(f"SELECT key, reason FROM `{PROJECT}.{keyed.settings.dataset}.dead_letters`")
+    assert json.loads(key) == dict.fromkeys(keyed.spec.source.key)
     assert reason == "bad_input"
+
+
+def test_a_run_whose_plan_does_not_record_its_source_is_published_as_long_as_the_source_is_there(keyed: Night) -> None:
+    """A run of nightshift 0.1.0."""
+    run = sealed_run(keyed)
+    path = f"{run.prefix}/plan.json"
+    body = json.loads(bytes(obstore.get(keyed.store, path).bytes()))
+    del body["source"]
+    obstore.put(keyed.store, path, canonical_json(body))
+    there = shown(keyed, "keyed", "text != ''"), types(keyed, "keyed")
+    published(keyed, run)
+
+    assert (shown(keyed, "vectors", "TRUE"), types(keyed, "vectors")) == there
+    keyed.rows(f"DROP TABLE `{keyed.settings.bucket}.keyed`")
+    with pytest.raises(AirflowFailException, match=r"The query of job .*Not found: Table .*keyed"):
+        published(keyed, run)

@@ -12,7 +12,6 @@ from nightshift.hooks import warehouse as hook
 from nightshift.operators.plan import PlanOperator
 from nightshift.run.names import RunRef
 from nightshift.run.plan import load_plan
-from nightshift.warehouse.extract import build_plan
 from tests.integration.warehouse.conftest import PARTITION, TEXTS, Night
 
 pytestmark = pytest.mark.integration
@@ -40,9 +39,7 @@ class Planner:
         return RunRef.from_prefix(found["run_prefix"])
 
     def extract(self, run: RunRef) -> int:
-        night = self._night
-        night.succeed(night.warehouse.start_extract(night.spec, run, run.partition))
-        return build_plan(night.store, run, night.spec).rows
+        return self._night.extract(run).rows
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import obstore
 import pytest
 from google.api_core.exceptions import Conflict
 from google.cloud import bigquery
@@ -65,25 +66,25 @@ def test_a_published_run_is_not_staged_again(night: Night) -> None:
     manifest = night.seal(night.run, NAMES, dead=[2])
     first = night.publish(night.run, manifest)
 
-    assert night.warehouse.start_staging(night.spec, night.run, manifest) == []
+    assert night.stage(night.run, manifest) == []
     assert night.publish(night.run, manifest) == first
     assert first["job_id"].endswith("-publish-0")
 
 
 def test_each_step_repeated_at_any_moment_finds_its_job(night: Night) -> None:
     manifest = night.seal(night.run, NAMES)
-    staged = night.warehouse.start_staging(night.spec, night.run, manifest)
-    assert night.warehouse.start_staging(night.spec, night.run, manifest) == staged
+    staged = night.stage(night.run, manifest)
+    assert night.stage(night.run, manifest) == staged
     for job_id in staged:
         night.succeed(job_id)
-    assert night.warehouse.start_staging(night.spec, night.run, manifest) == staged
-    published = night.warehouse.start_publish(night.spec, night.run, PARTITION, manifest)
-    assert night.warehouse.start_publish(night.spec, night.run, PARTITION, manifest) == published
+    assert night.stage(night.run, manifest) == staged
+    published = night.replace_partition(night.run, manifest)
+    assert night.replace_partition(night.run, manifest) == published
     night.succeed(published)
-    assert night.warehouse.start_publish(night.spec, night.run, PARTITION, manifest) == published
-    first = night.warehouse.finish_publish(night.spec, night.run, PARTITION, manifest)
+    assert night.replace_partition(night.run, manifest) == published
+    first = night.verify(night.run, manifest)
 
-    assert night.warehouse.finish_publish(night.spec, night.run, PARTITION, manifest) == first
+    assert night.verify(night.run, manifest) == first
 
 
 def test_publishing_again_what_was_destroyed_gives_identical_tables(night: Night) -> None:
@@ -92,7 +93,7 @@ def test_publishing_again_what_was_destroyed_gives_identical_tables(night: Night
     before = night.shown(), night.dead_letters()
     night.rows(f"DELETE FROM `{night.destination}` WHERE nightshift_ordinal = 2")
     with pytest.raises(WarehouseError, match="does not show run"):
-        night.warehouse.finish_publish(night.spec, night.run, PARTITION, manifest)
+        night.verify(night.run, manifest)
     again = night.publish(night.run, manifest)
 
     assert again["job_id"].endswith("-publish-1")
@@ -101,11 +102,12 @@ def test_publishing_again_what_was_destroyed_gives_identical_tables(night: Night
 
 def test_a_run_computed_again_after_its_folder_was_deleted_is_published_again(night: Night) -> None:
     night.publish(night.run, night.seal(night.run, NAMES))
+    night.forget(night.run)
     again = night.seal(night.run, NAMES, bias=8.0)
     night.publish(night.run, again)
 
     assert [row[2] for row in night.shown()] == [prediction(n, 8.0) for n in range(len(NAMES))]
-    assert night.warehouse.start_staging(night.spec, night.run, again) == []
+    assert night.stage(night.run, again) == []
 
 
 def test_a_new_run_replaces_the_partition_and_no_other(night: Night) -> None:
@@ -131,7 +133,7 @@ def test_the_last_publish_wins_even_for_an_older_run(night: Night) -> None:
     before = night.shown()
     night.publish(second, new)
     with pytest.raises(WarehouseError, match=f"does not show run {first.run_id} with 5 predictions"):
-        night.warehouse.finish_publish(night.spec, first, PARTITION, old)
+        night.verify(first, old)
     night.publish(first, old)
 
     assert night.shown() == before
@@ -149,13 +151,12 @@ def test_a_manifest_that_does_not_match_its_chunks_changes_nothing(night: Night,
     before = night.shown(), night.dead_letters()
     second = night.run_of(PARTITION, generation=2)
     manifest = night.seal(second, NAMES, bias=8.0)
-    for job_id in night.warehouse.start_staging(night.spec, second, manifest):
-        night.succeed(job_id)
-    failed = night.finished(night.warehouse.start_publish(night.spec, second, PARTITION, {**manifest, **wrong}))
+    night.staged(second, manifest)
+    failed = night.finished(night.replace_partition(second, {**manifest, **wrong}))
 
     assert message in str(failed.error)
     assert (night.shown(), night.dead_letters()) == before
-    retried = night.warehouse.start_publish(night.spec, second, PARTITION, manifest)
+    retried = night.replace_partition(second, manifest)
     assert retried.endswith("-publish-1")
     night.succeed(retried)
     assert len(night.shown()) == 5
@@ -168,9 +169,9 @@ def test_an_ordinal_that_is_there_twice_changes_nothing(night: Night) -> None:
     manifest = night.seal(second, NAMES[:4])
     manifest["chunks"] = [manifest["chunks"][0], manifest["chunks"][0]]
     # One object listed twice is read once or twice, by BigQuery's leave; the count or the ordinals give it away.
-    for job_id in night.warehouse.start_staging(night.spec, second, manifest):
+    for job_id in night.stage(second, manifest):
         night.finished(job_id)
-    failed = night.finished(night.warehouse.start_publish(night.spec, second, PARTITION, manifest))
+    failed = night.finished(night.replace_partition(second, manifest))
 
     assert "staged rows" in str(failed.error)
     assert night.shown() == before
@@ -182,13 +183,11 @@ def test_a_failure_at_the_last_assertion_rolls_everything_back(night: Night) -> 
     before = night.shown(), night.dead_letters()
     second = night.run_of(PARTITION, generation=2)
     manifest = night.seal(second, NAMES, dead=[0, 2], bias=8.0)
-    for job_id in night.warehouse.start_staging(night.spec, second, manifest):
-        night.succeed(job_id)
+    night.staged(second, manifest)
     staging = [name for name, _ in publish.staging_tables(second, manifest, night.settings)]
-    columns = night.warehouse.check_query(night.spec, PARTITION)
-    script = publish.publish_script(night.spec, columns, staging, night.settings)
+    script = publish.publish_script(night.spec, night.source.columns, staging, night.settings)
     head, _, tail = script.rpartition(") = @predictions")
-    config = bigquery.QueryJobConfig(query_parameters=publish.publish_parameters(second, PARTITION, manifest))
+    config = bigquery.QueryJobConfig(query_parameters=publish.publish_parameters(second, manifest))
     job = night.client.query(f"{head}) = @predictions + 1{tail}", job_config=config)
 
     assert "would not hold every prediction" in str(job.exception(timeout=60))  # type: ignore[no-untyped-call]
@@ -197,17 +196,23 @@ def test_a_failure_at_the_last_assertion_rolls_everything_back(night: Night) -> 
 
 def test_a_missing_chunk_fails_the_load_and_names_the_object(night: Night) -> None:
     manifest = night.seal(night.run, NAMES)
-    manifest["chunks"][1]["path"] = f"{night.run.prefix}/ledger/chunk-00000099.parquet"
-    (job_id,) = night.warehouse.start_staging(night.spec, night.run, manifest)
+    gone = manifest["chunks"][1]["path"]
+    body = obstore.get(night.store, gone).bytes()
+    obstore.delete(night.store, gone)
+    (job_id,) = night.stage(night.run, manifest)
 
-    assert "chunk-00000099.parquet" in str(night.finished(job_id).error)
-    (again,) = night.warehouse.start_staging(night.spec, night.run, night.seal(night.run, NAMES))
+    assert gone in str(night.finished(job_id).error)
+    obstore.put(night.store, gone, body)
+    (again,) = night.stage(night.run, manifest)
     assert again.endswith("-stage0-1")
 
 
 def test_objects_that_the_manifest_does_not_list_are_not_published(night: Night) -> None:
-    night.seal(night.run, [*NAMES, "stray", "stray"], per_chunk=1)
-    night.publish(night.run, night.seal(night.run, NAMES, per_chunk=1))
+    manifest = night.seal(night.run, NAMES, per_chunk=1)
+    strays = [*NAMES, "stray", "stray"]
+    for ordinal in (5, 6):
+        night.commit(night.run, ordinal, strays, range(ordinal, ordinal + 1), values=[prediction(n) for n in range(7)])
+    night.publish(night.run, manifest)
 
     assert [row[0] for row in night.shown()] == NAMES
 
@@ -215,12 +220,12 @@ def test_objects_that_the_manifest_does_not_list_are_not_published(night: Night)
 def test_more_chunks_than_a_load_job_takes_are_staged_side_by_side(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish, "URIS_PER_LOAD", 2)
     manifest = night.seal(night.run, NAMES, dead=[4], per_chunk=1)
-    staged = night.warehouse.start_staging(night.spec, night.run, manifest)
+    staged = night.stage(night.run, manifest)
     for job_id in staged:
         night.succeed(job_id)
     assert [job_id.rsplit("-", 2)[1] for job_id in staged] == ["stage0", "stage1", "stage2"]
     night.client.delete_table(f"{PROJECT}.{night.settings.dataset}.staging_{night.run.run_id}_1")
-    repeated = night.warehouse.start_staging(night.spec, night.run, manifest)
+    repeated = night.stage(night.run, manifest)
     assert [new == old for new, old in zip(repeated, staged, strict=True)] == [True, False, True]
     night.publish(night.run, manifest)
 
@@ -275,7 +280,7 @@ def test_a_destination_that_does_not_fit_is_explained_before_anything_is_compute
     with pytest.raises(WarehouseError, match=message):
         night.warehouse.check_query(night.spec, PARTITION)
     with pytest.raises(WarehouseError, match=message):
-        night.warehouse.start_publish(night.spec, night.run, PARTITION, night.seal(night.run, NAMES))
+        night.replace_partition(night.run, night.seal(night.run, NAMES))
 
 
 def test_a_destination_that_is_a_view_is_explained(night: Night) -> None:
@@ -310,7 +315,7 @@ def test_a_warehouse_out_of_reach_is_no_verdict(night: Night, monkeypatch: pytes
     for ask in (
         lambda: warehouse.job("any"),
         lambda: warehouse.check_query(night.spec, PARTITION),
-        lambda: warehouse.start_extract(night.spec, night.run, PARTITION),
+        lambda: warehouse.start_extract(night.spec, night.run),
     ):
         with pytest.raises(WarehouseUnavailable, match=r"BigQuery job any|query of job|cannot be looked up"):
             ask()
@@ -354,9 +359,8 @@ def test_a_warehouse_killed_in_the_middle_of_publishing_ends_with_one_whole_run(
         old = night.shown()
         second = night.run_of(PARTITION, generation=2)
         manifest = night.seal(second, NAMES, dead=[3], bias=8.0)
-        for job_id in night.warehouse.start_staging(night.spec, second, manifest):
-            night.succeed(job_id)
-        killed = night.warehouse.start_publish(night.spec, second, PARTITION, manifest)
+        night.staged(second, manifest)
+        killed = night.replace_partition(second, manifest)
         emulator.kill()
         emulator.start()
 
