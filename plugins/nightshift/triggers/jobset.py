@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from nightshift.triggers.delivery import logged_lines_taken
 from nightshift.triggers.polling import SETTLE_S
 
 if TYPE_CHECKING:
@@ -139,6 +140,10 @@ class KubernetesJobSetTrigger(BaseTrigger):
         # See `SETTLE_S`: a task that resumes too early is taken for dead.
         await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - began)))
         counts = {each["name"]: asdict(follower.counts()) for each, follower in zip(self.jobsets, followers, strict=True)}
+        if not await logged_lines_taken():
+            self.log.warning(
+                "The triggerer is too busy to read its log: the last lines may be missing here and stand in its own"
+            )
         yield TriggerEvent(jobset_event(self.jobsets[number], followed, counts))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
