@@ -13,7 +13,6 @@ import fcntl
 import os
 import stat
 import struct
-import termios
 import time
 from typing import Final
 
@@ -57,5 +56,7 @@ def _channel() -> int | None:
 
 def _unread(channel: int) -> int:
     """Bytes in the socket, the kernel's own of each message included."""
+    import termios  # a module that loads this one brings none along
+
     (count,) = struct.unpack("i", fcntl.ioctl(channel, termios.TIOCOUTQ, struct.pack("i", 0)))
     return int(count)
