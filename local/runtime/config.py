@@ -38,6 +38,7 @@ class Config:
     """One node.
 
     images: by the exact name that manifests use. env: variables of every container; an image's and the manifest's win.
+    cores: what its pods share; those that the agent itself may use (its affinity) unless the file says otherwise.
     max_pods: pods that run at once; others stay Pending. node_name: for spec.nodeName.
     pod_backoff_s: wait between a pod's failure and its replacement, doubling to 10 min.
     restart_backoff_s: wait before the second restart of a sidecar, doubling to 5 min (the first restart is immediate).
@@ -47,12 +48,17 @@ class Config:
 
     images: Mapping[str, Image] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     max_pods: int = 110
     node_name: str = field(default_factory=socket.gethostname)
     pod_backoff_s: float = 10.0
     restart_backoff_s: float = 10.0
     shutdown_grace_s: float = 15.0
     poll_s: float = 0.2
+
+    def share(self, pods: int) -> int:
+        """The cores of one of `pods` pods that want to run at once, at least 1; more than `max_pods` of them never do."""
+        return max(1, self.cores // min(pods, self.max_pods))
 
 
 def load_config(path: Path) -> Config:
@@ -70,8 +76,9 @@ def load_config(path: Path) -> Config:
     for key, value in values.items():
         if key.endswith("_s") and (not isinstance(value, int | float) or isinstance(value, bool) or value < 0):
             raise ConfigError(f"{path}: {key}: {value!r} is not a number of seconds")
-    if not isinstance(values.get("max_pods", 1), int) or values.get("max_pods", 1) < 1:
-        raise ConfigError(f"{path}: max_pods: {values['max_pods']!r} is not a whole number above 0")
+    for key in ("cores", "max_pods"):
+        if not isinstance(values.get(key, 1), int) or values.get(key, 1) < 1:
+            raise ConfigError(f"{path}: {key}: {values[key]!r} is not a whole number above 0")
     if not isinstance(values.get("node_name", ""), str):
         raise ConfigError(f"{path}: node_name: not a text")
     read = {name: _read_image(image, f"{path}: images[{name!r}]") for name, image in images.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EnvVar:
-    """One entry of a container's env. field: path of a fieldRef; then ``value`` is not used."""
+    """One entry of a container's env. field: what a fieldRef or resourceFieldRef names; then ``value`` is not used."""
 
     name: str
     value: str = ""
@@ -39,9 +39,9 @@ def declared_environment(
 ) -> dict[str, str]:
     """What the manifest and the Job give a container; also the variables that its command may name.
 
-    fields: values of the fieldRef paths. ports: variables whose value is a port that the runtime chose; they take the place
-    of what the manifest says. A value may refer to entries before it; JOB_COMPLETION_INDEX comes last, as the Job
-    controller appends it.
+    fields: values of what an entry's ``field`` may name. ports: variables whose value is a port that the runtime chose;
+    they take the place of what the manifest says. A value may refer to entries before it; JOB_COMPLETION_INDEX comes last,
+    as the Job controller appends it.
     """
     result: dict[str, str] = {name: port for name, port in ports.items() if name not in {entry.name for entry in declared}}
     for entry in declared:

@@ -13,7 +13,7 @@ from local.runtime.config import Config, Image
 from local.runtime.container import Container, Launch
 from local.runtime.expansion import declared_environment, expand
 from local.runtime.process import CONTAINER_MARK, POD_MARK, STATE_MARK
-from local.runtime.spec import INDEX_ANNOTATION, JobSetSpec
+from local.runtime.spec import CPU_REQUEST, INDEX_ANNOTATION, JobSetSpec
 from local.runtime.spec import Container as ContainerSpec
 from nightshift.jobset.local.folder import JobSetFolder
 from nightshift.jobset.runtime import ContainerStatus
@@ -146,6 +146,8 @@ class Pod:
             "metadata.namespace": spec.namespace,
             f"metadata.annotations['{INDEX_ANNOTATION}']": str(self.index),
             "spec.nodeName": config.node_name,
+            # There is no scheduler to keep requests apart: a pod is granted an equal share of the node.
+            CPU_REQUEST: str(config.share(min(spec.job.completions, spec.job.parallelism))),
         }
         chosen = {variable: str(self.ports[port]) for port, variable in spec.pod.port_env}
         declared = declared_environment(container.env, fields, chosen, self.index)

@@ -22,6 +22,7 @@ API_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
 INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 PORT_ENV_ANNOTATION: Final = "nightshift.dev/port-env"
 FIELD_PATHS: Final = ("metadata.name", "metadata.namespace", f"metadata.annotations['{INDEX_ANNOTATION}']", "spec.nodeName")
+CPU_REQUEST: Final = "requests.cpu"
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _MAX_NAME: Final = 63
 _SUFFIX: Final = 6
@@ -34,12 +35,8 @@ _POD_WITHOUT_EFFECT: Final = (
     "topologySpreadConstraints",
 )  # fmt: skip
 _CONTAINER_WITHOUT_EFFECT: Final = (
-    "imagePullPolicy",
-    "resources",
-    "securityContext",
-    "terminationMessagePolicy",
-    "volumeMounts",
-)
+    "imagePullPolicy", "resources", "securityContext", "terminationMessagePolicy", "volumeMounts",
+)  # fmt: skip
 
 
 class ManifestError(RequestRefused, ValueError):
@@ -295,10 +292,15 @@ def _read_env(fields: _Fields) -> EnvVar:
     fields.close()
     if source is None:
         return EnvVar(name, value)
-    reference = source.child("fieldRef")
+    resource = source.optional("resourceFieldRef")
+    reference = resource or source.child("fieldRef")
     source.close()
-    reference.expect("apiVersion", "v1", default="v1")
-    field = reference.choice("fieldPath", FIELD_PATHS)
+    if resource is not None:
+        resource.expect("divisor", "1", default="1")
+        field = resource.choice("resource", (CPU_REQUEST,))
+    else:
+        reference.expect("apiVersion", "v1", default="v1")
+        field = reference.choice("fieldPath", FIELD_PATHS)
     reference.close()
     return EnvVar(name, field=field)
 

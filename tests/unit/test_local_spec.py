@@ -199,6 +199,18 @@ def test_defaults_are_kubernetes() -> None:
             lambda top, job, pod: pod["containers"][0]["env"][1]["valueFrom"]["fieldRef"].update(fieldPath="status.podIP"),
         ),
         (
+            f"{POD}.containers[0].env[1].valueFrom.resourceFieldRef.resource",
+            lambda top, job, pod: pod["containers"][0]["env"][1].update(
+                valueFrom={"resourceFieldRef": {"resource": "limits.cpu"}}
+            ),
+        ),
+        (
+            f"{POD}.containers[0].env[1].valueFrom.resourceFieldRef.divisor",
+            lambda top, job, pod: pod["containers"][0]["env"][1].update(
+                valueFrom={"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1m"}}
+            ),
+        ),
+        (
             f"{POD}.initContainers[0].restartPolicy",
             lambda top, job, pod: pod["initContainers"][0].update(restartPolicy="Never"),
         ),

@@ -102,6 +102,16 @@ def test_every_case_has_its_file() -> None:
     assert {path.stem for path in GOLDEN.glob("*.yaml")} == set(GOLDEN_CASES)
 
 
+def test_the_cpu_request_decides_the_threads_of_an_engine_on_the_cpu_alone() -> None:
+    """On an accelerator vLLM chooses one thread by itself, and keeps more if it is told to."""
+    threads = {
+        name: env_of(containers_of(manifest(compute=compute))[0]).get("OMP_NUM_THREADS") for name, compute in ONE_HOST.items()
+    }
+
+    assert threads.pop("cpu") == {"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1"}}
+    assert set(threads.values()) == {None}
+
+
 @pytest.mark.parametrize("compute", [*ONE_HOST.values(), *SLICES.values()], ids=[*ONE_HOST, *SLICES])
 class TestEveryWorker:
     def test_satisfies_the_restricted_pod_security_standard(self, compute: dict[str, Any]) -> None:

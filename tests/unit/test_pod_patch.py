@@ -56,6 +56,13 @@ class TestMerge:
 
         assert [(each["name"], each.get("value")) for each in env] == [("A", "2"), ("B", None), ("C", "3")]
 
+    def test_a_value_replaces_the_source_of_a_value(self, tmp_path: Path) -> None:
+        """Kubernetes refuses a variable that has both."""
+        text = "spec: {containers: [{name: driver, env: [{name: B, value: '2'}, {name: A, valueFrom: {fieldRef: {}}}]}]}"
+        env = driver(patched(tmp_path, text))["env"]
+
+        assert env == [{"name": "A", "valueFrom": {"fieldRef": {}}}, {"name": "B", "value": "2"}]
+
     def test_everything_else_stays(self, tmp_path: Path) -> None:
         result = patched(tmp_path, "spec: {containers: [{name: driver, image: other}]}")
 

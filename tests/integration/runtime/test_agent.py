@@ -14,7 +14,10 @@ import pytest
 from local.runtime.process import CONTAINER_MARK, POD_MARK, marked
 from local.runtime.spec import ManifestError
 from nightshift.jobset.local import LocalRuntime, PodNotFound
+from nightshift.jobset.manifest import render
 from nightshift.jobset.runtime import JobSetNotFound, JobSetStatus, RuntimeUnavailable
+from nightshift.settings import Settings
+from tests.builders import RUN, a_plan, a_spec
 from tests.integration.runtime.agents import AgentProcess, alive
 from tests.integration.runtime.manifests import (
     IGNORE_DISRUPTION,
@@ -244,6 +247,25 @@ def test_pods_over_the_capacity_wait(tmp_path: Path) -> None:
         (tmp_path / "1").touch()
 
         assert finished(runtime, "night").phase == "Completed"
+    finally:
+        agent.close()
+
+
+@pytest.mark.parametrize(("workers", "share"), [(1, "8"), (3, "2"), (9, "2")])
+def test_a_pod_gets_its_share_of_the_cores(tmp_path: Path, workers: int, share: str) -> None:
+    """The variables of the rendered server: a worker alone has all cores; of nine, four run at once."""
+    rendered = render(a_spec(), RUN, a_plan(rows=64), Settings(bucket="b", project="p"), name="night")
+    pod = rendered["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    threads = [entry for entry in pod["initContainers"][0]["env"] if "OMP" in entry["name"]]
+    agent = AgentProcess(tmp_path, cores=8, max_pods=4)
+    runtime = LocalRuntime(agent.state)
+    try:
+        agent.start()
+        driver = sh("echo $OMP_NUM_THREADS $VLLM_CPU_OMP_THREADS_BIND", env=threads)
+        runtime.submit(jobset("night", driver, job={"completions": workers}))
+        pods = finished(runtime, "night").pods
+
+        assert [list(runtime.logs("night", pod.name, "driver")) for pod in pods] == [[f"{share} nobind"]] * workers
     finally:
         agent.close()
 

@@ -345,6 +345,17 @@ def test_variables_are_expanded(runtime: RuntimeUnderTest, image: str, name: str
     assert list(runtime.logs(name, status.pods[0].name, "driver")) == ["1 1$(C) $(A) $(NONE) 0"]
 
 
+def test_a_container_knows_its_cpu_request(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """In whole CPUs, rounded up: how many threads an engine may start."""
+    request = {"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1"}}
+    resources = {"requests": {"cpu": "10m"}}
+    driver = sh("echo $CPUS", image=image, env=[{"name": "CPUS", "valueFrom": request}], resources=resources)
+    runtime.submit(jobset(name, driver))
+    (line,) = runtime.logs(name, finished(runtime, name).pods[0].name, "driver")
+
+    assert int(line) >= 1
+
+
 def test_pod_knows_its_names(runtime: RuntimeUnderTest, image: str, name: str, namespace: str) -> None:
     paths = {
         "POD": "metadata.name",

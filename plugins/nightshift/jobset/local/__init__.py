@@ -34,6 +34,8 @@ cluster is put to as well):
 - There are no uids: whoever stops a JobSet by its name stops the one that has the name by then.
 - Queues and placement (Kueue labels, nodeSelector, tolerations, resources) have no effect: there is one node, and it holds
   as many pods as its configuration says.
+- The CPU request that a container reads of itself (a variable with ``resourceFieldRef: requests.cpu``) is its pod's share of
+  the node, not what the manifest asks for: the node's cores, divided by the pods of the JobSet that run at once.
 """
 
 from nightshift.jobset.local.client import LocalRuntime, PodNotFound

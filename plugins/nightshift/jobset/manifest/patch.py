@@ -87,7 +87,8 @@ class Patch:
             if directive:
                 del merged[item[name]]
             else:
-                merged[item[name]] = self._mapping(there or {}, item, here)
+                base_item = _without_rivals(there or {}, item) if key == "env" else there or {}
+                merged[item[name]] = self._mapping(base_item, item, here)
         return list(merged.values())
 
     def _must_be_there(self, there: object, item: dict[str, Any], path: str, directive: str | None, names: list[Any]) -> None:
@@ -98,6 +99,13 @@ class Patch:
 
     def _error(self, path: str, problem: str, remedy: str) -> PatchError:
         return PatchError(f"{self._path}: {path}: {problem}. {remedy}.")
+
+
+def _without_rivals(variable: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """A rendered variable less the source of its value that the patch replaces: Kubernetes refuses value beside valueFrom."""
+    rivals = {"value": "valueFrom", "valueFrom": "value"}
+    gone = {rival for source, rival in rivals.items() if source in patch}
+    return {name: value for name, value in variable.items() if name not in gone}
 
 
 def _kind(value: Any) -> str:

@@ -85,6 +85,8 @@ def environment(order: Order) -> list[dict[str, Any]]:
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
         {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
     ]
+    if worker.machine is None:
+        env += _threads()
     if worker.is_tpu:
         # vLLM's TPU image knows no user but root, and Python asks who it is.
         env += [{"name": name, "value": value} for name, value in (("HOME", "/tmp"), ("USER", "vllm"), ("LOGNAME", "vllm"))]
@@ -100,6 +102,16 @@ def environment(order: Order) -> list[dict[str, Any]]:
         ray |= {"CHIPS": str(worker.accelerators), "HOSTS": str(worker.hosts)}
         env += [{"name": name, "value": value} for name, value in ray.items()]
     return env
+
+
+def _threads() -> list[dict[str, Any]]:
+    """One thread for each CPU that the container requests, rounded up, where the engine computes on the CPU.
+
+    Left alone, vLLM's CPU build takes the cores of the node and binds a thread to each. The next pod there takes the same.
+    Beside an accelerator vLLM serves with one thread, unless a variable says otherwise.
+    """
+    request = {"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1"}}
+    return [{"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"}, {"name": "OMP_NUM_THREADS", "valueFrom": request}]
 
 
 def _common(spec: JobSpec, worker: Worker) -> list[str]:
