@@ -8,7 +8,7 @@ STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))
 export PARTITION Q RUNTIME STATE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo search lineage up down status cluster-up cluster-down screenshots test test-all chaos bench lint format lock
+.PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ down: ## stop the local stack and everything that it started
 
 status: ## say what of the local stack is up
 	@$(PYTHON) -m local.stack status --state "$$STATE"
+
+env: ## print the variables of the local stack for a shell: eval "$(make env)" (then airflow, nightshift status and Google's clients talk to it)
+	@$(PYTHON) -m local.stack env --state "$$STATE"
 
 cluster-up: ## a real Kubernetes on this machine, with JobSet and Kueue: built at the first time (root, Linux, Go); prints its KUBECONFIG
 	@$(ENVIRONMENTS) test

@@ -1,11 +1,13 @@
-"""``python3 -m local.stack up|down|status|run``. Exit codes: 0, 1 when it is not as asked, 2 for a wrong command line."""
+"""``python3 -m local.stack up|down|status|env|run``. Exit codes: 0, 1 when it is not as asked, 2 for a wrong command line."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from local.stack import parts
@@ -20,6 +22,7 @@ def main() -> int:
         ("up", "start the stack and leave it up"),
         ("run", "start the stack and hold it until Ctrl-C"),
         ("status", "say what is up"),
+        ("env", "print the variables of the stack's clients for a shell: eval \"$(python3 -m local.stack env)\""),
         ("down", "stop the stack and everything it has started"),
     ):
         command = commands.add_parser(name, help=text, description=text)
@@ -34,6 +37,9 @@ def main() -> int:
             return _status(Stack(arguments.state))
         if arguments.command == "down":
             return _down(Stack(arguments.state, say=_say))
+        if arguments.command == "env":
+            print(exports(Stack(arguments.state).environment()), flush=True)
+            return 0
         stack = Stack(arguments.state, parts=arguments.parts.split(","), dags=arguments.dags, say=_say)
         return _up(stack) if arguments.command == "up" else _run(stack)
     except StackError as error:
@@ -77,6 +83,11 @@ def _status(stack: Stack) -> int:
     print(f"supervisor {document['state']:<10} pid {document['supervisor']}, guardian {document['guardian']}")
     _login(stack)
     return 0 if stack.healthy() else 1
+
+
+def exports(environment: Mapping[str, str]) -> str:
+    """Lines that set these variables in a POSIX shell, sorted by name."""
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items()))
 
 
 def _login(stack: Stack) -> None:

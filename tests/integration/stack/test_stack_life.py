@@ -252,9 +252,29 @@ def test_the_command_line(stack: Stack) -> None:
     status = command("status")
     assert status.returncode == 0
     assert "healthy" in status.stdout
+    _make_env_tells_a_shell_of(stack)
     assert command("down").returncode == 0
     assert stack.processes() == []
+    down = command("env")
+    assert (down.returncode, down.stdout) == (1, "")
+    assert "no stack is up" in down.stderr
     assert command("up", "--parts", "nothing").stderr.startswith("[stack] there is no part 'nothing'")
+
+
+def _make_env_tells_a_shell_of(stack: Stack) -> None:
+    """A shell that evaluates what ``make env`` prints has the variables of the stack's clients."""
+    # Under `make test` the inner make would say which directory it enters.
+    outer = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    shell = subprocess.run(
+        ["bash", "-euc", 'eval "$(make env)" && env -0'],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**outer, "STATE": str(stack.state)},
+    )
+    assert (shell.returncode, shell.stderr) == (0, "")
+    told = dict(line.split("=", 1) for line in shell.stdout.split("\0") if line)
+    assert stack.environment().items() <= told.items()
 
 
 def test_a_process_that_writes_its_title_keeps_its_mark() -> None:
