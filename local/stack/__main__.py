@@ -22,7 +22,7 @@ def main() -> int:
         ("up", "start the stack and leave it up"),
         ("run", "start the stack and hold it until Ctrl-C"),
         ("status", "say what is up"),
-        ("env", "print the variables of the stack's clients for a shell: eval \"$(python3 -m local.stack env)\""),
+        ("env", 'print the variables of the stack\'s clients for a shell: eval "$(python3 -m local.stack env)"'),
         ("down", "stop the stack and everything it has started"),
     ):
         command = commands.add_parser(name, help=text, description=text)

@@ -18,7 +18,7 @@ from nightshift.store import open_store
 from tests.builders import RUN, a_chunk, a_plan
 from tests.integration.emulators import StorageEmulator, free_port
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 

@@ -25,7 +25,7 @@ from tests.integration.driver.batches import (
 )
 from tests.integration.emulators import StorageEmulator
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 LINES = 400
 

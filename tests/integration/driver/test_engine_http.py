@@ -11,7 +11,7 @@ from nightshift.driver.engine import Engine, Failed, Gone, Load, Outcome, Replie
 from nightshift.driver.http import ConnectionLost
 from tests.integration.driver.peers import LONG_S, Peer, on_both_loops, replying, serving, well_behaved
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 
 async def answer(reply: bytes, headers: dict[str, str] | None = None, request_timeout_s: float = LONG_S) -> Outcome:

@@ -12,7 +12,7 @@ import pytest
 from nightshift.driver.http import ConnectionLost, HttpClient, ReplyTooLarge, Response
 from tests.integration.driver.peers import LONG_S, OK, Peer, get, on_both_loops, replying, serving
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 
 @on_both_loops

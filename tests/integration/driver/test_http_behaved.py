@@ -11,7 +11,7 @@ from aiohttp import web
 from nightshift.driver.http import ConnectionLost, HttpClient
 from tests.integration.driver.peers import LONG_S, OK, certificates, get, on_both_loops, replying, serving, well_behaved
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 
 @on_both_loops

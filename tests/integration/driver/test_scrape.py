@@ -19,7 +19,7 @@ from nightshift.store import open_store
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import PLUGINS, DriverProcess, PreparedRun, prepare
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 GIVE_UP_S = 60.0
 

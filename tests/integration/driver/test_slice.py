@@ -10,7 +10,7 @@ from nightshift import exits
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, prepare
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 
 def test_host_0_works_on_the_shard_of_its_slice(tmp_path: Path) -> None:

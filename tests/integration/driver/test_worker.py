@@ -23,7 +23,7 @@ from nightshift.tasks.base import load
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import PreparedRun, prepare
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 CHUNK_ROWS = 4
 
