@@ -17,7 +17,7 @@ from benchmarks.report import ROOT
 from local.cluster.build import Programs
 from local.cluster.cluster import Cluster
 from local.cluster.ground import HOST
-from tests.integration.emulators import free_port
+from local.ports import new_port
 
 PODS_PER_NODE: Final = 500
 NODE_LABEL: Final = "nightshift.dev/hollow"
@@ -106,7 +106,7 @@ def hollow(folder: Path, pods: int) -> Iterator[Hollow]:
     """With room for so many pods."""
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(folder / "c", nodes=0, kwok=0, kueue=False))
-        kubelet, server = free_port(), free_port()
+        kubelet, server = new_port(), new_port()
         stack.enter_context(
             _running("logs", folder, kubelet, [sys.executable, "-m", "benchmarks.hollow_logs", *_serving(cluster, kubelet)])
         )

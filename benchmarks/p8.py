@@ -19,7 +19,7 @@ from benchmarks.report import ROOT, Report, median, say, spread
 from benchmarks.runs import SENTENCE
 from local import hub, models
 from local.environments import python_of
-from tests.integration.emulators import free_port
+from local.ports import new_port
 
 SEATS: Final = 64
 MAX_TOKENS: Final = 32
@@ -84,7 +84,7 @@ class Side:
         out = self._folder / f"theirs-{time.monotonic_ns()}.jsonl"
         command = ["-m", "vllm.entrypoints.openai.run_batch", "-i", str(self._file(count)), "-o", str(out), *self._flags]
         began = time.monotonic()
-        port = free_port()
+        port = new_port()
         process = self._start([*command, "--enable-metrics", "--host", "127.0.0.1", "--port", str(port)])
         if kill_at is not None:
             while self._served(f"http://127.0.0.1:{port}") < kill_at:
@@ -132,7 +132,7 @@ class Side:
 
     @contextmanager
     def server(self, *, wait: bool = True) -> Iterator[str]:
-        port = free_port()
+        port = new_port()
         process = self._start(["-m", "vllm.entrypoints.openai.api_server", "--port", str(port), *self._flags])
         url = f"http://127.0.0.1:{port}"
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from local.cluster.ground import HOST, Ground
-from local.stack.folder import new_port
+from local.ports import new_port
 
 
 def start(ground: Ground) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from local.cluster.ground import HOST, Ground
-from local.stack.folder import new_port
+from local.ports import new_port
 
 _SHOW_ETC: Final = 'mount -t overlay overlay -o "lowerdir=$0:/etc" /etc; exec "$@"'
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from local.cluster.ground import HOST, Ground
 from local.cluster.layout import Layout
 from local.cluster.processes import run
-from local.stack.folder import new_port
+from local.ports import new_port
 
 
 def make_bridge(layout: Layout) -> None:

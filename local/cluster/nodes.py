@@ -9,7 +9,7 @@ from typing import Any, Final
 from local.cluster.ground import HOST, Ground
 from local.cluster.packages import cgroup_roots
 from local.cluster.processes import run, succeeds
-from local.stack.folder import new_port
+from local.ports import new_port
 
 PAUSE: Final = "localhost/pause:1"
 GRACE_S: Final = 15

@@ -27,7 +27,7 @@ from local.cluster.layout import Layout
 from local.cluster.pki import Authority
 from local.cluster.processes import Group, StartError
 from local.cluster.teardown import teardown
-from local.stack.folder import new_port
+from local.ports import new_port
 
 log = logging.getLogger("cluster")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import time
 from collections.abc import Callable
 
+from local.ports import new_port
 from local.runtime.config import Config, Image
 from local.runtime.container import Container, Launch
 from local.runtime.expansion import declared_environment, expand
@@ -29,13 +29,9 @@ class Ports:
         self._taken: set[int] = set()
 
     def take(self) -> int:
-        while True:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = int(probe.getsockname()[1])
-            if port not in self._taken:
-                self._taken.add(port)
-                return port
+        port = new_port(self._taken)
+        self._taken.add(port)
+        return port
 
     def give_back(self, port: int) -> None:
         self._taken.discard(port)

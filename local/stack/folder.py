@@ -6,19 +6,18 @@ import base64
 import fcntl
 import json
 import os
-import random
 import secrets
-import socket
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from local.ports import is_free, new_port
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 """The repository."""
 HOST: Final = "127.0.0.1"
-LOWEST_PORT: Final = 20000
 LOCK_WAIT_S: Final = 5.0
 
 
@@ -118,7 +117,7 @@ class Folder:
         kept: dict[str, int] = _read(file) or {}
         chosen = dict(kept)
         for name in names:
-            if name not in chosen or not _free(chosen[name]):
+            if name not in chosen or not is_free(chosen[name]):
                 chosen[name] = new_port(chosen.values())
         if chosen != kept:
             _write(file, chosen)
@@ -153,25 +152,3 @@ def _write(file: Path, content: Any) -> None:
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as target:
         json.dump(content, target, indent=1)
     fresh.replace(file)
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        # A port that only waits for late packets of its former user counts as free, as it does for servers.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
-
-
-def new_port(taken: Collection[int] = ()) -> int:
-    """A free port below those that the kernel gives to outgoing connections: it stays free while its part is down."""
-    highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]) - 1
-    candidates = [port for port in range(LOWEST_PORT, max(highest, LOWEST_PORT + 1)) if port not in taken]
-    random.shuffle(candidates)
-    for port in candidates:
-        if _free(port):
-            return port
-    raise OSError(f"no free port between {LOWEST_PORT} and {highest}")

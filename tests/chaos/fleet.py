@@ -18,8 +18,6 @@ from tests.chaos.processes import Child, Guard
 from tests.chaos.proxy import FaultProxy
 from tests.integration.driver.runs import PLUGINS
 
-DRAIN_S: Final = 15.0
-"""What Spot's notice leaves a pod, and the one time that is asserted."""
 LIVES_MAX: Final = 600
 """More than this many processes in a run is no recovery any more."""
 
@@ -70,7 +68,11 @@ class Driver:
 
 @dataclass
 class Fleet:
-    """home_committed: asks the store itself whether a slot's chunks are there. failures: what should not have happened."""
+    """home_committed: asks the store itself whether a slot's chunks are there. failures: what should not have happened.
+
+    drains: how long each took, in seconds. That they end within Spot's notice is for the simulation to say, which has the time
+    to itself; what a drain that ends too late would lose is in the book.
+    """
 
     run_url: str
     book: Book
@@ -151,12 +153,9 @@ class Fleet:
             self.failures.append(f"after {driver.life.name}: {error!r}")
 
     def _judge(self, driver: Driver, code: int) -> None:
-        """The exit code is one of the two that may be here; a drain took no longer than it may."""
+        """The exit code is one of the two that may be here."""
         life = driver.life
         if code not in (exits.DONE, exits.RESUME) and not (driver.killed and code == -signal.SIGKILL):
             self.failures.append(f"{life.name} returned {code}:\n{driver.child.tail()}")
         if life.asked is not None and life.ended is not None and not driver.killed:
-            took = life.ended - life.asked
-            self.drains.append(took)
-            if took > DRAIN_S:
-                self.failures.append(f"{life.name} took {took:.1f} s to drain:\n{driver.child.tail()}")
+            self.drains.append(life.ended - life.asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import os
 import random
 import subprocess
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ from tests.builders import a_spec, write_input
 from tests.chaos.book import Book
 from tests.integration.driver.vllm import MINILM
 
+SEED: Final = 1852
+SEED_VARIABLE: Final = "NIGHTSHIFT_CHAOS_SEED"
+"""Set to another seed by who wants a random one."""
 CHUNK_ROWS: Final = 24
 OWNERS: Final = 2
 BAD_SHARE: Final = 0.03
@@ -35,6 +39,11 @@ _DOCSTRINGS: Final = (
 )
 
 Vector = list[float]
+
+
+def chaos_seed() -> int:
+    """Always the same, unless `SEED_VARIABLE` says another one."""
+    return int(os.environ.get(SEED_VARIABLE) or SEED)
 
 
 def a_job() -> JobSpec:

@@ -39,8 +39,8 @@ def own_dags(folder: Path, *jobs: Path) -> Path:
     return folder
 
 
-def wait_until(what: str, holds: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """Asks until the answer is true; returns it. Outages of what is asked are waited out."""
+def wait_until(what: str, holds: Callable[[], Any], patience_s: float = PATIENCE_S, *, pause_s: float = 0.5) -> Any:
+    """Asks until the answer is true; returns it. Outages of what is asked are waited out. pause_s: between two questions."""
     deadline = time.monotonic() + patience_s
     last: object = None
     while time.monotonic() < deadline:
@@ -49,7 +49,7 @@ def wait_until(what: str, holds: Callable[[], Any], patience_s: float = PATIENCE
                 return answer
         except (requests.RequestException, OSError, StackDown) as error:
             last = error
-        time.sleep(0.5)
+        time.sleep(pause_s)
     raise AssertionError(f"{what} did not happen within {patience_s:.0f} s (last error: {last})")
 
 

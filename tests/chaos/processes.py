@@ -19,10 +19,10 @@ import aiohttp
 
 from local import vllm as local_vllm
 from local.environments import ROOT, python_of
+from local.ports import new_port
 from nightshift.jobset.manifest import server_args
 from nightshift.spec import JobSpec
 from tests.chaos.guardian import members
-from tests.integration.emulators import free_port
 
 HOST: Final = "127.0.0.1"
 START_S: Final = 300.0
@@ -176,7 +176,7 @@ class Kept:
 
 def vllm(spec: JobSpec, folder: Path, guard: Guard) -> Kept:
     """The server that the manifest would start for the job."""
-    port = free_port()
+    port = new_port()
     arguments = [argument.replace("$(ENGINE_PORT)", str(port)) for argument in server_args(spec)]
     environment = {**os.environ, **local_vllm.environment()}
     command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *arguments]
@@ -185,7 +185,7 @@ def vllm(spec: JobSpec, folder: Path, guard: Guard) -> Kept:
 
 def storage(folder: Path, guard: Guard) -> Kept:
     """The Cloud Storage emulator; it keeps its data through all its lives."""
-    port = free_port()
+    port = new_port()
     options = ("--host", HOST, "--port", str(port), "--data-dir", str(folder / "storage"))
     command = [str(python_of("emulators")), "-m", "local.storage", *options]
     return Kept(guard, command, os.environ, folder / "storage.log", port, "/_health")

@@ -19,6 +19,7 @@ import yaml
 from local.cluster.build import Programs
 from local.cluster.cluster import Cluster
 from local.cluster.ground import HOST
+from local.ports import new_port
 from nightshift import exits
 from nightshift.jobset.manifest import DRIVER, NODE_POOL, SERVER, render
 from nightshift.jobset.observation import INDEX_ANNOTATION
@@ -26,7 +27,6 @@ from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from tests.builders import RUN, a_plan, a_spec
 from tests.cluster.kube import IMAGE, Namespace, a_queue
-from tests.integration.emulators import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -147,7 +147,7 @@ def machines(own_cluster: Cluster, namespace: Namespace, tmp_path: Path) -> Iter
     config.write_text(yaml.safe_dump_all(kept))
     command: list[str | Path] = [Programs()["kwok"], "--kubeconfig", own_cluster.kubeconfig, "--config", config]
     command += ["--manage-all-nodes=false", f"--manage-nodes-with-label-selector={OWN}={namespace.name}"]
-    command += ["--node-lease-duration-seconds=40", f"--server-address={HOST}:{free_port()}"]
+    command += ["--node-lease-duration-seconds=40", f"--server-address={HOST}:{new_port()}"]
     with (tmp_path / "kwok.log").open("wb") as log:
         kwok = subprocess.Popen(command, stdout=log, stderr=log)
     try:

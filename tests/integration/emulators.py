@@ -7,7 +7,6 @@ tests about durability need. Nothing here touches the environment of the test pr
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -21,6 +20,8 @@ from google.cloud import bigquery, bigquery_storage_v1
 from google.cloud.bigquery_storage_v1.services.big_query_read.transports import BigQueryReadGrpcTransport
 from google.cloud.bigquery_storage_v1.services.big_query_write.transports import BigQueryWriteGrpcTransport
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
+
+from local.ports import new_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".envs" / "emulators" / "bin" / "python"
@@ -116,7 +117,7 @@ class BigQueryEmulator(Emulator):
 
 def start_storage(directory: Path, host: str = HOST) -> StorageEmulator:
     """A Cloud Storage emulator that keeps its objects under ``directory``. host: the address of this machine to serve at."""
-    port = free_port()
+    port = new_port()
     url = f"http://{host}:{port}"
     directory.mkdir(parents=True, exist_ok=True)
     emulator = StorageEmulator(
@@ -132,7 +133,7 @@ def start_storage(directory: Path, host: str = HOST) -> StorageEmulator:
 
 def start_bigquery(directory: Path, storage: StorageEmulator) -> BigQueryEmulator:
     """A BigQuery emulator that keeps its tables under ``directory`` and reads and writes gs:// in ``storage``."""
-    port, grpc_port = free_port(), free_port()
+    port, grpc_port = new_port(), new_port()
     url = f"http://{HOST}:{port}"
     directory.mkdir(parents=True, exist_ok=True)
     ports = ("--host", HOST, "--port", str(port), "--grpc-port", str(grpc_port))
@@ -146,14 +147,6 @@ def start_bigquery(directory: Path, storage: StorageEmulator) -> BigQueryEmulato
     )
     emulator.start()
     return emulator
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _module(name: str, *arguments: str) -> tuple[str, ...]:

@@ -13,10 +13,11 @@ import obstore
 import pytest
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
+from local.ports import new_port
 from nightshift.run.names import canonical_json
 from nightshift.store import open_store
 from tests.builders import RUN, a_chunk, a_plan
-from tests.integration.emulators import StorageEmulator, free_port
+from tests.integration.emulators import StorageEmulator
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -65,7 +66,7 @@ def test_what_is_not_there_is_2(storage_emulator: StorageEmulator, bucket: str, 
 
 
 def test_a_store_out_of_reach_is_1(bucket: str) -> None:
-    done = status(f"http://127.0.0.1:{free_port()}", bucket)
+    done = status(f"http://127.0.0.1:{new_port()}", bucket)
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("nightshift status: the store cannot be read: ")

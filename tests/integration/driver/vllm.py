@@ -6,7 +6,6 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,6 +15,7 @@ from typing import Any
 
 from local import hub, vllm
 from local.environments import ROOT, python_of
+from local.ports import new_port
 from nightshift.jobset.manifest import server_args
 from nightshift.spec import JobSpec
 
@@ -36,9 +36,7 @@ class Vllm:
     """A vLLM server as the manifest starts it, on one port through all its lives."""
 
     def __init__(self, spec: JobSpec, log: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = new_port()
         self._arguments = [argument.replace("$(ENGINE_PORT)", str(self.port)) for argument in server_args(spec)]
         self._log = log
         self.start()

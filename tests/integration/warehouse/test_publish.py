@@ -11,8 +11,9 @@ from google.api_core.exceptions import Conflict
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
+from local.ports import new_port
 from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable, jobs, publish
-from tests.integration.emulators import HOST, PROJECT, BigQueryEmulator, StorageEmulator, free_port, start_bigquery
+from tests.integration.emulators import HOST, PROJECT, BigQueryEmulator, StorageEmulator, start_bigquery
 from tests.integration.warehouse.conftest import OTHER, PARTITION, Night, make_night, prediction
 
 pytestmark = pytest.mark.integration
@@ -309,7 +310,7 @@ def test_a_destination_without_its_dataset_is_explained(night: Night) -> None:
 
 def test_a_warehouse_out_of_reach_is_no_verdict(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "RETRY_TIMEOUT_S", 0.2)
-    gone = BigQueryEmulator((), {}, "", Path(), f"http://{HOST}:{free_port()}", "").client()
+    gone = BigQueryEmulator((), {}, "", Path(), f"http://{HOST}:{new_port()}", "").client()
     warehouse = Warehouse(gone, night.settings)
 
     for ask in (
