@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from nightshift.jobset.local.folder import StateFolder
+from local.runtime.objects import container_status, objects, refused, terminated
+from local.runtime.policy import JobEnd
+from local.runtime.records import JobSetRecord, PodRecord
+from local.runtime.spec import read_manifest
+from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION, StateFolder
 from nightshift.jobset.manifest import render
-from nightshift.jobset.runtime import JobSetStatus
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 
 BUCKET = "runs"
+ENDS = {
+    "Completed": JobEnd(True, "CompletionsReached", "Reached expected number of succeeded pods"),
+    "Failed": JobEnd(False, "FailedIndexes", "Job has failed indexes"),
+}
 
 
 def a_manifest(name: str) -> dict[str, Any]:
     return render(a_spec(), RUN, a_plan(8), Settings(bucket=BUCKET, project="acme"), name=name)
+
+
+def an_ended_pod(name: str, *, code: int, reason: str = "") -> PodRecord:
+    """Of index 0. code: of its driver. reason: of what took it away."""
+    now = time.time()
+    driver = container_status("driver", "driver:1", state=terminated(code, at=(now, now)))
+    return PodRecord(
+        name,
+        0,
+        1,
+        now,
+        phase="Failed" if code else "Succeeded",
+        bound=True,
+        reason=reason,
+        disrupted_at=now if reason else 0.0,
+        containers={"initContainerStatuses": [], "containerStatuses": [driver]},
+        ruling="Count" if code else "Succeeded",
+        ended_at=now,
+    )
 
 
 class Agent:
@@ -33,11 +59,32 @@ class Agent:
     def create(self, name: str) -> None:
         self._state.create(name, a_manifest(name))
 
-    def says(self, name: str, phase: Any, *, annotations: Mapping[str, str] | None = None, **fields: Any) -> None:
+    def says(
+        self,
+        name: str,
+        phase: Literal["Running", "Completed", "Failed"],
+        *,
+        pods: Sequence[PodRecord] = (),
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
         """annotations: over those of the manifest."""
         folder = self._state.jobset(name)
-        given = {**folder.manifest()["metadata"]["annotations"], **(annotations or {})}
-        folder.write_status({"status": asdict(JobSetStatus(name, phase, annotations=given, **fields))})
+        manifest, now = folder.manifest(), time.time()
+        record = JobSetRecord(now, now, now, ENDS[phase], list(pods)) if phase in ENDS else JobSetRecord(now, pods=list(pods))
+        found = objects(manifest, folder.created_at(), read_manifest(manifest), record, "here")
+        found["jobset"]["metadata"]["annotations"] |= annotations or {}
+        folder.write_status({"version": STATUS_VERSION, **found, "state": record.to_dict()})
+
+    def refuses(self, name: str, why: str) -> None:
+        folder = self._state.jobset(name)
+        found = refused(folder.manifest(), REFUSED, why, time.time())
+        folder.write_status({"version": STATUS_VERSION, **found, "state": None})
+
+    def of_release_0_1(self, name: str) -> None:
+        """A JobSet that an agent of release 0.1.0 has just taken up."""
+        status = {"name": name, "phase": "Running", "reason": "", "message": "", "completed_indexes": [], "failed_indexes": []}
+        state: dict[str, Any] = {"started_at": time.time(), "finished_at": 0.0, "ending": None, "pods": []}
+        self._state.jobset(name).write_status({"status": {**status, "pods": [], "annotations": {}}, "state": state})
 
     def log(self, name: str, pod: str, container: str, text: str) -> None:
         path = self._state.jobset(name).log(pod, container)
@@ -45,7 +92,7 @@ class Agent:
         path.write_text(text)
 
     def was_asked_to_stop(self, name: str) -> bool:
-        return self._state.jobset(name).stop_asked()
+        return self._state.jobset(name).stop_asked_at() is not None
 
     def remove(self, name: str) -> None:
         self._state.jobset(name).remove()

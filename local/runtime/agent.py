@@ -14,11 +14,11 @@ import time
 
 from local.runtime.config import Config
 from local.runtime.controller import Controller, Node
+from local.runtime.objects import refused
 from local.runtime.process import STATE_MARK, kill_marked
 from local.runtime.shim import become_subreaper
 from local.runtime.spec import ManifestError
-from nightshift.jobset.local.folder import JobSetFolder, StateFolder
-from nightshift.jobset.runtime import JobSetStatus
+from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION, JobSetFolder, StateFolder
 
 log = logging.getLogger(__name__)
 
@@ -99,16 +99,16 @@ class Agent:
                     self._reject(folder, error)
         for name in sorted(self._rejected):
             folder = self._state.jobset(name)
-            if folder.stop_asked():
+            if folder.stop_asked_at():
                 folder.remove()
             if not folder.path.exists():
                 self._rejected.discard(name)
 
     def _reject(self, folder: JobSetFolder, error: ManifestError) -> None:
-        """A manifest that another version of the client let through: it fails where a person will look."""
+        """The JobSet fails with the reason REFUSED, which ends the task that waits for it."""
         log.error("%s: %s", folder.name, error)
-        status = JobSetStatus(folder.name, "Failed", "ManifestError", str(error))
-        folder.write_status({"status": status.to_dict(), "state": None})
+        seen = refused(folder.manifest(), REFUSED, str(error), time.time())
+        folder.write_status({"version": STATUS_VERSION, **seen, "state": None})
         self._rejected.add(folder.name)
 
     def _step(self) -> None:

@@ -9,13 +9,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from local.runtime import probe
-from local.runtime.process import CONTAINER_MARK, Exit, Process
+from local.runtime.objects import container_status, terminated
+from local.runtime.process import CONTAINER_MARK, Process
+from local.runtime.shim import CANNOT_START
 from local.runtime.spec import Container as ContainerSpec
 from local.runtime.spec import Probe
-from nightshift.jobset.runtime import ContainerStatus
+from nightshift.jobset.observation import moment
 
 log = logging.getLogger(__name__)
 
@@ -57,17 +59,28 @@ class Container:
         self._started = False
         self._ready = False
         self._restarts = 0
-        self._exit: Exit | None = None
+        self._state: dict[str, Any] = {"waiting": {"reason": "PodInitializing"}}
+        self._last_state: dict[str, Any] = {}
         self._stop = asyncio.Event()
         self._kill_at = 0.0
 
-    def status(self) -> ContainerStatus:
-        code, number = (self._exit.code, self._exit.signal) if self._exit else (None, None)
-        return ContainerStatus(self.spec.name, self._started, self._ready, self._restarts, code, number)
+    def status(self) -> dict[str, Any]:
+        """Its entry of the pod's containerStatuses."""
+        return container_status(
+            self.spec.name,
+            self.spec.image,
+            state=self._state,
+            last_state=self._last_state,
+            started=self._started,
+            ready=self._ready,
+            restarts=self._restarts,
+        )
 
     @property
     def exit_code(self) -> int | None:
-        return self._exit.code if self._exit else None
+        """Of its last run; None before and during one."""
+        ended = self._state.get("terminated")
+        return ended["exitCode"] if ended else None
 
     def stop(self, grace_s: float) -> None:
         """SIGTERM now, SIGKILL after ``grace_s``; a container that has not started will not. Only the first call counts."""
@@ -84,14 +97,17 @@ class Container:
             self._refuse()
             return
         process = await Process.start(launch.command, launch.env, launch.folder, launch.log)
-        self.pid, self._exit = process.pid, None
+        began = time.time()
+        self.pid, self._last_state = process.pid, self._state if self.exit_code is not None else {}
+        self._state = {"running": {"startedAt": moment(began)}}
         self._changed()
         async with asyncio.TaskGroup() as group:
             helpers = [group.create_task(self._stop_on_demand(process)), group.create_task(self._probe(process))]
-            ended = await process.wait()
+            exit_code = await process.wait()
             for helper in helpers:
                 helper.cancel()
-        self.pid, self._exit, self._started, self._ready = 0, ended, False, False
+        self._state = terminated(exit_code, at=(began, time.time()))
+        self.pid, self._started, self._ready = 0, False, False
         self._changed()
 
     async def keep(self) -> None:
@@ -111,7 +127,8 @@ class Container:
         log.warning("container %s cannot start: %s", self.spec.name, self._launch.problem)
         with open(self._launch.log, "a", encoding="utf-8") as output:
             output.write(f"{self._launch.problem}\n")
-        self._exit = Exit(128)
+        now = time.time()
+        self._state = terminated(CANNOT_START, reason="StartError", message=self._launch.problem, at=(now, now))
         self._changed()
 
     async def _stopped_within(self, seconds: float) -> bool:
@@ -197,7 +214,7 @@ class Container:
         process = await Process.start(check.command, env, self._launch.folder, Path(os.devnull))
         try:
             async with asyncio.timeout(check.timeout_s):
-                return (await process.wait()).code == 0
+                return await process.wait() == 0
         except TimeoutError:
             return False
         finally:

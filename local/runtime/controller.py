@@ -11,16 +11,17 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from local.runtime import policy
 from local.runtime.config import Config
+from local.runtime.objects import objects
 from local.runtime.pod import Pod, Ports
 from local.runtime.records import JobSetRecord, PodRecord
-from local.runtime.spec import INDEX_ANNOTATION, JobSetSpec, read_manifest
-from nightshift.jobset.local.folder import JobSetFolder
-from nightshift.jobset.runtime import JobSetStatus, Phase
+from local.runtime.spec import read_manifest
+from local.runtime.upgrade import record_of_0_1
+from nightshift.jobset.local.folder import STATUS_VERSION, JobSetFolder
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Node:
 
 
 @dataclass
-class _Live:
+class _Started:
     pod: Pod
     task: asyncio.Task[None]
 
@@ -60,12 +61,14 @@ class Controller:
         self.folder = folder
         self.created_at = folder.created_at()
         self._node = node
-        self._spec = read_manifest(folder.manifest())
-        self._live: dict[str, _Live] = {}
-        written = folder.read_status()
-        self._record = JobSetRecord.from_dict(written["state"]) if written else JobSetRecord()
-        self._saved: dict[str, object] = {}
+        self._manifest = folder.manifest()
+        self._spec = read_manifest(self._manifest)
+        self._deleting = False
+        self._live: dict[str, _Started] = {}
+        self._record = self._remembered()
+        self._saved: dict[str, Any] = {}
         self._recover(now)
+        self._save()
 
     @property
     def idle(self) -> bool:
@@ -75,7 +78,7 @@ class Controller:
     def reconcile(self, now: float) -> bool:
         """One step. False when the JobSet is gone, by request or because its time after the end is over."""
         self._collect(now)
-        if self.folder.stop_asked():
+        if self.folder.stop_asked_at():
             return not self._delete(now)
         self._evict(now)
         if self._record.finished_at:
@@ -94,22 +97,33 @@ class Controller:
         """The node ends: every pod gets SIGTERM and at most the node's own grace period."""
         for record in self._open():
             if record.bound:
-                record.reason = record.reason or NODE_SHUTDOWN
+                record.disrupt(NODE_SHUTDOWN, now)
         self._save()
         grace = min(float(self._spec.pod.grace_s), self._node.config.shutdown_grace_s)
         for live in self._live.values():
             live.pod.stop(grace)
 
     def _open(self) -> list[PodRecord]:
-        return [record for record in self._record.pods if not record.outcome]
+        return [record for record in self._record.pods if not record.ruling]
+
+    def _remembered(self) -> JobSetRecord:
+        """What an earlier agent has written, also one of release 0.1.0; an empty record where none has, or refused it."""
+        written = self.folder.read_status()
+        if written is None or not written["state"]:
+            return JobSetRecord()
+        if written.get("version") == STATUS_VERSION:
+            return JobSetRecord.from_dict(written["state"])
+        log.warning("%s: taking over what an agent of release 0.1.0 has written", self.folder.name)
+        return record_of_0_1(written["state"], self._manifest, self.created_at)
 
     def _recover(self, now: float) -> None:
         """After a restart: pods that had their place were lost with the node."""
         for record in self._open():
             if record.bound:
                 log.warning("pod %s was lost with the agent before this one", record.name)
-                record.reason = record.reason or NODE_LOST
-                record.containers = tuple(replace(status, started=False, ready=False) for status in record.containers)
+                record.disrupt(NODE_LOST, now)
+                for status in (each for part in record.containers.values() for each in part):
+                    status |= {"started": False, "ready": False}
                 self._close(record, [], now, succeeded=False)
 
     def _collect(self, now: float) -> None:
@@ -128,28 +142,30 @@ class Controller:
         record.phase = "Succeeded" if succeeded else "Failed"
         record.ended_at = now
         if succeeded:
-            record.outcome = "Succeeded"
-        elif self._record.ending is not None:
-            record.outcome = "Deleted"
+            record.ruling = "Succeeded"
+        elif self._record.end is not None or self.folder.stop_asked_at():
+            record.ruling = "Deleted"
         else:
             name = f"{self._spec.namespace}/{record.name}"
             rules = self._spec.job.rules
-            record.outcome, record.message = policy.judge(rules, name, exit_codes, disrupted=bool(record.reason))
-        log.info(
-            "pod %s: %s %s exit codes %s -> %s", record.name, record.phase, record.reason, dict(exit_codes), record.outcome
-        )
+            record.ruling, record.message = policy.judge(rules, name, exit_codes, disrupted=bool(record.reason))
+        log.info("pod %s: %s %s exit codes %s -> %s", record.name, record.phase, record.reason, dict(exit_codes), record.ruling)
 
     def _stop_pods(self, now: float) -> None:
         for record in self._open():
-            if record.name in self._live:
-                self._live[record.name].pod.stop(self._spec.pod.grace_s)
-            elif not record.bound:
-                self._close(record, [], now, succeeded=False)
+            record.deleted_at = record.deleted_at or now
+            self._end(record, now)
+
+    def _end(self, record: PodRecord, now: float) -> None:
+        """Tells a pod to end; one without a place on the node has nothing to end."""
+        if record.name in self._live:
+            self._live[record.name].pod.stop(self._spec.pod.grace_s)
+        elif not record.bound:
+            self._close(record, [], now, succeeded=False)
 
     def _delete(self, now: float) -> bool:
-        if not self._record.ending:
-            # Pods that end from here on say nothing about the job.
-            self._record.ending = policy.Ending(False, "Deleted", "JobSet was deleted")
+        if not self._deleting:
+            self._deleting = True
             log.info("%s: stop asked", self.folder.name)
         self._stop_pods(now)
         self._save()
@@ -173,36 +189,35 @@ class Controller:
         for name in self.folder.evictions_asked():
             record = next((record for record in self._open() if record.name == name), None)
             if record is not None:
-                record.reason = record.reason or EVICTED
+                record.disrupt(EVICTED, now)
                 self._save()
-                if record.name in self._live:
-                    self._live[record.name].pod.stop(self._spec.pod.grace_s)
-                elif not record.bound:
-                    self._close(record, [], now, succeeded=False)
+                self._end(record, now)
             self.folder.forget_eviction(name)
 
     def _advance(self, now: float) -> None:
         record = self._record
-        if record.ending is None:
+        if record.end is None:
             attempts = [pod.view() for pod in record.pods]
             backoff_s = self._node.config.pod_backoff_s
-            decision = policy.decide(self._spec.job, attempts, started_at=record.started_at, now=now, backoff_s=backoff_s)
-            record.ending = decision.ending
-            for index in decision.start:
-                record.pods.append(self._new_pod(index))
-        if record.ending is not None:
+            following = policy.decide(self._spec.job, attempts, started_at=record.started_at, now=now, backoff_s=backoff_s)
+            if following.end is not None:
+                record.end, record.decided_at = following.end, now
+            for index in following.start:
+                record.pods.append(self._new_pod(index, now))
+        if record.end is not None:
             self._save()
             self._stop_pods(now)
             if not self._live:
                 record.finished_at = now
-                log.info("%s: %s, %s", self.folder.name, record.ending.reason, record.ending.message)
+                log.info("%s: %s, %s", self.folder.name, record.end.reason, record.end.message)
 
-    def _new_pod(self, index: int) -> PodRecord:
-        earlier = [pod.outcome for pod in self._record.pods if pod.index == index]
+    def _new_pod(self, index: int, now: float) -> PodRecord:
+        earlier = [pod.ruling for pod in self._record.pods if pod.index == index]
         return PodRecord(
             name=f"{self._spec.job_name}-{index}-{''.join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5))}",
             index=index,
             attempt=1 + len(earlier),
+            created_at=now,
             failures=earlier.count("Count"),
             ignored=earlier.count("Ignore"),
         )
@@ -217,7 +232,7 @@ class Controller:
             pod = Pod(record.name, record.index, self._spec, self.folder, self._node.config, self._node.ports, self._save)
             task = asyncio.create_task(pod.run(), name=record.name)
             task.add_done_callback(lambda _: self._node.wake())
-            self._live[record.name] = _Live(pod, task)
+            self._live[record.name] = _Started(pod, task)
             self._node.bound += 1
             log.info("pod %s starts, attempt %d", record.name, record.attempt)
 
@@ -228,65 +243,15 @@ class Controller:
             if live is not None:
                 record.containers = live.pod.statuses()
                 record.phase = "Running" if live.pod.running else "Pending"
-        value: dict[str, object] = {"status": self.status().to_dict(), "state": self._record.to_dict()}
-        pods = {record.name: self._describe(record) for record in self._open()}
-        if {**value, "pods": pods} == self._saved:
+        seen = objects(self._manifest, self.created_at, self._spec, self._record, self._node.config.node_name)
+        status = {"version": STATUS_VERSION, **seen, "state": self._record.to_dict()}
+        processes = {record.name: self._processes(record) for record in self._open()}
+        if {**status, "processes": processes} == self._saved:
             return
-        self.folder.write_status(value)
-        self.folder.write_pods(pods)
-        self._saved = {**value, "pods": pods}
+        self.folder.write_status(status)
+        self.folder.write_pods(processes)
+        self._saved = {**status, "processes": processes}
 
-    def status(self) -> JobSetStatus:
-        record, job = self._record, self._spec.job
-        attempts = [pod.view() for pod in record.pods]
-        phase: Phase = "Running"
-        reason = message = ""
-        if record.finished_at and record.ending is not None:
-            phase, reason, message = _condition(self._spec, record.ending)
-        elif self._spec.suspended and not record.started_at:
-            phase = "Suspended"
-        return JobSetStatus(
-            name=self.folder.name,
-            phase=phase,
-            reason=reason,
-            message=message,
-            completed_indexes=policy.completed_indexes(attempts),
-            failed_indexes=policy.failed_indexes(job, attempts),
-            pods=tuple(pod.status() for pod in record.pods),
-            annotations=dict(self._spec.annotations),
-        )
-
-    def _describe(self, record: PodRecord) -> dict[str, object]:
-        """What Kubernetes' pod object would carry, and the process ids."""
+    def _processes(self, record: PodRecord) -> dict[str, Any]:
         live = self._live.get(record.name)
-        spec = self._spec
-        labels = {
-            **dict(spec.pod.labels),
-            "jobset.sigs.k8s.io/jobset-name": spec.name,
-            "jobset.sigs.k8s.io/replicatedjob-name": spec.replicated_job,
-            "jobset.sigs.k8s.io/job-index": "0",
-            "batch.kubernetes.io/job-name": spec.job_name,
-            INDEX_ANNOTATION: str(record.index),
-        }
-        annotations = {
-            **dict(spec.pod.annotations),
-            INDEX_ANNOTATION: str(record.index),
-            "batch.kubernetes.io/job-index-failure-count": str(record.failures),
-            "batch.kubernetes.io/job-index-ignored-failure-count": str(record.ignored),
-        }
-        return {
-            "index": record.index,
-            "attempt": record.attempt,
-            "labels": labels,
-            "annotations": annotations,
-            "ports": live.pod.ports if live else {},
-            "pids": live.pod.pids() if live else {},
-        }
-
-
-def _condition(spec: JobSetSpec, ending: policy.Ending) -> tuple[Phase, str, str]:
-    """The JobSet's condition for the end of its only Job. There is no failurePolicy: the first failed Job fails the JobSet."""
-    if ending.succeeded:
-        return "Completed", "AllJobsCompleted", "jobset completed successfully"
-    message = f"jobset failed due to one or more job failures (first failed job: {spec.job_name})"
-    return "Failed", "FailedJobs", f"{message}: {ending.reason}: {ending.message}"
+        return {"ports": live.pod.ports if live else {}, "pids": live.pod.pids() if live else {}}

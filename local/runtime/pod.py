@@ -13,10 +13,10 @@ from local.runtime.config import Config, Image
 from local.runtime.container import Container, Launch
 from local.runtime.expansion import declared_environment, expand
 from local.runtime.process import CONTAINER_MARK, POD_MARK, STATE_MARK
+from local.runtime.records import Containers
 from local.runtime.spec import CPU_REQUEST, INDEX_ANNOTATION, JobSetSpec
 from local.runtime.spec import Container as ContainerSpec
 from nightshift.jobset.local.folder import JobSetFolder
-from nightshift.jobset.runtime import ContainerStatus
 
 _FROM_THE_AGENT = ("HOME", "LANG", "TMPDIR", "NIGHTSHIFT_STACK")
 """Variables that processes get from the agent: what any program of this machine needs, and the mark of the stack."""
@@ -70,8 +70,11 @@ class Pod:
         """Once `run` has returned: whether all main containers ended with exit code 0."""
         return all(container.exit_code == 0 for container in self._main)
 
-    def statuses(self) -> tuple[ContainerStatus, ...]:
-        return tuple(container.status() for container in (*self._init, *self._main))
+    def statuses(self) -> Containers:
+        return {
+            "initContainerStatuses": [container.status() for container in self._init],
+            "containerStatuses": [container.status() for container in self._main],
+        }
 
     def pids(self) -> dict[str, int]:
         """Container -> process id of its main process, of those that run."""

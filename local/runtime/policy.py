@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Action = Literal["FailJob", "FailIndex", "Ignore", "Count"]
-Outcome = Literal["", "Succeeded", "Deleted", "FailJob", "FailIndex", "Ignore", "Count"]
-"""What a pod's end meant: "" while it lives, "Deleted" when its Job was already ending, else the action of the policy."""
+Ruling = Literal["", "Succeeded", "Deleted", "FailJob", "FailIndex", "Ignore", "Count"]
+"""What a pod's end means to its Job: "" while it lives, "Deleted" when the Job ended it, else the action of the policy."""
 
 MAX_BACKOFF_S: Final = 600.0
 """Longest wait between a pod's failure and its replacement."""
@@ -50,13 +50,13 @@ class Attempt:
     """What the policy knows of one pod. ended_at: seconds since the epoch; 0 while it lives."""
 
     index: int
-    outcome: Outcome = ""
+    ruling: Ruling = ""
     ended_at: float = 0.0
     message: str = ""
 
 
 @dataclass(frozen=True)
-class Ending:
+class JobEnd:
     """Why a Job is over, in Kubernetes' words."""
 
     succeeded: bool
@@ -65,11 +65,11 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """start: indexes that get a pod now. ending: set when the Job is over; then nothing starts."""
+class Next:
+    """start: indexes that get a pod now. end: set when the Job is over; then nothing starts."""
 
     start: tuple[int, ...] = ()
-    ending: Ending | None = None
+    end: JobEnd | None = None
 
 
 def judge(rules: Sequence[Rule], pod: str, exit_codes: Sequence[tuple[str, int]], *, disrupted: bool) -> tuple[Action, str]:
@@ -92,29 +92,29 @@ def judge(rules: Sequence[Rule], pod: str, exit_codes: Sequence[tuple[str, int]]
 
 def completed_indexes(attempts: Sequence[Attempt]) -> tuple[int, ...]:
     """Indexes with a pod that succeeded, sorted."""
-    return tuple(sorted({attempt.index for attempt in attempts if attempt.outcome == "Succeeded"}))
+    return tuple(sorted({attempt.index for attempt in attempts if attempt.ruling == "Succeeded"}))
 
 
 def failed_indexes(job: Job, attempts: Sequence[Attempt]) -> tuple[int, ...]:
     """Indexes given up on, sorted; always empty without backoffLimitPerIndex."""
     if job.backoff_limit_per_index is None:
         return ()
-    given_up = {attempt.index for attempt in attempts if attempt.outcome == "FailIndex"}
-    counted = Counter(attempt.index for attempt in attempts if attempt.outcome == "Count")
+    given_up = {attempt.index for attempt in attempts if attempt.ruling == "FailIndex"}
+    counted = Counter(attempt.index for attempt in attempts if attempt.ruling == "Count")
     given_up |= {index for index, failures in counted.items() if failures > job.backoff_limit_per_index}
     return tuple(sorted(given_up - set(completed_indexes(attempts))))
 
 
-def decide(job: Job, attempts: Sequence[Attempt], *, started_at: float, now: float, backoff_s: float) -> Decision:
+def decide(job: Job, attempts: Sequence[Attempt], *, started_at: float, now: float, backoff_s: float) -> Next:
     """What to do with a Job that runs.
 
     started_at, now: seconds since the epoch. backoff_s: wait after the first failure; doubles with each one more.
     """
-    ending = _ending(job, attempts, started_at, now)
-    if ending is not None:
-        return Decision(ending=ending)
+    end = _end(job, attempts, started_at, now)
+    if end is not None:
+        return Next(end=end)
     taken = {*completed_indexes(attempts), *failed_indexes(job, attempts)}
-    active = {attempt.index for attempt in attempts if not attempt.outcome}
+    active = {attempt.index for attempt in attempts if not attempt.ruling}
     free = [index for index in range(job.completions) if index not in taken and index not in active]
     if job.backoff_limit_per_index is None:
         ready = free if _ready_at(attempts, backoff_s) <= now else []
@@ -123,26 +123,26 @@ def decide(job: Job, attempts: Sequence[Attempt], *, started_at: float, now: flo
         for attempt in attempts:
             failures.setdefault(attempt.index, []).append(attempt)
         ready = [index for index in free if _ready_at(failures.get(index, ()), backoff_s) <= now]
-    return Decision(start=tuple(ready[: max(job.parallelism - len(active), 0)]))
+    return Next(start=tuple(ready[: max(job.parallelism - len(active), 0)]))
 
 
-def _ending(job: Job, attempts: Sequence[Attempt], started_at: float, now: float) -> Ending | None:
+def _end(job: Job, attempts: Sequence[Attempt], started_at: float, now: float) -> JobEnd | None:
     succeeded = completed_indexes(attempts)
     if len(succeeded) == job.completions:
-        return Ending(True, "CompletionsReached", "Reached expected number of succeeded pods")
+        return JobEnd(True, "CompletionsReached", "Reached expected number of succeeded pods")
     for attempt in attempts:
-        if attempt.outcome == "FailJob":
-            return Ending(False, "PodFailurePolicy", attempt.message)
-    failures = sum(attempt.outcome in ("Count", "FailIndex") for attempt in attempts)
+        if attempt.ruling == "FailJob":
+            return JobEnd(False, "PodFailurePolicy", attempt.message)
+    failures = sum(attempt.ruling in ("Count", "FailIndex") for attempt in attempts)
     if job.backoff_limit is not None and failures > job.backoff_limit:
-        return Ending(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+        return JobEnd(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     if job.active_deadline_s is not None and now >= started_at + job.active_deadline_s:
-        return Ending(False, "DeadlineExceeded", "Job was active longer than specified deadline")
+        return JobEnd(False, "DeadlineExceeded", "Job was active longer than specified deadline")
     failed = failed_indexes(job, attempts)
     if job.max_failed_indexes is not None and len(failed) > job.max_failed_indexes:
-        return Ending(False, "MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes")
+        return JobEnd(False, "MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes")
     if failed and len(failed) + len(succeeded) == job.completions:
-        return Ending(False, "FailedIndexes", "Job has failed indexes")
+        return JobEnd(False, "FailedIndexes", "Job has failed indexes")
     return None
 
 
@@ -151,9 +151,9 @@ def _ready_at(attempts: Sequence[Attempt], backoff_s: float) -> float:
 
     The delay grows with the failures since the last success. Ignored ones count here.
     """
-    last_success = max((attempt.ended_at for attempt in attempts if attempt.outcome == "Succeeded"), default=0.0)
+    last_success = max((attempt.ended_at for attempt in attempts if attempt.ruling == "Succeeded"), default=0.0)
     failed_at = [
-        attempt.ended_at for attempt in attempts if attempt.outcome in ("Count", "Ignore") and attempt.ended_at > last_success
+        attempt.ended_at for attempt in attempts if attempt.ruling in ("Count", "Ignore") and attempt.ended_at > last_success
     ]
     if not failed_at:
         return 0.0

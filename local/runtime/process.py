@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from local.runtime import shim
@@ -21,14 +20,6 @@ CONTAINER_MARK = "NIGHTSHIFT_CONTAINER"
 """Variables in the environment of every process of a container: the agent's folder, JOBSET/POD, the container's name."""
 
 
-@dataclass(frozen=True)
-class Exit:
-    """How a command ended. code: 128 + signal for a signal. signal: None unless one ended it."""
-
-    code: int
-    signal: int | None = None
-
-
 class Process:
     """A started command. `start` makes one, `wait` gives its end; by then every process it left behind is dead."""
 
@@ -36,7 +27,7 @@ class Process:
         self._popen = popen
         self._reports = reports
         self._marks = marks
-        self._exit: Exit | None = None
+        self._exit_code: int | None = None
         self.pid = 0
 
     @classmethod
@@ -59,19 +50,19 @@ class Process:
         process.pid = int(words[1]) if words else 0
         return process
 
-    async def wait(self) -> Exit:
-        """May be cancelled, and called again."""
-        if self._exit is None:
+    async def wait(self) -> int:
+        """The exit code, 128 + its number for a signal. May be cancelled, and called again."""
+        if self._exit_code is None:
             words = (await self._reports.readline()).split()
             if words:
-                self._exit = Exit(int(words[1]), int(words[2]) or None)
+                self._exit_code = int(words[1])
             else:
                 # The shim was killed, and its command with it. What the command had started is now a child of the agent.
                 kill_marked(self._marks)
-                self._exit = Exit(128 + signal.SIGKILL, signal.SIGKILL)
+                self._exit_code = 128 + signal.SIGKILL
         await self._reports.read()
         self._close()
-        return self._exit
+        return self._exit_code
 
     def terminate(self) -> None:
         """SIGTERM to the main process."""

@@ -6,47 +6,55 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from local.runtime.policy import Attempt, Ending, Outcome
-from nightshift.jobset.runtime import ContainerStatus, PodStatus
+from local.runtime.policy import Attempt, JobEnd, Ruling
+
+Containers = dict[str, list[dict[str, Any]]]
+"""``initContainerStatuses`` and ``containerStatuses`` of a pod, as a kubelet writes them; {} before its first container."""
 
 
 @dataclass
 class PodRecord:
-    """One pod, from the decision to make it.
+    """One pod, from the decision to make it. Times are seconds since the epoch, 0 for not yet.
 
     attempt: counts from 1 for each index. bound: it got its place on the node, so processes of it may exist.
-    reason: of the condition DisruptionTarget; '' without one. ended_at: seconds since the epoch; 0 while it lives.
+    reason: of the condition DisruptionTarget; '' without one. deleted_at: when its Job told it to end.
     failures, ignored: counted and ignored failures of its index before it.
     """
 
     name: str
     index: int
     attempt: int
+    created_at: float
     failures: int = 0
     ignored: int = 0
     phase: Literal["Pending", "Running", "Succeeded", "Failed"] = "Pending"
     bound: bool = False
     reason: str = ""
-    containers: tuple[ContainerStatus, ...] = ()
-    outcome: Outcome = ""
+    disrupted_at: float = 0.0
+    deleted_at: float = 0.0
+    containers: Containers = field(default_factory=dict)
+    ruling: Ruling = ""
     message: str = ""
     ended_at: float = 0.0
 
     def view(self) -> Attempt:
-        return Attempt(self.index, self.outcome, self.ended_at, self.message)
+        return Attempt(self.index, self.ruling, self.ended_at, self.message)
 
-    def status(self) -> PodStatus:
-        return PodStatus(self.name, self.index, self.attempt, self.phase, self.reason, self.containers)
+    def disrupt(self, reason: str, now: float) -> None:
+        """The first reason counts."""
+        if not self.reason:
+            self.reason, self.disrupted_at = reason, now
 
 
 @dataclass
 class JobSetRecord:
-    """started_at, finished_at: seconds since the epoch, 0 for not yet. ending: set once the Job's end is decided, while its
+    """Times are seconds since the epoch, 0 for not yet. end: set once the Job's end is decided, at ``decided_at``, while its
     last pods still terminate."""
 
     started_at: float = 0.0
+    decided_at: float = 0.0
     finished_at: float = 0.0
-    ending: Ending | None = None
+    end: JobEnd | None = None
     pods: list[PodRecord] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,10 +62,6 @@ class JobSetRecord:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> JobSetRecord:
-        pods = [PodRecord(**{**pod, "containers": _containers(pod["containers"])}) for pod in value["pods"]]
-        ending = Ending(**value["ending"]) if value["ending"] else None
-        return cls(value["started_at"], value["finished_at"], ending, pods)
-
-
-def _containers(values: Any) -> tuple[ContainerStatus, ...]:
-    return tuple(ContainerStatus(**value) for value in values)
+        """Inverse of `to_dict`, after a trip through JSON."""
+        end = JobEnd(**value["end"]) if value["end"] else None
+        return cls(**{**value, "end": end, "pods": [PodRecord(**pod) for pod in value["pods"]]})

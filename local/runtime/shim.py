@@ -6,8 +6,8 @@ killed with SIGKILL leaves no engine process.
 
 The agent talks to it over two pipes. To stdin: ``T`` sends SIGTERM to the command (its main process only, as a kubelet
 does), ``K`` kills all. **The end of stdin kills all too**: the agent is dead. On stdout: ``pid N``, then at the end ``exit
-CODE SIGNAL``. Should the shim itself be killed, the command dies with it (PR_SET_PDEATHSIG); its children become the
-agent's to sweep.
+CODE``, 128 + its number for a signal. Should the shim itself be killed, the command dies with it (PR_SET_PDEATHSIG); its
+children become the agent's to sweep.
 """
 
 from __future__ import annotations
@@ -130,10 +130,9 @@ def main() -> None:
         os.write(1, f"pid {child}\n".encode())
     status = watch(child, wakeup)
     kill_descendants()
-    killer = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    code = 128 + killer if killer else os.WEXITSTATUS(status)
+    code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     with contextlib.suppress(BrokenPipeError):
-        os.write(1, f"exit {code} {killer}\n".encode())
+        os.write(1, f"exit {code}\n".encode())
 
 
 if __name__ == "__main__":

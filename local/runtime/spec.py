@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from local.runtime.expansion import EnvVar
 from local.runtime.policy import Action, Job, Rule
-from nightshift.jobset.runtime import RequestRefused
 
 T = TypeVar("T")
 
@@ -39,7 +38,7 @@ _CONTAINER_WITHOUT_EFFECT: Final = (
 )  # fmt: skip
 
 
-class ManifestError(RequestRefused, ValueError):
+class ManifestError(ValueError):
     """The manifest is wrong, or asks for what the local runtime cannot do; the message starts with the field's path."""
 
 

@@ -28,7 +28,8 @@ from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.jobset.kubernetes.follow import Followed, Follower, Limits
 from nightshift.jobset.kubernetes.runtime import ClusterRuntime
 from nightshift.jobset.kubernetes.sharing import UNLIMITED, shared
-from nightshift.jobset.observation import Observation, condition
+from nightshift.jobset.observation import Observation, finished
+from tests.integration.runtime.view import look
 
 log = logging.getLogger(__name__)
 
@@ -125,13 +126,12 @@ class FollowedRuntime(ClusterRuntime):
         if seen.jobset is None:
             return seen
         heard = self._heard[name]
-        finished = condition(seen.jobset, "Completed") or condition(seen.jobset, "Failed")
-        words = heard.to_the_end().pods if finished else heard.follower.pods.last_words()
+        words = heard.to_the_end().pods if finished(seen.jobset) else heard.follower.pods.last_words()
         there = {pod["metadata"]["uid"] for pod in seen.pods}
         return replace(seen, pods=(*seen.pods, *(pod for pod in words if pod["metadata"]["uid"] not in there)))
 
     def logs(self, name: str, pod: str, container: str, *, last: int | None = None) -> Iterator[str]:
-        self.status(name)
+        look(self, name)
         lines = self._heard[name].lines.get((pod, container), [])
         return iter(lines[-last:] if last is not None else list(lines))
 

@@ -7,7 +7,7 @@ import pytest
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused
 from tests.cluster.kube import IMAGE, Namespace
 from tests.cluster.runtime import FollowedRuntime, Followers
-from tests.integration.runtime.manifests import container, finished, jobset, pod_where, sh
+from tests.integration.runtime.manifests import finished, jobset, pod_where, sh
 
 pytestmark = pytest.mark.cluster
 
@@ -18,7 +18,7 @@ def test_logs(namespace: Namespace) -> None:
         runtime = FollowedRuntime(namespace.cluster.kubeconfig, namespace.name, followers)
         driver = sh("printf 'one\\n\\n10%%\\r20%%\\nthree'", image=IMAGE)
         runtime.submit(jobset("logs", driver, init=[sh("sleep 5", name="before", image=IMAGE)]))
-        pod = pod_where(runtime, "logs", lambda pod: container(pod, "before").started, "an init container that runs").name
+        pod = pod_where(runtime, "logs", lambda pod: pod.container("before").started, "an init container that runs").name
 
         assert runtime.own_logs(pod, "driver") == []
         with pytest.raises(RequestRefused, match="nobody"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local.runtime.policy import Attempt, Job, Outcome, Rule, completed_indexes, decide, failed_indexes, judge
+from local.runtime.policy import Attempt, Job, Rule, Ruling, completed_indexes, decide, failed_indexes, judge
 
 pytestmark = pytest.mark.unit
 
@@ -14,9 +14,9 @@ FATAL = Rule("FailJob", "In", (42, 43))
 ODD = Rule("FailIndex", "NotIn", (1, 75), "driver")
 
 
-def pods(*outcomes: tuple[int, Outcome], at: float = 100.0) -> list[Attempt]:
-    """Pods of (index, outcome) that ended at one time."""
-    return [Attempt(index, outcome, at if outcome else 0.0, "because") for index, outcome in outcomes]
+def pods(*rulings: tuple[int, Ruling], at: float = 100.0) -> list[Attempt]:
+    """Pods of (index, ruling) that ended at one time."""
+    return [Attempt(index, ruling, at if ruling else 0.0, "because") for index, ruling in rulings]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_lowest_open_indexes_start(parallelism: int, history: list[Attempt], sta
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "delay"),
+    ("rulings", "delay"),
     [
         (["Count"], 10.0),
         (["Count", "Count"], 20.0),
@@ -111,10 +111,10 @@ def test_lowest_open_indexes_start(parallelism: int, history: list[Attempt], sta
         (["Ignore"] * 5000, 600.0),
     ],
 )
-def test_replacement_waits_twice_as_long_each_time(outcomes: list[Outcome], delay: float) -> None:
+def test_replacement_waits_twice_as_long_each_time(rulings: list[Ruling], delay: float) -> None:
     """Ignored failures too, and never over ten minutes."""
     job = Job(completions=1, backoff_limit_per_index=9000)
-    history = pods(*((0, outcome) for outcome in outcomes), at=100.0)
+    history = pods(*((0, ruling) for ruling in rulings), at=100.0)
 
     def start(now: float) -> tuple[int, ...]:
         return decide(job, history, started_at=0.0, now=now, backoff_s=10.0).start
@@ -164,14 +164,14 @@ def test_job_ends(job: Job, history: list[Attempt], now: float, reason: str | No
     """The job started at 2 s."""
     decision = decide(job, history, started_at=2.0, now=now, backoff_s=10.0)
 
-    assert (decision.ending.reason if decision.ending else None) == reason
-    if decision.ending is not None:
+    assert (decision.end.reason if decision.end else None) == reason
+    if decision.end is not None:
         assert decision.start == ()
-        assert decision.ending.succeeded == (reason == "CompletionsReached")
+        assert decision.end.succeeded == (reason == "CompletionsReached")
 
 
 def test_fail_job_gives_the_pods_message() -> None:
-    ending = decide(Job(1), pods((0, "FailJob")), started_at=0.0, now=1.0, backoff_s=10.0).ending
+    end = decide(Job(1), pods((0, "FailJob")), started_at=0.0, now=1.0, backoff_s=10.0).end
 
-    assert ending is not None
-    assert ending.message == "because"
+    assert end is not None
+    assert end.message == "because"

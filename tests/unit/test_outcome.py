@@ -10,7 +10,7 @@ import pytest
 from nightshift.jobset.observation import Observation, slim_pod
 from nightshift.jobset.verdict.outcome import Ending, classify
 from nightshift.jobset.verdict.wording import EVIDENCE_MAX
-from tests.unit.endings import APPLICATION, LOST, PREEMPTED, RESUMABLE, RUNNING, STARTUP, ending
+from tests.unit.endings import APPLICATION, LOST, PREEMPTED, RESUMABLE, RUNNING, STARTUP, ending, is_retried
 from tests.unit.recorded import CASES, recorded
 
 pytestmark = pytest.mark.unit
@@ -150,7 +150,7 @@ def test_after_the_deadline_nothing_is_tried_again(case: str) -> None:
     if before.ending in (Ending.SUCCEEDED, Ending.APPLICATION, Ending.DEADLINE):
         assert after == before
     else:
-        assert (after.ending, after.worth_retrying) == (Ending.DEADLINE, False)
+        assert (after.ending, is_retried(after)) == (Ending.DEADLINE, False)
         assert before.explanation in after.explanation
         assert after.evidence == before.evidence
 
@@ -199,6 +199,6 @@ def test_a_command_that_is_not_there_is_said_in_the_advice() -> None:
 def test_the_callers_own_codes() -> None:
     seen = recorded("exits-1-failed")
 
-    assert classify(seen, resume_codes={1}).worth_retrying
+    assert is_retried(classify(seen, resume_codes={1}))
     assert "trying again cannot help" in classify(seen, permanent_codes={1}).advice
     assert "trying again cannot help" in classify(seen, resume_codes={1}, permanent_codes={1}).advice

@@ -10,7 +10,7 @@ import pytest
 from nightshift import exits
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.verdict.outcome import Ending, classify
-from tests.unit.endings import APPLICATION, PREEMPTED, RUNNING, STARTUP, ending
+from tests.unit.endings import APPLICATION, PREEMPTED, RUNNING, STARTUP, ending, is_retried
 from tests.unit.recorded import recorded
 
 pytestmark = pytest.mark.unit
@@ -180,7 +180,7 @@ def test_a_failure_that_no_pod_explains_stays_unknown_with_the_raw_conditions() 
     alone = classify(replace(seen, pods=()))
     bare = classify(replace(seen, pods=(), jobs=()))
 
-    assert (alone.ending, alone.reason, alone.worth_retrying, alone.resumes_at_once) == (
+    assert (alone.ending, alone.reason, is_retried(alone), alone.resumes_at_once) == (
         Ending.UNKNOWN,
         "FailedIndexes",
         True,

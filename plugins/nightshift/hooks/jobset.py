@@ -15,7 +15,7 @@ from nightshift.jobset.kubernetes.sharing import UNLIMITED, shared
 
 class JobSetHook(JobSetApi, KubernetesHook):
     """
-    Creates, reads, lists, patches and deletes JobSets, and reads their pods and logs, on a Kubernetes connection's cluster.
+    Creates, reads, patches and deletes JobSets, and reads their pods and logs, on a Kubernetes connection's cluster.
 
     Every request has a time limit. A cluster that does not answer is asked again for two minutes (``patience_s``), then
     :class:`~nightshift.jobset.runtime.RuntimeUnavailable` is raised; that says nothing about the JobSet.

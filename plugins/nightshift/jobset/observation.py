@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
@@ -38,6 +39,16 @@ def condition(thing: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
             found: Mapping[str, Any] = each
             return found
     return None
+
+
+def finished(jobset: Mapping[str, Any]) -> bool:
+    """Whether it has come to an end of its own; one that was deleted has not."""
+    return bool(condition(jobset, "Completed") or condition(jobset, "Failed"))
+
+
+def moment(seconds: float) -> str:
+    """A time, given in seconds since the epoch, as Kubernetes writes it: such texts sort like the times."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def slim_pod(pod: Mapping[str, Any]) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class JobSetTask:
                 return self._go_on(context, kept)
             if event["ending"] == "refused":
                 self._close(context, event["name"], None)
-                raise JobSetRefused(f"JobSet {event['name']} cannot be followed: {event['detail']}")
+                raise JobSetRefused(f"JobSet {event['name']} is refused: {event['detail']}")
             seen = self._with_last_words(self._observe(event["name"], event["uid"]), event)
             return self._conclude(context, kept, live, event, seen)
 
@@ -421,10 +421,9 @@ class JobSetTask:
 
 
 def _finished(seen: Observation) -> bool:
-    from nightshift.jobset.observation import condition
+    from nightshift.jobset.observation import finished
 
-    jobset = seen.jobset
-    return jobset is not None and bool(condition(jobset, "Completed") or condition(jobset, "Failed"))
+    return seen.jobset is not None and finished(seen.jobset)
 
 
 async def _first_event(trigger: BaseTrigger) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,8 @@ from nightshift.triggers.jobset import KILL_TIMEOUT_S, jobset_event
 from nightshift.triggers.polling import DeadlinePassed, poll
 
 if TYPE_CHECKING:
-    from nightshift.jobset.kubernetes.follow import Ending
     from nightshift.jobset.local.client import LocalRuntime
-    from nightshift.jobset.runtime import JobSetStatus
+    from nightshift.jobset.observation import Observation
 
 
 class LocalJobSetTrigger(BaseTrigger):
@@ -65,24 +65,28 @@ class LocalJobSetTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         from nightshift.jobset.kubernetes.follow import Followed
-        from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
+        from nightshift.jobset.local.folder import REFUSED
+        from nightshift.jobset.observation import condition, finished
+        from nightshift.jobset.runtime import RuntimeUnavailable
 
-        ending: Ending = "finished"
+        followed = Followed("finished")
         try:
             runtime = await asyncio.to_thread(_runtime)
-            await poll(
+            seen = await poll(
                 lambda: self._ask(runtime),
-                final=lambda status: status.finished,
+                final=lambda seen: seen.jobset is None or finished(seen.jobset),
                 interval_s=self.poll_interval,
                 deadline=self.deadline,
                 unavailable=RuntimeUnavailable,
                 log=self.log,
             )
-        except JobSetNotFound:
-            ending = "lost"
+            if seen.jobset is None:
+                followed = Followed("lost")
+            elif (failed := condition(seen.jobset, "Failed")) and failed["reason"] == REFUSED:
+                followed = Followed("refused", failed["message"])
         except DeadlinePassed:
-            ending = "deadline"
-        yield TriggerEvent(jobset_event(self.jobsets[-1], Followed(ending), {}))  # type: ignore[no-untyped-call]
+            followed = Followed("deadline")
+        yield TriggerEvent(jobset_event(self.jobsets[-1], followed, {}))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Deletes the JobSet: a person has acted on the task, and nobody waits for the pods any more."""
@@ -90,15 +94,29 @@ class LocalJobSetTrigger(BaseTrigger):
         async with asyncio.timeout(KILL_TIMEOUT_S):
             await asyncio.to_thread(lambda: _runtime().stop(self.name))
 
-    def _ask(self, runtime: LocalRuntime) -> JobSetStatus:
-        status = runtime.status(self.name)
-        running = sum(pod.phase == "Running" for pod in status.pods)
-        failed = sum(pod.phase == "Failed" for pod in status.pods)
-        progress = f"{status.phase}: {running} pods run, {len(status.completed_indexes)} indexes are done, {failed} pods failed"
+    def _ask(self, runtime: LocalRuntime) -> Observation:
+        seen = runtime.observe(self.name)
+        progress = _progress(seen)
         if progress != self._last_progress:
-            self.log.info("JobSet %s is %s", self.name, progress)
+            self.log.info("JobSet %s: %s", self.name, progress)
             self._last_progress = progress
-        return status
+        return seen
+
+
+def _progress(seen: Observation) -> str:
+    """For a person: "2 pods run, 1 index is done, 1 pod has failed"."""
+    from nightshift.jobset.verdict import indexes
+
+    if seen.jobset is None:
+        return "it is gone"
+    phases = Counter(pod["status"]["phase"] for pod in seen.pods)
+    done = sum(len(indexes.parse(job["status"].get("completedIndexes", ""))) for job in seen.jobs)
+    parts = [
+        f"{phases['Running']} {'pod runs' if phases['Running'] == 1 else 'pods run'}",
+        f"{done} {'index is' if done == 1 else 'indexes are'} done",
+        f"{phases['Failed']} {'pod has' if phases['Failed'] == 1 else 'pods have'} failed",
+    ]
+    return ", ".join(parts)
 
 
 def _runtime() -> LocalRuntime:

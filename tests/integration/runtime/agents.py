@@ -11,9 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from local.runtime.process import STATE_MARK, marked
+from nightshift.jobset.local.client import LocalRuntime
 from tests.integration.runtime.manifests import IMAGE, wait_for
 
 PLUGINS = Path(__file__).parents[3] / "plugins"
+
+
+class LocalUnderTest(LocalRuntime):
+    """And the requests that only files can make: those of a person, or of a node, that the product never makes here."""
+
+    def __init__(self, state: Path) -> None:
+        super().__init__(state)
+        self._jobsets = state / "jobsets"
+
+    def resume(self, name: str) -> None:
+        (self._jobsets / name / "resume").touch()
+
+    def evict(self, name: str, pod: str) -> None:
+        folder = self._jobsets / name / "evict"
+        folder.mkdir(exist_ok=True)
+        (folder / pod).touch()
 
 
 class AgentProcess:

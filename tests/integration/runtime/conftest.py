@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nightshift.jobset.local import LocalRuntime
-from tests.integration.runtime.agents import AgentProcess
+from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
 from tests.integration.runtime.manifests import IMAGE, RuntimeUnderTest, jobset_name
 
 
@@ -16,7 +15,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RuntimeUnderTe
     """A runtime that runs, with short back-offs."""
     agent = AgentProcess(tmp_path_factory.mktemp("runtime"))
     agent.start()
-    yield LocalRuntime(agent.state)
+    yield LocalUnderTest(agent.state)
     agent.close()
 
 

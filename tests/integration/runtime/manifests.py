@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from nightshift.jobset.runtime import ContainerStatus, JobSetStatus, PodStatus, Runtime
+from nightshift.jobset.runtime import Runtime
+from tests.integration.runtime.view import JobSet, Pod, look
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ ASK_ENGINE = (
 class RuntimeUnderTest(Runtime, Protocol):
     """A runtime, and what its tests have to be able to do to a JobSet beside it.
 
-    Its `logs` and `status` also know of pods that are gone, and of every life of a container: what the product knows of a
+    Its `logs` and `observe` also know of pods that are gone, and of every life of a container: what the product knows of a
     JobSet that it has watched.
     """
 
@@ -135,20 +136,20 @@ def wait_for(condition: Callable[[], T | None], what: str) -> T:
     raise AssertionError(f"never came: {what}")
 
 
-def finished(runtime: Runtime, name: str) -> JobSetStatus:
-    def look() -> JobSetStatus | None:
-        status = runtime.status(name)
-        return status if status.finished else None
+def finished(runtime: Runtime, name: str) -> JobSet:
+    def ended() -> JobSet | None:
+        seen = look(runtime, name)
+        return seen if seen.finished else None
 
-    return wait_for(look, f"the end of {name}")
+    return wait_for(ended, f"the end of {name}")
 
 
-def pod_where(runtime: Runtime, name: str, condition: Callable[[PodStatus], bool], what: str) -> PodStatus:
+def pod_where(runtime: Runtime, name: str, condition: Callable[[Pod], bool], what: str) -> Pod:
     """The first pod for which the condition is true."""
-    return wait_for(lambda: next((pod for pod in runtime.status(name).pods if condition(pod)), None), what)
+    return wait_for(lambda: next((pod for pod in look(runtime, name).pods if condition(pod)), None), what)
 
 
-def logged(runtime: Runtime, name: str, line: str, *, container: str = "driver", index: int = 0, attempt: int = 1) -> PodStatus:
+def logged(runtime: Runtime, name: str, line: str, *, container: str = "driver", index: int = 0, attempt: int = 1) -> Pod:
     """The pod of an index and attempt, once its container has written ``line``."""
     return pod_where(
         runtime,
@@ -156,8 +157,3 @@ def logged(runtime: Runtime, name: str, line: str, *, container: str = "driver",
         lambda pod: (pod.index, pod.attempt) == (index, attempt) and line in list(runtime.logs(name, pod.name, container)),
         f"{line!r} in the log of {container}, index {index}, attempt {attempt}",
     )
-
-
-def container(pod: PodStatus, name: str) -> ContainerStatus:
-    """What the pod says of a container; of one that it does not speak of yet, that nothing has happened."""
-    return next((status for status in pod.containers if status.name == name), ContainerStatus(name))

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from local.runtime.process import CONTAINER_MARK, POD_MARK, marked
-from local.runtime.spec import ManifestError
-from nightshift.jobset.local import LocalRuntime, PodNotFound
+from nightshift.jobset.local.folder import REFUSED
 from nightshift.jobset.manifest import render
-from nightshift.jobset.runtime import JobSetNotFound, JobSetStatus, RuntimeUnavailable
+from nightshift.jobset.runtime import RequestRefused, RuntimeUnavailable
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
-from tests.integration.runtime.agents import AgentProcess, alive
+from tests.integration.runtime.agents import AgentProcess, LocalUnderTest, alive
 from tests.integration.runtime.manifests import (
     IGNORE_DISRUPTION,
     WAIT_FOR_SIGTERM,
-    container,
     engine,
     finished,
     jobset,
@@ -31,6 +32,7 @@ from tests.integration.runtime.manifests import (
     sh,
     wait_for,
 )
+from tests.integration.runtime.view import look
 
 pytestmark = pytest.mark.integration
 
@@ -54,11 +56,11 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
 
 
 @pytest.fixture
-def runtime(agent: AgentProcess) -> LocalRuntime:
-    return LocalRuntime(agent.state)
+def runtime(agent: AgentProcess) -> LocalUnderTest:
+    return LocalUnderTest(agent.state)
 
 
-def children_of(runtime: LocalRuntime, name: str, pod: str) -> list[int]:
+def children_of(runtime: LocalUnderTest, name: str, pod: str) -> list[int]:
     """Process ids that FAMILY has written."""
     return [int(pid) for line in runtime.logs(name, pod, "driver") if "children" in line for pid in line.split()[1:]]
 
@@ -71,7 +73,7 @@ def family(image: str = "nightshift/test:1") -> dict[str, object]:
     return {"name": "driver", "image": image, "command": ["python3", "-c", FAMILY]}
 
 
-def test_killed_container_leaves_no_child(agent: AgentProcess, runtime: LocalRuntime) -> None:
+def test_killed_container_leaves_no_child(agent: AgentProcess, runtime: LocalUnderTest) -> None:
     """As when vLLM's server is killed: its engine process must not stay."""
     agent.start()
     runtime.submit(jobset("night", family()))
@@ -81,12 +83,12 @@ def test_killed_container_leaves_no_child(agent: AgentProcess, runtime: LocalRun
     os.kill(agent.pid("night", pod.name, "driver"), signal.SIGKILL)
     status = finished(runtime, "night")
 
-    assert (container(status.pods[0], "driver").exit_code, container(status.pods[0], "driver").signal) == (137, 9)
+    assert status.pods[0].container("driver").exit_code == 137
     assert [alive(pid) for pid in children] == [False, False]
     assert agent.processes() == []
 
 
-def test_container_that_ends_leaves_no_child(agent: AgentProcess, runtime: LocalRuntime) -> None:
+def test_container_that_ends_leaves_no_child(agent: AgentProcess, runtime: LocalUnderTest) -> None:
     agent.start()
     runtime.submit(jobset("night", {**family(), "command": ["python3", "-c", FAMILY.replace("time.sleep(1000)", "")]}))
     status = finished(runtime, "night")
@@ -95,7 +97,7 @@ def test_container_that_ends_leaves_no_child(agent: AgentProcess, runtime: Local
     assert [alive(pid) for pid in children_of(runtime, "night", status.pods[0].name)] == [False, False]
 
 
-def test_killed_shim_is_a_killed_container(agent: AgentProcess, runtime: LocalRuntime) -> None:
+def test_killed_shim_is_a_killed_container(agent: AgentProcess, runtime: LocalUnderTest) -> None:
     """The process that holds a container together may be hit too."""
     agent.start()
     runtime.submit(jobset("night", sh("sleep 1000 & echo ready; wait")))
@@ -107,11 +109,11 @@ def test_killed_shim_is_a_killed_container(agent: AgentProcess, runtime: LocalRu
     os.kill(shim, signal.SIGKILL)
     status = finished(runtime, "night")
 
-    assert container(status.pods[0], "driver").exit_code == 137
+    assert status.pods[0].container("driver").exit_code == 137
     assert [pid for pid in everything if alive(pid)] == []
 
 
-def test_killed_agent_takes_its_pods_along(agent: AgentProcess, runtime: LocalRuntime) -> None:
+def test_killed_agent_takes_its_pods_along(agent: AgentProcess, runtime: LocalUnderTest) -> None:
     agent.start()
     runtime.submit(jobset("night", family(), init=[engine()]))
     pod = logged(runtime, "night", "ready")
@@ -122,13 +124,13 @@ def test_killed_agent_takes_its_pods_along(agent: AgentProcess, runtime: LocalRu
     wait_for(lambda: not any(alive(pid) for pid in children), "the end of their children")
 
 
-def test_restarted_agent_finishes_the_jobset(agent: AgentProcess, runtime: LocalRuntime, tmp_path: Path) -> None:
+def test_restarted_agent_finishes_the_jobset(agent: AgentProcess, runtime: LocalUnderTest, tmp_path: Path) -> None:
     """Pods that ran are lost with their node, which is not counted; an index that was done stays done."""
     script = f"[ $JOB_COMPLETION_INDEX = 0 ] || [ -e {tmp_path}/again ] || {{ {WAIT_FOR_SIGTERM}; }}; echo done"
     agent.start()
     runtime.submit(jobset("night", sh(script), rules=[IGNORE_DISRUPTION], job={"completions": 2}))
     lost = logged(runtime, "night", "ready", index=1)
-    wait_for(lambda: runtime.status("night").completed_indexes == (0,), "the end of index 0")
+    wait_for(lambda: look(runtime, "night").completed_indexes == (0,), "the end of index 0")
     agent.signal(signal.SIGKILL)
     (tmp_path / "again").touch()
     agent.start()
@@ -144,7 +146,34 @@ def test_restarted_agent_finishes_the_jobset(agent: AgentProcess, runtime: Local
     wait_for(lambda: not agent.processes(), "the end of all containers")
 
 
-def test_next_agent_sweeps_what_nobody_killed(agent: AgentProcess, runtime: LocalRuntime) -> None:
+def test_an_agent_takes_over_from_one_of_release_0_1(agent: AgentProcess, runtime: LocalUnderTest) -> None:
+    """By the very file that one has left: an index that is done stays done, a pod that ran is lost with its node."""
+    runtime.submit(jobset("night", sh("echo done"), rules=[IGNORE_DISRUPTION], job={"completions": 2}))
+    began = time.time() - 60
+    old: dict[str, Any] = {"attempt": 1, "failures": 0, "ignored": 0, "bound": True, "reason": "", "message": ""}
+    driver = {"name": "driver", "started": False, "ready": False, "restarts": 0, "exit_code": 0, "signal": None}
+    done = {**old, "name": "night-worker-0-0-bcdfg", "index": 0, "phase": "Succeeded", "outcome": "Succeeded"}
+    runs = {**old, "name": "night-worker-0-1-bcdfg", "index": 1, "phase": "Running", "outcome": "", "ended_at": 0.0}
+    pods = [
+        {**done, "containers": [driver], "ended_at": began},
+        {**runs, "containers": [{**driver, "exit_code": None, "started": True, "ready": True}]},
+    ]
+    status = {"status": {"name": "night"}, "state": {"started_at": began, "finished_at": 0.0, "ending": None, "pods": pods}}
+    (agent.state / "jobsets" / "night" / "status.json").write_text(json.dumps(status))
+    with pytest.raises(RuntimeUnavailable, match="another release wrote the state of JobSet night"):
+        runtime.observe("night")
+    agent.start()
+    seen = finished(runtime, "night")
+
+    assert (seen.phase, seen.completed_indexes) == ("Completed", (0, 1))
+    assert sorted((pod.index, pod.phase, pod.reason) for pod in seen.pods) == [
+        (0, "Succeeded", ""),
+        (1, "Failed", "DeletionByPodGC"),
+        (1, "Succeeded", ""),
+    ]
+
+
+def test_next_agent_sweeps_what_nobody_killed(agent: AgentProcess, runtime: LocalUnderTest) -> None:
     """Agent and shims all killed at once: nobody is left to clean up but the next agent."""
     agent.start()
     runtime.submit(jobset("night", sh("sleep 1000 & echo ready; wait"), rules=[IGNORE_DISRUPTION]))
@@ -165,24 +194,24 @@ def test_next_agent_sweeps_what_nobody_killed(agent: AgentProcess, runtime: Loca
     assert logged(runtime, "night", "ready", attempt=2).name != pod.name
 
 
-def test_sigterm_drains_like_a_node_that_shuts_down(agent: AgentProcess, runtime: LocalRuntime, tmp_path: Path) -> None:
+def test_sigterm_drains_like_a_node_that_shuts_down(agent: AgentProcess, runtime: LocalUnderTest, tmp_path: Path) -> None:
     script = f"[ -e {tmp_path}/again ] || {{ {WAIT_FOR_SIGTERM}; }}; echo done"
     agent.start()
     runtime.submit(jobset("night", sh(script), rules=[IGNORE_DISRUPTION]))
     logged(runtime, "night", "ready")
     code = agent.signal(signal.SIGTERM)
-    (pod,) = runtime.status("night").pods
+    (pod,) = look(runtime, "night").pods
 
     assert code == 0
     assert agent.processes() == []
-    assert (pod.phase, pod.reason, container(pod, "driver").exit_code) == ("Failed", "TerminationByKubelet", 75)
+    assert (pod.phase, pod.reason, pod.container("driver").exit_code) == ("Failed", "TerminationByKubelet", 75)
     assert not (agent.state / "agent.json").exists()
     (tmp_path / "again").touch()
     agent.start()
     assert finished(runtime, "night").completed_indexes == (0,)
 
 
-def test_second_signal_ends_at_once(agent: AgentProcess, runtime: LocalRuntime) -> None:
+def test_second_signal_ends_at_once(agent: AgentProcess, runtime: LocalUnderTest) -> None:
     """A pod that ignores SIGTERM for its whole grace period does not hold up a person who presses Ctrl-C twice."""
     agent.start()
     runtime.submit(jobset("night", sh("trap 'echo told' TERM; echo ready; while :; do sleep 0.1; done"), grace_s=1000))
@@ -213,27 +242,28 @@ def test_wrong_configuration(tmp_path: Path) -> None:
     assert b"unknown key 'pods_max'" in message
 
 
-def test_client_needs_no_agent(agent: AgentProcess, runtime: LocalRuntime) -> None:
+def test_client_needs_no_agent(agent: AgentProcess, runtime: LocalUnderTest) -> None:
     """Requests wait in the folder; the agent finds them at its start."""
     runtime.submit(jobset("night", sh("exit 0"), annotations={"a": "b"}))
     runtime.submit(jobset("later", sh("exit 0"), spec={"suspend": True}))
     runtime.submit(jobset("never", sh("echo started")))
     runtime.stop("never")
     runtime.resume("later")
-    assert runtime.status("night") == JobSetStatus("night", "Running", annotations={"a": "b"})
-    assert runtime.status("later").phase == "Suspended"
+    seen = runtime.observe("night").jobset
+    assert seen is not None
+    assert (look(runtime, "night").phase, seen["metadata"]["annotations"]) == ("Running", {"a": "b"})
+    assert look(runtime, "later").phase == "Suspended"
     agent.start()
 
     assert finished(runtime, "night").phase == "Completed"
     assert finished(runtime, "later").phase == "Completed"
-    with pytest.raises(JobSetNotFound):
-        runtime.status("never")
+    assert runtime.observe("never").jobset is None
 
 
 def test_pods_over_the_capacity_wait(tmp_path: Path) -> None:
     """One place: the second index is Pending, without a process, until the first one has ended."""
     agent = AgentProcess(tmp_path, max_pods=1)
-    runtime = LocalRuntime(agent.state)
+    runtime = LocalUnderTest(agent.state)
     try:
         agent.start()
         script = f"echo ready; while ! [ -e {tmp_path}/$JOB_COMPLETION_INDEX ]; do sleep 0.05; done"
@@ -258,7 +288,7 @@ def test_a_pod_gets_its_share_of_the_cores(tmp_path: Path, workers: int, share: 
     pod = rendered["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     threads = [entry for entry in pod["initContainers"][0]["env"] if "OMP" in entry["name"]]
     agent = AgentProcess(tmp_path, cores=8, max_pods=4)
-    runtime = LocalRuntime(agent.state)
+    runtime = LocalUnderTest(agent.state)
     try:
         agent.start()
         driver = sh("echo $OMP_NUM_THREADS $VLLM_CPU_OMP_THREADS_BIND", env=threads)
@@ -272,7 +302,7 @@ def test_a_pod_gets_its_share_of_the_cores(tmp_path: Path, workers: int, share: 
 
 def test_waiting_pod_can_be_evicted_and_stopped(tmp_path: Path) -> None:
     agent = AgentProcess(tmp_path, max_pods=1)
-    runtime = LocalRuntime(agent.state)
+    runtime = LocalUnderTest(agent.state)
     try:
         agent.start()
         runtime.submit(jobset("night", sh(WAIT_FOR_SIGTERM), rules=[IGNORE_DISRUPTION], job={"completions": 2}))
@@ -281,8 +311,6 @@ def test_waiting_pod_can_be_evicted_and_stopped(tmp_path: Path) -> None:
         runtime.evict("night", waiting.name)
         second = pod_where(runtime, "night", lambda pod: (pod.index, pod.attempt) == (1, 2), "a replacement")
         assert second.phase == "Pending"
-        with pytest.raises(PodNotFound):
-            runtime.evict("night", waiting.name)
         runtime.stop("night")
 
         wait_for(lambda: not (agent.state / "jobsets" / "night").exists(), "the end of the JobSet")
@@ -290,7 +318,7 @@ def test_waiting_pod_can_be_evicted_and_stopped(tmp_path: Path) -> None:
         agent.close()
 
 
-def test_pods_get_ports_of_their_own(agent: AgentProcess, runtime: LocalRuntime) -> None:
+def test_pods_get_ports_of_their_own(agent: AgentProcess, runtime: LocalUnderTest) -> None:
     """Two pods with the same containerPort on one network: each server listens on its own, and each probe finds it."""
     agent.start()
     driver = sh('echo "$ENGINE_PORT"; echo ready; sleep 1000', env=[{"name": "ENGINE_PORT", "value": "8000"}])
@@ -307,7 +335,7 @@ def test_environment_is_layered(tmp_path: Path) -> None:
     """Node, image, manifest: the later one wins. Nothing else of the agent's environment gets in."""
     image = {"env": {"A": "image", "B": "image", "C": "image"}, "path": [], "entrypoint": ["sh", "-c"]}
     agent = AgentProcess(tmp_path, images={"i:1": image}, env={"A": "node", "D": "node"})
-    runtime = LocalRuntime(agent.state)
+    runtime = LocalUnderTest(agent.state)
     try:
         agent.start()
         env = [{"name": "B", "value": "manifest"}]
@@ -329,47 +357,62 @@ def test_environment_is_layered(tmp_path: Path) -> None:
     ],
 )
 def test_container_that_cannot_start_says_why(
-    agent: AgentProcess, runtime: LocalRuntime, fields: dict[str, object], says: str
+    agent: AgentProcess, runtime: LocalUnderTest, fields: dict[str, object], says: str
 ) -> None:
     agent.start()
     runtime.submit(jobset("night", {**sh("exit 0"), **fields}))
     status = finished(runtime, "night")
 
-    assert container(status.pods[0], "driver").exit_code == 128
+    assert status.pods[0].container("driver").exit_code == 128
     assert says in next(iter(runtime.logs("night", status.pods[0].name, "driver")))
 
 
-def test_unsupported_manifest_is_refused_at_submit(runtime: LocalRuntime) -> None:
-    with pytest.raises(ManifestError, match=r"^spec\.failurePolicy: "):
-        runtime.submit(jobset("night", sh("exit 0"), spec={"failurePolicy": {"maxRestarts": 3}}))
-    with pytest.raises(JobSetNotFound):
-        runtime.status("night")
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"kind": "Job"}, "kind: 'Job'; write JobSet"),
+        ({"apiVersion": "jobset.x-k8s.io/v1"}, "apiVersion: 'jobset.x-k8s.io/v1'"),
+        ({"metadata": {"name": "No_Name"}}, "metadata.name: 'No_Name' is not a DNS label"),
+        ({"metadata": None}, "metadata: missing"),
+        ({"spec": {}}, "spec.replicatedJobs: give a list"),
+        ({"spec": {"replicatedJobs": [{"template": []}]}}, "spec.replicatedJobs[0].template: not a mapping"),
+    ],
+)
+def test_what_is_no_jobset_is_refused_at_submit(
+    runtime: LocalUnderTest, agent: AgentProcess, wrong: dict[str, object], says: str
+) -> None:
+    """By the client alone; nothing is made of it."""
+    with pytest.raises(RequestRefused, match=f"^{re.escape(says)}"):
+        runtime.submit({**jobset("night", sh("exit 0")), **wrong})
+
+    assert not (agent.state / "jobsets").exists()
 
 
-def test_manifest_that_only_the_agent_refuses(agent: AgentProcess, runtime: LocalRuntime) -> None:
-    """As a client of another version could have left it: the JobSet fails, the agent and other JobSets go on."""
-    runtime.submit(jobset("bad", sh("exit 0")))
-    path = agent.state / "jobsets" / "bad" / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "kind": "Job"}))
+def test_a_manifest_that_the_agent_does_not_support_fails_the_jobset(agent: AgentProcess, runtime: LocalUnderTest) -> None:
+    """With the field that is wrong; the agent and other JobSets go on."""
     agent.start()
+    runtime.submit(jobset("bad", sh("exit 0"), spec={"failurePolicy": {"maxRestarts": 3}}))
     runtime.submit(jobset("good", sh("exit 0")))
+    bad = finished(runtime, "bad")
 
-    assert (finished(runtime, "bad").reason, finished(runtime, "good").phase) == ("ManifestError", "Completed")
+    assert (bad.phase, bad.reason, bad.pods) == ("Failed", REFUSED, ())
+    assert bad.message == "spec.failurePolicy: the local runtime does not support this field; remove it"
+    assert finished(runtime, "good").phase == "Completed"
     runtime.stop("bad")
-    wait_for(lambda: not path.exists(), "the end of the JobSet")
+    wait_for(lambda: runtime.observe("bad").jobset is None, "the end of the JobSet")
 
 
 def test_folder_out_of_reach(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    runtime = LocalRuntime(tmp_path / "file")
+    runtime = LocalUnderTest(tmp_path / "file")
 
     with pytest.raises(RuntimeUnavailable):
         runtime.submit(jobset("night", sh("exit 0")))
     with pytest.raises(RuntimeUnavailable):
-        runtime.status("night")
+        runtime.observe("night")
 
 
-def test_working_folder_is_the_pods_own(agent: AgentProcess, runtime: LocalRuntime) -> None:
+def test_working_folder_is_the_pods_own(agent: AgentProcess, runtime: LocalUnderTest) -> None:
     """And goes with the pod."""
     agent.start()
     runtime.submit(jobset("night", sh("pwd; touch left-behind")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,8 +18,8 @@ from obstore.store import MemoryStore, ObjectStore
 
 from nightshift import exits
 from nightshift.jobset.kubernetes.follow import Ending, Followed
-from nightshift.jobset.local import LocalRuntime
-from nightshift.jobset.runtime import ContainerStatus, PodStatus, RuntimeUnavailable
+from nightshift.jobset.local.client import LocalRuntime
+from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.operators import jobset_task
 from nightshift.operators.deployment import Deployment
 from nightshift.operators.infer import InferOperator, jobset_name
@@ -38,8 +39,9 @@ from nightshift.run.plan import save_plan
 from nightshift.settings import Settings
 from nightshift.triggers.jobset import jobset_event
 from nightshift.triggers.local import LocalJobSetTrigger
+from nightshift.triggers.polling import poll
 from tests.builders import RUN, a_chunk, a_plan, a_spec
-from tests.jobsets import BUCKET, Agent
+from tests.jobsets import BUCKET, Agent, an_ended_pod
 
 pytestmark = pytest.mark.unit
 
@@ -84,6 +86,7 @@ class Night:
     """One run, whose task `infer` is executed again and again, each time by a new process."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.agent = Agent(folder)
         self.store: ObjectStore = MemoryStore()
         self.runtime: LocalRuntime = PromptRuntime(folder)
@@ -128,6 +131,23 @@ def an_event(name: str, ending: Ending) -> dict[str, Any]:
     return jobset_event({"name": name, "uid": ""}, Followed(ending), {})
 
 
+def fired(night: Night, name: str) -> dict[str, Any]:
+    """What the trigger makes of the JobSet as it is now."""
+
+    async def first() -> dict[str, Any]:
+        trigger = LocalJobSetTrigger(jobsets=[{"name": name, "uid": ""}], deadline=time.time() + 60, poll_interval=0.01)
+        [event] = [each.payload async for each in trigger.run()]
+        return dict(event)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NIGHTSHIFT_PROJECT", night.settings.project)
+        patch.setenv("NIGHTSHIFT_BUCKET", night.settings.bucket)
+        patch.setenv("NIGHTSHIFT_RUNTIME", f"local:{night.folder}")
+        assert poll.__kwdefaults__ is not None
+        patch.setitem(poll.__kwdefaults__, "settle_s", 0)
+        return asyncio.run(first())
+
+
 def waited_for(deferred: TaskDeferred) -> str:
     assert deferred.method_name == "execute_complete"
     (jobset,) = deferred.trigger.serialize()[1]["jobsets"]
@@ -140,12 +160,8 @@ def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Night:
     return Night(tmp_path)
 
 
-def a_pod(phase: Any, *, code: int, reason: str = "") -> PodStatus:
-    return PodStatus(POD, 0, 1, phase, reason, (ContainerStatus("driver", started=True, exit_code=code),))
-
-
 def failed(agent: Agent, name: str, *, code: int, reason: str = "") -> None:
-    agent.says(name, "Failed", failed_indexes=(0,), pods=(a_pod("Failed", code=code, reason=reason),))
+    agent.says(name, "Failed", pods=[an_ended_pod(POD, code=code, reason=reason)])
 
 
 class TestRepeats:
@@ -252,7 +268,7 @@ class TestEnds:
     def test_done(self, night: Night) -> None:
         name = night.execute()
         night.commit(0, 1)
-        night.agent.says(name, "Completed", pods=(a_pod("Succeeded", code=exits.DONE),))
+        night.agent.says(name, "Completed", pods=[an_ended_pod(POD, code=exits.DONE)])
 
         assert night.resume(name) == {"jobset": name}
         assert night.agent.names() == []
@@ -312,6 +328,16 @@ class TestEnds:
         with pytest.raises(JobSetUnknown, match="1 of 2 chunks are missing"):
             night.resume(first)
         assert night.agent.names() == []
+
+    def test_a_manifest_that_the_runtime_refuses_fails_the_task_at_once_in_its_words(self, night: Night) -> None:
+        """No retry is spent on it, and when the person has mended it the same generation is made again."""
+        name = night.execute()
+        night.agent.refuses(name, "spec.failurePolicy: not supported")
+
+        with pytest.raises(JobSetRefused, match=r"is refused: spec\.failurePolicy: not supported"):
+            night.task().execute_complete(night.context, fired(night, name))
+        assert night.agent.names() == []
+        assert night.execute() == name
 
     def test_the_deadline_stops_the_jobset_and_fails_the_task_for_good(self, night: Night) -> None:
         name = night.execute()

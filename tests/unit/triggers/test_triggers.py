@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from airflow._shared.module_loading import import_string
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import BaseSerialization
 from airflow.triggers.base import BaseTrigger
 
@@ -159,6 +160,24 @@ class TestLocalJobSetTrigger:
         agent.create(NAME)
 
         assert await ending(time.time() + 0.05) == "deadline"
+
+    async def test_a_manifest_that_is_refused(self, agent: Agent) -> None:
+        agent.create(NAME)
+        agent.refuses(NAME, "spec.x: no")
+
+        assert await ending(time.time() + 60) == "refused"
+
+    async def test_what_an_agent_of_another_release_wrote_is_waited_through(self, agent: Agent) -> None:
+        agent.create(NAME)
+        agent.of_release_0_1(NAME)
+
+        assert await ending(time.time() + 0.05) == "deadline"
+
+    async def test_a_deployment_that_is_not_local_any_more(self, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NIGHTSHIFT_RUNTIME", "kubernetes")
+
+        with pytest.raises(AirflowFailException, match="NIGHTSHIFT_RUNTIME is 'kubernetes' now"):
+            await ending(time.time() + 60)
 
     async def test_a_person_who_ends_the_task_ends_the_jobset(self, agent: Agent) -> None:
         agent.create(NAME)

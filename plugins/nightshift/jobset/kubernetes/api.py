@@ -44,9 +44,6 @@ class JobSetApi:
         """Raises JobSetNotFound."""
         return self._json("GET", paths.jobsets(namespace, name), f"read JobSet {namespace}/{name}")
 
-    def list_jobsets(self, namespace: str, label_selector: str = "") -> list[dict[str, Any]]:
-        return self._list(paths.jobsets(namespace), f"list JobSets in {namespace}", labelSelector=label_selector)
-
     def patch_jobset(self, namespace: str, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """A merge patch. Raises JobSetNotFound; JobSetExists when it names a resourceVersion that is no longer the object's."""
         what = f"patch JobSet {namespace}/{name}"

@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.kubernetes.pods import Life, lives
 from nightshift.jobset.kubernetes.streams import Streams
+from nightshift.jobset.observation import moment
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 
 PAUSE_S: Final = 1.0
@@ -86,7 +86,7 @@ class Logs:
         if self._behind or not self._fresh:
             return ""
         self._fresh = False
-        return datetime.fromtimestamp(time.time() - SLACK_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return moment(time.time() - SLACK_S)
 
     async def interrupt(self) -> None:
         """Stops reading. What was not read to its end goes on where it was, at the next `update`."""

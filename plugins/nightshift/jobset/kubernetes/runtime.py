@@ -8,8 +8,7 @@ from typing import Any
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.jobset.kubernetes.ending import OWNER_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.observation import Observation
-from nightshift.jobset.runtime import JUDGED_ANNOTATION, JobSetExists, JobSetNotFound, JobSetStatus
-from nightshift.jobset.status import status_of
+from nightshift.jobset.runtime import JUDGED_ANNOTATION, JobSetExists, JobSetNotFound
 
 
 class ClusterRuntime:
@@ -24,12 +23,6 @@ class ClusterRuntime:
 
     def observe(self, name: str, *, closely: bool = False) -> Observation:
         return self._api.observe(self._namespace, name, closely=closely)
-
-    def status(self, name: str) -> JobSetStatus:
-        seen = self.observe(name)
-        if seen.jobset is None:
-            raise JobSetNotFound(name)
-        return status_of(seen)
 
     def claim(self, name: str, uid: str, owner: str) -> None:
         """Also sets a JobSet going again that a person's policy has suspended."""

@@ -7,12 +7,14 @@ sees.
     STATE/agent.lock                        held by the agent; a second one refuses to start
     STATE/agent.json                        there while an agent is ready: {"pid", "started"}; touched every second
     STATE/jobsets/NAME/manifest.json        what was submitted; created once, never changed
-    STATE/jobsets/NAME/status.json          {"status": JobSetStatus, "state": the agent's records}; replaced atomically
-    STATE/jobsets/NAME/pods.json            live pods: {POD: {"index", "attempt", "labels", "annotations", "ports", "pids"}};
-                                            "pids": container -> process id of its main process, for tests that kill
-    STATE/jobsets/NAME/{stop,resume}        requests of the client
+    STATE/jobsets/NAME/status.json          {"version", "jobset", "jobs", "pods", "events", "state"}; replaced atomically. The
+                                            objects are those that a cluster's API serves; "state": the agent's own records
+    STATE/jobsets/NAME/pods.json            live pods: {POD: {"ports": containerPort's name -> port, "pids": container ->
+                                            process id of its main process}}, for tests that kill
+    STATE/jobsets/NAME/stop                 request of the client; an empty file, as the next two are
+    STATE/jobsets/NAME/resume               whoever made this file wants a JobSet started that was submitted with suspend: true
+    STATE/jobsets/NAME/evict/POD            whoever made this file wants the pod evicted: SIGTERM, its grace period, SIGKILL
     STATE/jobsets/NAME/judged               by whom its end was judged; written by the client, for the client
-    STATE/jobsets/NAME/evict/POD            requests of the client
     STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container, all its restarts
     STATE/jobsets/NAME/pods/POD             working folder of the pod's processes, removed when the pod has ended
 
@@ -31,13 +33,11 @@ cluster is put to as well):
   ignore it and delay the end of its pod by the whole grace period. And its children can kill it, as they cannot there.
 - Both streams of a container are one file, in the order of writing; a cluster reads one beside the other.
 - A replacement pod always waits for the end of the pod that it replaces (podReplacementPolicy: Failed).
+- Whether the agent supports a manifest shows when it looks at it: the JobSet then fails with the reason ManifestRefused, and
+  the task that waits for it fails. A cluster would refuse it at submit.
 - There are no uids: whoever stops a JobSet by its name stops the one that has the name by then.
 - Queues and placement (Kueue labels, nodeSelector, tolerations, resources) have no effect: there is one node, and it holds
   as many pods as its configuration says.
 - The CPU request that a container reads of itself (a variable with ``resourceFieldRef: requests.cpu``) is its pod's share of
   the node, not what the manifest asks for: the node's cores, divided by the pods of the JobSet that run at once.
 """
-
-from nightshift.jobset.local.client import LocalRuntime, PodNotFound
-
-__all__ = ["LocalRuntime", "PodNotFound"]

@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nightshift.jobset.local.folder import JobSetFolder, StateFolder
-from nightshift.jobset.observation import Observation
-from nightshift.jobset.runtime import (
-    JUDGED_ANNOTATION,
-    JobSetExists,
-    JobSetNotFound,
-    JobSetStatus,
-    RequestRefused,
-    RuntimeUnavailable,
-)
-from nightshift.jobset.status import observation_of
+from nightshift.jobset.local.folder import STATUS_VERSION, JobSetFolder, StateFolder
+from nightshift.jobset.local.shape import is_dns_label, must_be_a_jobset
+from nightshift.jobset.observation import Observation, moment
+from nightshift.jobset.runtime import JUDGED_ANNOTATION, JobSetExists, JobSetNotFound, RuntimeUnavailable
 from nightshift.settings import Settings
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def local_runtime(settings: Settings) -> LocalRuntime | None:
     """Where the settings say ``local:FOLDER``, the runtime of that folder; None where JobSets run elsewhere."""
     kind, _, folder = settings.runtime.partition(":")
     return LocalRuntime(Path(folder)) if kind == "local" and folder else None
-
-
-class PodNotFound(LookupError):
-    """The JobSet has no pod of this name that could still be evicted."""
 
 
 class LocalRuntime:
@@ -43,10 +28,10 @@ class LocalRuntime:
         self._state = StateFolder(Path(state_dir))
 
     def submit(self, manifest: Mapping[str, Any]) -> str:
-        """There are no uids here. A manifest that the agent cannot carry out fails when it looks at it."""
-        name = str((manifest.get("metadata") or {}).get("name", ""))
-        if not _NAME.fullmatch(name):
-            raise RequestRefused(f"metadata.name: {name!r} is not a DNS label")
+        """Returns '': there are no uids here. Raises RequestRefused for what is not a JobSet. A JobSet that only the agent can
+        tell it does not support is created, and fails as soon as the agent looks at it."""
+        must_be_a_jobset(manifest)
+        name = str(manifest["metadata"]["name"])
         with _reachable():
             try:
                 self._state.create(name, manifest)
@@ -55,42 +40,42 @@ class LocalRuntime:
         return ""
 
     def observe(self, name: str, *, closely: bool = False) -> Observation:
-        """The objects that a cluster would serve for what the agent says."""
+        """What the agent wrote last; the JobSet as it was submitted until an agent has looked at it."""
         try:
-            status = self.status(name)
             folder = self._folder(name)
             with _reachable(name):
-                manifest, stopping, judge = folder.manifest(), folder.stop_asked(), folder.judge()
+                written = folder.read_status()
+                manifest = folder.manifest() if written is None else {}
+                stopped_at, judge = folder.stop_asked_at(), folder.judge()
         except JobSetNotFound:
             return Observation(None)
-        seen = observation_of(status, init_containers=_init_containers(manifest))
-        assert seen.jobset is not None
-        meta = dict(seen.jobset["metadata"])
+        if written is None:
+            written = {"version": STATUS_VERSION, "jobset": manifest, "jobs": [], "pods": [], "events": []}
+        if written.get("version") != STATUS_VERSION:
+            raise RuntimeUnavailable(
+                f"the agent of another release wrote the state of JobSet {name}; start the local runtime's agent again "
+                "(make down, then make up), and it takes the JobSet over"
+            )
+        metadata = dict(written["jobset"]["metadata"])
         if judge:
-            meta["annotations"] = {**meta["annotations"], JUDGED_ANNOTATION: judge}
-        if stopping:
-            # A cluster gives a time here; only that there is one is read.
-            meta["deletionTimestamp"] = "asked"
-        return replace(seen, jobset={**seen.jobset, "metadata": meta})
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), JUDGED_ANNOTATION: judge}
+        if stopped_at is not None:
+            metadata["deletionTimestamp"] = moment(stopped_at)
+        return Observation(
+            {**written["jobset"], "metadata": metadata},
+            jobs=tuple(written["jobs"]),
+            pods=tuple(written["pods"]),
+            events=tuple(written["events"]) if closely else (),
+        )
 
     def claim(self, name: str, uid: str, owner: str) -> None:
-        """Nothing to note: no other attempt's trigger ends a JobSet here but by a person's wish."""
-        self.status(name)
+        """Only looks whether it is there: no other attempt's trigger ends a JobSet here but by a person's wish."""
+        with _reachable(name):
+            self._folder(name).created_at()
 
     def mark_judged(self, name: str, uid: str, by: str) -> None:
         with _reachable(name):
             self._folder(name).note_judge(by)
-
-    def status(self, name: str) -> JobSetStatus:
-        """Running, without pods, for a JobSet that no agent has looked at yet (Suspended when its manifest says so)."""
-        folder = self._folder(name)
-        with _reachable(name):
-            written = folder.read_status()
-            if written is not None:
-                return JobSetStatus.from_dict(written["status"])
-            manifest = folder.manifest()
-        annotations = dict(manifest["metadata"].get("annotations") or {})
-        return JobSetStatus(name, "Suspended" if manifest["spec"].get("suspend") else "Running", annotations=annotations)
 
     def stop(self, name: str, uid: str = "") -> None:
         """Without an agent the request waits for one; until it has been carried out the JobSet is there and its name taken."""
@@ -102,37 +87,15 @@ class LocalRuntime:
         folder = self._folder(name)
         with _reachable(name):
             folder.created_at()
-        if not (_NAME.fullmatch(pod) and _NAME.fullmatch(container)):
+        if not (is_dns_label(pod) and is_dns_label(container)):
             return iter(())
         lines = _lines(folder.log(pod, container))
         return lines if last is None else iter(deque(lines, maxlen=last))
 
-    def resume(self, name: str) -> None:
-        """Starts a JobSet that was submitted with ``suspend: true``; nothing for another. Raises JobSetNotFound."""
-        with _reachable(name):
-            self._folder(name).ask_resume()
-
-    def evict(self, name: str, pod: str) -> None:
-        """What the Eviction API does: SIGTERM, the grace period, SIGKILL; the pod gets DisruptionTarget
-        (EvictionByEvictionAPI).
-
-        Returns at once. Raises JobSetNotFound, PodNotFound (no such pod, or it has ended).
-        """
-        live = {status.name for status in self.status(name).pods if status.phase in ("Pending", "Running")}
-        if pod not in live:
-            raise PodNotFound(pod)
-        with _reachable(name):
-            self._folder(name).ask_eviction(pod)
-
     def _folder(self, name: str) -> JobSetFolder:
-        if not _NAME.fullmatch(name):
+        if not is_dns_label(name):
             raise JobSetNotFound(name)
         return self._state.jobset(name)
-
-
-def _init_containers(manifest: Mapping[str, Any]) -> list[str]:
-    pod = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    return [each["name"] for each in pod.get("initContainers") or ()]
 
 
 @contextlib.contextmanager

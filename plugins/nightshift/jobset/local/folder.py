@@ -14,7 +14,12 @@ import os
 import secrets
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+STATUS_VERSION: Final = 2
+"""The form of status.json, in its field ``version``. Release 0.1.0 wrote another one, without that field."""
+REFUSED: Final = "ManifestRefused"
+"""Reason of the condition Failed of a JobSet whose manifest the agent cannot carry out; its message says why."""
 
 
 def write_atomic(path: Path, value: Any, *, durable: bool = True) -> None:
@@ -75,8 +80,12 @@ class JobSetFolder:
     def ask_stop(self) -> None:
         _mark(self.path / "stop")
 
-    def stop_asked(self) -> bool:
-        return (self.path / "stop").exists()
+    def stop_asked_at(self) -> float | None:
+        """In seconds since the epoch; None where nobody has."""
+        try:
+            return (self.path / "stop").stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def note_judge(self, by: str) -> None:
         self.created_at()
@@ -88,16 +97,8 @@ class JobSetFolder:
         except FileNotFoundError:
             return ""
 
-    def ask_resume(self) -> None:
-        _mark(self.path / "resume")
-
     def resume_asked(self) -> bool:
         return (self.path / "resume").exists()
-
-    def ask_eviction(self, pod: str) -> None:
-        folder = self.path / "evict"
-        folder.mkdir(exist_ok=True)
-        _mark(folder / pod)
 
     def evictions_asked(self) -> list[str]:
         try:

@@ -79,13 +79,6 @@ class Outcome:
         """Nothing was wrong with the work: another JobSet may follow at once, and no retry is used up."""
         return self.ending in (Ending.PREEMPTED, Ending.LOST)
 
-    @property
-    def worth_retrying(self) -> bool:
-        """Another JobSet can end otherwise."""
-        if self.ending is Ending.APPLICATION:
-            return self.resumable
-        return self.resumes_at_once or self.ending in (Ending.STARTUP, Ending.UNKNOWN)
-
 
 def classify(
     observation: Observation,

@@ -1,0 +1,176 @@
+"""What the agent knows of a JobSet, as the objects that a cluster's API serves: JobSet, Job, Pods, events. Pure.
+
+`nightshift.jobset.verdict` judges these objects, whichever runtime they come from. They hold what a cluster's hold, as far as
+anything reads it; they have no uids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from local.runtime import policy
+from local.runtime.records import JobSetRecord, PodRecord
+from local.runtime.spec import INDEX_ANNOTATION, JobSetSpec
+from nightshift.jobset.observation import moment
+from nightshift.jobset.verdict import indexes
+
+Objects = dict[str, Any]
+
+_DISRUPTIONS: Final = {
+    "EvictionByEvictionAPI": "Eviction API: evicting",
+    "DeletionByPodGC": "PodGC: node no longer exists",
+    "TerminationByKubelet": "Pod was terminated in response to imminent node shutdown.",
+}
+
+
+def objects(manifest: Mapping[str, Any], created_at: float, spec: JobSetSpec, record: JobSetRecord, node: str) -> Objects:
+    """{"jobset": JobSet, "jobs": [Job], "pods": [Pod, ...], "events": [...]}; no Job before the JobSet has started.
+
+    manifest: as it was submitted; created_at: when, in seconds since the epoch. node: the name of the only one.
+    """
+    started = bool(record.started_at)
+    return {
+        "jobset": {
+            **manifest,
+            "metadata": {**manifest["metadata"], "creationTimestamp": moment(created_at)},
+            "spec": {**manifest["spec"], "suspend": spec.suspended and not started},
+            "status": {"conditions": _jobset_conditions(spec, record)},
+        },
+        "jobs": [_job(manifest, spec, record)] if started else [],
+        "pods": [_pod(spec, record, pod, node) for pod in record.pods],
+        "events": [_deleted_event(spec, pod) for pod in record.pods if pod.deleted_at],
+    }
+
+
+def refused(manifest: Mapping[str, Any], reason: str, message: str, now: float) -> Objects:
+    """Of a JobSet that will never start. The manifest may lack anything but its metadata."""
+    jobset = {**manifest, "status": {"conditions": [_condition("Failed", reason, message, now)]}}
+    return {"jobset": jobset, "jobs": [], "pods": [], "events": []}
+
+
+def _jobset_conditions(spec: JobSetSpec, record: JobSetRecord) -> list[Objects]:
+    """There is no failurePolicy: the first Job that fails fails the JobSet."""
+    if not record.finished_at or record.end is None:
+        return []
+    if record.end.succeeded:
+        return [_condition("Completed", "AllJobsCompleted", "jobset completed successfully", record.finished_at)]
+    message = f"jobset failed due to one or more job failures (first failed job: {spec.job_name})"
+    return [_condition("Failed", "FailedJobs", message, record.finished_at)]
+
+
+def _job(manifest: Mapping[str, Any], spec: JobSetSpec, record: JobSetRecord) -> Objects:
+    template = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
+    attempts = [pod.view() for pod in record.pods]
+    status: Objects = {
+        "startTime": moment(record.started_at),
+        "conditions": _job_conditions(record),
+        "active": sum(not pod.ruling for pod in record.pods),
+        "succeeded": sum(pod.phase == "Succeeded" for pod in record.pods),
+        "failed": sum(pod.phase == "Failed" for pod in record.pods),
+        "completedIndexes": indexes.write(policy.completed_indexes(attempts)),
+    }
+    if failed := policy.failed_indexes(spec.job, attempts):
+        status["failedIndexes"] = indexes.write(failed)
+    return {
+        "metadata": {"name": spec.job_name, "namespace": spec.namespace, "labels": _labels(spec)},
+        "spec": {key: value for key, value in template.items() if key != "template"},
+        "status": status,
+    }
+
+
+def _job_conditions(record: JobSetRecord) -> list[Objects]:
+    """That the Job's end is decided, and, once its last pods have ended, the end."""
+    end = record.end
+    if end is None:
+        return []
+    decided, over = ("SuccessCriteriaMet", "Complete") if end.succeeded else ("FailureTarget", "Failed")
+    found = [_condition(decided, end.reason, end.message, record.decided_at)]
+    return [*found, _condition(over, end.reason, end.message, record.finished_at)] if record.finished_at else found
+
+
+def _pod(spec: JobSetSpec, record: JobSetRecord, pod: PodRecord, node: str) -> Objects:
+    metadata: Objects = {
+        "name": pod.name,
+        "namespace": spec.namespace,
+        "uid": pod.name,
+        "creationTimestamp": moment(pod.created_at),
+        "labels": {**dict(spec.pod.labels), **_labels(spec), INDEX_ANNOTATION: str(pod.index)},
+        "annotations": {
+            **dict(spec.pod.annotations),
+            INDEX_ANNOTATION: str(pod.index),
+            "batch.kubernetes.io/job-index-failure-count": str(pod.failures),
+            "batch.kubernetes.io/job-index-ignored-failure-count": str(pod.ignored),
+        },
+    }
+    if pod.deleted_at:
+        metadata["deletionTimestamp"] = moment(pod.deleted_at + spec.pod.grace_s)
+    conditions = []
+    if pod.reason:
+        conditions.append(_condition("DisruptionTarget", pod.reason, _DISRUPTIONS.get(pod.reason, ""), pod.disrupted_at))
+    if not pod.bound and not pod.ruling:
+        full = "0/1 nodes are available: 1 Too many pods."
+        conditions.append({**_condition("PodScheduled", "Unschedulable", full, pod.created_at), "status": "False"})
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": node} if pod.bound else {},
+        "status": {"phase": pod.phase, "conditions": conditions, **pod.containers},
+    }
+
+
+def _deleted_event(spec: JobSetSpec, pod: PodRecord) -> Objects:
+    """By which a Job says that it has ended a pod itself: nothing else tells such an end from that of a person."""
+    return {
+        "type": "Normal",
+        "reason": "SuccessfulDelete",
+        "message": f"Deleted pod: {pod.name}",
+        "involvedObject": {"kind": "Job", "name": spec.job_name},
+        "lastTimestamp": moment(pod.deleted_at),
+    }
+
+
+def _labels(spec: JobSetSpec) -> dict[str, str]:
+    """Of a Job, and of its pods."""
+    return {
+        "jobset.sigs.k8s.io/jobset-name": spec.name,
+        "jobset.sigs.k8s.io/replicatedjob-name": spec.replicated_job,
+        "jobset.sigs.k8s.io/job-index": "0",
+        "jobset.sigs.k8s.io/restart-attempt": "0",
+        "batch.kubernetes.io/job-name": spec.job_name,
+    }
+
+
+def _condition(kind: str, reason: str, message: str, at: float) -> Objects:
+    return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": moment(at)}
+
+
+def terminated(exit_code: int, *, reason: str = "", message: str = "", at: tuple[float, float] | None = None) -> Objects:
+    """The state of a container that has ended. reason: Error or Completed when absent. at: when it began and ended."""
+    ended: Objects = {"exitCode": exit_code, "reason": reason or ("Error" if exit_code else "Completed")}
+    if message:
+        ended["message"] = message
+    if at:
+        ended |= {"startedAt": moment(at[0]), "finishedAt": moment(at[1])}
+    return {"terminated": ended}
+
+
+def container_status(
+    name: str,
+    image: str,
+    *,
+    state: Objects,
+    last_state: Objects | None = None,
+    started: bool = False,
+    ready: bool = False,
+    restarts: int = 0,
+) -> Objects:
+    """An entry of a pod's containerStatuses, as a kubelet writes it."""
+    return {
+        "name": name,
+        "image": image,
+        "started": started,
+        "ready": ready,
+        "restartCount": restarts,
+        "state": state,
+        "lastState": last_state or {},
+    }
