@@ -15,7 +15,7 @@ from typing import Final
 from benchmarks.report import Report, say
 from nightshift import exits
 from nightshift.driver import loop as driver_loop
-from nightshift.driver.engine import Load, Outcome, Replied
+from nightshift.driver.engine import Load, Replied, SendResult
 from nightshift.driver.loop import Limits, Worker
 from nightshift.driver.stats import Stats
 from nightshift.run.ledger import Chunks, Ledger
@@ -108,14 +108,14 @@ class Engine:
         self._tally = tally
         self._rows = rows
         self._row_s = ROW_S / speed
-        self._queue: deque[tuple[asyncio.Future[Outcome], int]] = deque()
-        self._current: tuple[asyncio.Future[Outcome], int] | None = None
+        self._queue: deque[tuple[asyncio.Future[SendResult], int]] = deque()
+        self._current: tuple[asyncio.Future[SendResult], int] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._began = 0.0
 
-    async def send(self, path: str, body: bytes) -> Outcome:
+    async def send(self, path: str, body: bytes) -> SendResult:
         (ordinal,) = ordinals_of(body)
-        reply: asyncio.Future[Outcome] = self._loop.create_future()
+        reply: asyncio.Future[SendResult] = self._loop.create_future()
         request = (reply, ordinal)
         self._queue.append(request)
         self._fill()
@@ -156,7 +156,7 @@ class Engine:
             reply.set_result(Replied([self._rows.prediction(ordinal)]))
         self._fill()
 
-    def _drop(self, request: tuple[asyncio.Future[Outcome], int]) -> None:
+    def _drop(self, request: tuple[asyncio.Future[SendResult], int]) -> None:
         if self._current is request:
             assert self._timer is not None
             self._timer.cancel()

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from nightshift import exits
 from nightshift.driver import commits
-from nightshift.driver.engine import Failed, Gone, Outcome, Refused, Replied
+from nightshift.driver.engine import Failed, Gone, Refused, Replied, SendResult
 from nightshift.driver.loop import TooManyDeadLetters
 from nightshift.run.chunks import NotAChunk
 from nightshift.store import StoreUnavailable
@@ -203,9 +203,8 @@ class PodAudit(ClientEvents, EngineEvents):
                 "recomputed", f"{self.name} still has rows of chunk {chunk} in flight, which it knows is committed"
             )
         limits, step = self._audit.scenario.limits, self._audit.scenario.rows_per_request
-        copies = 1 if limits.hedge_after_s is None else 2
         rows = self._in_flight.total()
-        if rows > copies * (max(limits.window_most, step) + step - 1):
+        if rows > max(limits.window_most, step) + step - 1:
             self._audit.fail("flat memory", f"{self.name} has {rows} rows in flight, more than {limits.window_most}")
 
     def _fly(self, ordinals: list[int], copies: int) -> None:
@@ -215,7 +214,7 @@ class PodAudit(ClientEvents, EngineEvents):
     def computing(self, ordinals: list[int]) -> None:
         self._audit.computed.update(ordinals)
 
-    def answered(self, ordinals: list[int], outcome: Outcome) -> None:
+    def answered(self, ordinals: list[int], outcome: SendResult) -> None:
         self._fly(ordinals, -1)
         self._audit.say(self.name, f"gets {_shown(outcome)} for {_named(ordinals)}")
         if isinstance(outcome, Gone) or (isinstance(outcome, Failed) and outcome.timeout):
@@ -293,14 +292,14 @@ def _named(ordinals: list[int]) -> str:
     return " ".join(map(str, ordinals))
 
 
-def _shown(outcome: Outcome) -> str:
+def _shown(outcome: SendResult) -> str:
     return "an answer" if _is_answer(outcome) else str(outcome)
 
 
-def _kind_of(outcome: Outcome) -> str:
+def _kind_of(outcome: SendResult) -> str:
     return str(outcome.body) if isinstance(outcome, Replied) and not _is_answer(outcome) else type(outcome).__name__
 
 
-def _is_answer(outcome: Outcome) -> bool:
+def _is_answer(outcome: SendResult) -> bool:
     body: Any = outcome.body if isinstance(outcome, Replied) else GARBAGE
     return body not in (ABORTED, GARBAGE)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from nightshift.driver.engine import Busy, Failed, Gone, Load, Outcome, Refused, Replied
+from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult
 from nightshift.tasks.base import Reason
 from tests.simulation.rows import ABORTED, GARBAGE, Nature, Rows, ordinals_of
 from tests.simulation.virtual import VirtualLoop
@@ -64,7 +64,7 @@ class EngineEvents:
     def computing(self, ordinals: list[int]) -> None:
         """The engine begins to compute these rows."""
 
-    def answered(self, ordinals: list[int], outcome: Outcome) -> None:
+    def answered(self, ordinals: list[int], outcome: SendResult) -> None:
         """The worker has the outcome."""
 
     def hung_up(self, ordinals: list[int]) -> None:
@@ -77,7 +77,7 @@ class EngineEvents:
 @dataclass(eq=False, slots=True)
 class _Request:
     ordinals: list[int]
-    reply: asyncio.Future[Outcome]
+    reply: asyncio.Future[SendResult]
     fault: str = ""
     computing: bool = False
     over: bool = False
@@ -105,7 +105,7 @@ class SimulatedEngine:
         self._alone_deaths: Counter[int] = Counter()
         self.deaths = 0
 
-    async def send(self, path: str, body: bytes) -> Outcome:
+    async def send(self, path: str, body: bytes) -> SendResult:
         ordinals = ordinals_of(body)
         self._events.sent(ordinals)
         request = _Request(ordinals, self._loop.create_future())
@@ -223,7 +223,7 @@ class SimulatedEngine:
         elif request.fault == "reset":
             self._reply(request, Gone("connection reset by peer"))
         elif Nature.ERROR in natures or request.fault == "failed":
-            self._reply(request, Failed("500: internal error"))
+            self._reply(request, Failed("internal error", status=500))
         elif Nature.SLOW in natures or request.fault == "stuck":
             # Its caller hears nothing until its own patience ends. Its seats are free: one row alone does not stop an engine.
             self._leave_seats(request)
@@ -240,10 +240,10 @@ class SimulatedEngine:
             request.computing = False
             self._computing -= len(request.ordinals)
 
-    def _reply(self, request: _Request, outcome: Outcome) -> None:
+    def _reply(self, request: _Request, outcome: SendResult) -> None:
         self._loop.after(self._wire(), self._end, request, outcome)
 
-    def _end(self, request: _Request, outcome: Outcome) -> None:
+    def _end(self, request: _Request, outcome: SendResult) -> None:
         """The request leaves the engine; its caller, if there is one still, has the outcome."""
         if not request.over:
             request.over = True

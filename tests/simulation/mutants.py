@@ -7,7 +7,6 @@ writes the file, as a change of the driver may need, since it shifts what each s
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -16,12 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightshift.driver import loop
-from nightshift.driver.engine import Outcome
 from nightshift.driver.feeder import Feeder
 from nightshift.driver.loop import Worker
 from nightshift.driver.ranges import Ranges
-from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
-from nightshift.driver.sender import Sender
+from nightshift.driver.scheduler import Cause, Group, OpenChunk, Scheduler
 from nightshift.driver.window import Window
 from nightshift.run.chunks import Result
 from nightshift.run.ledger import Chunks, Ledger
@@ -152,21 +149,6 @@ def _open_chunk_goes_on() -> tuple[Change, ...]:
     return ((Worker, "_drop_what_others_did", lambda self: self._pump()),)
 
 
-def _hedged_copy_goes_on() -> tuple[Change, ...]:
-    async def hedged(self: Sender, path: str, body: bytes) -> Outcome:
-        if self._hedge_after_s is None:
-            return await self._engine.send(path, body)
-        running = asyncio.get_running_loop()
-        copies = [running.create_task(self._engine.send(path, body))]
-        await asyncio.wait(copies, timeout=self._hedge_after_s)
-        if not copies[0].done() and not self._patience.stop.is_set():
-            copies.append(running.create_task(self._engine.send(path, body)))
-        await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
-        return next(copy.result() for copy in copies if copy.done())
-
-    return ((Sender, "_hedged", hedged),)
-
-
 def _blind_to_the_ledger() -> tuple[Change, ...]:
     refresh = Ledger.refresh
 
@@ -211,13 +193,13 @@ def _partials_of_all_under_one_name() -> tuple[Change, ...]:
 
 
 def _death_blamed_on_all() -> tuple[Change, ...]:
-    def engine_died(self: Scheduler, message: str) -> int:
+    def engine_died(self: Scheduler, message: str, status: int | None = None) -> int:
         groups = list(self._flying)
         for group in groups:
             chunk = self._landed(group)
             if chunk is not None:
                 for row in group.rows:
-                    self._bury(chunk, row.ordinal, Reason.ENGINE_KILLED, message, row.tries)
+                    self._bury(chunk, row.ordinal, Cause(Reason.ENGINE_KILLED, message, status), row.tries)
                 self._settle(chunk)
         return len(groups)
 
@@ -225,9 +207,9 @@ def _death_blamed_on_all() -> tuple[Change, ...]:
 
 
 def _group_condemned_whole() -> tuple[Change, ...]:
-    def condemn(self: Scheduler, chunk: OpenChunk, group: Group, reason: Reason, message: str) -> None:
+    def condemn(self: Scheduler, chunk: OpenChunk, group: Group, cause: Cause) -> None:
         for row in group.rows:
-            self._bury(chunk, row.ordinal, reason, message, row.tries)
+            self._bury(chunk, row.ordinal, cause, row.tries)
         self._settle(chunk)
 
     return ((Scheduler, "_condemn", condemn),)
@@ -294,7 +276,6 @@ MUTANTS: Final = (
     Mutant("one's own copy is taken for another's", _of("conservation"), _own_copy_is_anothers),
     Mutant("a chunk may be opened twice", _of("exactly once", "crash", "exit code", "liveness"), _opened_twice),
     Mutant("an open chunk that another committed goes on", _of("recomputed"), _open_chunk_goes_on),
-    Mutant("a hedged copy outlives its request", _of("flat memory", "recomputed"), _hedged_copy_goes_on),
     Mutant("the listing of committed chunks is ignored", _of("recomputed"), _blind_to_the_ledger),
     Mutant("work begins without a listing", _of("recomputed"), _start_without_a_look),
     Mutant("a helper is done when it is told to go", _of("exit code"), _helper_is_always_done),

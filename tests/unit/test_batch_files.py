@@ -14,6 +14,7 @@ import pytest
 from obstore.store import LocalStore
 
 from nightshift.batch import output, source, state
+from nightshift.batch.codec import LineCodec
 from nightshift.batch.source import Index, LineReader, LocalFile, index
 from nightshift.batch.state import Asked, chunk_lines, find_batch, open_batch, place_of
 from nightshift.driver.reader import InputChanged
@@ -204,6 +205,13 @@ def a_chunk(results: list[Result], run_id: str = RUN.run_id) -> bytes:
     return chunks.encode(keys, results, pa.large_string(), made)
 
 
+def batch_chunk(results: list[Result]) -> bytes:
+    keys = pa.table({"custom_id": pa.array([str(result.ordinal) for result in results], pa.string())})
+    dead = sum(result.reason is not None for result in results)
+    made = Provenance(RUN.run_id, 0, "a", "n", {}, "v", "t", "t", len(results) - dead, dead, 7, 8)
+    return chunks.encode(keys, results, pa.large_string(), made, with_status=True)
+
+
 def test_output_lines_have_the_schema_of_vllm_run_batch() -> None:
     body = a_chunk([Result(4, b'{"x":1.5,"y":null}', None, None, 1), Result(5, None, "rejected", "no", 1)])
     counts = output.Counts()
@@ -233,28 +241,76 @@ def test_output_lines_have_the_schema_of_vllm_run_batch() -> None:
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_every_reason_has_a_status(reason: Reason) -> None:
-    code, _ = output.error_of(reason, "m")
+    code, _ = output.error_of(Result(0, None, reason, "m", 1))
 
     assert code == output.STATUS[reason]
 
 
 @pytest.mark.parametrize(
-    ("reason", "message", "code", "kind"),
+    ("reason", "status", "code", "kind"),
     [
-        ("rejected", output.with_status(404, "no such model"), 404, "NotFoundError"),
-        ("engine_error", "500: it broke", 500, "InternalServerError"),
-        ("timeout", "408: slow", 408, "BadRequestError"),
-        ("too_long", "404: tokens are too many", 400, "BadRequestError"),
+        (Reason.REJECTED, 404, 404, "NotFoundError"),
+        (Reason.ENGINE_ERROR, 501, 501, "InternalServerError"),
+        (Reason.TIMEOUT, 408, 408, "BadRequestError"),
+        (Reason.TOO_LONG, None, 400, "BadRequestError"),
     ],
 )
-def test_the_servers_own_status_is_reported_where_it_is_known(reason: str, message: str, code: int, kind: str) -> None:
-    found, error = output.error_of(reason, message)
+@pytest.mark.parametrize("message", ["no such model", "404: is what the server said"])
+def test_the_servers_own_status_is_reported_where_it_is_known(
+    reason: Reason, status: int | None, code: int, kind: str, message: str
+) -> None:
+    body = batch_chunk([Result(0, None, reason, message, 1, status)])
 
-    assert (found, error["error"]["code"], error["error"]["type"]) == (code, code, kind)
+    (line,) = map(json.loads, output.lines_of(body, RUN.run_id, range(1), output.Counts()).splitlines())
+
+    assert line["response"]["status_code"] == code
+    assert line["error"]["error"] == {"message": message, "type": kind, "param": None, "code": code}
+
+
+def test_a_status_that_is_no_error_is_not_reported_as_one() -> None:
+    code, error = output.error_of(Result(0, None, Reason.ENGINE_ERROR, "", 1, 204))
+
+    assert (code, error["error"]["message"]) == (500, "204: ")
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "code", "said"),
+    [
+        ("rejected", "404: no such model", 404, "no such model"),
+        ("engine_error", "500: it broke", 500, "it broke"),
+        ("timeout", "408: slow", 408, "slow"),
+        ("too_long", "404: tokens are too many", 400, "404: tokens are too many"),
+    ],
+)
+def test_a_chunk_of_an_earlier_release_gives_the_same_output(reason: str, message: str, code: int, said: str) -> None:
+    """Its dead letters had the status before the message, and no column for it."""
+    body = a_chunk([Result(0, None, reason, message, 1)])
+    assert chunks.STATUS not in chunks.decode(body)[0].column_names
+
+    (line,) = map(json.loads, output.lines_of(body, RUN.run_id, range(1), output.Counts()).splitlines())
+
+    assert (line["response"]["status_code"], line["error"]["error"]["message"]) == (code, said)
+
+
+def test_a_partial_of_an_earlier_release_is_taken_over_with_its_statuses() -> None:
+    codec = LineCodec(run_id=RUN.run_id, attempt="b", node="n", model={}, engine_version="v", prediction_type=pa.large_string())
+    found = codec.decode(a_chunk([Result(0, None, "rejected", "404: no such model", 1), *good(1)]), 0)
+
+    assert [(result.status, result.message) for result in found] == [(404, "no such model"), (None, None)]
+
+
+def test_a_chunk_of_a_job_keeps_the_status_in_its_message() -> None:
+    keys = pa.table({"id": [0]})
+    made = Provenance(RUN.run_id, 0, "a", "n", {}, "v", "t", "t", 0, 1, 0)
+
+    table, _ = chunks.decode(chunks.encode(keys, [Result(0, None, "engine_error", "oops", 4, 500)], pa.string(), made))
+
+    assert table.column_names == ["ordinal", "id", "prediction", "dead_reason", "dead_message", "attempts"]
+    assert table.column("dead_message").to_pylist() == ["500: oops"]
 
 
 def test_a_line_that_was_never_sent_has_text_for_an_error_as_with_vllm() -> None:
-    assert output.error_of("bad_input", "500: url") == (400, "500: url")
+    assert output.error_of(Result(0, None, Reason.BAD_INPUT, "500: url", 0)) == (400, "500: url")
 
 
 def good(*ordinals: int) -> list[Result]:

@@ -13,9 +13,9 @@ from nightshift.driver.engine import (
     Failed,
     Gone,
     Load,
-    Outcome,
     Refused,
     Replied,
+    SendResult,
     WrongEngine,
     judge,
     parse_load,
@@ -36,20 +36,20 @@ LONG = b'{"error":{"message":"This model\'s maximum context length is 64 tokens.
         (400, LONG, Refused(Reason.TOO_LONG, "This model's maximum context length is 64 tokens.")),
         (413, b"", Refused(Reason.TOO_LONG, "")),
         (422, b'{"error": "no such parameter"}', Refused(Reason.REJECTED, "no such parameter")),
-        (408, b"late", Failed("408: late", timeout=True)),
-        (425, b"early", Failed("425: early")),
-        (429, b"full", Busy("429: full")),
-        (503, b"full", Busy("503: full")),
-        (500, b'{"error": {"message": "oops"}}', Failed("500: oops")),
-        (500, b"EngineDeadError", Gone("500: EngineDeadError")),
-        (500, DEAD, Gone("500: EngineCore encountered an issue. See stack trace (above) for the root cause.")),
-        (502, b"bad gateway", Gone("502: bad gateway")),
-        (504, b"gateway", Failed("504: gateway", timeout=True)),
-        (501, b"", Failed("501: ")),
-        (204, b"", Failed("204: ")),
+        (408, b"late", Failed("late", timeout=True, status=408)),
+        (425, b"early", Failed("early", status=425)),
+        (429, b"full", Busy("full", status=429)),
+        (503, b"full", Busy("full", status=503)),
+        (500, b'{"error": {"message": "oops"}}', Failed("oops", status=500)),
+        (500, b"EngineDeadError", Gone("EngineDeadError", 500)),
+        (500, DEAD, Gone("EngineCore encountered an issue. See stack trace (above) for the root cause.", 500)),
+        (502, b"bad gateway", Gone("bad gateway", 502)),
+        (504, b"gateway", Failed("gateway", timeout=True, status=504)),
+        (501, b"", Failed("", status=501)),
+        (204, b"", Failed("", status=204)),
     ],
 )
-def test_what_a_reply_means(status: int, body: bytes, outcome: Outcome) -> None:
+def test_what_a_reply_means(status: int, body: bytes, outcome: SendResult) -> None:
     assert judge(status, body, {}) == outcome
 
 
@@ -135,7 +135,7 @@ def test_the_text_of_an_error(body: bytes, message: str) -> None:
     ],
 )
 def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
-    assert judge(429, b"", headers) == Busy("429: ", seconds)
+    assert judge(429, b"", headers) == Busy("", seconds, 429)
 
 
 def test_load_is_taken_over_all_engines() -> None:

@@ -15,13 +15,13 @@ import uvloop
 
 from nightshift import exits
 from nightshift.batch import source as sources
+from nightshift.batch.codec import LineCodec
 from nightshift.batch.engine import About, Server, base_of
 from nightshift.batch.kind import KEY, BatchLines
 from nightshift.batch.output import Incomplete, Missing, write
 from nightshift.batch.progress import Progress, duration, log_to_stderr, say, summary
 from nightshift.batch.source import Index, LineReader, Source, source_of
 from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch, place_of
-from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.engine import WrongEngine
 from nightshift.driver.loop import Limits, Worker
 from nightshift.driver.reader import InputChanged
@@ -143,7 +143,7 @@ class _Command:
             reader=reader,
             kind=kind,
             engine=server,
-            codec=ParquetCodec(
+            codec=LineCodec(
                 run_id=batch.run.run_id,
                 attempt=self._attempt,
                 node=os.uname().nodename,

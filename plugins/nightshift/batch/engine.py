@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nightshift.batch.output import with_status
-from nightshift.driver.engine import Engine, Load, Outcome, Refused, WrongEngine
+from nightshift.driver.engine import Engine, Load, Refused, SendResult, WrongEngine
 from nightshift.driver.http import HttpClient
 from nightshift.tasks.base import Reason
 
 PROBE_TIMEOUT_S: Final = 5.0
 POLL_S: Final = 0.1
 HEADER: Final = "Authorization"
-_ANSWERED: Final = re.compile(r"the engine answers (404|405): (.*)", re.DOTALL)
-"""How `nightshift.driver.engine.judge` words what concerns every row of a job, but a single line of a batch."""
+LINES_OWN: Final = (404, 405)
+"""Statuses that concern every row of a job but a single line of a batch, which names its own path and model."""
 
 
 def base_of(url: str) -> str:
@@ -54,14 +52,14 @@ class Server:
         await self._probe.close()
         await self._engine.__aexit__(*error)
 
-    async def send(self, path: str, body: bytes) -> Outcome:
+    async def send(self, path: str, body: bytes) -> SendResult:
         """Raises WrongEngine when the key is refused; what the server does not have is the line's own mistake."""
         try:
             return await self._engine.send(path, body)
         except WrongEngine as error:
-            if (answered := _ANSWERED.fullmatch(str(error))) is None:
+            if error.status not in LINES_OWN:
                 raise
-            return Refused(Reason.REJECTED, with_status(int(answered[1]), answered[2]))
+            return Refused(Reason.REJECTED, error.message, error.status)
 
     async def healthy(self) -> bool:
         """Whether ``/health`` says so; of a server without that path, whether it answers."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +20,10 @@ import orjson
 import pyarrow as pa
 from obstore.store import ObjectStore
 
+from nightshift.batch.codec import results_of
 from nightshift.batch.source import store_of
 from nightshift.run import chunks
+from nightshift.run.chunks import Result
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
 from nightshift.store import StoreUnavailable
@@ -37,10 +38,8 @@ STATUS: Final = {
     Reason.ENGINE_KILLED: 500,
     Reason.TIMEOUT: 504,
 }
-"""The status code that a line reports by the reason of its dead letter, where the engine's own is not known."""
+"""The status code that a line reports by the reason of its dead letter, if the engine's own is not known."""
 _TYPES: Final = {400: "BadRequestError", 404: "NotFoundError"}
-_WITH_STATUS: Final = re.compile(r"([45]\d\d): (.*)", re.DOTALL)
-"""A message that begins with the status code of the server's reply."""
 
 
 class Incomplete(Exception):
@@ -69,41 +68,41 @@ def lines_of(body: bytes, run_id: str, expected: range, counts: Counts) -> bytes
         raise Incomplete(str(error)) from error
     if provenance.run_id != run_id:
         raise Incomplete(f"it is of run {provenance.run_id}")
-    ordinals = table.column("ordinal").to_pylist()
-    if ordinals != list(expected):
+    results = results_of(table.set_column(*_replies(table)))
+    if [result.ordinal for result in results] != list(expected):
         raise Incomplete(f"it does not hold the lines {expected.start + 1} to {expected.stop}")
     ids = table.column("custom_id").to_pylist()
-    replies = table.column("prediction").cast(pa.large_binary()).to_pylist()
-    reasons = table.column("dead_reason").to_pylist()
-    messages = table.column("dead_message").to_pylist()
     counts.prompt_tokens += provenance.prompt_tokens
     counts.output_tokens += provenance.output_tokens
     lines = []
-    for ordinal, custom_id, reply, reason, message in zip(ordinals, ids, replies, reasons, messages, strict=True):
-        if reason is None:
+    for result, custom_id in zip(results, ids, strict=True):
+        if result.reason is None:
             counts.answered += 1
-            lines.append(_line(run_id, ordinal, custom_id, 200, reply, b"null"))
+            lines.append(_line(run_id, result.ordinal, custom_id, 200, result.prediction, b"null"))
         else:
-            counts.failed[reason] += 1
-            code, said = error_of(reason, message or "")
-            lines.append(_line(run_id, ordinal, custom_id, code, b"null", orjson.dumps(said)))
+            counts.failed[result.reason] += 1
+            code, said = error_of(result)
+            lines.append(_line(run_id, result.ordinal, custom_id, code, b"null", orjson.dumps(said)))
     return b"".join(lines)
 
 
-def error_of(reason: str, message: str) -> tuple[int, Any]:
+def _replies(table: pa.Table) -> tuple[int, str, pa.ChunkedArray]:
+    """The replies as the bytes that they are written as, for `pa.Table.set_column`."""
+    return table.schema.get_field_index("prediction"), "prediction", table.column("prediction").cast(pa.large_binary())
+
+
+def error_of(dead: Result) -> tuple[int, Any]:
     """Status code and ``error`` of a failed line: text for a line that was never sent, else an object, as vLLM does."""
-    code = STATUS.get(Reason(reason), 500)
-    if reason == Reason.BAD_INPUT:
+    reason, message = Reason(str(dead.reason)), dead.message or ""
+    code = STATUS[reason]
+    if dead.status is not None and dead.status >= 400:
+        code = dead.status
+    else:
+        message = dead.text or ""
+    if reason is Reason.BAD_INPUT:
         return code, message
-    if reason != Reason.TOO_LONG and (known := _WITH_STATUS.fullmatch(message)):
-        code, message = int(known[1]), known[2]
     kind = _TYPES.get(code, "BadRequestError" if code < 500 else "InternalServerError")
     return code, {"error": {"message": message, "type": kind, "param": None, "code": code}}
-
-
-def with_status(code: int, message: str) -> str:
-    """The message for the dead letter of a line whose status code the reason alone does not tell."""
-    return f"{code}: {message}"
 
 
 def _line(run_id: str, ordinal: int, custom_id: str, code: int, body: bytes, error: bytes) -> bytes:

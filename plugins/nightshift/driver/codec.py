@@ -23,7 +23,7 @@ class ParquetCodec:
         self._node = node
         self._model = model
         self._engine_version = engine_version
-        self._prediction_type = prediction_type
+        self.prediction_type = prediction_type
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
         """keys: the key columns of all rows of the chunk, finished or not."""
@@ -47,13 +47,19 @@ class ParquetCodec:
             computed_rows=chunk.computed,
             merged=chunk.merged,
         )
-        return chunks.encode(keys, results, self._prediction_type, provenance)
+        return self._bytes(keys, results, provenance)
 
     def decode(self, body: bytes, chunk: int) -> list[Result]:
         """The rows of a partial. Raises NotAChunk for what is torn, or of another run or chunk."""
         table, provenance = chunks.decode(body)
         if (provenance.run_id, provenance.chunk) != (self._run_id, chunk):
             raise chunks.NotAChunk(f"it is of chunk {provenance.chunk} of run {provenance.run_id}")
+        return self._results(table)
+
+    def _bytes(self, keys: pa.Table, results: list[Result], provenance: Provenance) -> bytes:
+        return chunks.encode(keys, results, self.prediction_type, provenance)
+
+    def _results(self, table: pa.Table) -> list[Result]:
         return chunks.results_of(table)
 
 

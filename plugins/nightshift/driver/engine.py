@@ -37,7 +37,14 @@ _GAUGES: Final = re.compile(
 
 
 class WrongEngine(Exception):
-    """The engine runs but does not serve what the job asks for: trying again cannot help."""
+    """The engine runs but does not serve what the job asks for: trying again cannot help.
+
+    status, message: of the HTTP reply that showed it, None and "" if it was something else.
+    """
+
+    def __init__(self, problem: str, *, status: int | None = None, message: str = "") -> None:
+        super().__init__(problem)
+        self.status, self.message = status, message
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,41 +54,58 @@ class Replied:
     body: Any
 
 
+class _Said:
+    """``str()`` is the message for people; a status stands before it."""
+
+    __slots__ = ()
+    message: str
+    status: int | None
+
+    def __str__(self) -> str:
+        return self.message if self.status is None else f"{self.status}: {self.message}"
+
+
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The request can never succeed as it is."""
+class Refused(_Said):
+    """The request can never succeed as it is. status: of the reply, if the reason alone does not tell it."""
 
     reason: Reason
     message: str
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(_Said):
     """The engine failed on this request while it goes on serving; the rows may be at fault.
 
-    timeout: there was no reply in time, by this client's clock or by that of a gateway in between.
+    timeout: there was no reply in time, by this client's clock or by that of a gateway in between. status: of the reply, if
+    there was one.
     """
 
     message: str
     timeout: bool = False
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(_Said):
     """The engine has no room at the moment. retry_after: seconds it asked for, if it did."""
 
     message: str
     retry_after: float | None = None
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """No connection, or it broke before the reply was whole, or the engine says that it is dead."""
+class Gone(_Said):
+    """No connection, or it broke before the reply was whole, or the engine says that it is dead. status: of a whole reply."""
 
     message: str
+    status: int | None = None
 
 
-Outcome = Replied | Refused | Failed | Busy | Gone
+SendResult = Replied | Refused | Failed | Busy | Gone
+"""What became of one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +124,7 @@ class Load:
 class Engine:
     """A vLLM server at `base_url`, serving `model`. Use as an async context manager.
 
-    headers: sent with every request; what they hold is kept out of every outcome. Raises WrongEngine for a URL or headers that
+    headers: sent with every request; what they hold is kept out of every result. Raises WrongEngine for a URL or headers that
     cannot be used.
     """
 
@@ -130,8 +154,8 @@ class Engine:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def send(self, path: str, body: bytes) -> Outcome:
-        """POSTs one JSON body. What the network or the engine does to it is the Outcome; raises WrongEngine alone."""
+    async def send(self, path: str, body: bytes) -> SendResult:
+        """POSTs one JSON body. What the network or the engine does to it is the result; raises WrongEngine alone."""
         try:
             reply = await self._client.request("POST", path, body, timeout_s=self._request_timeout_s)
         except TimeoutError as error:
@@ -188,8 +212,8 @@ class Engine:
         if isinstance(outcome, Replied):
             return outcome.body
         if reply.status == 200 or isinstance(outcome, Refused):
-            raise WrongEngine(f"{path} is not an engine's: {outcome.message}")
-        raise ConnectionLost(f"{path}: {outcome.message}")
+            raise WrongEngine(f"{path} is not an engine's: {outcome}")
+        raise ConnectionLost(f"{path}: {outcome}")
 
     def _without_secrets(self, reply: Response) -> bytes:
         """The body; that of an error without what this client sent, for servers that repeat a wrong key in their answer."""
@@ -200,7 +224,7 @@ class Engine:
         return body
 
 
-def judge(status: int, body: bytes, headers: Mapping[str, str]) -> Outcome:
+def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
     """What a reply means. headers: names in lower case.
 
     400, 413 and 422 are the request's fault. 429 and 503 are load. 502, and a 500 that says that the engine's core is dead, are
@@ -218,13 +242,12 @@ def judge(status: int, body: bytes, headers: Mapping[str, str]) -> Outcome:
         too_long = status == 413 or any(word in message.lower() for word in _LENGTH_WORDS)
         return Refused(Reason.TOO_LONG if too_long else Reason.REJECTED, message)
     if 401 <= status <= 405 or 300 <= status < 400:
-        raise WrongEngine(f"the engine answers {status}: {message}")
-    message = f"{status}: {message}"
+        raise WrongEngine(f"the engine answers {status}: {message}", status=status, message=message)
     if status in (429, 503):
-        return Busy(message, _seconds(headers))
+        return Busy(message, _seconds(headers), status)
     if status == 502 or (status == 500 and any(word in message for word in _DEAD_WORDS)):
-        return Gone(message)
-    return Failed(message, timeout=status in (408, 504))
+        return Gone(message, status)
+    return Failed(message, timeout=status in (408, 504), status=status)
 
 
 def parse_load(text: bytes) -> Load | None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from nightshift.driver.engine import Load, Outcome
+from nightshift.driver.engine import Gone, Load, SendResult
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Scheduler
 from nightshift.driver.stats import Stats
@@ -33,7 +33,7 @@ PROBE_EVERY_S: Final = 0.5
 class EngineLike(Protocol):
     """What the loop needs of the engine: `nightshift.driver.engine.Engine`, or the simulator's."""
 
-    async def send(self, path: str, body: bytes) -> Outcome: ...
+    async def send(self, path: str, body: bytes) -> SendResult: ...
 
     async def healthy(self) -> bool: ...
 
@@ -112,29 +112,29 @@ class EngineHealth:
         if self._unwell >= UNWELL and self.good:
             self._unwell = 0
             self._hung = True
-            self._recovery = asyncio.get_running_loop().create_task(self._recover("it fails its health check"))
+            self._recovery = asyncio.get_running_loop().create_task(self._recover(Gone("it fails its health check")))
 
-    async def alive(self, message: str) -> bool:
+    async def alive(self, loss: Gone) -> bool:
         """A connection broke: True when the engine is there all the same; else waits until it is back or given up."""
         if self.good and await self._engine.healthy():
             return True
         if self._recovery is None:
-            self._recovery = asyncio.get_running_loop().create_task(self._recover(message))
+            self._recovery = asyncio.get_running_loop().create_task(self._recover(loss))
         elif self._hung:
             # It did not only hang: it died of it.
             self._hung = False
-            self._scheduler.engine_died(message)
+            self._scheduler.engine_died(loss.message, loss.status)
         await asyncio.shield(self._recovery)
         return False
 
-    async def _recover(self, message: str) -> None:
+    async def _recover(self, loss: Gone) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._stats.engine_losses += 1
         self._losses += 1
-        if not self._hung and self._scheduler.engine_died(message):
+        if not self._hung and self._scheduler.engine_died(loss.message, loss.status):
             self._losses = 0
-        log.warning("engine lost", extra={"fields": {"error": message, "losses": self._losses}})
+        log.warning("engine lost", extra={"fields": {"error": str(loss), "losses": self._losses}})
         while not (back := await self._engine.healthy()) and not self._patience.stop.is_set():
             if loop.time() - began > ENGINE_BUDGET_S:
                 break

@@ -51,15 +51,13 @@ class TooManyDeadLetters(ValueError):
 class Limits:
     """window_start, window_most: rows in flight. buffer_bytes: input rows held at once, one chunk at least.
 
-    dead_letters: how many the whole run may have; None where somebody else judges. hedge_after_s: after so long a second
-    copy of a stuck request is sent and the first reply counts; None: never.
+    dead_letters: how many the whole run may have; None where somebody else judges.
     """
 
     window_start: int
     window_most: int = 8192
     buffer_bytes: int = 256 << 20
     dead_letters: int | None = None
-    hedge_after_s: float | None = None
 
 
 class Worker:
@@ -110,16 +108,7 @@ class Worker:
             resumed=self._pump,
         )
         self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
-        self._sender = Sender(
-            kind,
-            engine,
-            self._scheduler,
-            self._health,
-            self._window,
-            self._patience,
-            stats,
-            hedge_after_s=limits.hedge_after_s,
-        )
+        self._sender = Sender(kind, engine, self._scheduler, self._health, self._window, self._patience, stats)
         self._keys: dict[int, pa.Table] = {}
         self._bytes: dict[int, int] = {}
         self._opened_at: dict[int, float] = {}

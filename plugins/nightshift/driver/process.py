@@ -11,7 +11,6 @@ NIGHTSHIFT_ROLE                "helper": no home whatever the index says (a seco
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more the worker stops early
 NIGHTSHIFT_METRICS_PORT        serves Prometheus metrics there; 0 takes a free port
 NIGHTSHIFT_BUFFER_MB           input rows held in memory at once
-NIGHTSHIFT_HEDGE_S             sends a second copy of a request that is stuck for so long; off when not set
 POD_NAME, NODE_NAME            for the provenance of what it commits; optional
 """
 
@@ -70,7 +69,6 @@ class Config:
     dead_letters: int | None = None
     metrics_port: int | None = None
     buffer_mb: int = 256
-    hedge_s: int | None = None
     engine_wait_s: float = ENGINE_BUDGET_S
     bystander: bool = False
 
@@ -95,7 +93,6 @@ class Config:
             dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
             metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
             buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or 256,
-            hedge_s=_number("NIGHTSHIFT_HEDGE_S"),
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
             bystander=shard is not None and index not in (None, 0),
         )
@@ -150,7 +147,6 @@ async def work(config: Config) -> int:
                 window_start=2 * spec.engine.max_num_seqs,
                 buffer_bytes=config.buffer_mb << 20,
                 dead_letters=config.dead_letters,
-                hedge_after_s=config.hedge_s,
             ),
             rng=random.Random(),
             stats=stats,

@@ -99,6 +99,15 @@ class OpenChunk:
         return [self.results[ordinal] for ordinal in sorted(self.results)]
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why rows become dead letters; the fields are those of `Result`."""
+
+    reason: Reason
+    message: str
+    status: int | None = None
+
+
 class Scheduler:
     """All open chunks of one worker. `statistics` and repr show the counts."""
 
@@ -199,13 +208,13 @@ class Scheduler:
         chunk.output_tokens += answers.output_tokens
         self._settle(chunk)
 
-    def refused(self, group: Group, reason: Reason, message: str) -> None:
+    def refused(self, group: Group, reason: Reason, message: str, status: int | None = None) -> None:
         """The request was refused for good: one row becomes a dead letter, several are sent again in halves."""
         chunk = self._landed(group)
         if chunk is not None:
-            self._condemn(chunk, group, reason, message)
+            self._condemn(chunk, group, Cause(reason, message, status))
 
-    def failed(self, group: Group, reason: Reason, message: str) -> None:
+    def failed(self, group: Group, reason: Reason, message: str, status: int | None = None) -> None:
         """The request failed inside the engine, or its reply was none: sent again, and after `TRIES` judged as refused."""
         chunk = self._landed(group)
         if chunk is None:
@@ -217,7 +226,7 @@ class Scheduler:
             for row in group.rows:
                 # In a smaller group a row gets a second chance, so that one hiccup more does not condemn an innocent one.
                 row.faults = TRIES - 2
-            self._condemn(chunk, group, reason, message)
+            self._condemn(chunk, group, Cause(reason, message, status))
         else:
             self._queue(group.rows)
 
@@ -226,16 +235,16 @@ class Scheduler:
         if self._landed(group) is not None:
             self._queue(group.rows)
 
-    def dropped(self, group: Group, message: str) -> None:
+    def dropped(self, group: Group, message: str, status: int | None = None) -> None:
         """The connection broke while the engine lived: sent again, and after `DROPS` times judged as failed."""
         for row in group.rows:
             row.drops += 1
         if group.rows[0].drops % DROPS:
             self.returned(group)
         else:
-            self.failed(group, Reason.ENGINE_ERROR, message)
+            self.failed(group, Reason.ENGINE_ERROR, message, status)
 
-    def engine_died(self, message: str) -> int:
+    def engine_died(self, message: str, status: int | None = None) -> int:
         """The engine died with what it had; returns how many rows became dead letters by it.
 
         The groups still have to be given back, by `returned`.
@@ -249,7 +258,7 @@ class Scheduler:
             (row,) = group.rows
             row.alone += 1
             if row.alone >= ALONE_DEATHS and (chunk := self._landed(group)) is not None:
-                self._condemn(chunk, group, Reason.ENGINE_KILLED, message)
+                self._condemn(chunk, group, Cause(Reason.ENGINE_KILLED, message, status))
                 buried += 1
         return buried
 
@@ -282,7 +291,7 @@ class Scheduler:
                 group.append(Row(chunk.number, ordinal, self._kind.render(row, ordinal)))
             except Exception as error:  # Whatever a row makes its kind raise concerns that row alone.
                 message = str(error) if isinstance(error, BadInput) else f"the row cannot be rendered: {error!r}"
-                self._bury(chunk, ordinal, Reason.BAD_INPUT, message, 0)
+                self._bury(chunk, ordinal, Cause(Reason.BAD_INPUT, message), 0)
                 continue
             if len(group) == self._kind.rows_per_request:
                 break
@@ -314,20 +323,20 @@ class Scheduler:
         if innocent:
             self._again.append(Group(innocent))
 
-    def _condemn(self, chunk: OpenChunk, group: Group, reason: Reason, message: str) -> None:
+    def _condemn(self, chunk: OpenChunk, group: Group, cause: Cause) -> None:
         if len(group.rows) == 1:
             (row,) = group.rows
-            self._bury(chunk, row.ordinal, reason, message, row.tries)
+            self._bury(chunk, row.ordinal, cause, row.tries)
             self._settle(chunk)
             return
         middle = len(group.rows) // 2
         self._queue(group.rows[:middle])
         self._queue(group.rows[middle:])
 
-    def _bury(self, chunk: OpenChunk, ordinal: int, reason: Reason, message: str, tries: int) -> None:
+    def _bury(self, chunk: OpenChunk, ordinal: int, cause: Cause, tries: int) -> None:
         # JSON can escape half a surrogate pair, which no Parquet file takes: the chunk's other rows must not suffer for it.
-        kept = message[:MESSAGE_MAX].encode(errors="replace").decode()
-        chunk.results[ordinal] = Result(ordinal, None, str(reason), kept, tries)
+        kept = cause.message[:MESSAGE_MAX].encode(errors="replace").decode()
+        chunk.results[ordinal] = Result(ordinal, None, str(cause.reason), kept, tries, cause.status)
 
     def _settle(self, chunk: OpenChunk) -> None:
         if chunk.complete and self._open.get(chunk.number) is chunk:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
-from nightshift.driver.engine import Busy, Failed, Gone, Outcome, Refused, Replied
+from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineHealth, EngineLike
 from nightshift.driver.patience import Patience
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Sender:
-    """Sends groups of rows for one worker. hedge_after_s: see `nightshift.driver.loop.Limits`."""
+    """Sends groups of rows for one worker."""
 
     def __init__(
         self,
@@ -31,8 +31,6 @@ class Sender:
         window: Window,
         patience: Patience,
         stats: Stats,
-        *,
-        hedge_after_s: float | None,
     ) -> None:
         self._kind = kind
         self._engine = engine
@@ -41,7 +39,6 @@ class Sender:
         self._window = window
         self._patience = patience
         self._stats = stats
-        self._hedge_after_s = hedge_after_s
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
     async def send(self, group: Group) -> None:
@@ -72,14 +69,14 @@ class Sender:
         # An image's body is megabytes to encode: in a thread, so that it holds nobody up.
         return payloads, *await asyncio.to_thread(self._kind.request, payloads, group.rows[0].invalid)
 
-    async def _send(self, group: Group, path: str, body: bytes) -> tuple[Outcome, float] | None:
+    async def _send(self, group: Group, path: str, body: bytes) -> tuple[SendResult, float] | None:
         """Sends until the engine has room; the outcome, and when its request was sent. None: no longer wanted."""
         loop = asyncio.get_running_loop()
         tries = 0
         while self._scheduler.wants(group) and not self._patience.stop.is_set():
             sent = loop.time()
             self._stats.requests_sent += 1
-            outcome = await self._hedged(path, body)
+            outcome = await self._engine.send(path, body)
             if not isinstance(outcome, Busy):
                 return outcome, sent
             tries += 1
@@ -87,46 +84,29 @@ class Sender:
             await self._rest(group, "busy", (outcome.retry_after or 0.0) + self._patience.jitter(tries))
         return None
 
-    async def _hedged(self, path: str, body: bytes) -> Outcome:
-        """One request; when it is stuck and hedging is on, a second copy of it, and whichever ends first."""
-        if self._hedge_after_s is None:
-            return await self._engine.send(path, body)
-        loop = asyncio.get_running_loop()
-        copies = [loop.create_task(self._engine.send(path, body))]
-        try:
-            await asyncio.wait(copies, timeout=self._hedge_after_s)
-            if not copies[0].done() and not self._patience.stop.is_set():
-                self._stats.retries["hedged"] += 1
-                copies.append(loop.create_task(self._engine.send(path, body)))
-            await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
-            return next(copy.result() for copy in copies if copy.done())
-        finally:
-            for copy in copies:
-                copy.cancel()
-
-    async def _settle(self, group: Group, payloads: list[Any], outcome: Outcome, sent: float) -> None:
+    async def _settle(self, group: Group, payloads: list[Any], outcome: SendResult, sent: float) -> None:
         if isinstance(outcome, Failed) and not await self._engine.healthy():
-            outcome = Gone(outcome.message)
+            outcome = Gone(outcome.message, outcome.status)
         match outcome:
             case Replied(body):
                 await self._take(group, payloads, body)
-            case Refused(reason, message):
+            case Refused(reason, message, status):
                 self._health.answered()
-                self._scheduler.refused(group, reason, message)
-            case Failed(message, timeout):
-                log.warning("engine error", extra={"fields": {"rows": len(group.rows), "error": message[:200]}})
+                self._scheduler.refused(group, reason, message, status)
+            case Failed(message, timeout, status):
+                log.warning("engine error", extra={"fields": {"rows": len(group.rows), "error": str(outcome)[:200]}})
                 if timeout:
                     self._health.stalled(group.rows[0].ordinal, sent)
                 await self._rest(group, "timeout" if timeout else "failed")
-                self._scheduler.failed(group, Reason.TIMEOUT if timeout else Reason.ENGINE_ERROR, message)
-            case Gone(message):
-                await self._lost_connection(group, message)
+                self._scheduler.failed(group, Reason.TIMEOUT if timeout else Reason.ENGINE_ERROR, message, status)
+            case Gone():
+                await self._lost_connection(group, outcome)
 
-    async def _lost_connection(self, group: Group, message: str) -> None:
+    async def _lost_connection(self, group: Group, loss: Gone) -> None:
         """The engine is gone, or only this connection was."""
-        if await self._health.alive(message):
+        if await self._health.alive(loss):
             await self._rest(group, "gone")
-            self._scheduler.dropped(group, message)
+            self._scheduler.dropped(group, loss.message, loss.status)
         else:
             self._scheduler.returned(group)
 

@@ -23,6 +23,8 @@ FOOTER_DIGEST_KEY: Final = b"nightshift.footer.sha256"
 RESERVED: Final = ("ordinal", "prediction", "dead_reason", "dead_message", "attempts")
 _PLACES: Final = {key: hashlib.sha256(key).hexdigest().encode() for key in (BODY_DIGEST_KEY, FOOTER_DIGEST_KEY)}
 """What stands in a footer where a digest will be, and what stands there while the footer's own digest is computed."""
+STATUS: Final = "dead_status"
+"""The column that only the chunks of `nightshift batch` have."""
 
 
 class NotAChunk(ValueError):
@@ -34,6 +36,7 @@ class Result:
     """The end of one row: a prediction, or a dead letter with its reason; exactly one of the two is None.
 
     reason: from `nightshift.tasks.base.Reason`. message: the engine's own words. attempts: requests the row was part of.
+    status: of the engine's HTTP reply, if there was one and the reason alone does not tell it.
     """
 
     ordinal: int
@@ -41,6 +44,12 @@ class Result:
     reason: str | None
     message: str | None
     attempts: int
+    status: int | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The message for people: a status stands before it."""
+        return self.message if self.status is None else f"{self.status}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -68,16 +77,28 @@ class Provenance:
     merged: dict[str, int] = field(default_factory=dict)
 
 
-def encode(keys: pa.Table, results: Sequence[Result], prediction_type: pa.DataType, provenance: Provenance) -> bytes:
-    """One Parquet file. keys: the key columns of the same rows in the same order; results: sorted by ordinal."""
+def encode(
+    keys: pa.Table,
+    results: Sequence[Result],
+    prediction_type: pa.DataType,
+    provenance: Provenance,
+    *,
+    with_status: bool = False,
+) -> bytes:
+    """One Parquet file. keys: the key columns of the same rows in the same order; results: sorted by ordinal.
+
+    with_status: keeps the status in a column of its own, which no chunk of a job has: there it is part of the message.
+    """
     columns = {
         "ordinal": pa.array([result.ordinal for result in results], pa.int64()),
         **{name: keys.column(name) for name in keys.column_names},
         "prediction": pa.array([result.prediction for result in results], prediction_type),
         "dead_reason": pa.array([result.reason for result in results], pa.string()),
-        "dead_message": pa.array([result.message for result in results], pa.string()),
+        "dead_message": pa.array([result.message if with_status else result.text for result in results], pa.string()),
         "attempts": pa.array([result.attempts for result in results], pa.int32()),
     }
+    if with_status:
+        columns[STATUS] = pa.array([result.status for result in results], pa.int32())
     table = pa.table(columns).replace_schema_metadata({METADATA_KEY: json.dumps(asdict(provenance)).encode()})
     return to_parquet(table)
 
@@ -147,6 +168,7 @@ def _digest(content: bytes | memoryview) -> bytes:
 
 
 def results_of(table: pa.Table) -> list[Result]:
-    """The rows of a decoded partial, as the driver keeps them."""
-    columns = [table.column(name).to_pylist() for name in RESERVED]
+    """The rows of a decoded chunk or partial, as the driver keeps them."""
+    names = [*RESERVED, STATUS] if STATUS in table.column_names else RESERVED
+    columns = [table.column(name).to_pylist() for name in names]
     return [Result(*values) for values in zip(*columns, strict=True)]

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from nightshift.driver.engine import Engine, Failed, Gone, Load, Outcome, Replied, WrongEngine
+from nightshift.driver.engine import Engine, Failed, Gone, Load, Replied, SendResult, WrongEngine
 from nightshift.driver.http import ConnectionLost
 from tests.integration.driver.peers import LONG_S, Peer, on_both_loops, replying, serving, well_behaved
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 
-async def answer(reply: bytes, headers: dict[str, str] | None = None, request_timeout_s: float = LONG_S) -> Outcome:
+async def answer(reply: bytes, headers: dict[str, str] | None = None, request_timeout_s: float = LONG_S) -> SendResult:
     async with (
         serving(replying(reply)) as url,
         Engine(url, "m", headers=headers, request_timeout_s=request_timeout_s) as engine,
@@ -26,7 +26,7 @@ async def answer(reply: bytes, headers: dict[str, str] | None = None, request_ti
 async def test_outcomes_of_an_engine() -> None:
     assert await answer(b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}') == Replied({"a": 1})
     assert isinstance(await answer(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"), Gone)
-    assert await answer(b"HTTP/1.1 502 Bad Gateway\r\n\r\n") == Gone("502: ")
+    assert await answer(b"HTTP/1.1 502 Bad Gateway\r\n\r\n") == Gone("", 502)
 
 
 @on_both_loops
@@ -52,7 +52,7 @@ async def test_a_key_that_the_server_repeats_is_not_kept() -> None:
     reply = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s"
     headers = {"Authorization": "Bearer hunter22-hunter22"}
 
-    assert await answer(reply % (500, len(text), text), headers) == Failed("500: no such key: ***, in ***")
+    assert await answer(reply % (500, len(text), text), headers) == Failed("no such key: ***, in ***", status=500)
     with pytest.raises(WrongEngine, match=r"401: no such key: \*\*\*, in \*\*\*"):
         await answer(reply % (401, len(text), text), headers)
 

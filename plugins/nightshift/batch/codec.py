@@ -1,0 +1,43 @@
+"""The form of a batch's chunks: a job's, and beside the dead letter's message the HTTP status that the line's output reports.
+
+No warehouse loads these chunks, so they may have a column that a job's chunks lack.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from nightshift.driver.codec import ParquetCodec
+from nightshift.run import chunks
+from nightshift.run.chunks import Provenance, Result
+from nightshift.tasks.base import Reason
+
+_STATUS_FIRST: Final = re.compile(r"([45]\d\d): (.*)", re.DOTALL)
+"""A message of release 0.1.0, whose chunks had no column for the status."""
+_NO_STATUS: Final = (Reason.BAD_INPUT, Reason.TOO_LONG)
+
+
+class LineCodec(ParquetCodec):
+    """`nightshift.driver.commits.Codec` of `nightshift batch`."""
+
+    def _bytes(self, keys: pa.Table, results: list[Result], provenance: Provenance) -> bytes:
+        return chunks.encode(keys, results, self.prediction_type, provenance, with_status=True)
+
+    def _results(self, table: pa.Table) -> list[Result]:
+        return results_of(table)
+
+
+def results_of(table: pa.Table) -> list[Result]:
+    """The rows of a batch's chunk or partial, with statuses whichever release wrote it."""
+    results = chunks.results_of(table)
+    return results if chunks.STATUS in table.column_names else [_with_status(result) for result in results]
+
+
+def _with_status(result: Result) -> Result:
+    if result.reason is None or result.reason in _NO_STATUS or not (found := _STATUS_FIRST.fullmatch(result.message or "")):
+        return result
+    return replace(result, status=int(found[1]), message=found[2])
