@@ -21,13 +21,14 @@ the kernel holds, a machine does. Full disks and damaged files are not repaired.
 never slow, never answers 429 or 503 by itself, and never loses a reply. Tests that need that put it in front.
 
 Faithful to Cloud Storage: generation and metageneration preconditions on every verb, reads included; consistency of
-reads and lists after writes; status codes and reasons; CRC32C and MD5, checked when the client states them; composite
-objects without MD5; generations that grow; order, paging and prefixes of lists; decompressive transcoding; resumable
-sessions, with the final answer repeated to those who ask again.
+reads and lists after writes; status codes and reasons; CRC32C and MD5, checked when the client states them; generations
+that grow; order, paging and prefixes of lists; decompressive transcoding; resumable sessions, with the final answer
+repeated to a client that asks again.
 
 Missing: identity (any credential and any signature is accepted, and a signed URL never expires), IAM and ACLs, object
 versions (a bucket holds live objects only) and soft delete, lifecycle and retention (kept as settings, never carried
 out), holds, encryption keys, notifications, folders and hierarchical namespaces, the gRPC API, partial responses
-(``fields`` is accepted and everything is sent), rate limits, and rewrites in several steps. A multipart upload of the
-JSON API (metadata and body in one request) and a batch are held in memory; all other bodies are streamed.
+(``fields`` is accepted and everything is sent), and rate limits. Copies, rewrites, moves, compositions and batches are
+missing because nothing in nightshift sends them; they are refused with 400 ``notImplemented``. A multipart upload of the
+JSON API (metadata and body in one request) is held in memory; all other bodies are streamed.
 """

@@ -19,7 +19,7 @@ COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A complete body. ``crc32c`` and ``md5`` are base64, as the API shows them; a composite body has no ``md5``."""
+    """A complete body. ``crc32c`` and ``md5`` are base64, as the API shows them; one put together from parts has no ``md5``."""
 
     file: str
     size: int
@@ -104,14 +104,6 @@ class Bodies:
         return incoming
 
     @contextmanager
-    def linked(self, body: Body) -> Iterator[Body]:
-        """A second file with the same bytes, at no cost: bodies never change. Thrown away if the block raises."""
-        copy = replace(body, file=uuid.uuid4().hex)
-        os.link(self._folder / body.file, self._folder / copy.file)
-        with self.guarded(copy):
-            yield copy
-
-    @contextmanager
     def guarded(self, body: Body) -> Iterator[None]:
         """Throws ``body`` away if the block, which is to commit it, raises."""
         try:
@@ -121,7 +113,7 @@ class Bodies:
             raise
 
     def concatenate(self, files: Iterable[BinaryIO]) -> Body:
-        """One composite body from many, which it closes. Takes its time: meant for a thread of its own.
+        """One body from many, which it closes. Takes its time: meant for a thread of its own.
 
         It takes open files, not bodies, so that it does not matter what becomes of those objects meanwhile.
         """

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,49 +12,11 @@ from local.storage.bodies import Bodies, Body
 from local.storage.database import Database
 from local.storage.errors import conflict, invalid, no_such_bucket, no_such_object
 from local.storage.preconditions import Preconditions
+from local.storage.stored import Fields, StoredBucket, StoredObject
 
-Fields = dict[str, Any]
 NAME_MAX_BYTES = 1024
 NO_CONDITIONS = Preconditions()
-OBJECT_COLUMNS = "bucket, name, generation, metageneration, created_us, updated_us, components, fields, file, size, crc32c, md5"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBucket:
-    """``fields`` are the settings that a client wrote, under the names of the JSON API. Times are microseconds since 1970."""
-
-    name: str
-    created_us: int
-    updated_us: int
-    metageneration: int
-    fields: Fields
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """A live object. ``fields`` as in StoredBucket; ``components`` is how many bodies a composite was made from."""
-
-    bucket: str
-    name: str
-    generation: int
-    metageneration: int
-    created_us: int
-    updated_us: int
-    components: int | None
-    fields: Fields
-    body: Body
-
-    @property
-    def etag(self) -> str:
-        """The JSON API's entity tag: another one whenever content or metadata change."""
-        return base64.b64encode(f"{self.generation}/{self.metageneration}".encode()).decode()
-
-    @property
-    def content_etag(self) -> str:
-        """The XML API's: the MD5 of the content in hex, or for a composite something made up from its generation."""
-        if self.body.md5 is None:
-            return f"-{base64.b64encode(str(self.generation).encode()).decode()}"
-        return base64.b64decode(self.body.md5).hex()
+OBJECT_COLUMNS = "bucket, name, generation, metageneration, created_us, updated_us, fields, file, size, crc32c, md5"
 
 
 class Catalog:
@@ -139,16 +99,15 @@ class Catalog:
         body: Body,
         fields: Fields,
         conditions: Preconditions = NO_CONDITIONS,
-        components: int | None = None,
     ) -> StoredObject:
         """Makes ``body`` the content of an object. Raises ApiError 404 (bucket) and 412; the caller then discards the body."""
         with self._database.transaction():
             current = self.find(bucket, _valid(name))
             conditions.check(current)
             now = self.now_us()
-            made = StoredObject(bucket, name, now, 1, now, now, components, fields, body)
-            statement = f"INSERT OR REPLACE INTO objects ({OBJECT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            row = (bucket, name, now, 1, now, now, components, json.dumps(fields), body.file, body.size, body.crc32c, body.md5)
+            made = StoredObject(bucket, name, now, 1, now, now, fields, body)
+            statement = f"INSERT OR REPLACE INTO objects ({OBJECT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            row = (bucket, name, now, 1, now, now, json.dumps(fields), body.file, body.size, body.crc32c, body.md5)
             self._database.execute(statement, *row)
             if current is not None:
                 self._release(current.body)
@@ -187,5 +146,5 @@ def _bucket(row: tuple[Any, ...]) -> StoredBucket:
 
 
 def _object(row: tuple[Any, ...]) -> StoredObject:
-    fields, body = json.loads(row[7]), Body(row[8], row[9], row[10], row[11])
-    return StoredObject(row[0], row[1], row[2], row[3], row[4], row[5], row[6], fields, body)
+    bucket, name, generation, metageneration, created_us, updated_us, fields, *body = row
+    return StoredObject(bucket, name, generation, metageneration, created_us, updated_us, json.loads(fields), Body(*body))

@@ -25,7 +25,6 @@ CREATE TABLE objects (
     metageneration INTEGER NOT NULL,
     created_us INTEGER NOT NULL,
     updated_us INTEGER NOT NULL,
-    components INTEGER,
     fields TEXT NOT NULL,
     file TEXT NOT NULL,
     size INTEGER NOT NULL,

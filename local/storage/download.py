@@ -11,9 +11,9 @@ from typing import BinaryIO
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from local.storage.catalog import StoredObject
 from local.storage.errors import ApiError
 from local.storage.store import Store
+from local.storage.stored import StoredObject
 
 # Up to here an answer is made in one piece.
 WHOLE_BYTES = 1 << 20
@@ -65,8 +65,6 @@ def content_headers(stored: StoredObject, etag: str) -> dict[str, str]:
         "x-goog-stored-content-encoding": stored.fields.get("contentEncoding", "identity"),
         "x-goog-stored-content-length": str(stored.body.size),
     }
-    if stored.components is not None:
-        headers["x-goog-component-count"] = str(stored.components)
     headers |= {header: str(stored.fields[field]) for field, header in FIELD_HEADERS.items() if field in stored.fields}
     headers |= {f"x-goog-meta-{key}": value for key, value in stored.fields.get("metadata", {}).items()}
     # HTTP knows Latin-1 only; Cloud Storage puts UTF-8 there, byte for byte.

@@ -39,5 +39,11 @@ def not_modified() -> ApiError:
     return ApiError(304, "notModified", "NotModified", "The object is as the request says it is known to be.")
 
 
+def not_implemented(request: str) -> ApiError:
+    """For what Cloud Storage can do and this emulator cannot. It is no 501, which some clients repeat for minutes."""
+    message = f"This emulator has no copies, compositions and batches ({request}). Read and write object by object."
+    return ApiError(400, "notImplemented", "NotImplemented", message)
+
+
 def invalid(message: str) -> ApiError:
     return ApiError(400, "invalid", "InvalidArgument", message)

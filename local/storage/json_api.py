@@ -1,8 +1,7 @@
-"""The JSON API, all but uploads and batches: buckets, objects, lists, copies, compositions."""
+"""The JSON API without its uploads: buckets, objects, lists."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -12,15 +11,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from local.storage import download
-from local.storage.catalog import Fields, StoredBucket, StoredObject
-from local.storage.errors import invalid, no_such_object
+from local.storage.errors import invalid
 from local.storage.listing import PAGE_MAX, ListQuery, after_token, list_page
 from local.storage.preconditions import Preconditions, check_http
 from local.storage.resources import bucket_fields, bucket_resource, merged, object_fields, object_resource
 from local.storage.store import Store
+from local.storage.stored import Fields, StoredBucket, StoredObject
 
 BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
-COMPOSE_MAX = 32
 
 
 async def json_body(request: Request) -> Fields:
@@ -147,54 +145,4 @@ def _checked(request: Request, store: Store, bucket: str, name: str, *, reading:
     query = request.query_params
     found = store.catalog.get(bucket, name, whole_number(query, "generation"))
     Preconditions.from_query(query).check(found, reading=reading)
-    return found
-
-
-# Copies and compositions
-
-
-async def copy_object(request: Request, store: Store, bucket: str, name: str, to_bucket: str, to_name: str) -> Response:
-    return JSONResponse(object_resource(request, await _copy(request, store, (bucket, name), (to_bucket, to_name))))
-
-
-async def rewrite_object(request: Request, store: Store, bucket: str, name: str, to_bucket: str, to_name: str) -> Response:
-    made = await _copy(request, store, (bucket, name), (to_bucket, to_name))
-    size = str(made.body.size)
-    answer = {"kind": "storage#rewriteResponse", "totalBytesRewritten": size, "objectSize": size, "done": True}
-    return JSONResponse(answer | {"resource": object_resource(request, made)})
-
-
-async def _copy(request: Request, store: Store, source: tuple[str, str], target: tuple[str, str]) -> StoredObject:
-    """Metadata in the request replaces the source's as a whole; without any the source's is kept."""
-    query, fields = request.query_params, object_fields(await json_body(request))
-    origin = store.catalog.get(*source, whole_number(query, "sourceGeneration"))
-    Preconditions.from_query(query, "ifSource").check(origin)
-    with store.bodies.linked(origin.body) as body:
-        conditions = Preconditions.from_query(query)
-        return store.catalog.put(*target, body, fields or origin.fields, conditions, origin.components)
-
-
-async def compose_object(request: Request, store: Store, bucket: str, name: str) -> Response:
-    resource = await json_body(request)
-    wanted = resource.get("sourceObjects") or []
-    if not 1 <= len(wanted) <= COMPOSE_MAX:
-        raise invalid(f"A composition takes 1 to {COMPOSE_MAX} source objects, not {len(wanted)}.")
-    sources = [_source(store, bucket, source) for source in wanted]
-    fields = object_fields(resource.get("destination") or {})
-    conditions = Preconditions.from_query(request.query_params)
-    conditions.check(store.catalog.find(bucket, name))
-    files = [store.bodies.open(source.body) for source in sources]
-    whole = await asyncio.to_thread(store.bodies.concatenate, files)
-    with store.bodies.guarded(whole):
-        components = sum(source.components or 1 for source in sources)
-        made = store.catalog.put(bucket, name, whole, fields, conditions, components)
-    return JSONResponse(object_resource(request, made))
-
-
-def _source(store: Store, bucket: str, source: dict[str, Any]) -> StoredObject:
-    name, generation = str(source.get("name", "")), source.get("generation")
-    found = store.catalog.find(bucket, name)
-    if found is None or (generation is not None and int(generation) != found.generation):
-        raise no_such_object(bucket, name)
-    Preconditions.from_query({**(source.get("objectPreconditions") or {})}).check(found)
     return found

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from local.storage.catalog import Catalog, StoredObject
+from local.storage.catalog import Catalog
 from local.storage.errors import invalid
+from local.storage.stored import StoredObject
 
 PAGE_MAX = 1000
 # Sorts after (nearly) every name that begins with what stands before it: the last code point, which names hardly ever hold.

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
 
 from local.storage.errors import invalid, not_modified, precondition_failed
-
-if TYPE_CHECKING:
-    from local.storage.catalog import StoredObject
+from local.storage.stored import StoredObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +20,17 @@ class Preconditions:
     metageneration_not: int | None = None
 
     @classmethod
-    def from_query(cls, query: Mapping[str, str], prefix: str = "if") -> Preconditions:
-        """The JSON API's: ``ifGenerationMatch`` and so on; ``prefix="ifSource"`` reads a copy's conditions on its source."""
+    def from_query(cls, query: Mapping[str, str]) -> Preconditions:
+        """The JSON API's: ``ifGenerationMatch`` and so on."""
         return cls._read(
-            query, [f"{prefix}{what}{how}" for what in ("Generation", "Metageneration") for how in ("Match", "NotMatch")]
+            query, [f"if{what}{how}" for what in ("Generation", "Metageneration") for how in ("Match", "NotMatch")]
         )
 
     @classmethod
-    def from_headers(cls, headers: Mapping[str, str], prefix: str = "x-goog-if") -> Preconditions:
-        """The XML API's: ``x-goog-if-generation-match`` and so on; ``x-goog-copy-source-if`` for a copy's source."""
+    def from_headers(cls, headers: Mapping[str, str]) -> Preconditions:
+        """The XML API's: ``x-goog-if-generation-match`` and so on."""
         return cls._read(
-            headers, [f"{prefix}-{what}-{how}" for what in ("generation", "metageneration") for how in ("match", "not-match")]
+            headers, [f"x-goog-if-{what}-{how}" for what in ("generation", "metageneration") for how in ("match", "not-match")]
         )
 
     @classmethod

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 
-from local.storage.catalog import Fields, StoredBucket, StoredObject
 from local.storage.errors import invalid
+from local.storage.stored import Fields, StoredBucket, StoredObject
 
 OBJECT_FIELDS = frozenset(
     {
@@ -54,7 +54,6 @@ def object_resource(request: Request, stored: StoredObject) -> dict[str, Any]:
         "size": str(stored.body.size),
         "crc32c": stored.body.crc32c,
         "md5Hash": stored.body.md5,
-        "componentCount": stored.components,
         "etag": stored.etag,
         "timeCreated": created,
         "timeFinalized": created,

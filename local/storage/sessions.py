@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 from local.storage.bodies import Bodies, Body, Incoming
-from local.storage.catalog import Catalog, Fields, StoredObject
+from local.storage.catalog import Catalog
 from local.storage.database import Database
 from local.storage.errors import no_such_upload
 from local.storage.preconditions import Preconditions
+from local.storage.stored import Fields, StoredObject
 
 LIFETIME_US = 7 * 24 * 3600 * 1_000_000
 

@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from local.storage.bodies import Body, Incoming
-from local.storage.catalog import Fields
 from local.storage.errors import ApiError, invalid
 from local.storage.json_api import json_body
 from local.storage.preconditions import Preconditions
 from local.storage.resources import base_url, object_fields, object_resource
 from local.storage.sessions import Session
 from local.storage.store import Store
+from local.storage.stored import Fields
 
 
 async def upload(request: Request, store: Store, bucket: str) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -13,14 +13,14 @@ from starlette.responses import Response
 
 from local.storage import download
 from local.storage.bodies import Body, Incoming
-from local.storage.catalog import Fields, StoredObject
-from local.storage.errors import ApiError, invalid
+from local.storage.errors import ApiError, invalid, not_implemented
 from local.storage.json_api import whole_number
 from local.storage.listing import PAGE_MAX, ListQuery, after_token, list_page
 from local.storage.preconditions import Preconditions, check_http
 from local.storage.resources import rfc3339
 from local.storage.sessions import Session
 from local.storage.store import Store
+from local.storage.stored import Fields, StoredObject
 from local.storage.uploads import check_digests, session_url, stated_digests
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -86,11 +86,11 @@ async def delete_object(request: Request, store: Store, bucket: str, name: str) 
 
 
 async def put_object(request: Request, store: Store, bucket: str, name: str) -> Response:
-    """Writes or copies an object, or receives one part of a multipart upload."""
+    """Writes an object, or receives one part of a multipart upload."""
     if upload := request.query_params.get("uploadId"):
         return await _put_part(request, store, store.sessions.get(upload))
     if source := request.headers.get("x-goog-copy-source") or request.headers.get("x-amz-copy-source"):
-        return _copy(request, store, source, bucket, name)
+        raise not_implemented(f"PUT {bucket}/{name} as a copy of {source}")
     with store.bodies.incoming() as incoming:
         body = await _receive(request, incoming)
         stored = store.catalog.put(bucket, name, body, _fields(request), Preconditions.from_headers(request.headers))
@@ -116,18 +116,6 @@ def _checked(request: Request, store: Store, bucket: str, name: str, *, reading:
     found = store.catalog.get(bucket, name, whole_number(request.query_params, "generation"))
     Preconditions.from_headers(request.headers).check(found, reading=reading)
     return found
-
-
-def _copy(request: Request, store: Store, source: str, bucket: str, name: str) -> Response:
-    from_bucket, _, from_name = unquote(source).lstrip("/").partition("/")
-    origin = store.catalog.get(from_bucket, from_name, whole_number(request.headers, "x-goog-copy-source-generation"))
-    Preconditions.from_headers(request.headers, "x-goog-copy-source-if").check(origin)
-    fields = _fields(request) if request.headers.get("x-goog-metadata-directive") == "REPLACE" else origin.fields
-    with store.bodies.linked(origin.body) as body:
-        conditions = Preconditions.from_headers(request.headers)
-        stored = store.catalog.put(bucket, name, body, fields, conditions, origin.components)
-    content = f'<LastModified>{rfc3339(stored.updated_us)}</LastModified><ETag>"{stored.content_etag}"</ETag>'
-    return xml("CopyObjectResult", content, _written(stored))
 
 
 def _fields(request: Request) -> Fields:

@@ -35,7 +35,7 @@ def test_gcsfs_writes_in_blocks_and_reads_anywhere(files: Any, bucket: Bucket) -
     assert files.cat(path) == CONTENT
 
 
-def test_gcsfs_lists_copies_and_removes(files: Any, bucket: Bucket) -> None:
+def test_gcsfs_lists_and_removes(files: Any, bucket: Bucket) -> None:
     root = f"{bucket.name}/d"
     for name in ("a.bin", "b.bin", "sub/c.txt"):
         files.pipe(f"{root}/{name}", name.encode())
@@ -44,11 +44,9 @@ def test_gcsfs_lists_copies_and_removes(files: Any, bucket: Bucket) -> None:
     assert files.glob(f"{root}/*.bin") == [f"{root}/a.bin", f"{root}/b.bin"]
     assert files.find(root) == [f"{root}/a.bin", f"{root}/b.bin", f"{root}/sub/c.txt"]
 
-    files.cp(f"{root}/a.bin", f"{root}/copy.bin")
-    files.rm([f"{root}/a.bin", f"{root}/b.bin"])
+    files.rm_file(f"{root}/a.bin")
     files.invalidate_cache()
-    assert files.find(root) == [f"{root}/copy.bin", f"{root}/sub/c.txt"]
-    assert files.cat(f"{root}/copy.bin") == b"a.bin"
+    assert files.find(root) == [f"{root}/b.bin", f"{root}/sub/c.txt"]
 
 
 def test_gcsfs_exclusive_creation_refuses_an_existing_file(files: Any, bucket: Bucket) -> None:
@@ -87,10 +85,10 @@ def test_pyarrow_parquet_dataset(arrow_files: GcsFileSystem, bucket: Bucket) -> 
     assert sorted(read["number"].to_pylist()) == list(range(1000))
 
 
-def test_pyarrow_moves_and_deletes(arrow_files: GcsFileSystem, bucket: Bucket) -> None:
-    with arrow_files.open_output_stream(f"{bucket.name}/a") as out:
-        out.write(b"hello")
-    arrow_files.copy_file(f"{bucket.name}/a", f"{bucket.name}/b")
+def test_pyarrow_deletes(arrow_files: GcsFileSystem, bucket: Bucket) -> None:
+    for name in ("a", "b"):
+        with arrow_files.open_output_stream(f"{bucket.name}/{name}") as out:
+            out.write(b"hello")
     arrow_files.delete_file(f"{bucket.name}/a")
 
     kinds = [info.type for info in arrow_files.get_file_info([f"{bucket.name}/a", f"{bucket.name}/b"])]

@@ -87,21 +87,6 @@ async def test_one_of_many_concurrent_creates_on_one_event_loop(store: GCSStore)
         assert_one_winner(winners, bytes(await (await obstore.get_async(store, name)).bytes_async()))
 
 
-def test_one_of_eight_copies_creates(store: GCSStore) -> None:
-    for writer in range(WRITERS):
-        obstore.put(store, f"source/{writer}", bytes([writer]) * CONTENT_BYTES)
-    for number in range(ROUNDS):
-
-        def copy(writer: int, content: bytes, name: str = f"race/{number}") -> bool:
-            try:
-                obstore.copy(store, f"source/{writer}", name, overwrite=False)
-            except AlreadyExistsError:
-                return False
-            return True
-
-        assert_one_winner(race(copy), bytes(obstore.get(store, f"race/{number}").bytes()))
-
-
 def test_no_increment_is_lost_under_compare_and_set(storage_emulator: StorageEmulator, bucket: Bucket) -> None:
     """Eight clients add 1 to a counter until each has done so ten times; a lost update would show in the sum."""
     bucket.blob("counter").upload_from_string(b"0")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from local.storage.bodies import Body
-from local.storage.catalog import StoredObject
 from local.storage.database import DataDirError
 from local.storage.preconditions import Preconditions
 from local.storage.store import Store, open_store
+from local.storage.stored import StoredObject
 
 pytestmark = pytest.mark.integration
 

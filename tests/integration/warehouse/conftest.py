@@ -142,7 +142,7 @@ class Night:
 
     def forget(self, run: RunRef) -> None:
         """Deletes the run's folder."""
-        obstore.delete(self.store, [meta["path"] for page in obstore.list(self.store, run.prefix) for meta in page])
+        obstore.delete(self.store, [meta["path"] for meta in obstore.list(self.store, run.prefix).collect()])
 
     def stage(self, run: RunRef, manifest: dict[str, Any]) -> list[str]:
         """The load jobs, not waited for."""
