@@ -112,11 +112,11 @@ def test_an_unknown_job_is_not_found(warehouse: Warehouse) -> None:
 
 
 def test_jobs_are_listed_newest_first(warehouse: Warehouse) -> None:
-    job_ids = [warehouse.run("SELECT 1", job_id=new_job_id()).job_id for _ in range(2)]
+    oldest_first = [warehouse.run("SELECT 1", job_id=new_job_id()).job_id for _ in range(4)]
 
-    listed = [job.job_id for job in warehouse.client.list_jobs(max_results=50) if job.job_id in job_ids]
+    listed = [job.job_id for job in warehouse.client.list_jobs(max_results=50) if job.job_id in oldest_first]
 
-    assert set(listed) == set(job_ids)
+    assert listed == oldest_first[::-1]
 
 
 def test_a_done_job_may_be_cancelled(warehouse: Warehouse) -> None:

@@ -1,0 +1,77 @@
+"""A task's memory does not grow with the number of rows: a run of five times the bytes is planned and sealed in as much."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from obstore.store import ObjectStore
+
+from nightshift.run import chunks
+from nightshift.run.chunks import Provenance, Result
+from nightshift.run.plan import InputFile, Plan, save_plan
+from nightshift.store import open_store
+from tests.builders import RUN
+
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
+
+ROOT = Path(__file__).resolve().parents[3]
+OBJECT_BYTES = 1 << 20
+"""Of each input file and of each chunk, about; a task holds up to sixteen of them at once."""
+FEW, MANY = 32, 160
+SLACK_BYTES = (MANY - FEW) * OBJECT_BYTES // 4
+"""How much more the larger run may take: a quarter of its additional bytes."""
+
+
+def texts(count: int) -> Iterator[str]:
+    """Texts that do not compress."""
+    numbers = random.Random(7)
+    return (base64.b64encode(numbers.randbytes(OBJECT_BYTES)).decode() for _ in range(count))
+
+
+def a_chunk(chunk: int, text: str) -> bytes:
+    provenance = Provenance(RUN.run_id, chunk, "pod-0", "node", {}, "0", "", "", predictions=1, dead_letters=0, prompt_tokens=1)
+    keys = pa.table({"id": pa.array([chunk], pa.int64())})
+    return chunks.encode(keys, [Result(chunk, text, None, None, 1)], pa.string(), provenance)
+
+
+def an_input(number: int, text: str) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array([number], pa.int64()), "text": [text]}), sink)
+    return sink.getvalue()
+
+
+def prepare(store: ObjectStore, task: str, count: int) -> None:
+    """A run of one row a file and a chunk, as the task finds it."""
+    if task == "seal":
+        save_plan(store, RUN, Plan(RUN.run_id, count, 1, 1, (InputFile("inputs/0-part-0.parquet", count, (count,), 1, "e"),)))
+    for number, text in enumerate(texts(count)):
+        if task == "seal":
+            obstore.put(store, f"{RUN.prefix}/ledger/chunk-{number:08d}.parquet", a_chunk(number, text))
+        else:
+            obstore.put(store, f"{RUN.prefix}/inputs/0-part-{number:08d}.parquet", an_input(number, text))
+
+
+def peak_bytes(folder: Path, task: str, count: int) -> int:
+    url = f"file://{folder}/{count}"
+    prepare(open_store(url), task, count)
+    command = [sys.executable, "-m", "tests.integration.warehouse.peak", task, url, RUN.prefix, str(count)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/plugins:{ROOT}"}
+    return int(subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE).stdout)
+
+
+@pytest.mark.parametrize("task", ["plan", "seal"])
+def test_a_larger_run_takes_no_more_memory(task: str, tmp_path: Path) -> None:
+    few, many = (peak_bytes(tmp_path, task, count) for count in (FEW, MANY))
+
+    assert many < few + SLACK_BYTES, f"{few >> 20} MiB for {FEW} objects, {many >> 20} MiB for {MANY}"
