@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,8 +15,8 @@ from typing import Any, Final
 from benchmarks import models
 from benchmarks.processes import Driver, Ended, cpu_s, ending, tree
 from benchmarks.report import ROOT, Report, median, say, spread
-from benchmarks.runs import prepare, sentences
-from local import hub
+from benchmarks.runs import prepare, sentences, short_sentences
+from local import hub, vllm
 from local import models as local_models
 from local.environments import python_of
 from tests.builders import a_spec
@@ -24,17 +24,11 @@ from tests.integration.driver.vllm import Vllm
 
 WARM_UP: Final = 128
 MAX_TOKENS: Final = 32
-ENGINE: Final[dict[str, str]] = {
-    "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1",
-}
 METHOD: Final = """
 The same rows through (A) `python -m nightshift.driver` -> HTTP -> `vllm serve`, from Parquet to committed Parquet, and
-(B) `LLM.embed` or `LLM.generate` on a list of texts in memory; one vLLM build, same model, dtype, max_num_seqs and
-max_model_len, eager, greedy, so that both generate the same tokens. Both engines are up all the time, one of them idle;
+(B) `LLM.embed` or `LLM.generate` on a list of texts in memory; one vLLM build, same model, dtype, max_num_seqs,
+max_model_len and variables (`local/vllm.py`), eager, greedy, so that both generate the same tokens. Short rows have about 14
+tokens, the others of MiniLM and BERT about 22. Both engines are up all the time, one of them idle;
 A and B alternate, medians are compared. A's time is from "resumed" to the last commit, by the driver's log; the start
 of the process, and a warm-up of 128 rows on each side, are not in it. CPU seconds are of the median run's processes.
 """
@@ -51,6 +45,7 @@ class Case:
     rows: int
     max_num_seqs: int
     rows_per_request: int = 1
+    texts: Callable[[range], list[str]] = sentences
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -73,6 +68,8 @@ def cases(quick: bool) -> list[Case]:
     llama = local_models.ensure(local_models.TINY_LLAMA)
     every = [
         Case("MiniLM, 16 rows a request", hub.REPOSITORY, hub.REVISION, False, 6_000, 64, 16),
+        Case("MiniLM, short rows, 16 a request", hub.REPOSITORY, hub.REVISION, False, 12_000, 64, 16, short_sentences),
+        Case("MiniLM, short rows, 64 a request", hub.REPOSITORY, hub.REVISION, False, 12_000, 64, 64, short_sentences),
         Case("BERT base size, 16 rows a request", models.ensure(models.BERT), models.REVISION, False, 600, 64, 16),
         Case("tiny Llama, 32 tokens", llama.repository, llama.revision, True, 800, 64),
         Case("Llama of 100 M weights, 32 tokens", models.ensure(models.LLAMA), models.REVISION, True, 160, 16),
@@ -121,11 +118,12 @@ def _rate(one: dict[str, float], rows: int) -> float:
 class InProcess:
     """`benchmarks.inprocess`, ready."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], case: Case) -> None:
         self._process = process
+        self._case = case
 
     def compute(self, rows: int) -> dict[str, float]:
-        answer = self.ask({"texts": sentences(range(rows))})
+        answer = self.ask({"texts": self._case.texts(range(rows))})
         return {"seconds": answer["seconds"], "tokens": answer["tokens"], **_merged(answer["cpu"])}
 
     def ask(self, question: dict[str, Any]) -> Any:
@@ -154,13 +152,13 @@ def _in_process(case: Case, folder: Path) -> Iterator[InProcess]:
             "enforce_eager": True,
         },
     }
-    environment = {**os.environ, **ENGINE, "HF_HUB_CACHE": str(hub.ensure())}
+    environment = {**os.environ, **vllm.environment()}
     command = [str(python_of("server")), "-m", "benchmarks.inprocess"]
     with (folder / "inprocess.log").open("w") as log:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
         process = subprocess.Popen(command, cwd=ROOT, env=environment, text=True, start_new_session=True, **pipes)
     try:
-        ready = InProcess(process)
+        ready = InProcess(process, case)
         ready.ask(setup)
         yield ready
     finally:
@@ -182,7 +180,8 @@ class Served:
     def compute(self, rows: int) -> dict[str, float]:
         """A run of its own through a driver process."""
         self._runs += 1
-        run = prepare(self._folder / f"run-{self._runs}", rows, chunk_rows=max(64, rows // 10), **self._case.settings)
+        folder, chunk_rows = self._folder / f"run-{self._runs}", max(64, rows // 10)
+        run = prepare(folder, rows, chunk_rows=chunk_rows, texts=self._case.texts, **self._case.settings)
         before = self._cpu()
         driver = Driver(run.url, self._server.url, self._folder / f"driver-{self._runs}.log")
         with ending(driver):

@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.p1 import ENGINE
 from benchmarks.report import ROOT, Report, median, say, spread
 from benchmarks.runs import SENTENCE
-from local import hub, models
+from local import models, vllm
 from local.environments import python_of
 from local.ports import new_port
 
@@ -75,7 +74,7 @@ class Side:
         self._folder = folder
         self._lines = lines
         self._flags = flags
-        self._environment = {**os.environ, **ENGINE, "HF_HUB_CACHE": str(hub.ensure())}
+        self._environment = {**os.environ, **vllm.environment()}
         self._log = folder / "log"
 
     def run_batch(self, *, kill_at: int | None) -> float:

@@ -65,24 +65,14 @@ class Ended:
         return next(line for line in self.log if line["message"] == message)
 
 
-class Driver:
-    """``python -m nightshift.driver`` on a run. log: the file that gets its lines."""
+class Client:
+    """A process whose memory is watched. log: the file that gets its output."""
 
-    def __init__(self, run_url: str, engine_url: str, log: Path, *, index: int | None = 0, **settings: str) -> None:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT / "plugins"),
-            "NIGHTSHIFT_RUN_URL": run_url,
-            "ENGINE_URL": engine_url,
-            **({} if index is None else {"JOB_COMPLETION_INDEX": str(index)}),
-            **settings,
-        }
-        if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
-            environment["STORAGE_EMULATOR_HOST"] = emulator
+    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
         self._log = log
         self._began = time.monotonic()
         with log.open("ab") as sink:
-            self.process = subprocess.Popen([sys.executable, "-m", "nightshift.driver"], env=environment, stdout=sink)
+            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=sink)
         self.rss: list[tuple[float, float]] = []
         self._peak = 0.0
         self._ended = threading.Event()
@@ -106,12 +96,6 @@ class Driver:
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._log.read_text().splitlines() if line.endswith("}")]
 
-    def wait_for(self, message: str, times: int = 1) -> None:
-        while sum(line["message"] == message for line in self.lines()) < times:
-            if self.process.poll() is not None:
-                raise RuntimeError(f"the driver ended before {message!r}: {self._log.read_text()[-2000:]}")
-            time.sleep(0.02)
-
     def end(self) -> Ended:
         """Waits for the end."""
         _, status, usage = os.wait4(self.process.pid, 0)
@@ -122,6 +106,29 @@ class Driver:
         return Ended(
             self.process.returncode, self.ended_at - self._began, usage.ru_utime + usage.ru_stime, self._peak, self.lines()
         )
+
+
+class Driver(Client):
+    """``python -m nightshift.driver`` on a run. log: the file that gets its lines."""
+
+    def __init__(self, run_url: str, engine_url: str, log: Path, *, index: int | None = 0, **settings: str) -> None:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT / "plugins"),
+            "NIGHTSHIFT_RUN_URL": run_url,
+            "ENGINE_URL": engine_url,
+            **({} if index is None else {"JOB_COMPLETION_INDEX": str(index)}),
+            **settings,
+        }
+        if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
+            environment["STORAGE_EMULATOR_HOST"] = emulator
+        super().__init__([sys.executable, "-m", "nightshift.driver"], environment, log)
+
+    def wait_for(self, message: str, times: int = 1) -> None:
+        while sum(line["message"] == message for line in self.lines()) < times:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the driver ended before {message!r}: {self._log.read_text()[-2000:]}")
+            time.sleep(0.02)
 
 
 def memory_mib(pid: int) -> tuple[float, float] | None:
@@ -161,7 +168,7 @@ def _title(pid: int) -> str:
 
 
 @contextmanager
-def ending(*drivers: Driver) -> Iterator[None]:
+def ending(*drivers: Client) -> Iterator[None]:
     """Ends what a failed measure left behind."""
     try:
         yield

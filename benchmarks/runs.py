@@ -18,6 +18,8 @@ from nightshift.spec import JobSpec
 from nightshift.store import open_store
 from tests.builders import a_spec
 
+SHORT: Final = "package {n} reads settings files and checks each value"
+"""About 14 tokens for MiniLM."""
 ROWS_PER_FILE: Final = 1_000_000
 SENTENCE: Final = "package {n}: a parser for configuration files that checks each value and says where it was wrong"
 
@@ -51,6 +53,10 @@ class Run:
 
 def sentences(ordinals: range) -> list[str]:
     return [SENTENCE.format(n=n) for n in ordinals]
+
+
+def short_sentences(ordinals: range) -> list[str]:
+    return [SHORT.format(n=n) for n in ordinals]
 
 
 def prepare(
