@@ -1,4 +1,4 @@
-"""``python -m benchmarks [p1 p2 ...] [--quick] [--no-page]``: measures, and writes each down in docs/benchmarks.md at once."""
+"""``python -m benchmarks [p1 p2 ...] [--quick] [--no-page]``: measures, and writes each into docs/benchmarks.md at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"of {', '.join(MEASURES)}; all when none is named")
     parser.add_argument("--quick", action="store_true", help="small sizes: to see that a measure works")
-    parser.add_argument("--no-page", action="store_true", help="leaves docs/benchmarks.md as it is")
+    parser.add_argument(
+        "--no-page", action="store_true", help="leave docs/benchmarks.md as it is, as for a part of a measure (P1=MiniLM)"
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.measures if name not in MEASURES]:
         parser.error(f"there is no measure {unknown[0]!r}; there are {', '.join(MEASURES)}")
@@ -35,7 +37,7 @@ def main() -> int:
         section = report.markdown(done, began, load)
         print(section, flush=True)
         if not (options.quick or options.no_page):
-            report.append(section)
+            report.write(done.measure, section)
         missed += [f"{name} {figure.name}" for figure in done.figures if figure.met is False]
     report.say("every goal is met" if not missed else f"goals missed: {'; '.join(missed)}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -108,12 +109,20 @@ def _memory_gib() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
-def append(section: str) -> None:
-    """Adds a section to the page; makes the page when there is none."""
-    if not PAGE.exists():
-        PAGE.write_text("# Benchmarks\n\n## Results\n\n")
-    with PAGE.open("a") as page:
-        page.write(section + "\n")
+def write(measure: str, section: str) -> None:
+    """Puts a measure's section into the page, in the place of its last one: the page holds what is true now."""
+    text = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n\n## Results\n\n"
+    PAGE.write_text(replaced(text, measure, section))
+
+
+def replaced(page: str, measure: str, section: str) -> str:
+    """The page with `section` as its only one of `measure`; a new one goes to the end."""
+    head, *old = re.split(r"^(?=### )", page, flags=re.MULTILINE)
+    new = section.rstrip() + "\n\n"
+    mine = [place for place, each in enumerate(old) if each.startswith(f"### {measure},")]
+    others = [each.rstrip() + "\n\n" for each in old if not each.startswith(f"### {measure},")]
+    others.insert(mine[0] if mine else len(others), new)
+    return (head + "".join(others)).rstrip() + "\n"
 
 
 def median(values: Sequence[float]) -> float:
