@@ -1,8 +1,8 @@
 """Airflow's settings and its health. All settings are environment variables; no file of Airflow's is edited.
 
 ``airflow standalone`` starts its components and never looks at them again: a scheduler killed with SIGKILL stays a zombie, its
-workers stay alive, and standalone runs on (Airflow 3.3.2, `standalone_command.py`). So the supervisor looks: a dead component
-ends the whole part, which is then started afresh on the same database.
+workers stay alive, and standalone runs on (Airflow 3.3.2, module ``standalone_command``). So the supervisor looks: a dead
+component ends the whole part, which is then started afresh on the same database.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _cases(tier: str, report: Path) -> list[Case]:
 
 
 def _file_of(dotted: str) -> str:
-    """``tests.unit.test_plan.TestShard`` -> ``tests/unit/test_plan.py``: JUnit names a class by its dots."""
+    """``tests.unit.test_spec.TestFolder`` -> ``tests/unit/test_spec.py``: JUnit names a class by its dots."""
     parts = dotted.split(".")
     while parts and not (path := ROOT.joinpath(*parts).with_suffix(".py")).exists():
         parts.pop()

@@ -1,6 +1,6 @@
 """Each invariant of the design, and a test named after it that tries to break it.
 
-1 conservation          here, with the real codec and the real seal; tests/unit/test_seal.py
+1 conservation          here, with the real codec and the real seal; tests/unit/test_ledger.py
 2 exactly once          here; tests/unit/test_ledger.py
 3 bounded loss          here; tests/integration/driver/test_faults.py and tests/chaos, with real processes
 4 no mixing             here; tests/unit/test_run.py (what makes a run another run)

@@ -226,6 +226,6 @@ class JobSpec(Part):
         return value
 
     def semantic(self) -> dict[str, Any]:
-        """The JSON form of what decides answers; `nightshift.run.run_digest` hashes it."""
+        """The JSON form of what decides answers; `nightshift.run.names.run_digest` hashes it."""
         parts = self.model_dump(mode="json", include={"source", "task", "model", "engine"})
         return {**parts, "request": self.request.semantic()}

@@ -1,0 +1,113 @@
+"""Pages and docstrings cite only what exists; what the pages show of the code is what the code says."""
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from nightshift import cli
+from nightshift.spec import load
+from tests.citations import Repository
+from tests.unit.test_architecture import ALLOWED
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def options() -> dict[str, frozenset[str]]:
+    """The options of each command of ``nightshift``."""
+    found: dict[str, frozenset[str]] = {}
+    for action in cli._parser()._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, parser in action.choices.items():
+                found[name] = frozenset(option for each in parser._actions for option in each.option_strings)
+    return found
+
+
+def test_everything_that_is_cited_exists() -> None:
+    assert Repository(ROOT, options()).problems() == []
+
+
+PAGE = """# A page
+
+[there](page.md#a-page) [nowhere](gone.md) [no heading](page.md#b) [outside](https://example.com/gone.md)
+
+`plugins/nightshift/there.py` `plugins/nightshift/gone.py` `there.py` `gone.py` `tests/{unit,gone}/` `tasks/KIND.py`
+
+`make up` `make nothing` `NIGHTSHIFT_BUCKET` `NIGHTSHIFT_GONE` `nightshift.there.Thing.method` `nightshift.there.Thing.gone`
+
+`python -m nightshift.there` `python3 -m local.gone` `nightshift.dead_letters`
+
+```
+nightshift status RUN_URL --watch
+.venv/bin/nightshift status RUN_URL --gone
+nightshift forget FILE
+make up STATE=x && make vanish
+```
+"""
+MODULE = '''"""Cites docs/gone.md and `nightshift.there.Gone`, and nothing else that is not there: docs/page.md."""
+import os
+class Thing:
+    def method(self) -> str:
+        """See there.py and `nightshift.elsewhere`."""
+        return os.environ["NIGHTSHIFT_BUCKET"]
+'''
+
+
+def test_the_check_bites(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/page.md").write_text(PAGE)
+    (tmp_path / "plugins/nightshift").mkdir(parents=True)
+    (tmp_path / "plugins/nightshift/__init__.py").touch()
+    (tmp_path / "plugins/nightshift/there.py").write_text(MODULE)
+    (tmp_path / "tests/unit").mkdir(parents=True)
+    (tmp_path / "Makefile").write_text("up:\n\ttrue\n")
+
+    assert Repository(tmp_path, {"status": frozenset({"--watch"})}).problems() == [
+        "docs/page.md: nightshift status has no option --gone",
+        "docs/page.md: nothing reads the variable NIGHTSHIFT_GONE",
+        "docs/page.md: python -m local.gone: there is no such module",
+        "docs/page.md: the Makefile has no target nothing",
+        "docs/page.md: the Makefile has no target vanish",
+        "docs/page.md: the link gone.md leads nowhere",
+        "docs/page.md: the link page.md#b names a heading that page.md does not have",
+        "docs/page.md: there is no command nightshift forget",
+        "docs/page.md: there is no file gone.py",
+        "docs/page.md: there is no file plugins/nightshift/gone.py",
+        "docs/page.md: there is no nightshift.there.Thing.gone",
+        "docs/page.md: there is no tests/gone/",
+        "plugins/nightshift/there.py:1: there is no file docs/gone.md",
+        "plugins/nightshift/there.py:1: there is no nightshift.there.Gone",
+        "plugins/nightshift/there.py:4: there is no nightshift.elsewhere",
+    ]
+
+
+def test_the_index_names_every_page() -> None:
+    for folder in (ROOT / "docs", ROOT / "docs/adr"):
+        index = (folder / "README.md").read_text()
+        assert [page.name for page in sorted(folder.glob("*.md")) if f"]({page.name})" not in index] == ["README.md"]
+
+
+def test_the_architecture_page_has_the_arrows_of_the_architecture_test() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .* \| ([^|]*) \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+
+    allowed = {room: ", ".join(sorted(may - {""})) or "nothing" for room, may in ALLOWED.items() if room}
+    assert {room: may for room, may in rows if room in allowed} == allowed
+
+
+def test_the_tutorials_job_has_the_one_mistake_that_it_shows(tmp_path: Path) -> None:
+    page = (ROOT / "docs/tutorial.md").read_text()
+    job = re.search(r"^cat > dags/jobs/ticket-vectors.yaml <<'END'\n(.*?)^END$", page, re.MULTILINE | re.DOTALL)
+    shown = re.search(r"^dags/jobs/ticket-vectors.yaml(:11: .*)$", page, re.MULTILINE)
+    assert job is not None
+    assert shown is not None
+    file = tmp_path / "ticket-vectors.yaml"
+    file.write_text(job[1])
+
+    with pytest.raises(ValueError, match="boddy") as caught:
+        load(file)
+    assert str(caught.value).splitlines() == [f"{file}{shown[1]}"]
+    file.write_text(job[1].replace("boddy", "body") + 'dead_letters: {tolerate: "10%"}\n')
+    assert load(file).job == "ticket-vectors"
