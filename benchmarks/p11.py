@@ -16,7 +16,7 @@ from benchmarks.report import ROOT, Report, median, say, spread
 from benchmarks.runs import Run, prepare, short_sentences
 from local import hub, vllm
 from local.environments import python_of
-from nightshift.jobset.local import LocalRuntime
+from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.manifest import DRIVER, render
 from nightshift.settings import Settings
 from tests.integration.runtime.agents import AgentProcess
