@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nightshift.fields.mistakes import Finding
 from nightshift.spec import SpecErrors, load, load_all, load_files, loading
-from nightshift.spec.document import Document, Finding
+from nightshift.spec.document import Document
 from tests.unit.spec_file import DEMO, job, mistakes, write
 
 pytestmark = pytest.mark.unit

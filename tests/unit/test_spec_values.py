@@ -11,8 +11,9 @@ from croniter import croniter  # type: ignore[import-untyped]
 from nightshift.profiles import PROFILES
 from nightshift.run import chunks
 from nightshift.spec import JobSpec, sql
-from nightshift.spec.names import LEDGER_COLUMNS
+from nightshift.spec.columns import CHUNK_COLUMNS, with_keys
 from nightshift.warehouse import schema as warehouse_schema
+from tests.builders import RUN, a_chunk, a_plan, a_spec
 from tests.unit.spec_file import job, mistakes
 
 pytestmark = pytest.mark.unit
@@ -105,15 +106,19 @@ class TestNames:
         (message,) = mistakes(tmp_path, job(destination__table=table))
         assert message.startswith("destination.table: ")
 
-    @pytest.mark.parametrize("column", [*LEDGER_COLUMNS, warehouse_schema.RUN_ID_COLUMN, warehouse_schema.ORDINAL_COLUMN])
+    @pytest.mark.parametrize("column", [*CHUNK_COLUMNS, warehouse_schema.RUN_ID_COLUMN, warehouse_schema.ORDINAL_COLUMN])
     def test_key_cannot_take_a_column_of_nightshift(self, tmp_path: Path, column: str) -> None:
         query = f"SELECT {column}, summary, description FROM t WHERE d = @partition"
 
         (message,) = mistakes(tmp_path, job(source__query=query, source__key=[column]))
         assert message.startswith("source.key.0: ")
 
-    def test_ledger_columns_are_those_of_the_chunks(self) -> None:
-        assert LEDGER_COLUMNS == chunks.RESERVED
+    def test_a_chunk_and_its_staging_table_have_the_columns_of_the_ledger(self) -> None:
+        spec = a_spec()
+        table, _ = chunks.decode(a_chunk(RUN, a_plan(4), 0))
+
+        assert tuple(table.column_names) == with_keys(spec.source.key)
+        assert [field.name for field in warehouse_schema.staging_fields(spec, {"id": "INT64"})] == table.column_names
 
     @pytest.mark.parametrize(
         "flag", ["port", "host", "model", "served-model-name", "max-num-seqs", "max-model-len", "dtype", "revision"]

@@ -32,8 +32,8 @@ class LineCodec(ParquetCodec):
 
 
 def results_of(table: pa.Table) -> list[Result]:
-    """The rows of a batch's chunk or partial, with statuses whichever release wrote it."""
-    results = chunks.results_of(table)
+    """The rows of a batch's chunk or partial, with statuses whichever release wrote it. Predictions are bytes of JSON."""
+    results = chunks.results_of(table, pa.large_binary())
     return results if chunks.STATUS in table.column_names else [_with_status(result) for result in results]
 
 

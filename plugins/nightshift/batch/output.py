@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import obstore
 import orjson
-import pyarrow as pa
 from obstore.store import ObjectStore
 
 from nightshift.batch.codec import results_of
@@ -68,7 +67,7 @@ def lines_of(body: bytes, run_id: str, expected: range, counts: Counts) -> bytes
         raise Incomplete(str(error)) from error
     if provenance.run_id != run_id:
         raise Incomplete(f"it is of run {provenance.run_id}")
-    results = results_of(table.set_column(*_replies(table)))
+    results = results_of(table)
     if [result.ordinal for result in results] != list(expected):
         raise Incomplete(f"it does not hold the lines {expected.start + 1} to {expected.stop}")
     ids = table.column("custom_id").to_pylist()
@@ -84,11 +83,6 @@ def lines_of(body: bytes, run_id: str, expected: range, counts: Counts) -> bytes
             code, said = error_of(result)
             lines.append(_line(run_id, result.ordinal, custom_id, code, b"null", orjson.dumps(said)))
     return b"".join(lines)
-
-
-def _replies(table: pa.Table) -> tuple[int, str, pa.ChunkedArray]:
-    """The replies as the bytes that they are written as, for `pa.Table.set_column`."""
-    return table.schema.get_field_index("prediction"), "prediction", table.column("prediction").cast(pa.large_binary())
 
 
 def error_of(dead: Result) -> tuple[int, Any]:

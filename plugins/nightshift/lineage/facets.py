@@ -26,6 +26,7 @@ from openlineage.client.facet_v2 import (
 from nightshift.lineage import datasets
 from nightshift.lineage.datasets import ColumnName, DatasetName
 from nightshift.run.names import canonical_json
+from nightshift.spec import columns
 
 if TYPE_CHECKING:
     from nightshift.run.names import RunRef
@@ -87,9 +88,8 @@ def infer_lineage(spec: JobSpec, run: RunRef, settings: Settings, *, rows: int |
     source = datasets.inputs_folder(settings.bucket, run)
     made_by = f"{spec.task} by {spec.model.name} ({spec.model.uri}, revision {spec.model.revision})"
     edges = _key_edges(spec, source)
-    edges["prediction"] = _edge([ColumnName(source, name) for name in _template_columns(spec)], "TRANSFORMATION", made_by)
-    columns = ["ordinal", *spec.source.key, "prediction", "dead_reason", "dead_message", "attempts"]
-    output = _output(datasets.ledger_folder(settings.bucket, run), columns, edges, rows)
+    edges[columns.PREDICTION] = _edge([ColumnName(source, name) for name in _template_columns(spec)], "TRANSFORMATION", made_by)
+    output = _output(datasets.ledger_folder(settings.bucket, run), columns.with_keys(spec.source.key), edges, rows)
     return Lineage([_input(source, _carried(spec))], [output], _run_facets(spec, run, None))
 
 
@@ -97,17 +97,17 @@ def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Ma
     """Ledger folder -> destination and dead letter table. manifest: None as long as the run is not sealed."""
     source = datasets.ledger_folder(settings.bucket, run)
     edges = _key_edges(spec, source)
-    edges[spec.destination.column] = _edge([ColumnName(source, "prediction")], "IDENTITY", "publish")
-    columns = [*spec.source.key, spec.destination.column, spec.destination.partition_column]
+    edges[spec.destination.column] = _edge([ColumnName(source, columns.PREDICTION)], "IDENTITY", "publish")
+    written = [*spec.source.key, spec.destination.column, spec.destination.partition_column]
     counts = manifest or {}
     destination = datasets.bigquery_table(spec.destination.table, settings.project)
     dead_letters = datasets.bigquery_table(f"{settings.dataset}.dead_letters", settings.project)
     dead_edges = {"key": _edge([ColumnName(source, name) for name in spec.source.key], "TRANSFORMATION", "JSON of the key")}
     outputs = [
-        _output(destination, columns, edges, counts.get("predictions")),
+        _output(destination, written, edges, counts.get("predictions")),
         _output(dead_letters, ["job", "partition_date", "run_id", "key"], dead_edges, counts.get("dead_letters")),
     ]
-    inputs = [_input(source, ["ordinal", *spec.source.key, "prediction", "dead_reason", "dead_message", "attempts"])]
+    inputs = [_input(source, columns.with_keys(spec.source.key))]
     return Lineage(inputs, outputs, _run_facets(spec, run, manifest))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nightshift.spec import JobSpec, parts
+from nightshift.spec import JobSpec
 
 MARKUP = re.compile(r"[\\`*_{}\[\]<>|~]")
 BACKSLASH = r"\\\g<0>"
@@ -26,7 +26,7 @@ def dag_docs(spec: JobSpec) -> str:
             f"partitioned by {_name(spec.destination.partition_column)}; a partition is replaced as a whole"
         ),
         "When": f"{_name(spec.schedule)} (UTC), for the day before" if spec.schedule else "only when asked",
-        "Text over the model's length": "is cut" if parts.truncation(spec.request) else "becomes a dead letter",
+        "Text over the model's length": "is cut" if spec.request.truncates else "becomes a dead letter",
         "Dead letters tolerated": f"{spec.dead_letters.tolerate}; with more, nothing is published",
         "Deadline": spec.deadline,
         "Workers": f"{workers}, profile {_name(spec.compute.profile)}" + (f", queue {_name(spec.queue)}" if spec.queue else ""),

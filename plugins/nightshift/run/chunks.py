@@ -17,10 +17,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nightshift.spec import columns
+
 METADATA_KEY: Final = b"nightshift"
 BODY_DIGEST_KEY: Final = b"nightshift.body.sha256"
 FOOTER_DIGEST_KEY: Final = b"nightshift.footer.sha256"
-RESERVED: Final = ("ordinal", "prediction", "dead_reason", "dead_message", "attempts")
 _PLACES: Final = {key: hashlib.sha256(key).hexdigest().encode() for key in (BODY_DIGEST_KEY, FOOTER_DIGEST_KEY)}
 """What stands in a footer where a digest will be, and what stands there while the footer's own digest is computed."""
 STATUS: Final = "dead_status"
@@ -89,17 +90,17 @@ def encode(
 
     with_status: keeps the status in a column of its own, which no chunk of a job has: there it is part of the message.
     """
-    columns = {
-        "ordinal": pa.array([result.ordinal for result in results], pa.int64()),
+    arrays = {
+        columns.ORDINAL: pa.array([result.ordinal for result in results], pa.int64()),
         **{name: keys.column(name) for name in keys.column_names},
-        "prediction": pa.array([result.prediction for result in results], prediction_type),
-        "dead_reason": pa.array([result.reason for result in results], pa.string()),
-        "dead_message": pa.array([result.message if with_status else result.text for result in results], pa.string()),
-        "attempts": pa.array([result.attempts for result in results], pa.int32()),
+        columns.PREDICTION: pa.array([result.prediction for result in results], prediction_type),
+        columns.DEAD_REASON: pa.array([result.reason for result in results], pa.string()),
+        columns.DEAD_MESSAGE: pa.array([result.message if with_status else result.text for result in results], pa.string()),
+        columns.ATTEMPTS: pa.array([result.attempts for result in results], pa.int32()),
     }
     if with_status:
-        columns[STATUS] = pa.array([result.status for result in results], pa.int32())
-    table = pa.table(columns).replace_schema_metadata({METADATA_KEY: json.dumps(asdict(provenance)).encode()})
+        arrays[STATUS] = pa.array([result.status for result in results], pa.int32())
+    table = pa.table(arrays).replace_schema_metadata({METADATA_KEY: json.dumps(asdict(provenance)).encode()})
     return to_parquet(table)
 
 
@@ -128,7 +129,7 @@ def decode(body: bytes) -> tuple[pa.Table, Provenance]:
         if digest is None:
             table.validate(full=True)
         provenance = Provenance(**json.loads(metadata[METADATA_KEY]))
-        missing = [name for name in RESERVED if name not in table.column_names]
+        missing = [name for name in columns.CHUNK_COLUMNS if name not in table.column_names]
     except NotAChunk:
         raise
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:  # OSError: what Thrift cannot read
@@ -167,8 +168,10 @@ def _digest(content: bytes | memoryview) -> bytes:
     return hashlib.sha256(content).hexdigest().encode()
 
 
-def results_of(table: pa.Table) -> list[Result]:
-    """The rows of a decoded chunk or partial, as the driver keeps them."""
-    names = [*RESERVED, STATUS] if STATUS in table.column_names else RESERVED
-    columns = [table.column(name).to_pylist() for name in names]
-    return [Result(*values) for values in zip(*columns, strict=True)]
+def results_of(table: pa.Table, prediction_type: pa.DataType | None = None) -> list[Result]:
+    """The rows of a decoded chunk or partial. prediction_type: casts the predictions first."""
+    if prediction_type is not None:
+        at, name = table.column_names.index(columns.PREDICTION), columns.PREDICTION
+        table = table.set_column(at, name, table.column(name).cast(prediction_type))
+    names = [*columns.CHUNK_COLUMNS, STATUS] if STATUS in table.column_names else columns.CHUNK_COLUMNS
+    return [Result(*values) for values in zip(*(table.column(name).to_pylist() for name in names), strict=True)]

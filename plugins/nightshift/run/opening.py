@@ -10,15 +10,13 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from obstore.store import ObjectStore
 
 from nightshift.run.names import RunRef, canonical_json, run_digest
+from nightshift.spec import JobSpec
 from nightshift.store import create_or_read, get_bytes
-
-if TYPE_CHECKING:
-    from nightshift.spec import JobSpec
 
 VERSION: Final = 1
 
@@ -92,9 +90,6 @@ def newest_generation(store: ObjectStore, first: RunRef) -> RunRef | None:
 
 def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record]:
     """The frozen spec of a job's run and the whole record of `spec.json`. Raises NoSuchRun."""
-    # Here, since `nightshift batch` opens runs too and has no job: pydantic's models take a moment to build.
-    from nightshift.spec import JobSpec
-
     body = get_bytes(store, run.spec_path)
     if body is None:
         raise NoSuchRun(f"There is no run {run.prefix}: {run.spec_path} does not exist.")

@@ -23,7 +23,7 @@ from nightshift.run import chunks
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import Plan
-from nightshift.spec import JobSpec
+from nightshift.spec import JobSpec, columns
 from nightshift.store import ObjectStorage, create_or_read, get_bytes
 
 VERSION: Final = 1
@@ -141,13 +141,13 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
     if provenance.run_id != run.run_id:
         raise ConservationError(f"{path} belongs to run {provenance.run_id}, not to {run.run_id}")
     expected = plan.chunk_range(chunk)
-    if table.column("ordinal").combine_chunks() != pa.array(expected, pa.int64()):
+    if table.column(columns.ORDINAL).combine_chunks() != pa.array(expected, pa.int64()):
         raise ConservationError(
             f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order; it does not"
         )
-    dead = table.filter(pc.is_valid(table.column("dead_reason")))
-    predictions = len(table) - table.column("prediction").null_count
-    if predictions + len(dead) != len(table) or dead.column("prediction").null_count != len(dead):
+    dead = table.filter(pc.is_valid(table.column(columns.DEAD_REASON)))
+    predictions = len(table) - table.column(columns.PREDICTION).null_count
+    if predictions + len(dead) != len(table) or dead.column(columns.PREDICTION).null_count != len(dead):
         raise ConservationError(f"{path} has a row that is neither a prediction nor a dead letter, or both")
     entry = {
         "chunk": chunk,
@@ -157,7 +157,7 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
         "predictions": predictions,
         "dead_letters": len(dead),
     }
-    reasons = Counter(dead.column("dead_reason").to_pylist())
+    reasons = Counter(dead.column(columns.DEAD_REASON).to_pylist())
     attempts = frozenset({provenance.attempt, *provenance.merged})
     return _Checked(entry, reasons, provenance.prompt_tokens, provenance.output_tokens, attempts)
 

@@ -9,10 +9,12 @@ import re
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from nightshift.fields.mistakes import FieldPath, Finding, nearest
+from nightshift.fields.values import COLUMN_PATTERN
 from nightshift.profiles import PROFILES, Span, misfits
 from nightshift.spec import names
-from nightshift.spec.document import Document, FieldPath, Finding
-from nightshift.spec.errors import nearest
+from nightshift.spec.columns import CHUNK_COLUMNS
+from nightshift.spec.document import Document
 from nightshift.tasks import TASK_KINDS, request_model
 
 
@@ -63,10 +65,10 @@ def _repeated(path: FieldPath, columns: tuple[str, ...]) -> Iterator[Finding]:
 def _key(document: Document, columns: tuple[str, ...] | None) -> Iterator[Finding]:
     key = document.get("source", "key")
     for index, column in enumerate(key if isinstance(key, list) else ()):
-        if not isinstance(column, str) or not re.fullmatch(names.COLUMN_PATTERN, column):
+        if not isinstance(column, str) or not re.fullmatch(COLUMN_PATTERN, column):
             continue  # the model says so
         path: FieldPath = ("source", "key", index)
-        if column.casefold() in names.LEDGER_COLUMNS:
+        if column.casefold() in CHUNK_COLUMNS:
             yield Finding(
                 path,
                 f"{column!r} is a column that nightshift writes itself",
@@ -109,7 +111,7 @@ def _request(document: Document, columns: tuple[str, ...] | None) -> Iterator[Fi
         problem = f"The template{'s use' if len(sources) > 1 else ' uses'} no column, so that every row would be the same"
         yield Finding(("request", sources[-1][0]), problem, "Name one, for example {{ summary }}")
     for name, column in named if columns is not None else ():
-        if re.fullmatch(names.COLUMN_PATTERN, column):  # else the model says so
+        if re.fullmatch(COLUMN_PATTERN, column):  # else the model says so
             yield from _lacking(("request", name), "The request", column, columns or ())
     for finding in request.findings(values):
         yield Finding(("request", *finding.path), finding.problem, finding.remedy)

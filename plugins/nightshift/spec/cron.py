@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from nightshift.spec.errors import mistake
+from nightshift.fields.mistakes import mistake
 
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")

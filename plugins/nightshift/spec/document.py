@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-FieldPath = tuple[str | int, ...]
-"""Keys and positions from the top of the file down to a value."""
+from nightshift.fields.mistakes import FieldPath, Finding
 
 _STRING_TAG = "tag:yaml.org,2002:str"
 _MERGE_TAG = "tag:yaml.org,2002:merge"
@@ -51,16 +49,6 @@ class _Loader(yaml.SafeLoader):
             if isinstance(node, yaml.ScalarNode):
                 return node.value
             raise
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A mistake at a place in a document. line: where it is not the line of the path."""
-
-    path: FieldPath
-    problem: str
-    remedy: str
-    line: int | None = None
 
 
 class Document:

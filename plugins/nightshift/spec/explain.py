@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from nightshift.spec.document import Document, FieldPath, Finding
-from nightshift.spec.errors import choice, nearest
+from nightshift.fields.mistakes import FieldPath, Finding, choice, nearest
+from nightshift.spec.document import Document
 from nightshift.spec.model import JobSpec
 from nightshift.tasks import TASK_KINDS, request_model
 

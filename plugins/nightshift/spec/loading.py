@@ -7,8 +7,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from nightshift.fields.mistakes import Finding
 from nightshift.spec.checks import check
-from nightshift.spec.document import Document, Finding, Unreadable
+from nightshift.spec.document import Document, Unreadable
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.explain import explain
 from nightshift.spec.model import JobSpec

@@ -14,10 +14,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema, field_validator
 
+from nightshift.fields.parts import ColumnName, Duration, Part, Text, enum, pattern
+from nightshift.fields.values import duration_seconds
 from nightshift.profiles import PROFILES, Span, Worker, fit, profile_of
 from nightshift.spec import cron, names
-from nightshift.spec.parts import ColumnName, Duration, Part, TaskRequest, Text, enum, pattern
-from nightshift.tasks import TASK_KINDS, request_model
+from nightshift.tasks import TASK_KINDS, TaskRequest, request_model
 
 JobName = Annotated[str, AfterValidator(names.job_name), pattern(names.JOB_PATTERN)]
 Label = Annotated[str, AfterValidator(names.label), pattern(names.LABEL_PATTERN)]
@@ -209,7 +210,7 @@ class JobSpec(Part):
 
     @property
     def deadline_seconds(self) -> int:
-        return names.duration_seconds(self.deadline)
+        return duration_seconds(self.deadline)
 
     @property
     def rows_per_request(self) -> int:

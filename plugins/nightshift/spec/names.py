@@ -7,28 +7,21 @@ import math
 import re
 from typing import Final
 
+from nightshift.fields.mistakes import choice, mistake, nearest
+from nightshift.fields.values import shown
 from nightshift.profiles import PROFILES, Provisioning
-from nightshift.spec.errors import choice, mistake, nearest
 from nightshift.tasks import TASK_KINDS
 
 JOB_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 LABEL_PATTERN: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 OBJECT_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-COLUMN_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,299}$"
 TABLE_PATTERN: Final = r"^[^`\s]+\.[^`.]+$"
-DURATION_PATTERN: Final = r"^(?=[0-9])([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
 SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]+)?%$"
 URI_PATTERN: Final = r"^(hf://[^/\s]+/[^/\s]+|gs://[^/\s]+/\S*[^/\s])$"
 
 PARTITION_COLUMN: Final = "partition_date"
-LEDGER_COLUMNS: Final = ("ordinal", "prediction", "dead_reason", "dead_message", "attempts")
-"""Columns of every chunk, beside the key columns (`nightshift.run.chunks.RESERVED`, which needs pyarrow)."""
 
-_DURATION_SECONDS_MAX: Final = 7 * 86_400
-_UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_OWN_PREFIX: Final = "nightshift_"
-# BigQuery keeps these for itself (its documentation, "Column names").
-_BIGQUERY_PREFIXES: Final = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
+
 _TABLE_FORM: Final = "Write dataset.table or project.dataset.table, for example catalog.package_embeddings"
 _ONE_ENGINE: Final = "Leave it out: compute.hosts and compute.topology say over how many machines one engine reaches"
 _INSIDE_POD: Final = "Leave it out: server and driver talk plain HTTP inside their pod"
@@ -105,12 +98,6 @@ def one_line(value: str) -> str:
     return value
 
 
-def text(value: str) -> str:
-    if not value.strip():
-        raise mistake("The text is empty", "Write it, or leave the key out where it is optional")
-    return value
-
-
 def day(value: object) -> datetime.date:
     """A date, as YAML gives it or as JSON text."""
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
@@ -148,27 +135,6 @@ def profile(value: str) -> str:
         plain = [name for name, each in PROFILES.items() if each.provisioning is Provisioning.ON_DEMAND]
         listed = f"Choose from {', '.join(plain)}; all but cpu also with -spot, -flex or -any at the end"
         raise mistake(f"There is no compute profile {value!r}", (f"Did you mean {near!r}? " if near else "") + listed)
-    return value
-
-
-def input_column(value: str) -> str:
-    """A BigQuery column name, of the characters that SQL and templates take unquoted."""
-    if not re.fullmatch(COLUMN_PATTERN, value):
-        raise mistake(
-            f"{value!r} cannot be the name of a BigQuery column",
-            "Write letters, digits and underscores, not beginning with a digit, at most 300 characters",
-        )
-    return value
-
-
-def column_name(value: str) -> str:
-    """An `input_column` that BigQuery and nightshift leave free to be written."""
-    input_column(value)
-    if value.casefold().startswith(_OWN_PREFIX):
-        raise mistake(f"{value!r} begins with {_OWN_PREFIX}, as the columns that publishing adds", "Write another name")
-    reserved = next((prefix for prefix in _BIGQUERY_PREFIXES if value.upper().startswith(prefix)), None)
-    if reserved is not None:
-        raise mistake(f"{value!r} begins with {reserved}, which BigQuery keeps for itself", "Write another name")
     return value
 
 
@@ -210,23 +176,6 @@ def table_name(value: str) -> str:
     return value
 
 
-def duration(value: object) -> str:
-    """``90s``, ``45m``, ``3h``, ``1d`` or these from large to small (``1h30m``); more than nothing, at most 7 days."""
-    form = "Write a whole number and its unit, s, m, h or d, for example 90s, 45m, 3h or 1h30m"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        raise mistake(f"{value!r} has no unit", form)
-    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
-        raise mistake(f"{_shown(value)} is not a duration", form)
-    if not 0 < duration_seconds(value) <= _DURATION_SECONDS_MAX:
-        raise mistake(f"{value!r} has no sense as a duration", "Write more than nothing and at most 7d, for example 3h")
-    return value
-
-
-def duration_seconds(value: str) -> int:
-    """Seconds of a text that `duration` accepts."""
-    return sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9]+)([dhms])", value))
-
-
 def tolerance(value: object) -> int | str:
     """A number of rows, or a share of them (``1%``)."""
     form = 'Write a number of rows, or a share from "0%" to "100%" in quotes, for example 5 or "1%"'
@@ -236,7 +185,7 @@ def tolerance(value: object) -> int | str:
         if float(value[:-1]) > 100:
             raise mistake(f"{value!r} is more than all rows", form)
         return value
-    raise mistake(f"{_shown(value)} is neither a number of rows nor a share of them", form)
+    raise mistake(f"{shown(value)} is neither a number of rows nor a share of them", form)
 
 
 def engine_flag(value: str) -> str:
@@ -256,10 +205,6 @@ def engine_flag(value: str) -> str:
 def engine_value(value: object) -> object:
     if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
         raise mistake(
-            f"{_shown(value)} cannot be passed to a flag", "Write true, false, a number or a text; for JSON, a text in quotes"
+            f"{shown(value)} cannot be passed to a flag", "Write true, false, a number or a text; for JSON, a text in quotes"
         )
     return value
-
-
-def _shown(value: object) -> str:
-    return {"dict": "a mapping", "list": "a list", "NoneType": "nothing"}.get(type(value).__name__, repr(value))

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.run.chunks import METADATA_KEY, NotAChunk, check_footer
+from nightshift.spec.columns import DEAD_REASON
 from nightshift.store import ObjectFile, StoreUnavailable
 
 TAIL_BYTES: Final = 16 * 1024
@@ -26,7 +27,6 @@ TAIL_BYTES: Final = 16 * 1024
 _END_BYTES: Final = 8
 """A Parquet file ends in the footer's length (uint32, little endian) and a magic word."""
 _MAGIC: Final = b"PAR1"
-_REASON: Final = "dead_reason"
 
 
 class NotReadable(ValueError):
@@ -169,7 +169,7 @@ def _reasons_by_statistics(metadata: pq.FileMetaData) -> Counter[str] | None:
     reasons = Counter[str]()
     for group in range(metadata.num_row_groups):
         columns = (metadata.row_group(group).column(number) for number in range(metadata.num_columns))
-        found = [column for column in columns if column.path_in_schema == _REASON]
+        found = [column for column in columns if column.path_in_schema == DEAD_REASON]
         statistics = found[0].statistics if found else None
         if statistics is None:
             return None
@@ -183,7 +183,7 @@ def _reasons_by_statistics(metadata: pq.FileMetaData) -> Counter[str] | None:
 def _reasons_by_rows(store: ObjectStore, entry: Entry) -> Counter[str]:
     try:
         file = pq.ParquetFile(ObjectFile(store, entry.path, entry.size), page_checksum_verification=True)
-        column = file.read([_REASON]).column(_REASON)
+        column = file.read([DEAD_REASON]).column(DEAD_REASON)
     except (pa.ArrowException, KeyError, OSError) as error:
         raise NotReadable(f"its dead letters cannot be read: {error}".strip()) from error
     return _counted(column.drop_null().value_counts().to_pylist())

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from nightshift.spec.parts import TaskRequest
+from nightshift.tasks._request import TaskRequest
+
+__all__ = ["TASK_KINDS", "TaskRequest", "request_model"]
 
 TASK_KINDS: Final[tuple[str, ...]] = tuple(
     sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base" and module.name[0] != "_")

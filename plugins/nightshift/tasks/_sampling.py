@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 from pydantic import AfterValidator, Field
 
-from nightshift.spec import parts
-from nightshift.spec.document import Finding
-from nightshift.spec.errors import mistake
+from nightshift.fields import parts
+from nightshift.fields.mistakes import Finding, mistake
 from nightshift.tasks import _typed
+from nightshift.tasks._request import TaskRequest
 from nightshift.tasks.base import Answer, Answers, InvalidReply, NotDone, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.spec import JobSpec
+    from nightshift.tasks.base import Job
 
 STOPS_MAX: Final = 4
 SAMPLING: Final = (
@@ -48,7 +48,7 @@ def _stops(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-class SamplingRequest(parts.TaskRequest):
+class SamplingRequest(TaskRequest):
     """Sampling parameters and the form of the answer. What is absent is not sent: the model's own default holds."""
 
     temperature: float | None = Field(
@@ -121,9 +121,9 @@ class Prompt:
 class Sampling:
     """A job's sampling parameters, bound once."""
 
-    def __init__(self, spec: JobSpec, request: SamplingRequest) -> None:
+    def __init__(self, job: Job, request: SamplingRequest) -> None:
         values = {name: getattr(request, name) for name in SAMPLING}
-        self._options: dict[str, Any] = {"model": spec.model.name, "n": 1}
+        self._options: dict[str, Any] = {"model": job.model.name, "n": 1}
         self._options |= {name: value for name, value in values.items() if value is not None and value != ()}
         self._seed = request.seed
         self._typed: _typed.Node | None = None

@@ -1,7 +1,7 @@
 """What a task kind is: rows to a request body, a reply to answers. Pure; no kind opens a socket.
 
 A kind is one module of this package, named as the job names it. It defines ``class Request(TaskRequest)``, the job's section
-``request:``, and ``make(spec) -> TaskKind``. Nothing else names it.
+``request:``, and ``make(job) -> TaskKind``. Nothing else names it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from nightshift.tasks import TASK_KINDS
+from nightshift.tasks import TASK_KINDS, TaskRequest
 
 if TYPE_CHECKING:
     import jinja2
     import pyarrow as pa
-
-    from nightshift.spec import JobSpec
-    from nightshift.spec.parts import TaskRequest
 
 
 class Reason(StrEnum):
@@ -68,6 +65,26 @@ class Answers:
     rows: Sequence[Answer]
     prompt_tokens: int = 0
     output_tokens: int = 0
+
+
+class Model(Protocol):
+    """name: by which the server offers the model."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Job(Protocol):
+    """What a kind needs of a job: `nightshift.spec.JobSpec` has it."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def request(self) -> TaskRequest: ...
+
+    @property
+    def model(self) -> Model: ...
 
 
 class TaskKind(Protocol):
@@ -123,11 +140,11 @@ class Fetching(Protocol):
         ...
 
 
-def load(spec: JobSpec) -> TaskKind:
-    """The kind that `spec` names. Raises ValueError for one that does not exist."""
-    if spec.task not in TASK_KINDS:
-        raise ValueError(f"there is no task kind {spec.task!r}; there are {', '.join(TASK_KINDS)}")
-    kind: TaskKind = importlib.import_module(f"nightshift.tasks.{spec.task}").make(spec)
+def load(job: Job) -> TaskKind:
+    """The kind that `job` names. Raises ValueError for one that does not exist."""
+    if job.task not in TASK_KINDS:
+        raise ValueError(f"{job.task!r} is not a task kind: choose from {', '.join(TASK_KINDS)}")
+    kind: TaskKind = importlib.import_module(f"nightshift.tasks.{job.task}").make(job)
     return kind
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import Field, model_validator
 
-from nightshift.spec import parts
-from nightshift.spec.errors import mistake
+from nightshift.fields import parts
+from nightshift.fields.mistakes import mistake
 from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_choice
 from nightshift.tasks.base import Answers, BadInput, InvalidReply, Text, plain_text, union
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.spec import JobSpec
+    from nightshift.tasks.base import Job
 
 ROLES: Final = ("system", "user", "assistant")
 PATH: Final = "/v1/chat/completions"
@@ -53,11 +53,11 @@ class Chat:
     server_args = ("--runner", "generate")
     rows_per_request = 1
 
-    def __init__(self, spec: JobSpec, request: Request) -> None:
+    def __init__(self, job: Job, request: Request) -> None:
         self._system = Text(request.system, blank=True) if request.system is not None else None
         self._user = Text(request.user) if request.user is not None else None
         self._column = request.messages_column
-        self._sampling = Sampling(spec, request)
+        self._sampling = Sampling(job, request)
         texts = [text.columns for text in (self._system, self._user) if text]
         self.columns = union(*texts, (self._column,) if self._column else ())
 
@@ -118,6 +118,6 @@ def _message(index: int, item: Any) -> dict[str, str]:
     return {"role": "assistant" if index % 2 else "user", "content": plain_text(item)}
 
 
-def make(spec: JobSpec) -> Chat:
-    assert isinstance(spec.request, Request)
-    return Chat(spec, spec.request)
+def make(job: Job) -> Chat:
+    assert isinstance(job.request, Request)
+    return Chat(job, job.request)

@@ -12,21 +12,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 from pydantic import Field
 
-from nightshift.spec import parts
+from nightshift.fields import parts
+from nightshift.tasks._request import INPUT, ListRequest, truncation
 from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, finite, numbered, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.spec import JobSpec
+    from nightshift.tasks.base import Job
 
 
-class Request(parts.ListRequest):
+class Request(ListRequest):
     """What the model is asked for a row of a classify job."""
 
     TEMPLATES: ClassVar = ("input",)
 
-    input: parts.Text = Field(description=parts.INPUT, examples=["{{ title }} {{ body }}"])
+    input: parts.Text = Field(description=INPUT, examples=["{{ title }} {{ body }}"])
 
 
 class Classify:
@@ -34,11 +35,11 @@ class Classify:
 
     server_args = ("--runner", "pooling")
 
-    def __init__(self, spec: JobSpec, request: Request) -> None:
+    def __init__(self, job: Job, request: Request) -> None:
         self._text = Text(request.input)
         self.columns = self._text.columns
         self.rows_per_request = request.rows_per_request
-        self._options = {"model": spec.model.name, **parts.truncation(request)}
+        self._options = {"model": job.model.name, **truncation(request)}
 
     @property
     def prediction_type(self) -> pa.DataType:
@@ -69,6 +70,6 @@ def _prediction(item: Mapping[str, Any]) -> dict[str, Any]:
     return {"label": label, "score": scores[best], "scores": scores}
 
 
-def make(spec: JobSpec) -> Classify:
-    assert isinstance(spec.request, Request)
-    return Classify(spec, spec.request)
+def make(job: Job) -> Classify:
+    assert isinstance(job.request, Request)
+    return Classify(job, job.request)

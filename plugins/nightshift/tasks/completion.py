@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from nightshift.spec import parts
+from nightshift.fields import parts
 from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_choice
 from nightshift.tasks.base import Answers, Text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.spec import JobSpec
+    from nightshift.tasks.base import Job
 
 
 class Request(SamplingRequest):
@@ -34,10 +34,10 @@ class Completion:
     server_args = ("--runner", "generate")
     rows_per_request = 1
 
-    def __init__(self, spec: JobSpec, request: Request) -> None:
+    def __init__(self, job: Job, request: Request) -> None:
         self._prompt = Text(request.prompt)
         self.columns = self._prompt.columns
-        self._sampling = Sampling(spec, request)
+        self._sampling = Sampling(job, request)
 
     @property
     def prediction_type(self) -> pa.DataType:
@@ -55,6 +55,6 @@ class Completion:
         return self._sampling.answers(choice, choice.get("text"), reply)
 
 
-def make(spec: JobSpec) -> Completion:
-    assert isinstance(spec.request, Request)
-    return Completion(spec, spec.request)
+def make(job: Job) -> Completion:
+    assert isinstance(job.request, Request)
+    return Completion(job, job.request)

@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 from pydantic import Field
 
-from nightshift.spec import parts
+from nightshift.fields import parts
+from nightshift.tasks._request import INPUT, ListRequest, truncation
 from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, numbered, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.spec import JobSpec
+    from nightshift.tasks.base import Job
 
 
-class Request(parts.ListRequest):
+class Request(ListRequest):
     """What the model is asked for a row of an embedding job."""
 
     TEMPLATES: ClassVar = ("input",)
 
-    input: parts.Text = Field(description=parts.INPUT, examples=["{{ summary }} {{ description }}"])
+    input: parts.Text = Field(description=INPUT, examples=["{{ summary }} {{ description }}"])
 
 
 class Embedding:
@@ -38,11 +39,11 @@ class Embedding:
 
     server_args = ("--runner", "pooling")
 
-    def __init__(self, spec: JobSpec, request: Request) -> None:
+    def __init__(self, job: Job, request: Request) -> None:
         self._text = Text(request.input)
         self.columns = self._text.columns
         self.rows_per_request = request.rows_per_request
-        self._options = {"model": spec.model.name, "encoding_format": "base64", **parts.truncation(request)}
+        self._options = {"model": job.model.name, "encoding_format": "base64", **truncation(request)}
 
     @property
     def prediction_type(self) -> pa.DataType:
@@ -78,6 +79,6 @@ def _vector(encoded: str) -> array[float]:
     return vector
 
 
-def make(spec: JobSpec) -> Embedding:
-    assert isinstance(spec.request, Request)
-    return Embedding(spec, spec.request)
+def make(job: Job) -> Embedding:
+    assert isinstance(job.request, Request)
+    return Embedding(job, job.request)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import Field
 
-from nightshift.spec import parts
+from nightshift.fields import parts
 from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest
 from nightshift.tasks.base import Answers, BadInput, Fetch, Text, union
 from nightshift.tasks.chat import PATH, SYSTEM, read_message, system_message
@@ -18,7 +18,7 @@ from nightshift.tasks.chat import PATH, SYSTEM, read_message, system_message
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.spec import JobSpec
+    from nightshift.tasks.base import Job
 
 BYTES_MAX: Final = 20 * 1024 * 1024
 _URI: Final = re.compile(r"gs://[^/\s]+/.+", re.DOTALL)
@@ -54,10 +54,10 @@ class Image:
     server_args = ("--runner", "generate", "--limit-mm-per-prompt", '{"image": 1}')
     rows_per_request = 1
 
-    def __init__(self, spec: JobSpec, request: Request) -> None:
+    def __init__(self, job: Job, request: Request) -> None:
         self._system = Text(request.system, blank=True) if request.system is not None else None
         self._user, self._column = Text(request.user), request.image
-        self._sampling = Sampling(spec, request)
+        self._sampling = Sampling(job, request)
         self.columns = union(self._user.columns, self._system.columns if self._system else (), (request.image,))
 
     @property
@@ -109,6 +109,6 @@ def _form(body: bytes) -> str | None:
     return "webp" if body[:4] == b"RIFF" and body[8:12] == b"WEBP" else None
 
 
-def make(spec: JobSpec) -> Image:
-    assert isinstance(spec.request, Request)
-    return Image(spec, spec.request)
+def make(job: Job) -> Image:
+    assert isinstance(job.request, Request)
+    return Image(job, job.request)

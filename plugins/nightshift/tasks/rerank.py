@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 from pydantic import Field
 
-from nightshift.spec import parts
+from nightshift.fields import parts
+from nightshift.tasks._request import OVERLONG, Overlong, TaskRequest, truncation
 from nightshift.tasks.base import Answer, Answers, BadInput, Text, finite, numbered, plain_text, union, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.spec import JobSpec
+    from nightshift.tasks.base import Job
 
 
-class Request(parts.TaskRequest):
+class Request(TaskRequest):
     """What the model is asked for a row of a rerank job."""
 
     TEMPLATES: ClassVar = ("query",)
@@ -27,7 +28,7 @@ class Request(parts.TaskRequest):
     documents: parts.InputColumn = Field(
         description="The array column that holds the row's documents.", examples=["candidates"]
     )
-    overlong: parts.Overlong = Field(default="dead_letter", description=parts.OVERLONG, examples=["truncate"])
+    overlong: Overlong = Field(default="dead_letter", description=OVERLONG, examples=["truncate"])
 
 
 class Rerank:
@@ -36,10 +37,10 @@ class Rerank:
     server_args = ("--runner", "pooling")
     rows_per_request = 1
 
-    def __init__(self, spec: JobSpec, request: Request) -> None:
+    def __init__(self, job: Job, request: Request) -> None:
         self._query, self._documents = Text(request.query), request.documents
         self.columns = union(self._query.columns, (request.documents,))
-        self._options = {"model": spec.model.name, **parts.truncation(request)}
+        self._options = {"model": job.model.name, **truncation(request)}
 
     @property
     def prediction_type(self) -> pa.DataType:
@@ -65,6 +66,6 @@ class Rerank:
         return Answers([Answer([finite(item.get("relevance_score")) for item in items])], *usage(reply))
 
 
-def make(spec: JobSpec) -> Rerank:
-    assert isinstance(spec.request, Request)
-    return Rerank(spec, spec.request)
+def make(job: Job) -> Rerank:
+    assert isinstance(job.request, Request)
+    return Rerank(job, job.request)

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 from pydantic import Field
 
-from nightshift.spec import parts
+from nightshift.fields import parts
+from nightshift.tasks._request import ListRequest, truncation
 from nightshift.tasks.base import Answer, Answers, Text, finite, numbered, union, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.spec import JobSpec
+    from nightshift.tasks.base import Job
 
 
-class Request(parts.ListRequest):
+class Request(ListRequest):
     """What the model is asked for a row of a score job."""
 
     TEMPLATES: ClassVar = ("text_1", "text_2")
@@ -33,11 +34,11 @@ class Score:
 
     server_args = ("--runner", "pooling")
 
-    def __init__(self, spec: JobSpec, request: Request) -> None:
+    def __init__(self, job: Job, request: Request) -> None:
         self._first, self._second = Text(request.text_1), Text(request.text_2)
         self.columns = union(self._first.columns, self._second.columns)
         self.rows_per_request = request.rows_per_request
-        self._options = {"model": spec.model.name, **parts.truncation(request)}
+        self._options = {"model": job.model.name, **truncation(request)}
 
     @property
     def prediction_type(self) -> pa.DataType:
@@ -57,6 +58,6 @@ class Score:
         return Answers([Answer(finite(item.get("score"))) for item in items], *usage(reply))
 
 
-def make(spec: JobSpec) -> Score:
-    assert isinstance(spec.request, Request)
-    return Score(spec, spec.request)
+def make(job: Job) -> Score:
+    assert isinstance(job.request, Request)
+    return Score(job, job.request)

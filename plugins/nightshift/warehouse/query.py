@@ -101,10 +101,10 @@ def _check_request_types(spec: JobSpec, columns: Mapping[str, str]) -> None:
 
 def _check_names(spec: JobSpec) -> None:
     """No two columns of the staging table or of the destination may have one name."""
-    from nightshift.run.chunks import RESERVED
+    from nightshift.spec.columns import CHUNK_COLUMNS
 
     keys = {name.lower() for name in spec.source.key}
-    for name in sorted(keys & set(RESERVED)):
+    for name in sorted(keys & set(CHUNK_COLUMNS)):
         raise WarehouseError(f"source.key has a column {name}, a name that the ledger uses. Rename it in the query with AS.")
     written = [*spec.source.key, spec.destination.column, spec.destination.partition_column, RUN_ID_COLUMN, ORDINAL_COLUMN]
     lowered = [name.lower() for name in written]

@@ -77,14 +77,17 @@ def staging_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaFiel
     """What a chunk object holds (`nightshift.run.chunks`)."""
     from google.cloud.bigquery import SchemaField
 
-    return [
-        SchemaField("ordinal", "INT64"),
-        *key_fields(spec, columns),
-        prediction_field(spec, "prediction"),
-        SchemaField("dead_reason", "STRING"),
-        SchemaField("dead_message", "STRING"),
-        SchemaField("attempts", "INT64"),
-    ]
+    from nightshift.spec.columns import ATTEMPTS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, PREDICTION, with_keys
+
+    fields = {
+        ORDINAL: SchemaField(ORDINAL, "INT64"),
+        **{field.name: field for field in key_fields(spec, columns)},
+        PREDICTION: prediction_field(spec, PREDICTION),
+        DEAD_REASON: SchemaField(DEAD_REASON, "STRING"),
+        DEAD_MESSAGE: SchemaField(DEAD_MESSAGE, "STRING"),
+        ATTEMPTS: SchemaField(ATTEMPTS, "INT64"),
+    }
+    return [fields[name] for name in with_keys(spec.source.key)]
 
 
 def destination_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:

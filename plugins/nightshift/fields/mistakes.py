@@ -1,0 +1,46 @@
+"""A mistake in a job file: what is wrong with a value and what to write instead. Where it stands in a file is the loader's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic_core import PydanticCustomError
+
+FieldPath = tuple[str | int, ...]
+"""Keys and positions from the top of the file down to a value."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake at a place in a document. problem, remedy: a sentence each. line: where it is not the line of the path."""
+
+    path: FieldPath
+    problem: str
+    remedy: str
+    line: int | None = None
+
+
+def mistake(problem: str, remedy: str) -> PydanticCustomError:
+    """What a validator of a field raises: the value's own problem and remedy. File, line and field are the loader's."""
+    return PydanticCustomError("nightshift", "{problem} {remedy}", {"problem": sentence(problem), "remedy": sentence(remedy)})
+
+
+def choice(value: str, choices: Iterable[str]) -> str:
+    """A remedy for a word that is not among `choices`: the nearest one, and all there are."""
+    listed = list(choices)
+    near = nearest(value, listed)
+    known = f"Choose from {', '.join(listed)}" if len(listed) > 1 else f"The only one is {listed[0]}"
+    return (f"Did you mean {near!r}? " if near else "") + known
+
+
+def nearest(value: str, choices: Iterable[str]) -> str | None:
+    """The choice that `value` is a slip of, if one is near."""
+    folded = {item.casefold(): item for item in choices}
+    near = difflib.get_close_matches(value.casefold(), folded, n=1, cutoff=0.7)
+    return folded[near[0]] if near else None
+
+
+def sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -1,0 +1,65 @@
+"""The rules for values that a job and its task kind share. Each function returns its value, or raises `mistake`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from nightshift.fields.mistakes import mistake
+
+COLUMN_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,299}$"
+DURATION_PATTERN: Final = r"^(?=[0-9])([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
+
+_DURATION_SECONDS_MAX: Final = 7 * 86_400
+_UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_OWN_PREFIX: Final = "nightshift_"
+# BigQuery keeps these for itself (its documentation, "Column names").
+_BIGQUERY_PREFIXES: Final = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
+
+
+def text(value: str) -> str:
+    if not value.strip():
+        raise mistake("The text is empty", "Write it, or leave the key out where it is optional")
+    return value
+
+
+def input_column(value: str) -> str:
+    """A BigQuery column name, of the characters that SQL and templates take unquoted."""
+    if not re.fullmatch(COLUMN_PATTERN, value):
+        raise mistake(
+            f"{value!r} cannot be the name of a BigQuery column",
+            "Write letters, digits and underscores, not beginning with a digit, at most 300 characters",
+        )
+    return value
+
+
+def column_name(value: str) -> str:
+    """An `input_column` that BigQuery and nightshift leave free to be written."""
+    input_column(value)
+    if value.casefold().startswith(_OWN_PREFIX):
+        raise mistake(f"{value!r} begins with {_OWN_PREFIX}, as the columns that publishing adds", "Write another name")
+    reserved = next((prefix for prefix in _BIGQUERY_PREFIXES if value.upper().startswith(prefix)), None)
+    if reserved is not None:
+        raise mistake(f"{value!r} begins with {reserved}, which BigQuery keeps for itself", "Write another name")
+    return value
+
+
+def duration(value: object) -> str:
+    """``90s``, ``45m``, ``3h``, ``1d`` or these from large to small (``1h30m``); more than nothing, at most 7 days."""
+    form = "Write a whole number and its unit, s, m, h or d, for example 90s, 45m, 3h or 1h30m"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise mistake(f"{value!r} has no unit", form)
+    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
+        raise mistake(f"{shown(value)} is not a duration", form)
+    if not 0 < duration_seconds(value) <= _DURATION_SECONDS_MAX:
+        raise mistake(f"{value!r} has no sense as a duration", "Write more than nothing and at most 7d, for example 3h")
+    return value
+
+
+def duration_seconds(value: str) -> int:
+    """Seconds of a text that `duration` accepts."""
+    return sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9]+)([dhms])", value))
+
+
+def shown(value: object) -> str:
+    return {"dict": "a mapping", "list": "a list", "NoneType": "nothing"}.get(type(value).__name__, repr(value))
