@@ -16,8 +16,8 @@ from typing import Any, Final
 from nightshift import exits
 from nightshift.driver import commits
 from nightshift.driver.engine import Failed, Gone, Refused, Replied, SendResult
-from nightshift.driver.loop import TooManyDeadLetters
 from nightshift.run.chunks import NotAChunk
+from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.store import StoreUnavailable
 from tests.simulation.codecs import Decoded
 from tests.simulation.engines import EngineEvents
@@ -259,7 +259,7 @@ class PodAudit(ClientEvents, EngineEvents):
         audit = self._audit
         audit.say(self.name, f"EXITS with {code if error is None else repr(error)}")
         missing = [chunk for chunk in self._home if chunk not in audit.committed]
-        if isinstance(error, TooManyDeadLetters):
+        if isinstance(error, ToleranceExceeded):
             allowed = audit.scenario.limits.dead_letters
             if allowed is None or sum(audit.dead.values()) <= allowed:
                 audit.fail("exit code", f"{self.name} gave up for {sum(audit.dead.values())} dead letters of {allowed}")

@@ -19,12 +19,13 @@ from obstore.store import MemoryStore
 from nightshift import exits
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Codec
-from nightshift.driver.loop import TooManyDeadLetters, Worker
+from nightshift.driver.loop import Worker
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
 from nightshift.run import seal
 from nightshift.run.chunks import Result
 from nightshift.run.ledger import Ledger
+from nightshift.run.tolerance import ToleranceExceeded
 from tests.builders import a_spec
 from tests.simulation.check import Audit, PodAudit, Violated
 from tests.simulation.codecs import LightCodec, decode_light, decode_parquet
@@ -167,7 +168,7 @@ class World:
         error = None if task.cancelled() else task.exception()
         code = None if task.cancelled() or error is not None else task.result()
         pod.audit.exited(code, error)
-        if isinstance(error, TooManyDeadLetters) and not self._stopped:
+        if isinstance(error, ToleranceExceeded) and not self._stopped:
             self._stop(pod)
         if code == exits.DONE and pod.index is not None:
             self._done.add(pod.index)

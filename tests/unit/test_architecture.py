@@ -55,8 +55,6 @@ CIRCLES_YET = [
 ]
 TOO_LONG_YET = {
     "local.stack.airflow.settings",
-    "nightshift.driver.loop.Worker",
-    "nightshift.driver.loop.__init__",
     "nightshift.operators.jobset_task.JobSetTask",
 }
 

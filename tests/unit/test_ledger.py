@@ -15,6 +15,7 @@ from obstore.store import MemoryStore, ObjectStore
 from nightshift.run import chunks, seal
 from nightshift.run.ledger import Chunks, ForeignObject, Ledger
 from nightshift.run.plan import load_plan, save_plan
+from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.store import ObjectStorage, open_store
 from tests.builders import RUN, a_chunk, a_plan, a_spec
 
@@ -298,7 +299,7 @@ def test_a_row_without_prediction_and_reason_is_not_sealed(store: ObjectStore, l
 def test_too_many_dead_letters_are_not_sealed(store: ObjectStore, ledger: Ledger) -> None:
     asyncio.run(commit_all(ledger, dead=(0, 1)))
 
-    with pytest.raises(seal.ToleranceExceeded, match=r"2 of 10 rows are dead letters \(2 rejected\); the job tolerates 1"):
+    with pytest.raises(ToleranceExceeded, match=r"2 of 10 rows are dead letters \(2 rejected\); the job tolerates 1"):
         seal.seal(store, RUN, a_spec(dead_letters__tolerate="10%"), PLAN)
     assert seal.load_manifest(store, RUN) is None
 

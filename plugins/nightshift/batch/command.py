@@ -22,10 +22,10 @@ from nightshift.batch.output import Incomplete, Missing, write
 from nightshift.batch.progress import Progress, duration, log_to_stderr, say, summary
 from nightshift.batch.source import Index, LineReader, Source, source_of
 from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch, place_of
+from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
 from nightshift.driver.loop import Limits, Worker
 from nightshift.driver.reader import InputChanged
-from nightshift.driver.signals import DrainOnSignal
 from nightshift.driver.stats import Stats
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.store import ObjectStorage, StoreUnavailable

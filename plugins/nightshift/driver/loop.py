@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from nightshift import exits
 from nightshift.driver.commits import Codec, Commits
+from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, rows_of
 from nightshift.driver.health import SLOW_ROWS, EngineHealth, EngineLike
 from nightshift.driver.patience import Patience
@@ -26,25 +27,19 @@ from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.stats import Stats
 from nightshift.driver.window import Window
+from nightshift.run import tolerance
 from nightshift.run.ledger import Chunks, Ledger
 from nightshift.run.plan import Plan
 from nightshift.tasks.base import TaskKind
 
 log = logging.getLogger(__name__)
 
-# A drain has 15 s in all (Spot); these leave more than two for the process itself.
-DRAIN_IN_FLIGHT_S: Final = 6.0
-DRAIN_SAVED_S: Final = 12.5
 WATCH_S: Final = 1.0
 PROGRESS_S: Final = 10.0
 LOOKS_A_CHUNK: Final = 4
 LOOK_S: Final = (1.0, 10.0)
 """While helping, a worker looks at the ledger so many times in the time that a chunk takes it, within these: two may well
 compute the same chunk, and the sooner one of them stops the better. Else three times more seldom."""
-
-
-class TooManyDeadLetters(ValueError):
-    """The run has more dead letters already than its job tolerates: more work cannot make it publishable."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +99,7 @@ class Worker:
             stats,
             given_up=self.drain,
             back=self._look_around,
-            anew=self._send_anew,
+            anew=lambda: self._call_back(list(self._attempts)),
             resumed=self._pump,
         )
         self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
@@ -130,7 +125,7 @@ class Worker:
     async def run(self) -> int:
         """Works until everything is committed or the worker must stop; returns the exit code.
 
-        Raises what no repetition can cure: InputChanged, WrongEngine, ForeignObject, TooManyDeadLetters.
+        Raises what no repetition can cure: InputChanged, WrongEngine, ForeignObject, ToleranceExceeded.
         """
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
@@ -190,17 +185,14 @@ class Worker:
                 await self._wait_for_change()
                 continue
             if not self._room_for(opened):
-                await self._wait_for_room(opened)
+                while not self._room_for(opened) and opened.number not in self._ranges.committed:
+                    await self._wait_for_change()
                 await self._feeder.look_again(range(opened.number, opened.number + 1))
             if opened.number in self._ranges.committed:
                 self._ranges.closed(opened.number)
             else:
                 self._open(opened)
         self._end(None)
-
-    async def _wait_for_room(self, opened: Opened) -> None:
-        while not self._room_for(opened) and opened.number not in self._ranges.committed:
-            await self._wait_for_change()
 
     def _room_for(self, opened: Opened) -> bool:
         held = sum(self._bytes.values())
@@ -303,9 +295,6 @@ class Worker:
                 self._call_back([group for group in self._attempts if group.chunk == number])
         self._pump()
 
-    def _send_anew(self) -> None:
-        self._call_back(list(self._attempts))
-
     def _call_back(self, groups: list[Group]) -> None:
         for group in groups:
             self._attempts.pop(group).cancel()
@@ -316,8 +305,7 @@ class Worker:
         if allowed is None:
             return
         noted = await self._patience.outlast(lambda: self._ledger.dead_letters_noted(allowed), "dead letters")
-        if noted > allowed:
-            raise TooManyDeadLetters(f"committed chunks have {noted} dead letters or more already; the job tolerates {allowed}")
+        tolerance.judge(noted, allowed, f"committed chunks already have {noted} dead letters or more")
 
     async def _land(self, deadline: float) -> None:
         """Lets requests in flight come back until `deadline`, then lets go of them."""

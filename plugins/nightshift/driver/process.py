@@ -34,17 +34,18 @@ from obstore.store import ObjectStore
 
 from nightshift import exits
 from nightshift.driver.codec import ParquetCodec
+from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import Engine, WrongEngine
 from nightshift.driver.health import ENGINE_BUDGET_S
-from nightshift.driver.loop import Limits, TooManyDeadLetters, Worker
+from nightshift.driver.loop import Limits, Worker
 from nightshift.driver.metrics import serve_metrics
 from nightshift.driver.reader import InputChanged, InputReader
-from nightshift.driver.signals import DrainOnSignal
 from nightshift.driver.stats import Stats
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, split_run_url
 from nightshift.run.opening import NoSuchRun, load_run
 from nightshift.run.plan import Plan, load_plan
+from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks.base import load as load_kind
@@ -224,7 +225,7 @@ def main() -> NoReturn:
         # Never closed: that would wait for threads, and one may be reading from a store that hangs, while a drain has 15 s.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         code = runner.run(stand_by() if config.bystander else work(config))
-    except (ConfigError, ForeignObject, InputChanged, NoSuchRun, TooManyDeadLetters, WrongEngine) as error:
+    except (ConfigError, ForeignObject, InputChanged, NoSuchRun, ToleranceExceeded, WrongEngine) as error:
         log.error("cannot work", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG
     except (StoreUnavailable, BaseError, OSError) as error:

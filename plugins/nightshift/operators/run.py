@@ -122,7 +122,8 @@ def permanent_failures() -> Iterator[None]:
     from nightshift.run.ledger import ForeignObject
     from nightshift.run.opening import NoSuchRun
     from nightshift.run.plan import PlanError
-    from nightshift.run.seal import ConservationError, ToleranceExceeded
+    from nightshift.run.seal import ConservationError
+    from nightshift.run.tolerance import ToleranceExceeded
     from nightshift.spec import SpecErrors
     from nightshift.warehouse import WarehouseError
 

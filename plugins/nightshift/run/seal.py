@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
-from nightshift.run import chunks
+from nightshift.run import chunks, tolerance
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import Plan
@@ -35,10 +35,6 @@ NAMED: Final = 5
 
 class ConservationError(ValueError):
     """Rows in are not predictions plus dead letters: something is missing, twice there, or foreign. Nothing was sealed."""
-
-
-class ToleranceExceeded(ValueError):
-    """The run has more dead letters than its job tolerates. Nothing was sealed."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +159,11 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
 
 
 def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:
-    allowed = spec.dead_letters.allowed(plan.rows)
-    if dead > allowed:
-        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        raise ToleranceExceeded(
-            f"{dead} of {plan.rows} rows are dead letters ({listed}); the job tolerates {allowed} "
-            f"(dead_letters.tolerate: {spec.dead_letters.tolerate}). Nothing is published. Raise the "
-            "tolerance and trigger the DAG again, which computes nothing again; or mend the rows and trigger it with fresh."
-        )
+    listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    tolerance.judge(
+        dead,
+        spec.dead_letters.allowed(plan.rows),
+        f"{dead} of {plan.rows} rows are dead letters ({listed})",
+        f"(dead_letters.tolerate: {spec.dead_letters.tolerate}). Nothing is published. To publish the run as it is, raise the "
+        "tolerance and trigger the DAG again: nothing is computed again. Or correct the rows and trigger the DAG with fresh.",
+    )

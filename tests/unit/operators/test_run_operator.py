@@ -11,7 +11,8 @@ from nightshift.operators.run import permanent_failures
 from nightshift.operators.seal import SealOperator
 from nightshift.operators.waiting import BigQueryJobFailed, finished_jobs
 from nightshift.run.opening import NoSuchRun
-from nightshift.run.seal import ConservationError, ToleranceExceeded
+from nightshift.run.seal import ConservationError
+from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.settings import SettingsError
 from nightshift.store import StoreUnavailable
 from nightshift.triggers.bigquery import jobs_event

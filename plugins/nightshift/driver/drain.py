@@ -1,4 +1,11 @@
-"""What SIGTERM and SIGINT do to a worker: they ask it to drain, and end the process when it does not get to its end in time."""
+"""The drain: what SIGTERM and SIGINT do to a worker, and how its 15 s are spent.
+
+A Spot machine leaves a pod 15 s after the signal, whatever longer grace period the pod has. Counted from the signal:
+
+- until 6 s requests in flight may still come back (`DRAIN_IN_FLIGHT_S`);
+- until 12.5 s finished chunks are committed and open ones saved as partials (`DRAIN_SAVED_S`);
+- at 13.5 s the process ends itself, whatever hangs (`DRAIN_LIMIT_S`), and the last 1.5 s are for the container to end.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +19,9 @@ from typing import Final
 
 from nightshift import exits
 
+SPOT_S: Final = 15.0
+DRAIN_IN_FLIGHT_S: Final = 6.0
+DRAIN_SAVED_S: Final = 12.5
 DRAIN_LIMIT_S: Final = 13.5
 
 
@@ -37,7 +47,7 @@ class DrainOnSignal:
 
     def _ask(self) -> None:
         if not self.asked.is_set():
-            # Whatever hangs, the store or a thread in it, the pod has 15 s: to leave says "resume me", to be killed does not.
+            # Whatever hangs, the store or a thread in it: to leave in time says "resume me", to be killed does not.
             last_resort = threading.Timer(DRAIN_LIMIT_S, os._exit, (exits.RESUME,))
             last_resort.daemon = True
             last_resort.start()

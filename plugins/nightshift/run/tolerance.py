@@ -1,0 +1,16 @@
+"""How many dead letters a run may have: judged by a worker while the run goes on, and by the seal at its end."""
+
+from __future__ import annotations
+
+
+class ToleranceExceeded(ValueError):
+    """The run has more dead letters than its job tolerates. Nothing is sealed; more work cannot make it publishable."""
+
+
+def judge(dead_letters: int, allowed: int, found: str, advice: str = "") -> None:
+    """Raises ToleranceExceeded if `dead_letters` is more than `allowed` (`nightshift.spec.model.DeadLetters.allowed`).
+
+    found: the dead letters in words; advice: what to do, in sentences.
+    """
+    if dead_letters > allowed:
+        raise ToleranceExceeded(f"{found}; the job tolerates {allowed}{advice and f' {advice}'}")
