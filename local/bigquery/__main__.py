@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from local.bigquery import python311
+from local.bigquery import sources
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--grpc-port", type=int, required=True, help="BigQuery Storage API")
     parser.add_argument("--data-dir", type=Path, required=True, help="made when it is not there")
     arguments = parser.parse_args()
-    python311.install()
+    sources.install()
     # Only now can local_bigquery be imported.
     from local.bigquery import server
 

@@ -1,4 +1,4 @@
-"""Puts the corrections in place and serves. On Python 3.11 `python311.install` comes before the import of this module."""
+"""Puts the corrections in place and serves. `sources.install` comes before the import of this module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from local_bigquery.engine import database
 from local_bigquery.grpc import server as storage_api
 from local_bigquery.settings import settings
 
-from local.bigquery import exports, extensions, jobs, loads, objects, partitions, row_counts, transactions
+from local.bigquery import exports, extensions, jobs, loads, lookups, objects, partitions, row_counts, transactions
 
 # How long requests in progress may take to end after SIGTERM. Clients that wait for a job ask again anyway.
 GRACE_S = 1
@@ -32,7 +32,7 @@ STORAGE_API_THREADS = 16
 def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     """Serves until SIGTERM or SIGINT, then ends the process with exit code 0; with 1 or 3 when it cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for correction in (extensions, objects, exports, loads, partitions, row_counts, transactions, jobs):
+    for correction in (extensions, lookups, objects, exports, loads, partitions, row_counts, transactions, jobs):
         correction.install()
     # The lake stores its folder's name and refuses to be opened under another one.
     settings.data_dir = data_dir.resolve()

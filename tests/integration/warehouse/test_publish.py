@@ -9,12 +9,11 @@ import obstore
 import pytest
 from google.api_core.exceptions import Conflict
 from google.cloud import bigquery
-from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
 from local.ports import new_port
 from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable, jobs, publish
-from tests.integration.emulators import HOST, PROJECT, BigQueryEmulator, StorageEmulator, start_bigquery
-from tests.integration.warehouse.conftest import OTHER, PARTITION, Night, make_night, prediction
+from tests.integration.emulators import HOST, PROJECT, BigQueryEmulator
+from tests.integration.warehouse.conftest import OTHER, PARTITION, Night, prediction
 
 pytestmark = pytest.mark.integration
 
@@ -348,30 +347,3 @@ def test_a_step_that_always_fails_ends_with_its_reason(night: Night, monkeypatch
 
     with pytest.raises(WarehouseError, match=r"tried 3 times.*worn out.*fresh"):
         finder.find_or_start(night.run, "step", lambda name, _: pytest.fail("a fourth job"))
-
-
-def test_a_warehouse_killed_in_the_middle_of_publishing_ends_with_one_whole_run(
-    tmp_path: Path, storage_emulator: StorageEmulator, storage_client: StorageClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    emulator = start_bigquery(tmp_path, storage_emulator)
-    try:
-        night = make_night(emulator.client(), storage_client, monkeypatch, storage_emulator.url)
-        night.publish(night.run, night.seal(night.run, NAMES, dead=[1]))
-        old = night.shown()
-        second = night.run_of(PARTITION, generation=2)
-        manifest = night.seal(second, NAMES, dead=[3], bias=8.0)
-        night.staged(second, manifest)
-        killed = night.replace_partition(second, manifest)
-        emulator.kill()
-        emulator.start()
-
-        lost = night.finished(killed).error is not None
-        between = night.shown()
-        night.publish(second, manifest)
-
-        assert [row[2] for row in night.shown()] == [prediction(n, 8.0) for n in (0, 1, 2, 4)]
-        # A job that the kill ended may have committed in the instant before (the emulator's fault model): whole either way.
-        assert between in ([old, night.shown()] if lost else [night.shown()])
-        assert [row[3] for row in night.dead_letters()] == [3]
-    finally:
-        emulator.stop()

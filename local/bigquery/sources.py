@@ -1,7 +1,9 @@
-"""local-bigquery 0.3.2 is written for Python 3.13; two files use syntax that 3.11 lacks and are adapted on import.
+"""Lines of local-bigquery 0.3.2 that are replaced when it is imported, because no function there can be replaced instead.
 
-An f-string may not hold its own quotes before 3.12 (PEP 701), nor a function declare type parameters (PEP 695). Nothing else of
-the package needs a newer Python.
+- It is written for Python 3.13; two files use syntax that 3.11 lacks. An f-string may not hold its own quotes before 3.12
+  (PEP 701), nor may a function declare type parameters (PEP 695). Nothing else of the package needs a newer Python.
+- Each query asks for the names of temporary tables, for which DuckDB looks at every table of every dataset. A query outside
+  of a session runs on a connection of its own, which has none yet.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
+TEMPORARY = '"SELECT table_name FROM duckdb_tables() WHERE temporary"'
 REPLACEMENTS: dict[str, list[tuple[str, str]]] = {
     "local_bigquery.engine.results": [
         ("""{message.replace("'", "''")}""", """{message.replace(chr(39), chr(39) * 2)}"""),
@@ -22,16 +25,24 @@ REPLACEMENTS: dict[str, list[tuple[str, str]]] = {
         ("def load[R: Resource](model: type[R], *keys: str) -> R | None:", "def load(model, *keys):"),
         ("def save[R: Resource](resource: R, *keys: str) -> R:", "def save(resource, *keys):"),
     ],
+    "local_bigquery.jobs.query": [
+        (f"cur.sql({TEMPORARY})", f"""cur.sql({TEMPORARY} if session else "SELECT '' WHERE false")"""),
+    ],
 }
 
 
 class _AdaptingLoader(SourceFileLoader):
     def source_to_code(self, data: Any, path: Any, **options: Any) -> CodeType:  # type: ignore[override]
-        for newer, older in REPLACEMENTS[self.name]:
-            if newer.encode() not in data:
-                raise ImportError(f"{self.name} is not the source that local/bigquery/python311.py knows: it lacks {newer!r}")
-            data = data.replace(newer.encode(), older.encode())
+        for theirs, ours in REPLACEMENTS[self.name]:
+            if theirs.encode() not in data:
+                raise ImportError(f"{self.name} is not the source that local/bigquery/sources.py knows: it lacks {theirs!r}")
+            data = data.replace(theirs.encode(), ours.encode())
         return super().source_to_code(data, path, **options)
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Always from the source: a cached compilation may be one of the unchanged file."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
 
 
 class _Finder(MetaPathFinder):
@@ -45,6 +56,5 @@ class _Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """Call before anything of local_bigquery is imported. Does nothing on Python 3.12 and later."""
-    if sys.version_info < (3, 12):
-        sys.meta_path.insert(0, _Finder())
+    """Call before anything of local_bigquery is imported."""
+    sys.meta_path.insert(0, _Finder())
