@@ -1,7 +1,8 @@
-"""``python -m benchmarks.semaphore SHARD.parquet ANSWERS.parquet ENGINE_URL``: a worker for offline batches in the usual shape.
+"""``python -m benchmarks.semaphore SHARD ANSWERS ENGINE_URL``: a worker for offline batches in the usual shape, on Parquet.
 
-Our own re-implementation of the shape of the public reference worker, not its code. It reads the whole shard into memory, lets
-a task for each row wait for one of 100 places, keeps the answers in memory and writes them at the end. No retry, no resume.
+Our own re-implementation of the shape of the public reference worker, not its code. It reads the whole shard into memory. A
+task for each row waits for one of 100 places. The answers stay in memory until they are written at the end. It neither retries
+nor resumes.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from local.stack.kubernetes import STORAGE_VARIABLE, Kubernetes
 
 BUCKET: Final = "nightshift"
 PROJECT: Final = "local"
+PODS: Final = 2
+"""Pods of the local runtime that run at once: each holds 2 GiB. A plan with more workers would start an engine for nothing."""
 
 # A developer's own settings of these programs must not reach into the stack.
 _FOREIGN: Final = (
@@ -61,7 +63,7 @@ def clients(folder: Folder, ports: Mapping[str, int], kubernetes: Kubernetes | N
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
     }
     if kubernetes is None:
-        environment["NIGHTSHIFT_RUNTIME"] = f"local:{folder.runtime}"
+        environment |= {"NIGHTSHIFT_RUNTIME": f"local:{folder.runtime}", "NIGHTSHIFT_WORKERS_MAX": str(PODS)}
     else:
         direct = f"{base()['NO_PROXY']},{kubernetes.gateway}"
         environment |= {"NIGHTSHIFT_RUNTIME": "kubernetes", "NIGHTSHIFT_POD_PATCH": str(folder.pod_patch)}

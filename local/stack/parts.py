@@ -129,7 +129,7 @@ def _node(folder: Folder, life: str, shared: Mapping[str, str], driver: Path, se
             SERVER_IMAGE: {"path": [str(server)], "env": engine},
         },
         "env": {**shared, **own, "PYTHONUNBUFFERED": "1"},
-        "max_pods": 2,
+        "max_pods": environment.PODS,
         "pod_backoff_s": 2,
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 _CHOICES: Final = {"image_pull_policy": ("Always", "IfNotPresent", "Never"), "weights": ("stream", "mount")}
 
@@ -32,6 +32,7 @@ class Settings:
     driver_image, server_image: container images of the two containers of a worker; tpu_server_image: of the second on TPUs.
     image_pull_policy: ``Always``, ``IfNotPresent`` or ``Never``; Kubernetes' own choice when empty.
     priority_class: PriorityClass of the pods; none when empty. (A job's ``priority:`` is Kueue's.)
+    workers_max: most workers of a run that a plan asks for; any number when 0. A job that says how many gets them.
     weights: how a model in a bucket is read: ``stream`` by vLLM's streamer, or ``mount`` by Cloud Storage FUSE.
     pod_patch: path of a YAML file that is merged over every rendered pod template (docs/compute.md); none when empty.
     service_account: Kubernetes service account of the pods (workload identity on GKE).
@@ -50,6 +51,7 @@ class Settings:
     tpu_server_image: str = "nightshift/server-tpu:0.32.0"
     image_pull_policy: str = ""
     priority_class: str = ""
+    workers_max: int = 0
     weights: str = "stream"
     pod_patch: str = ""
     service_account: str = "nightshift-worker"
@@ -60,7 +62,7 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
         """Reads ``NIGHTSHIFT_<FIELD>`` for each field. Raises SettingsError for a required one that is not set."""
         source = os.environ if environment is None else environment
-        values = {
+        values: dict[str, Any] = {
             name: source[f"NIGHTSHIFT_{name.upper()}"]
             for name in cls.__dataclass_fields__
             if source.get(f"NIGHTSHIFT_{name.upper()}")
@@ -74,4 +76,12 @@ class Settings:
         for name, choices in _CHOICES.items():
             if values.get(name, choices[0]) not in choices:
                 raise SettingsError(f"NIGHTSHIFT_{name.upper()} is {values[name]!r}. Write {' or '.join(choices)}.")
+        if "workers_max" in values:
+            values["workers_max"] = _whole_number("NIGHTSHIFT_WORKERS_MAX", values["workers_max"])
         return cls(**values)
+
+
+def _whole_number(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise SettingsError(f"{name} is {text!r}. Write a whole number, or 0 for no limit.")
+    return int(text)

@@ -112,8 +112,18 @@ def test_no_worker_gets_less_than_a_full_batch() -> None:
     assert any("max_num_seqs" in reason for reason in sizing.reasons)
 
 
+def test_a_deployment_has_room_for_so_many_workers() -> None:
+    spec = a_spec(compute__rows_per_worker_per_second=10, deadline="2h", engine__max_num_seqs=64)
+
+    sizing = size(462_000, spec, workers_max=2)
+
+    assert sizing.workers == 2
+    assert "the deadline needs 10, and this deployment has room for 2" in sizing.reasons
+    assert size(1000, spec, workers_max=2).workers == 1
+
+
 def test_what_the_job_says_wins() -> None:
-    sizing = size(1000, a_spec(compute__workers=3, chunk_rows=50))
+    sizing = size(1000, a_spec(compute__workers=3, chunk_rows=50), workers_max=2)
 
     assert (sizing.workers, sizing.chunk_rows) == (3, 50)
 

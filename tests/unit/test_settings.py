@@ -21,6 +21,12 @@ def test_what_is_set_counts() -> None:
     assert (settings.weights, settings.pod_patch) == ("mount", "/etc/patch.yaml")
 
 
+def test_the_most_workers_are_a_whole_number() -> None:
+    assert Settings.from_environment({**REQUIRED, "NIGHTSHIFT_WORKERS_MAX": "20"}).workers_max == 20
+    with pytest.raises(SettingsError, match="NIGHTSHIFT_WORKERS_MAX is 'many'"):
+        Settings.from_environment({**REQUIRED, "NIGHTSHIFT_WORKERS_MAX": "many"})
+
+
 @pytest.mark.parametrize("missing", REQUIRED)
 def test_a_required_one_is_named(missing: str) -> None:
     with pytest.raises(SettingsError, match=f"{missing} is not set"):

@@ -59,7 +59,7 @@ def preview(options: Options, environment: Mapping[str, str]) -> str:
     partition = options.partition.isoformat()
     run = RunRef(spec.job, partition, run_digest(spec.job, partition, spec.semantic()))
     rows = ROWS if options.rows is None else options.rows
-    sizing = size(rows, spec)
+    sizing = size(rows, spec, workers_max=settings.workers_max)
     role: Role = "helper" if options.helper else "owner"
     manifest = render(
         spec,

@@ -49,7 +49,8 @@ class ExtractOperator(RunOperator):
         (statistics,) = finished_jobs(event)
         with permanent_failures():
             source = warehouse_for(self.settings).read_source(self.spec, self.run.partition)
-            plan = build_plan(self.store, self.run, self.spec, source, rows=statistics.get("exported_rows"))
+            rows, most = statistics.get("exported_rows"), self.settings.workers_max
+            plan = build_plan(self.store, self.run, self.spec, source, rows=rows, workers_max=most)
         return self._summary(plan)
 
     def lineage(self, **counts: Any) -> Lineage:

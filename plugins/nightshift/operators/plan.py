@@ -77,7 +77,7 @@ class PlanOperator(RunOperator):
             warehouse = warehouse_for(self.settings)
             warehouse.check_query(spec, partition)
             rows = warehouse.count_rows(spec, partition)
-            sizing = size(rows, spec)
+            sizing = size(rows, spec, workers_max=self.settings.workers_max)
             run = open_run(
                 self.store,
                 spec,

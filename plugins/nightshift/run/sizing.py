@@ -33,8 +33,9 @@ class Sizing:
     reasons: tuple[str, ...]
 
 
-def size(rows: int, spec: JobSpec, input_bytes: int = 0) -> Sizing:
+def size(rows: int, spec: JobSpec, input_bytes: int = 0, *, workers_max: int = 0) -> Sizing:
     """Chooses workers and rows per chunk for `rows` rows. input_bytes: of the exported files, 0 where they are not there yet.
+    workers_max: the most that the deployment has room for, 0 for any number.
 
     Workers: as many as the deadline demands, but never so many that one of them has fewer rows than the engine computes
     at once (``max_num_seqs``), since an accelerator without a full batch idles. What the job states outright wins.
@@ -48,13 +49,15 @@ def size(rows: int, spec: JobSpec, input_bytes: int = 0) -> Sizing:
     else:
         needed = max(1, math.ceil(rows / (speed * usable)))
         useful = max(1, rows // spec.engine.max_num_seqs)
-        workers = min(needed, useful)
+        workers = min(needed, useful, workers_max or needed)
         minutes = rows / (speed * workers) / 60
         reasons.append(
             f"{_n(workers, 'worker')} x {minutes:.0f} min at {speed:g} rows/s each; the deadline of "
             f"{spec.deadline} allows {usable / 60:.0f} min of work"
         )
-        if needed > useful:
+        if workers < min(needed, useful):
+            reasons.append(f"the deadline needs {needed:,}, and this deployment has room for {workers_max:,}")
+        elif needed > useful:
             reasons.append(f"more workers would get fewer rows each than max_num_seqs = {spec.engine.max_num_seqs}")
     if spec.chunk_rows is not None:
         chunk_rows = spec.chunk_rows

@@ -23,13 +23,15 @@ READERS: Final = 16
 """Parquet footers that are read at once."""
 
 
-def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec, source: Source, *, rows: int | None = None) -> Plan:
+def build_plan(
+    store: ObjectStore, run: RunRef, spec: JobSpec, source: Source, *, rows: int | None = None, workers_max: int = 0
+) -> Plan:
     """Writes the run's plan from the files of the export that has just succeeded; returns the plan that is there.
 
     The store is rooted at the bucket. Files are ordered by name; files without rows are left out; a plan may have no rows.
     Only footers are read, by ranges. source: what `Warehouse.read_source` says after the export. rows: how many rows
-    BigQuery says it exported, where it says so. Raises PlanError for a file that lacks a column and for files that do not
-    hold those rows, StoreUnavailable.
+    BigQuery says it exported, where it says so. workers_max: as `nightshift.run.sizing.size` takes it. Raises PlanError for a
+    file that lacks a column and for files that do not hold those rows, StoreUnavailable.
     """
     import obstore
 
@@ -48,7 +50,7 @@ def build_plan(store: ObjectStore, run: RunRef, spec: JobSpec, source: Source, *
                 f"BigQuery exported {rows} rows, but the files in {run.inputs_folder} hold {found}: some were deleted or "
                 "added since. Trigger the DAG with fresh."
             )
-        sizing = size(found, spec, sum(file.size for file in files))
+        sizing = size(found, spec, sum(file.size for file in files), workers_max=workers_max)
         plan = Plan(run.run_id, found, sizing.chunk_rows, sizing.workers, tuple(files), sizing.reasons, source)
         return save_plan(store, run, plan)
     except (obstore.exceptions.BaseError, OSError) as error:
