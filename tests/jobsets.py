@@ -12,7 +12,7 @@ from local.runtime.policy import JobEnd
 from local.runtime.records import JobSetRecord, PodRecord
 from local.runtime.spec import read_manifest
 from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION, StateFolder
-from nightshift.jobset.manifest import render
+from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 

@@ -11,7 +11,17 @@ from typing import Any, Final
 
 from local.runtime import policy
 from local.runtime.records import JobSetRecord, PodRecord
-from local.runtime.spec import INDEX_ANNOTATION, JobSetSpec
+from local.runtime.spec import JobSetSpec
+from nightshift.jobset.names import (
+    FAILURES_ANNOTATION,
+    IGNORED_FAILURES_ANNOTATION,
+    INDEX_ANNOTATION,
+    JOB_INDEX_LABEL,
+    JOB_NAME_LABEL,
+    JOBSET_NAME_LABEL,
+    REPLICATED_JOB_LABEL,
+    RESTART_LABEL,
+)
 from nightshift.jobset.observation import moment
 from nightshift.jobset.verdict import indexes
 
@@ -99,8 +109,8 @@ def _pod(spec: JobSetSpec, record: JobSetRecord, pod: PodRecord, node: str) -> O
         "annotations": {
             **dict(spec.pod.annotations),
             INDEX_ANNOTATION: str(pod.index),
-            "batch.kubernetes.io/job-index-failure-count": str(pod.failures),
-            "batch.kubernetes.io/job-index-ignored-failure-count": str(pod.ignored),
+            FAILURES_ANNOTATION: str(pod.failures),
+            IGNORED_FAILURES_ANNOTATION: str(pod.ignored),
         },
     }
     if pod.deleted_at:
@@ -132,11 +142,11 @@ def _deleted_event(spec: JobSetSpec, pod: PodRecord) -> Objects:
 def _labels(spec: JobSetSpec) -> dict[str, str]:
     """Of a Job, and of its pods."""
     return {
-        "jobset.sigs.k8s.io/jobset-name": spec.name,
-        "jobset.sigs.k8s.io/replicatedjob-name": spec.replicated_job,
-        "jobset.sigs.k8s.io/job-index": "0",
-        "jobset.sigs.k8s.io/restart-attempt": "0",
-        "batch.kubernetes.io/job-name": spec.job_name,
+        JOBSET_NAME_LABEL: spec.name,
+        REPLICATED_JOB_LABEL: spec.replicated_job,
+        JOB_INDEX_LABEL: "0",
+        RESTART_LABEL: "0",
+        JOB_NAME_LABEL: spec.job_name,
     }
 
 

@@ -14,9 +14,10 @@ from local.runtime.container import Container, Launch
 from local.runtime.expansion import declared_environment, expand
 from local.runtime.process import CONTAINER_MARK, POD_MARK, STATE_MARK
 from local.runtime.records import Containers
-from local.runtime.spec import CPU_REQUEST, INDEX_ANNOTATION, JobSetSpec
+from local.runtime.spec import CPU_REQUEST, JobSetSpec
 from local.runtime.spec import Container as ContainerSpec
 from nightshift.jobset.local.folder import JobSetFolder
+from nightshift.jobset.names import INDEX_ANNOTATION
 
 _FROM_THE_AGENT = ("HOME", "LANG", "TMPDIR", "NIGHTSHIFT_STACK")
 """Variables that processes get from the agent: what any program of this machine needs, and the mark of the stack."""

@@ -14,12 +14,10 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from local.runtime.expansion import EnvVar
 from local.runtime.policy import Action, Job, Rule
+from nightshift.jobset.names import INDEX_ANNOTATION, JOBSET_API_VERSION, PORT_ENV_ANNOTATION
 
 T = TypeVar("T")
 
-API_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
-INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
-PORT_ENV_ANNOTATION: Final = "nightshift.dev/port-env"
 FIELD_PATHS: Final = ("metadata.name", "metadata.namespace", f"metadata.annotations['{INDEX_ANNOTATION}']", "spec.nodeName")
 CPU_REQUEST: Final = "requests.cpu"
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -109,7 +107,7 @@ class JobSetSpec:
 def read_manifest(manifest: Any) -> JobSetSpec:
     """Raises ManifestError for the first field that is wrong or not supported."""
     top = _Fields(manifest, "")
-    top.expect("apiVersion", API_VERSION)
+    top.expect("apiVersion", JOBSET_API_VERSION)
     top.expect("kind", "JobSet")
     metadata = top.child("metadata")
     name = metadata.need("name", str)

@@ -20,7 +20,7 @@ import aiohttp
 from local import vllm as local_vllm
 from local.environments import ROOT, python_of
 from local.ports import new_port
-from nightshift.jobset.manifest import server_args
+from nightshift.jobset.manifest.server import server_args
 from nightshift.spec import JobSpec
 from tests.chaos.guardian import members
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 from local.cluster import images
 from local.cluster.cluster import STATE_VARIABLE, Cluster
 from local.cluster.faults import Faults
-from nightshift.jobset.observation import JOBSET_NAME_LABEL
+from nightshift.jobset.names import JOBSET_NAME_LABEL
 from tests.cluster.kube import OURS, Existing, Kubernetes, Namespace
 from tests.cluster.watch import Watch
 

@@ -1,4 +1,4 @@
-"""A cluster as the contract test wants a runtime: `ClusterRuntime`, and beside each JobSet the follower that a trigger has.
+"""A cluster as the contract test wants a runtime: `KubernetesRuntime`, and beside each JobSet the follower that a trigger has.
 
 A pod that is deleted takes its exit code and its log along; only who watched it knows them. So what the product learns of its
 pods is what the runtime and the follower say together, and the contract is put to both.
@@ -25,8 +25,8 @@ from kubernetes_asyncio.config import load_kube_config
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.kubernetes.api import JobSetApi
-from nightshift.jobset.kubernetes.follow import Followed, Follower, Limits
-from nightshift.jobset.kubernetes.runtime import ClusterRuntime
+from nightshift.jobset.kubernetes.follow import Followed, Follower, WakeLimits
+from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 from nightshift.jobset.kubernetes.sharing import UNLIMITED, shared
 from nightshift.jobset.observation import Observation, finished
 from tests.integration.runtime.view import look
@@ -86,7 +86,7 @@ class Followers:
         def sink(pod: str, container: str, line: str) -> None:
             heard.lines[pod, container].append(line)
 
-        heard = Heard(Follower(self._connect, name, uid, Limits(time.time() + LIFE_S), log, sink))
+        heard = Heard(Follower(self._connect, name, uid, WakeLimits(time.time() + LIFE_S), log, sink))
         heard.ended = asyncio.run_coroutine_threadsafe(heard.follower.run(), self._loop)
         self._heard.append(heard)
         return heard
@@ -103,8 +103,8 @@ class Followers:
             yield client
 
 
-class FollowedRuntime(ClusterRuntime):
-    """`ClusterRuntime` with the follower's knowledge, and what tests do to a JobSet beside it."""
+class FollowedRuntime(KubernetesRuntime):
+    """`KubernetesRuntime` with the follower's knowledge, and what tests do to a JobSet beside it."""
 
     def __init__(self, kubeconfig: Path, namespace: str, followers: Followers) -> None:
         self._jobsets = Api(kubeconfig)

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from nightshift.jobset.kubernetes import follow, paths
-from nightshift.jobset.kubernetes.ending import OWNER_ANNOTATION
-from nightshift.jobset.runtime import JUDGED_ANNOTATION
+from nightshift.jobset.names import JUDGED_ANNOTATION, OWNER_ANNOTATION
 from nightshift.operators.jobset import (
     JobSetApplicationFailure,
     JobSetLost,

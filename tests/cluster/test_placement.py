@@ -21,8 +21,9 @@ from local.cluster.cluster import Cluster
 from local.cluster.ground import HOST
 from local.ports import new_port
 from nightshift import exits
-from nightshift.jobset.manifest import DRIVER, NODE_POOL, SERVER, render
-from nightshift.jobset.observation import INDEX_ANNOTATION
+from nightshift.jobset.manifest.names import DRIVER, SERVER
+from nightshift.jobset.manifest.render import render
+from nightshift.jobset.names import INDEX_ANNOTATION, NODE_POOL_LABEL
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from tests.builders import RUN, a_plan, a_spec
@@ -103,7 +104,7 @@ class Machines:
     def pools(self, pods: list[Document]) -> dict[str, set[str]]:
         """In which node pools each Job's pods are."""
         nodes = json.loads(self.namespace.cluster.kubectl("get", "nodes", "--selector", OWN, "-o", "json"))["items"]
-        pool_of = {node["metadata"]["name"]: node["metadata"]["labels"][NODE_POOL] for node in nodes}
+        pool_of = {node["metadata"]["name"]: node["metadata"]["labels"][NODE_POOL_LABEL] for node in nodes}
         found: dict[str, set[str]] = {}
         for pod in pods:
             job = pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]
@@ -131,7 +132,7 @@ class Machines:
         return {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": name, "labels": {**machine.labels, NODE_POOL: pool, OWN: self.namespace.name}},
+            "metadata": {"name": name, "labels": {**machine.labels, NODE_POOL_LABEL: pool, OWN: self.namespace.name}},
             "spec": {"taints": [{"key": machine.taint, "value": "present", "effect": "NoSchedule"}]},
             "status": {"allocatable": machine.room, "capacity": machine.room},
         }

@@ -1,4 +1,4 @@
-"""What `ClusterRuntime` says by itself of containers' logs, without a follower."""
+"""What `KubernetesRuntime` says by itself of containers' logs, without a follower."""
 
 from __future__ import annotations
 

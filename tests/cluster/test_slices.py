@@ -14,7 +14,8 @@ import yaml
 
 from local.cluster.cluster import Cluster
 from nightshift import exits
-from nightshift.jobset.manifest import NODE_POOL, render
+from nightshift.jobset.manifest.render import render
+from nightshift.jobset.names import NODE_POOL_LABEL
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 from tests.cluster.kube import IMAGE, Namespace
@@ -50,7 +51,7 @@ def pools(own_cluster: Cluster) -> None:
     """Each real node is a node pool of its own, from now on: another test may need the label when this one has ended."""
     for node in own_cluster.kubectl("get", "nodes", "-o", "name").split():
         if "/node-" in node:
-            own_cluster.kubectl("label", "--overwrite", node, f"{NODE_POOL}=pool-of-{node.removeprefix('node/')}")
+            own_cluster.kubectl("label", "--overwrite", node, f"{NODE_POOL_LABEL}=pool-of-{node.removeprefix('node/')}")
 
 
 @pytest.fixture

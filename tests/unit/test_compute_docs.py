@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nightshift.jobset.manifest import RETRIES, render
+from nightshift.jobset.manifest.names import RETRIES
 from nightshift.jobset.manifest.patch import Patch
+from nightshift.jobset.manifest.render import render
 from nightshift.profiles import PROFILES, Span, fit, misfits
 from nightshift.profiles.hardware import GPUS, TPUS
 from nightshift.settings import Settings

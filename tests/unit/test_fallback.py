@@ -13,7 +13,7 @@ from nightshift.jobset.fallback import (
     PATIENCE_S,
     PATIENCE_SHARE,
     START_S,
-    Live,
+    Measured,
     Step,
     decide,
     enough,
@@ -24,17 +24,17 @@ pytestmark = pytest.mark.unit
 PROFILES = ("spot", "flex", "on-demand")
 HOURS = 3 * 3600.0
 
-WORKS = Live("spot", wanted=8, running=8, held_s=5000)
-SHORT = Live("spot", wanted=8, running=3, short_s=PATIENCE_S)
+WORKS = Measured("spot", wanted=8, running=8, held_s=5000)
+SHORT = Measured("spot", wanted=8, running=3, short_s=PATIENCE_S)
 NEARLY_SHORT = replace(SHORT, short_s=PATIENCE_S - 1)
 JUST_ENOUGH = replace(SHORT, running=4, short_s=0, held_s=1)
 LOSES = replace(WORKS, disruptions=4, cost_s=600, useful_s=2399)
 BREAKS_EVEN = replace(LOSES, useful_s=2400)
 TWO_DISRUPTIONS = replace(LOSES, disruptions=DISRUPTIONS_MIN - 1, useful_s=0)
 
-HELPER = Live("flex", wanted=8, running=8, held_s=HOLD_S)
+HELPER = Measured("flex", wanted=8, running=8, held_s=HOLD_S)
 NEW_HELPER = replace(HELPER, held_s=HOLD_S - 1)
-WAITING_HELPER = Live("flex", wanted=8, running=0, short_s=PATIENCE_S - 1)
+WAITING_HELPER = Measured("flex", wanted=8, running=0, short_s=PATIENCE_S - 1)
 SHORT_HELPER = replace(WAITING_HELPER, short_s=PATIENCE_S)
 
 
@@ -67,7 +67,7 @@ SHORT_HELPER = replace(WAITING_HELPER, short_s=PATIENCE_S)
         ([SHORT, SHORT_HELPER, replace(HELPER, profile="on-demand")], HOURS, Step.STAY, "", ""),
     ],
 )
-def test_the_rule(live: list[Live], left_s: float, step: Step, submit: str, drop: str) -> None:
+def test_the_rule(live: list[Measured], left_s: float, step: Step, submit: str, drop: str) -> None:
     decision = decide(PROFILES, live, left_s=left_s)
 
     assert (decision.step, decision.submit, decision.drop) == (step, submit, drop)
@@ -91,7 +91,7 @@ def test_a_decision_says_why() -> None:
         ([WORKS, SHORT], r"each on its own profile, not \['spot', 'spot'\]"),
     ],
 )
-def test_what_cannot_be_is_refused(live: list[Live], message: str) -> None:
+def test_what_cannot_be_is_refused(live: list[Measured], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         decide(PROFILES, live, left_s=HOURS)
 
@@ -107,7 +107,7 @@ class Cloud:
 
     chance: random.Random
     wanted: int
-    live: list[Live]
+    live: list[Measured]
     left_s: float
 
     def minute(self) -> None:
@@ -117,13 +117,13 @@ class Cloud:
     def do(self, submit: str, drop: str) -> None:
         self.live = [jobset for jobset in self.live if jobset.profile != drop]
         if submit:
-            self.live.append(Live(submit, self.wanted, 0))
+            self.live.append(Measured(submit, self.wanted, 0))
 
-    def _moved(self, jobset: Live) -> Live:
+    def _moved(self, jobset: Measured) -> Measured:
         running = min(self.wanted, max(0, jobset.running + self.chance.choice((-3, -1, 0, 0, 1, 3))))
         lost = max(0, jobset.running - running)
         is_enough = running >= enough(self.wanted)
-        return Live(
+        return Measured(
             jobset.profile,
             self.wanted,
             running,
@@ -140,7 +140,7 @@ def test_whatever_pods_do_a_run_goes_down_its_list_once_and_never_has_three_jobs
     chance = random.Random(seed)
     profiles = [f"p{number}" for number in range(chance.randint(1, 4))]
     wanted = chance.randint(1, 12)
-    cloud = Cloud(chance, wanted, [Live("p0", wanted, 0)], chance.uniform(1800, 6 * 3600))
+    cloud = Cloud(chance, wanted, [Measured("p0", wanted, 0)], chance.uniform(1800, 6 * 3600))
     lowest, submitted, replaced = 0, 0, 0
     while cloud.left_s > 60:
         cloud.minute()
@@ -170,7 +170,7 @@ def test_the_random_clouds_do_fall_back() -> None:
     steps = set()
     for seed in range(50):
         chance = random.Random(seed)
-        cloud = Cloud(chance, 6, [Live("spot", 6, 0)], 6 * 3600.0)
+        cloud = Cloud(chance, 6, [Measured("spot", 6, 0)], 6 * 3600.0)
         while cloud.left_s > 60:
             cloud.minute()
             decision = decide(PROFILES, cloud.live, left_s=cloud.left_s)
@@ -188,6 +188,6 @@ def test_the_random_clouds_do_fall_back() -> None:
 def test_pods_that_all_work_are_left_alone(seed: int) -> None:
     chance = random.Random(seed)
     wanted = chance.randint(1, 12)
-    held = Live("spot", wanted, chance.randint(enough(wanted), wanted), held_s=chance.uniform(0, 1e5), useful_s=1.0)
+    held = Measured("spot", wanted, chance.randint(enough(wanted), wanted), held_s=chance.uniform(0, 1e5), useful_s=1.0)
 
     assert decide(PROFILES, [held], left_s=chance.uniform(0, 1e5)).step is Step.STAY

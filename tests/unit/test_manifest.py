@@ -17,18 +17,12 @@ import yaml
 
 from local.runtime.spec import ManifestError, read_manifest
 from nightshift import exits
-from nightshift.jobset.manifest import (
-    DRIVER,
-    EXCLUSIVE_TOPOLOGY,
-    PROFILE_LABEL,
-    ROLE_LABEL,
-    RUN_LABEL,
-    SERVER,
-    render,
-    server_args,
-    to_yaml,
-)
-from nightshift.jobset.naming import SPEC_HASH_ANNOTATION, spec_hash
+from nightshift.jobset.manifest.names import DRIVER, SERVER
+from nightshift.jobset.manifest.render import render
+from nightshift.jobset.manifest.server import server_args
+from nightshift.jobset.manifest.text import to_yaml
+from nightshift.jobset.names import EXCLUSIVE_TOPOLOGY_ANNOTATION, PROFILE_LABEL, ROLE_LABEL, RUN_LABEL, SPEC_HASH_ANNOTATION
+from nightshift.jobset.naming import spec_hash
 from nightshift.profiles import PROFILES
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
@@ -194,7 +188,7 @@ class TestSlices:
         hosts = a_spec(compute=compute).compute.worker().hosts
         assert rendered["spec"]["replicatedJobs"][0]["replicas"] == 4
         assert (job["completions"], job["parallelism"]) == (hosts, hosts)
-        assert rendered["metadata"]["annotations"][EXCLUSIVE_TOPOLOGY] == "cloud.google.com/gke-nodepool"
+        assert rendered["metadata"]["annotations"][EXCLUSIVE_TOPOLOGY_ANNOTATION] == "cloud.google.com/gke-nodepool"
 
     def test_host_0_decides_and_one_failed_host_fails_its_slice(self, compute: dict[str, Any]) -> None:
         job = job_of(manifest(compute=compute))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from nightshift.jobset.manifest import PatchError, render
-from nightshift.jobset.manifest.patch import Patch
+from nightshift.jobset.manifest.patch import Patch, PatchError
+from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 

@@ -27,7 +27,7 @@ def of(kind: type[Gpu] | type[Tpu]) -> list[Profile]:
 
 @pytest.mark.parametrize("name", ["cpu", "gpu-l4", "gpu-l4-spot", "gpu-a100-spot", "gpu-h100-spot"])
 def test_names_that_jobs_had_before_are_there(name: str) -> None:
-    assert worker(name).shape == "A"
+    assert worker(name).hosts == 1
 
 
 def test_every_accelerator_is_bought_in_every_way() -> None:
@@ -101,7 +101,7 @@ def test_machine(name: str, span: dict[str, object], machine: str, hosts: int, c
 def test_several_hosts_share_layers_inside_and_stages_across() -> None:
     found = worker("gpu-h100-spot", hosts=2)
 
-    assert (found.tensor_parallel, found.pipeline_parallel, found.shape) == (8, 2, "C")
+    assert (found.tensor_parallel, found.pipeline_parallel, found.hosts) == (8, 2, 2)
 
 
 def test_a_whole_slice_is_one_engine() -> None:

@@ -10,7 +10,7 @@ import pytest
 from local.stack import environment
 from local.stack.folder import Folder
 from local.stack.kubernetes import Kubernetes
-from nightshift.jobset.manifest import render
+from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 

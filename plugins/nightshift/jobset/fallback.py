@@ -50,7 +50,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True)
-class Live:
+class Measured:
     """A JobSet of the run that has not ended, and what it did in the last window.
 
     wanted, running: its pods. short_s: for how many seconds it has been short, 0 while it is not; the first ones count.
@@ -83,7 +83,7 @@ def enough(wanted: int) -> int:
     return max(1, (wanted + 1) // 2)
 
 
-def decide(profiles: Sequence[str], live: Sequence[Live], *, left_s: float) -> Decision:
+def decide(profiles: Sequence[str], live: Sequence[Measured], *, left_s: float) -> Decision:
     """profiles: in the order of falling back. live: the run's JobSets. left_s: seconds to its deadline.
 
     Raises ValueError for a JobSet on a profile that is not in the list, for two on the same one, and for none.
@@ -109,7 +109,7 @@ def decide(profiles: Sequence[str], live: Sequence[Live], *, left_s: float) -> D
     return Decision(Step.HELP, f"{trouble}: {following} helps", submit=following)
 
 
-def _with_helper(old: Live, new: Live, trouble: str, following: str, patience_s: float, left_s: float) -> Decision:
+def _with_helper(old: Measured, new: Measured, trouble: str, following: str, patience_s: float, left_s: float) -> Decision:
     """trouble: the old one's."""
     if new.held_s >= HOLD_S:
         why = f"{trouble}, and {new.profile} has had enough pods for {new.held_s:.0f} s: it replaces {old.profile}"
@@ -123,7 +123,7 @@ def _with_helper(old: Live, new: Live, trouble: str, following: str, patience_s:
     return Decision(Step.REPLACE, f"{trouble}; {second}: {following} replaces {drop}", submit=following, drop=drop)
 
 
-def _trouble(jobset: Live, patience_s: float) -> str:
+def _trouble(jobset: Measured, patience_s: float) -> str:
     """In what way it fails, as a sentence's beginning; '' when it does not."""
     if jobset.short_s >= patience_s:
         of = f"{jobset.running} of {jobset.wanted} pods"
@@ -135,7 +135,7 @@ def _trouble(jobset: Live, patience_s: float) -> str:
     return ""
 
 
-def _position(profiles: Sequence[str], jobset: Live) -> int:
+def _position(profiles: Sequence[str], jobset: Measured) -> int:
     try:
         return list(profiles).index(jobset.profile)
     except ValueError:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from nightshift.run.names import canonical_json
-
-SPEC_HASH_ANNOTATION: Final = "nightshift.dev/spec-hash"
 
 
 def spec_hash(manifest: Mapping[str, Any]) -> str:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
-INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
-_ANNOTATIONS: Final = (INDEX_ANNOTATION, "batch.kubernetes.io/job-index-failure-count")
-_LABELS: Final = ("jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index", "jobset.sigs.k8s.io/restart-attempt")
+from nightshift.jobset.names import FAILURES_ANNOTATION, INDEX_ANNOTATION, JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, RESTART_LABEL
+
+_ANNOTATIONS: Final = (INDEX_ANNOTATION, FAILURES_ANNOTATION)
+_LABELS: Final = (REPLICATED_JOB_LABEL, JOB_INDEX_LABEL, RESTART_LABEL)
 _CONDITIONS: Final = ("DisruptionTarget", "PodScheduled", "Ready")
 _CONTAINER_KEYS: Final = ("name", "ready", "started", "restartCount", "state", "lastState")
 _STATUS_LISTS: Final = ("initContainerStatuses", "containerStatuses")

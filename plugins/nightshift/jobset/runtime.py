@@ -7,12 +7,9 @@ pods as processes. Callers may be tested against either.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from nightshift.jobset.observation import Observation
-
-JUDGED_ANNOTATION: Final = "nightshift.dev/judged"
-"""On a finished JobSet that is kept: by which attempt its end was judged. A task that runs again starts a new one."""
 
 
 class JobSetExists(Exception):

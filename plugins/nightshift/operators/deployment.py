@@ -48,12 +48,12 @@ def deployment_for(settings: Settings) -> Deployment:
 
 def _kubernetes(settings: Settings) -> Deployment:
     from nightshift.hooks.jobset import JobSetHook
-    from nightshift.jobset.kubernetes.runtime import ClusterRuntime
+    from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
     from nightshift.triggers.jobset import KubernetesJobSetTrigger
 
     hook = JobSetHook(conn_id=settings.kubernetes_conn_id)
     trigger = partial(KubernetesJobSetTrigger, namespace=settings.namespace, kubernetes_conn_id=settings.kubernetes_conn_id)
-    return Deployment(ClusterRuntime(hook, settings.namespace), trigger)
+    return Deployment(KubernetesRuntime(hook, settings.namespace), trigger)
 
 
 def _gke(settings: Settings, cluster: dict[str, Any]) -> Deployment:
@@ -62,7 +62,7 @@ def _gke(settings: Settings, cluster: dict[str, Any]) -> Deployment:
     from airflow.providers.google.cloud.operators.kubernetes_engine import GKEClusterAuthDetails
 
     from nightshift.hooks.kubernetes_engine import GKEJobSetHook
-    from nightshift.jobset.kubernetes.runtime import ClusterRuntime
+    from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
     from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
 
     finder = GKEClusterAuthDetails(
@@ -80,4 +80,4 @@ def _gke(settings: Settings, cluster: dict[str, Any]) -> Deployment:
         "gcp_conn_id": settings.gcp_conn_id,
     }
     trigger = partial(GKEJobSetTrigger, namespace=settings.namespace, **reach)
-    return Deployment(ClusterRuntime(GKEJobSetHook(**reach), settings.namespace), trigger)
+    return Deployment(KubernetesRuntime(GKEJobSetHook(**reach), settings.namespace), trigger)

@@ -97,7 +97,7 @@ class InferOperator(JobSetTask, RunOperator):
         return jobset_name(self.dag_id, self.task_id, self.run, generation)
 
     def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
-        from nightshift.jobset.manifest import render
+        from nightshift.jobset.manifest.render import render
 
         helps = live.profile != self.spec.compute.profile
         return render(
@@ -117,8 +117,8 @@ class InferOperator(JobSetTask, RunOperator):
         """Falls back by the rule of `nightshift.jobset.fallback`. Never gives up before the deadline."""
         from nightshift.jobset import fallback
 
-        lives = [self._fallback_live(context, live, event["counts"]) for live in kept.live]
-        decision = fallback.decide(self._profiles, lives, left_s=kept.deadline - time.time())
+        measured = [self._measured(context, live, event["counts"]) for live in kept.live]
+        decision = fallback.decide(self._profiles, measured, left_s=kept.deadline - time.time())
         self.log.info("Falling back: %s; %s", decision.step.value, decision.why)
         stay = tuple(live for live in kept.live if live.profile != decision.drop)
         return (*stay, Live(kept.next, decision.submit)) if decision.submit else stay
@@ -127,13 +127,13 @@ class InferOperator(JobSetTask, RunOperator):
     def _profiles(self) -> tuple[str, ...]:
         return (self.spec.compute.profile, *self.spec.compute.fallbacks)
 
-    def _fallback_live(self, context: Context, live: Live, counts: Mapping[str, Any]) -> fallback.Live:
+    def _measured(self, context: Context, live: Live, counts: Mapping[str, Any]) -> fallback.Measured:
         from nightshift.jobset import fallback
 
         count = dict(counts[self.jobset_name(context, live.generation)])
         lost = count["disruptions"] * fallback.START_S
         worked = count.pop("worked_s")
-        return fallback.Live(live.profile, **count, cost_s=fallback.START_S, useful_s=max(0.0, worked - lost))
+        return fallback.Measured(live.profile, **count, cost_s=fallback.START_S, useful_s=max(0.0, worked - lost))
 
     def seconds(self) -> float:
         return self.spec.deadline_seconds

@@ -11,6 +11,7 @@ import yaml
 from airflow.sdk import BaseOperator
 
 from nightshift import exits
+from nightshift.jobset.names import JOBSET_API_VERSION, QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from nightshift.jobset.naming import digest_name
 from nightshift.operators.jobset_errors import (
     JobSetApplicationFailure,
@@ -48,7 +49,6 @@ __all__ = [
     "KubernetesJobSetOperator",
 ]
 
-API_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
 LABELS: Final = ("dag_id", "task_id", "run_id")
 
 
@@ -186,9 +186,9 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
 
     @cached_property
     def runtime(self) -> Runtime:
-        from nightshift.jobset.kubernetes.runtime import ClusterRuntime
+        from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 
-        return ClusterRuntime(self.hook, self.target_namespace)
+        return KubernetesRuntime(self.hook, self.target_namespace)
 
     @cached_property
     def template(self) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
 
         meta = self.template.get("metadata") or {}
         ti = context["ti"]
-        queue = {"kueue.x-k8s.io/queue-name": self.queue_name, "kueue.x-k8s.io/priority-class": self.priority_class}
+        queue = {QUEUE_LABEL: self.queue_name, QUEUE_PRIORITY_LABEL: self.priority_class}
         labels = {
             **{each: make_safe_label_value(str(getattr(ti, each))) for each in LABELS},
             **(meta.get("labels") or {}),
@@ -231,7 +231,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
         spec["replicatedJobs"] = [self._with_backstop(each) for each in spec.get("replicatedJobs") or ()]
         annotations = {**(meta.get("annotations") or {}), **(self.annotations or {})}
         return {
-            "apiVersion": API_VERSION,
+            "apiVersion": JOBSET_API_VERSION,
             **self.template,
             "metadata": {
                 **{key: value for key, value in meta.items() if key != "generateName"},

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
+from nightshift.jobset.names import WORK_ANNOTATION
 from nightshift.operators.jobset_errors import JobSetRefused, JobSetUnavailable, JobSetUnknown, failure_of, runtime_failures
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from nightshift.jobset.verdict.outcome import Outcome
     from nightshift.jobset.verdict.pod_ends import FailedContainer
 
-WORK_ANNOTATION: Final = "nightshift.dev/work"
-"""Whose work a JobSet does; only a task with the same work may adopt it."""
 GONE_S: Final = 240.0
 """How long a JobSet that is being deleted may take to go: its pods' grace period and the garbage collector."""
 GENERATIONS_MAX: Final = 1000
@@ -284,7 +283,8 @@ class JobSetTask:
         return Waited(live, meta["name"], uid, seen)
 
     def _is_as_submitted(self, context: Context, live: Live, meta: Mapping[str, Any]) -> bool:
-        from nightshift.jobset.naming import SPEC_HASH_ANNOTATION, spec_hash
+        from nightshift.jobset.names import SPEC_HASH_ANNOTATION
+        from nightshift.jobset.naming import spec_hash
 
         try:
             ours = spec_hash(self.manifest(context, live, meta["name"]))
@@ -304,8 +304,8 @@ class JobSetTask:
             )
 
     def _stamped(self, context: Context, manifest: dict[str, Any]) -> dict[str, Any]:
-        from nightshift.jobset.kubernetes.ending import OWNER_ANNOTATION
-        from nightshift.jobset.naming import SPEC_HASH_ANNOTATION, spec_hash
+        from nightshift.jobset.names import OWNER_ANNOTATION, SPEC_HASH_ANNOTATION
+        from nightshift.jobset.naming import spec_hash
 
         meta = manifest["metadata"]
         stamps = {
@@ -352,7 +352,7 @@ class JobSetTask:
         return replace(seen, jobset=seen.jobset or event["jobset"], pods=(*seen.pods, *gone))
 
     def _is_judged(self, seen: Observation) -> bool:
-        from nightshift.jobset.runtime import JUDGED_ANNOTATION
+        from nightshift.jobset.names import JUDGED_ANNOTATION
 
         assert seen.jobset is not None
         return _finished(seen) and JUDGED_ANNOTATION in (seen.jobset["metadata"].get("annotations") or {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from nightshift.profiles.catalog import Profile, Provisioning
 from nightshift.profiles.hardware import Gpu, Machine, Tpu
@@ -24,7 +24,7 @@ _BOUGHT: Final[dict[Provisioning, dict[str, str]]] = {
 
 @dataclass(frozen=True)
 class Worker:
-    """A profile with everything decided: one engine, on one host (shape A) or on several (shape C).
+    """A profile with everything decided: one engine, on one host or on several.
 
     machine: the smallest that one of its hosts fits; None on a CPU of any kind. accelerators: on each host, 0 without any.
     Invariant: hosts x accelerators = tensor_parallel x pipeline_parallel, where there are accelerators.
@@ -37,10 +37,6 @@ class Worker:
     topology: str | None = None
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
-
-    @property
-    def shape(self) -> Literal["A", "C"]:
-        return "A" if self.hosts == 1 else "C"
 
     @property
     def is_tpu(self) -> bool:

@@ -32,7 +32,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
     The event is plain JSON, `jobset_event`'s. ``ending`` is one of ``finished``, ``lost`` (deleted from outside),
     ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds), ``disrupted`` (more pods were taken away than
     ``disruptions``) and ``refused`` (a right is missing). ``pods`` holds the last state of pods that failed or were deleted,
-    which nobody can ask for later; ``counts`` says of each JobSet by name how it did (`Counts`). A cluster that does not
+    which nobody can ask for later; ``counts`` says of each JobSet by name how it did (`JobSetCounts`). A cluster that does not
     answer ends nothing before the deadline.
 
     Every container's log is written to the task's log as it comes, whichever pod replaces whichever.
@@ -148,7 +148,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Applies the policy, unless another attempt or another triggerer has taken the JobSet over meanwhile."""
-        from nightshift.jobset.kubernetes.ending import end_jobset
+        from nightshift.jobset.kubernetes.on_kill import apply_kill_policy
         from nightshift.jobset.runtime import RuntimeUnavailable
 
         if self.kill_policy == "leave":
@@ -159,7 +159,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
                 while True:
                     try:
                         async with self.connect() as api:
-                            said = await end_jobset(
+                            said = await apply_kill_policy(
                                 api, each["name"], each["uid"], self.owner, self._signature(each["name"]), self.kill_policy
                             )
                         self.log.info("%s", said)
@@ -169,9 +169,9 @@ class KubernetesJobSetTrigger(BaseTrigger):
                         await asyncio.sleep(1)
 
     def _follower(self, name: str, uid: str) -> Follower:
-        from nightshift.jobset.kubernetes.follow import Follower, Limits
+        from nightshift.jobset.kubernetes.follow import Follower, WakeLimits
 
-        limits = Limits(self.deadline, self.startup_timeout, self.min_running, self.disruptions)
+        limits = WakeLimits(self.deadline, self.startup_timeout, self.min_running, self.disruptions)
         sink = self._sink(name) if self.get_logs else None
         return Follower(self.connect, name, uid, limits, self.log, sink, self.owner)
 

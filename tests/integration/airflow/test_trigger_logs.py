@@ -45,9 +45,9 @@ class Burst:
         return Followed("finished")
 
     def counts(self) -> Any:
-        from nightshift.jobset.kubernetes.follow import Counts
+        from nightshift.jobset.kubernetes.follow import JobSetCounts
 
-        return Counts(wanted=1, running=0, short_s=0.0, held_s=0.0, disruptions=0, worked_s=0.0)
+        return JobSetCounts(wanted=1, running=0, short_s=0.0, held_s=0.0, disruptions=0, worked_s=0.0)
 
 
 class BurstTrigger(KubernetesJobSetTrigger):

@@ -12,7 +12,7 @@ import pytest
 
 from local import hub, vllm
 from local.environments import ROOT, python_of
-from nightshift.jobset.manifest import server_args
+from nightshift.jobset.manifest.server import server_args
 from tests.builders import a_spec
 from tests.integration.driver.batches import BatchProcess, read_lines, write_requests
 from tests.integration.driver.vllm import Vllm

@@ -11,7 +11,7 @@ import pytest
 
 from local import vllm
 from local.environments import python_of
-from nightshift.jobset.manifest import render
+from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 

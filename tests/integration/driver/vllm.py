@@ -16,7 +16,7 @@ from typing import Any
 from local import hub, vllm
 from local.environments import ROOT, python_of
 from local.ports import new_port
-from nightshift.jobset.manifest import server_args
+from nightshift.jobset.manifest.server import server_args
 from nightshift.spec import JobSpec
 
 MINILM: dict[str, Any] = {

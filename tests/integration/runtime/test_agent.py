@@ -16,7 +16,7 @@ import pytest
 
 from local.runtime.process import CONTAINER_MARK, POD_MARK, marked
 from nightshift.jobset.local.folder import REFUSED
-from nightshift.jobset.manifest import render
+from nightshift.jobset.manifest.render import render
 from nightshift.jobset.runtime import RequestRefused, RuntimeUnavailable
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec

@@ -17,8 +17,9 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from obstore.store import MemoryStore, ObjectStore
 
 from nightshift import exits
-from nightshift.jobset.kubernetes.follow import Ending, Followed
+from nightshift.jobset.kubernetes.follow import Followed, WaitEnd
 from nightshift.jobset.local.client import LocalRuntime
+from nightshift.jobset.names import WORK_ANNOTATION
 from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.operators import jobset_task
 from nightshift.operators.deployment import Deployment
@@ -33,7 +34,6 @@ from nightshift.operators.jobset_errors import (
     JobSetUnavailable,
     JobSetUnknown,
 )
-from nightshift.operators.jobset_task import WORK_ANNOTATION
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import save_plan
 from nightshift.settings import Settings
@@ -108,10 +108,10 @@ class Night:
             self.task().execute(self.context)
         return waited_for(deferred.value)
 
-    def resume(self, name: str, ending: Ending = "finished") -> dict[str, Any]:
+    def resume(self, name: str, ending: WaitEnd = "finished") -> dict[str, Any]:
         return self.task().execute_complete(self.context, an_event(name, ending))
 
-    def resume_and_wait(self, name: str, ending: Ending = "finished") -> str:
+    def resume_and_wait(self, name: str, ending: WaitEnd = "finished") -> str:
         """For an end after which the task goes on: the name of the JobSet for which it waits then."""
         with pytest.raises(TaskDeferred) as deferred:
             self.resume(name, ending)
@@ -127,7 +127,7 @@ def a_context() -> Any:
     return {"task_state_store": KeptState(), "ti": SimpleNamespace(id="attempt")}
 
 
-def an_event(name: str, ending: Ending) -> dict[str, Any]:
+def an_event(name: str, ending: WaitEnd) -> dict[str, Any]:
     return jobset_event({"name": name, "uid": ""}, Followed(ending), {})
 
 
@@ -289,7 +289,7 @@ class TestEnds:
         ids=["taken-away", "deleted-from-outside"],
     )
     def test_an_end_that_was_not_the_works_fault_is_followed_at_once(
-        self, night: Night, end: Callable[[Agent, str], None], ending: Ending
+        self, night: Night, end: Callable[[Agent, str], None], ending: WaitEnd
     ) -> None:
         first = night.execute()
         night.commit(0)

@@ -12,7 +12,7 @@ from kubernetes_asyncio.client import ApiClient
 
 from nightshift.jobset.kubernetes import paths
 from nightshift.jobset.kubernetes.streams import Streams
-from nightshift.jobset.observation import JOBSET_NAME_LABEL
+from nightshift.jobset.names import JOBSET_NAME_LABEL, KUEUE_JOB_UID_LABEL
 from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
 
 WATCH_S: Final = 1500
@@ -93,7 +93,7 @@ class AsyncJobSetApi:
 
     async def get_workload(self, jobset_uid: str) -> dict[str, Any] | None:
         """Kueue's object for a JobSet. None where there is none, which may be because there is no Kueue."""
-        selector = f"{paths.KUEUE_JOB_UID_LABEL}={jobset_uid}"
+        selector = f"{KUEUE_JOB_UID_LABEL}={jobset_uid}"
         try:
             found, _ = await self._list(paths.workloads(self.namespace), labelSelector=selector)
         except JobSetNotFound:

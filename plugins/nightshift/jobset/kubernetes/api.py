@@ -13,6 +13,7 @@ from kubernetes.client.exceptions import ApiException
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from nightshift.jobset.kubernetes import paths
+from nightshift.jobset.names import KUEUE_JOB_UID_LABEL, QUEUE_LABEL
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 
@@ -79,7 +80,7 @@ class JobSetApi:
 
     def get_workload(self, namespace: str, jobset_uid: str) -> dict[str, Any] | None:
         """Kueue's object for a JobSet. None where there is none, which may be because there is no Kueue."""
-        selector = f"{paths.KUEUE_JOB_UID_LABEL}={jobset_uid}"
+        selector = f"{KUEUE_JOB_UID_LABEL}={jobset_uid}"
         try:
             found = self._list(paths.workloads(namespace), "list Kueue's workloads", labelSelector=selector)
         except JobSetNotFound:
@@ -108,7 +109,7 @@ class JobSetApi:
             jobset = self.get_jobset(namespace, name)
         except JobSetNotFound:
             return Observation(None)
-        queued = "kueue.x-k8s.io/queue-name" in jobset["metadata"].get("labels", {})
+        queued = QUEUE_LABEL in jobset["metadata"].get("labels", {})
         return Observation(
             jobset,
             jobs=tuple(self.list_jobs(namespace, name)),

@@ -1,7 +1,8 @@
 """Follows one JobSet to its end by watching, not polling: its state, its pods' last words, and every container's log.
 
-A connection that breaks, falls silent or is refused for a while is made anew, and the logs go on where they stopped. A
-follower that starts in another process goes on from the time that the one before it noted on the JobSet (`LOGGED_UNTIL`).
+A connection that breaks, falls silent or is refused for a while is opened again, and the logs go on where they stopped. A
+follower that starts in another process goes on from the time that the one before it noted on the JobSet
+(`LOGGED_UNTIL_ANNOTATION`).
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi, WatchExpired
-from nightshift.jobset.kubernetes.ending import OWNER_ANNOTATION, owner_of, signed
 from nightshift.jobset.kubernetes.logs import Logs
+from nightshift.jobset.kubernetes.on_kill import owner_of, signed
 from nightshift.jobset.kubernetes.pods import Pods
+from nightshift.jobset.names import LOGGED_UNTIL_ANNOTATION, OWNER_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
 from nightshift.jobset.verdict.pod_ends import end_of
 from nightshift.jobset.verdict.waiting import waiting_of
 
-Ending = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused"]
-Verdict = tuple[Ending, str]
+WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused"]
+Verdict = tuple[WaitEnd, str]
 
-LOGGED_UNTIL: Final = "nightshift.dev/logged-until"
 SESSION_S: Final = 2400.0
 """One connection's life: below the hour after which Google's tokens expire."""
 TICK_S: Final = 2.0
@@ -51,7 +52,7 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class WakeLimits:
     """When to give up waiting, and wake the task.
 
     deadline: Unix time.
@@ -73,18 +74,18 @@ class Followed:
     pods: `Pods.last_words`. jobset: a finished one, slim: it may be gone before anybody asks again.
     """
 
-    ending: Ending
+    ending: WaitEnd
     detail: str = ""
     pods: list[dict[str, Any]] = field(default_factory=list)
     jobset: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
-class Counts:
-    """How a JobSet did since its follower began, for whoever decides whether it needs help.
+class JobSetCounts:
+    """How a JobSet did since its follower began, for the decision whether it needs help.
 
-    wanted, running: pods. short_s, held_s: seconds for which fewer than `Limits.min_running` have been running, or as many; one
-    of them is 0. disruptions: pods that were taken away. worked_s: seconds of pods that ran, added up.
+    wanted, running: pods. short_s: seconds for which fewer than `WakeLimits.min_running` have been running, 0 while enough do.
+    held_s: the other way round. disruptions: pods that were taken away. worked_s: seconds of pods that ran, added up.
     """
 
     wanted: int
@@ -108,7 +109,7 @@ class Follower:
         connect: Callable[[], AbstractAsyncContextManager[AsyncJobSetApi]],
         name: str,
         uid: str,
-        limits: Limits,
+        limits: WakeLimits,
         log: Log,
         sink: Callable[[str, str, str], None] | None,
         owner: str = "",
@@ -141,9 +142,9 @@ class Follower:
         self._session_lived = False
         self._outage = False
 
-    def counts(self) -> Counts:
+    def counts(self) -> JobSetCounts:
         since = time.monotonic() - self._turned_at
-        return Counts(
+        return JobSetCounts(
             wanted=self._wanted,
             running=self.pods.started(),
             short_s=since if self._short else 0.0,
@@ -243,13 +244,13 @@ class Follower:
         if meta["uid"] != self._uid or kind == "DELETED":
             return "lost", ""
         if self._logs:
-            self._logs.begin_at((meta.get("annotations") or {}).get(LOGGED_UNTIL, ""))
+            self._logs.begin_at((meta.get("annotations") or {}).get(LOGGED_UNTIL_ANNOTATION, ""))
         self._met.set()
         if self._outage:
             self._outage = False
             self._log.info("The cluster answers again")
         self._jobset = jobset
-        self._queued = "kueue.x-k8s.io/queue-name" in (meta.get("labels") or {})
+        self._queued = QUEUE_LABEL in (meta.get("labels") or {})
         self._wanted = sum(
             each.get("replicas", 1) * each["template"]["spec"].get("parallelism", 1)
             for each in jobset["spec"]["replicatedJobs"]
@@ -341,7 +342,7 @@ class Follower:
                 self._detail = detail
 
     async def _sign(self, api: AsyncJobSetApi) -> None:
-        """Once; see `nightshift.jobset.kubernetes.ending`."""
+        """Once; see `nightshift.jobset.kubernetes.on_kill`."""
         if not self._owner or self.signature or self._jobset is None:
             return
         if owner_of(self._jobset) != self._owner:
@@ -356,7 +357,7 @@ class Follower:
         if self._logs is None or time.time() - self._noted_at < NOTE_S or not (until := self._logs.read_until()):
             return
         self._noted_at = time.time()
-        await self._annotate(api, LOGGED_UNTIL, until)
+        await self._annotate(api, LOGGED_UNTIL_ANNOTATION, until)
 
     async def _annotate(self, api: AsyncJobSetApi, name: str, value: str) -> bool:
         """Whether it came to that: the JobSet may have gone or changed, and the right to do so may be missing."""

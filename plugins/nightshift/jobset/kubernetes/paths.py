@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from nightshift.jobset.observation import JOBSET_NAME_LABEL
+from nightshift.jobset.names import JOBSET_API_VERSION, JOBSET_NAME_LABEL, KUEUE_API_VERSION
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
 
 CONNECT_S: Final = 5.0
@@ -13,13 +13,12 @@ READ_S: Final = 30.0
 MERGE_PATCH: Final = "application/merge-patch+json"
 HEADERS: Final = {"Accept": "application/json", "Content-Type": "application/json"}
 AUTH: Final = ["BearerToken"]
-KUEUE_JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 
 RBAC_ADVICE: Final = "The Role that Airflow's account needs is in k8s/base/airflow.yaml"
 
 
 def jobsets(namespace: str, name: str = "") -> str:
-    return _join(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets", name)
+    return _join(f"/apis/{JOBSET_API_VERSION}/namespaces/{namespace}/jobsets", name)
 
 
 def jobs(namespace: str) -> str:
@@ -44,7 +43,7 @@ def events_of(jobset: str, events: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def workloads(namespace: str) -> str:
-    return f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads"
+    return f"/apis/{KUEUE_API_VERSION}/namespaces/{namespace}/workloads"
 
 
 def of_jobset(name: str) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nightshift.jobset.observation import INDEX_ANNOTATION, condition, slim_pod
+from nightshift.jobset.names import INDEX_ANNOTATION
+from nightshift.jobset.observation import condition, slim_pod
 from nightshift.jobset.verdict.wording import shorten
 
 ENDED_MAX: Final = 100

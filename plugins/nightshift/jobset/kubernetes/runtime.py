@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nightshift.jobset.kubernetes.api import JobSetApi
-from nightshift.jobset.kubernetes.ending import OWNER_ANNOTATION, QUEUE_LABEL
+from nightshift.jobset.names import JUDGED_ANNOTATION, OWNER_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.observation import Observation
-from nightshift.jobset.runtime import JUDGED_ANNOTATION, JobSetExists, JobSetNotFound
+from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
 
 
-class ClusterRuntime:
+class KubernetesRuntime:
     """One namespace of the cluster that `api` has the credentials for. Raises what `JobSetApi` raises."""
 
     def __init__(self, api: JobSetApi, namespace: str) -> None:

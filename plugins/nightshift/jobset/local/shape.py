@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from nightshift.jobset.manifest.names import API_VERSION
+from nightshift.jobset.names import JOBSET_API_VERSION
 from nightshift.jobset.runtime import RequestRefused
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -20,7 +20,7 @@ def is_dns_label(text: str) -> bool:
 
 def must_be_a_jobset(manifest: Mapping[str, Any]) -> None:
     """Raises RequestRefused, which begins with the path of the field, as an API server does for what breaks its schema."""
-    for key, wanted in (("apiVersion", API_VERSION), ("kind", "JobSet")):
+    for key, wanted in (("apiVersion", JOBSET_API_VERSION), ("kind", "JobSet")):
         if manifest.get(key) != wanted:
             raise RequestRefused(f"{key}: {manifest.get(key)!r}; write {wanted}")
     name = _mapping(manifest, "metadata", "").get("name")

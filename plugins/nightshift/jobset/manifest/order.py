@@ -13,7 +13,7 @@ from nightshift.spec import JobSpec
 
 @dataclass(frozen=True)
 class Order:
-    """name: of the JobSet. workers: pods in shape A, slices in shape C. rows: of the run."""
+    """name: of the JobSet. workers: pods, or slices where a worker is several hosts. rows: of the run."""
 
     name: str
     spec: JobSpec

@@ -1,7 +1,7 @@
 """The pod of a worker's host: vLLM as a native sidecar, and the driver.
 
-A native sidecar is an init container with ``restartPolicy: Always``. In shape A its startupProbe keeps the driver back until
-the engine answers; in both it gets its SIGTERM only when the driver has ended. Every field satisfies the pod security
+A native sidecar is an init container with ``restartPolicy: Always``. Where a worker is one host, its startupProbe keeps the
+driver back until the engine answers; it gets its SIGTERM only when the driver has ended. Every field satisfies the pod security
 standard "restricted".
 """
 
@@ -9,18 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.jobset.manifest.names import (
-    DRIVER,
-    ENGINE_PORT,
-    GRACE_SECONDS,
-    JOB_INDEX_LABEL,
-    METRICS_PORT,
-    RUN_LABEL,
-    SERVER,
-)
+from nightshift.jobset.manifest.names import DRIVER, ENGINE_PORT, GRACE_SECONDS, METRICS_PORT, SERVER
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.server import environment, image, launch
 from nightshift.jobset.manifest.weights import mounts, volumes
+from nightshift.jobset.names import JOB_INDEX_LABEL, RUN_LABEL
 
 PROBE_SECONDS: Final = 5
 LIVENESS_SECONDS: Final = 30
@@ -59,7 +52,7 @@ def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
         spec["nodeSelector"] = worker.node_selector
     if worker.tolerations:
         spec["tolerations"] = worker.tolerations
-    if worker.shape == "A":
+    if worker.hosts == 1:
         # Spot is taken away by the zone: a run that is spread loses a part of its workers.
         spec["topologySpreadConstraints"] = [
             {
@@ -87,7 +80,7 @@ def _server(order: Order) -> dict[str, Any]:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}, *mounts(order)],
     }
-    if worker.shape == "C":
+    if worker.hosts > 1:
         # Only host 0 has an API to probe, and one host alone cannot be restarted: the driver there watches the whole engine.
         return container
     health = {"path": "/health", "port": "engine"}
@@ -119,7 +112,7 @@ def _driver(order: Order) -> dict[str, Any]:
     ]
     if order.role == "helper":
         env.append({"name": "NIGHTSHIFT_ROLE", "value": "helper"})
-    if order.worker.shape == "C":
+    if order.worker.hosts > 1:
         # The Job's index is the host; the worker is the slice.
         slice_ = {"fieldRef": {"fieldPath": f"metadata.labels['{JOB_INDEX_LABEL}']"}}
         env.append({"name": "NIGHTSHIFT_SHARD", "valueFrom": slice_})

@@ -1,12 +1,12 @@
 """The JobSet and its Job, in the shape that the worker has.
 
-Shape A, a worker is one host: one Indexed Job, an index for each worker. Indexes fail and are retried by themselves, and
+One host per worker: one Indexed Job, an index for each worker. Indexes fail and are retried by themselves, and
 what Kubernetes marks as a disruption is not counted.
 
-Shape C, a worker is a slice of several hosts: a Job for each slice, an index for each host. All hosts of a slice are pods of
+Several hosts per worker, a slice: a Job for each slice, an index for each host. All hosts of a slice are pods of
 one Job, since exclusive placement gives a node pool to a Job and GKE fills a multi-host slice from the pods of one Job. Host 0
 has the driver at work and vLLM's head; it alone decides when the Job has succeeded. A host that fails fails its Job at once,
-and JobSet starts every slice anew: what is committed stays, and a slice cannot go on with a part of its hosts.
+and JobSet starts every slice again: what is committed stays, and a slice cannot go on with a part of its hosts.
 """
 
 from __future__ import annotations
@@ -14,28 +14,26 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift import exits
-from nightshift.jobset.manifest.names import (
-    API_VERSION,
-    DRIVER,
-    EXCLUSIVE_TOPOLOGY,
-    JOB_LABEL,
-    KEEP_FINISHED_SECONDS,
-    NODE_POOL,
-    PORT_ENV_ANNOTATION,
-    PORTS,
-    PROFILE_LABEL,
-    REPLICATED_JOB,
-    RETRIES,
-    ROLE_LABEL,
-    RUN_LABEL,
-    RUN_URL_ANNOTATION,
-    Role,
-)
+from nightshift.jobset.manifest.names import DRIVER, KEEP_FINISHED_SECONDS, PORTS, REPLICATED_JOB, RETRIES, Role
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.pod import pod
 from nightshift.jobset.manifest.weights import pod_annotations
-from nightshift.jobset.naming import SPEC_HASH_ANNOTATION, spec_hash
+from nightshift.jobset.names import (
+    EXCLUSIVE_TOPOLOGY_ANNOTATION,
+    JOB_LABEL,
+    JOBSET_API_VERSION,
+    NODE_POOL_LABEL,
+    PORT_ENV_ANNOTATION,
+    PROFILE_LABEL,
+    QUEUE_LABEL,
+    QUEUE_PRIORITY_LABEL,
+    ROLE_LABEL,
+    RUN_LABEL,
+    RUN_URL_ANNOTATION,
+    SPEC_HASH_ANNOTATION,
+)
+from nightshift.jobset.naming import spec_hash
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
 from nightshift.settings import Settings
@@ -68,19 +66,19 @@ def render(
     worker = spec.compute.worker(profile)
     order = Order(name, spec, run, settings, worker, workers or plan.workers, plan.rows, role)
     labels = _labels(order)
-    kueue = {"kueue.x-k8s.io/queue-name": spec.queue, "kueue.x-k8s.io/priority-class": spec.priority}
+    kueue = {QUEUE_LABEL: spec.queue, QUEUE_PRIORITY_LABEL: spec.priority}
     template = {
         "metadata": {"labels": labels, "annotations": {PORT_ENV_ANNOTATION: PORTS, **pod_annotations(order)}},
         "spec": pod(order, labels),
     }
     if settings.pod_patch:
         template = Patch(settings.pod_patch).apply(template)
-    body = _one_host(order, template) if worker.shape == "A" else _several_hosts(order, template)
+    body = _one_host(order, template) if worker.hosts == 1 else _several_hosts(order, template)
     annotations = {RUN_URL_ANNOTATION: run.url(settings.bucket), SPEC_HASH_ANNOTATION: spec_hash({"spec": body})}
-    if worker.shape == "C":
-        annotations[EXCLUSIVE_TOPOLOGY] = NODE_POOL
+    if worker.hosts > 1:
+        annotations[EXCLUSIVE_TOPOLOGY_ANNOTATION] = NODE_POOL_LABEL
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",
         "metadata": {
             "name": name,
@@ -103,7 +101,7 @@ def _labels(order: Order) -> dict[str, str]:
 
 
 def _one_host(order: Order, template: dict[str, Any]) -> dict[str, Any]:
-    """Shape A."""
+    """An index for each worker."""
     job = {
         "completionMode": "Indexed",
         "completions": order.workers,
@@ -130,7 +128,7 @@ def _one_host(order: Order, template: dict[str, Any]) -> dict[str, Any]:
 
 
 def _several_hosts(order: Order, template: dict[str, Any]) -> dict[str, Any]:
-    """Shape C. JobSet's coordinator is one pod of the whole set; here every slice has a head of its own, named by DNS."""
+    """A Job for each worker. JobSet's coordinator is one pod of the set; here every slice has its own head, named by DNS."""
     job = {
         "completionMode": "Indexed",
         "completions": order.worker.hosts,

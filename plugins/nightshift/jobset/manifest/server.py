@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.jobset.manifest.names import ENGINE_PORT, JOB_INDEX_LABEL, REPLICATED_JOB
+from nightshift.jobset.manifest.names import ENGINE_PORT, REPLICATED_JOB
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.weights import is_mounted, model_args
+from nightshift.jobset.names import JOB_INDEX_LABEL
 from nightshift.profiles import Worker
 from nightshift.spec import JobSpec
 from nightshift.tasks.base import load as load_kind
@@ -61,7 +62,7 @@ def launch(order: Order) -> dict[str, Any]:
     """``command`` and ``args`` of the server's container."""
     spec, worker = order.spec, order.worker
     mounted = is_mounted(order)
-    if worker.shape == "A":
+    if worker.hosts == 1:
         return {"command": _API_SERVER, "args": server_args(spec, worker, mounted=mounted)}
     if worker.is_tpu:
         args = ["--distributed-executor-backend", "ray", *server_args(spec, worker, mounted=mounted)]
@@ -90,7 +91,7 @@ def environment(order: Order) -> list[dict[str, Any]]:
     if worker.is_tpu:
         # vLLM's TPU image knows no user but root, and Python asks who it is.
         env += [{"name": name, "value": value} for name, value in (("HOME", "/tmp"), ("USER", "vllm"), ("LOGNAME", "vllm"))]
-    if worker.shape == "A":
+    if worker.hosts == 1:
         return env
     env += [
         {"name": "SLICE", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{JOB_INDEX_LABEL}']"}}},

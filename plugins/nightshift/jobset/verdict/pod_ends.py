@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from nightshift.jobset.observation import INDEX_ANNOTATION, condition
+from nightshift.jobset.names import INDEX_ANNOTATION, JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, RESTART_LABEL
+from nightshift.jobset.observation import condition
 from nightshift.jobset.verdict.exit_codes import signal_name
 
-_RJOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
-_JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
-_RESTART_LABEL: Final = "jobset.sigs.k8s.io/restart-attempt"
 _TERMINATION_CODES: Final = frozenset({137, 143})
 """What a program leaves that ignores SIGTERM to the end of its grace period, or has no handler for it."""
 
@@ -57,7 +55,7 @@ class JobKey:
     def of(cls, thing: Mapping[str, Any]) -> JobKey:
         """Of a Job or a pod."""
         labels = thing["metadata"].get("labels") or {}
-        return cls(labels.get(_RJOB_LABEL, ""), int(labels.get(_JOB_INDEX_LABEL, 0)))
+        return cls(labels.get(REPLICATED_JOB_LABEL, ""), int(labels.get(JOB_INDEX_LABEL, 0)))
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class PodEnd:
 
 def restart_of(thing: Mapping[str, Any]) -> int:
     """Of a Job or a pod: in which restart of its JobSet it was made."""
-    return int((thing["metadata"].get("labels") or {}).get(_RESTART_LABEL, 0))
+    return int((thing["metadata"].get("labels") or {}).get(RESTART_LABEL, 0))
 
 
 def stopped_by_jobs(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nightshift.jobset.names import QUEUE_LABEL
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.verdict import indexes
 from nightshift.jobset.verdict.exit_codes import in_words
@@ -61,7 +62,7 @@ def waiting_of(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
 def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) -> Waiting:
     name = jobset["metadata"]["name"]
     if workload is None:
-        queue = (jobset["metadata"].get("labels") or {}).get("kueue.x-k8s.io/queue-name")
+        queue = (jobset["metadata"].get("labels") or {}).get(QUEUE_LABEL)
         words = f"Kueue has no Workload for it in queue {queue!r}" if queue else "no queue holds it, so somebody did that"
         advice = "Find out whether Kueue works." if queue else "Resume the JobSet, or delete it."
         return Waiting("Suspended", f"JobSet {name} is suspended", words, (f"jobset/{name}: suspended",), advice)

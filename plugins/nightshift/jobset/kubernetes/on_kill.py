@@ -1,4 +1,4 @@
-"""Ends a JobSet for the attempt that waits for it, and for no other."""
+"""What becomes of a JobSet when a person ends the task that waits for it: deleted or suspended, by the attempt that owns it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
+from nightshift.jobset.names import OWNER_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
 
-OWNER_ANNOTATION: Final = "nightshift.dev/owner"
-"""Which attempt of a task waits for the JobSet: whoever adopts it writes its own id; see `signed`."""
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 TRIES: Final = 10
 
 
@@ -24,7 +22,7 @@ def owner_of(jobset: Mapping[str, Any]) -> str:
     return _signature(jobset)[0]
 
 
-async def end_jobset(
+async def apply_kill_policy(
     api: AsyncJobSetApi, name: str, uid: str, owner: str, follower: str, policy: Literal["delete", "suspend"]
 ) -> str:
     """What was done, in a sentence. Raises RuntimeUnavailable, RequestRefused. follower: '' when it has not come to signing.
