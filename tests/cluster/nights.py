@@ -34,7 +34,7 @@ from nightshift.jobset.names import INDEX_ANNOTATION, RUN_LABEL
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.verdict.outcome import Ending, Outcome
 from nightshift.operators.infer import InferOperator
-from nightshift.operators.jobset_task import Live
+from nightshift.operators.jobset_memory import Live
 from nightshift.run import chunks
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec

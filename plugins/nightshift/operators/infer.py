@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from nightshift.jobset.naming import digest_name
 from nightshift.operators.jobset_errors import runtime_failures
-from nightshift.operators.jobset_task import JobSetTask, Kept, Live, Waited
+from nightshift.operators.jobset_memory import Kept, Live
+from nightshift.operators.jobset_task import JobSetTask
+from nightshift.operators.jobset_work import Waited, attempt_of
 from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:
@@ -142,7 +144,7 @@ class InferOperator(JobSetTask, RunOperator):
         return self.deployment.trigger(
             jobsets=[{"name": each.name, "uid": each.uid} for each in waited],
             deadline=deadline,
-            owner=self._owner(context),
+            owner=attempt_of(context),
             get_logs=self.get_logs,
             **self._limits(waited, deadline),
         )

@@ -24,7 +24,9 @@ from nightshift.operators.jobset_errors import (
     JobSetUnavailable,
     JobSetUnknown,
 )
-from nightshift.operators.jobset_task import JobSetTask, Live, Waited
+from nightshift.operators.jobset_memory import Live
+from nightshift.operators.jobset_task import JobSetTask
+from nightshift.operators.jobset_work import Waited, attempt_of
 from nightshift.triggers.jobset import KillPolicy, KubernetesJobSetTrigger
 
 if TYPE_CHECKING:
@@ -268,7 +270,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
             "deadline": deadline,
             "startup_timeout": self.startup_timeout.total_seconds() if self.startup_timeout else None,
             "get_logs": self.get_logs,
-            "owner": self._owner(context),
+            "owner": attempt_of(context),
             "kill_policy": self.on_kill_policy,
         }
 

@@ -11,7 +11,7 @@ from airflow.providers.google.cloud.operators.kubernetes_engine import GKEOperat
 from airflow.providers.google.common.hooks.base_google import PROVIDE_PROJECT_ID
 
 from nightshift.operators.jobset import KubernetesJobSetOperator
-from nightshift.operators.jobset_task import Waited
+from nightshift.operators.jobset_work import Waited
 from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from nightshift.jobset.kubernetes.follow import Followed, WaitEnd
 from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.names import WORK_ANNOTATION
 from nightshift.jobset.runtime import RuntimeUnavailable
-from nightshift.operators import jobset_task
+from nightshift.operators import jobset_end
 from nightshift.operators.deployment import Deployment
 from nightshift.operators.infer import InferOperator, jobset_name
 from nightshift.operators.jobset_errors import (
@@ -156,7 +156,7 @@ def waited_for(deferred: TaskDeferred) -> str:
 
 @pytest.fixture
 def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Night:
-    monkeypatch.setattr(jobset_task, "RESUME_PAUSE_S", 0)
+    monkeypatch.setattr(jobset_end, "RESUME_PAUSE_S", 0)
     return Night(tmp_path)
 
 
@@ -230,6 +230,37 @@ class TestRepeats:
 
         assert night.execute() == name
         assert not night.agent.was_asked_to_stop(name)
+
+
+class TestKilled:
+    """The worker's process gets SIGTERM: of a person, or because the worker drains."""
+
+    def test_a_jobset_that_this_process_has_just_made_goes(self, night: Night) -> None:
+        task = night.task()
+        with pytest.raises(TaskDeferred):
+            task.execute(night.context)
+        task.on_kill()
+
+        assert night.agent.names() == []
+
+    def test_one_that_works_for_an_earlier_attempt_stays(self, night: Night) -> None:
+        name = night.execute()
+        task = night.task()
+        with pytest.raises(TaskDeferred):
+            task.execute(night.context)
+        task.on_kill()
+
+        assert night.agent.names() == [name]
+
+    def test_the_signal_comes_while_the_reply_to_the_submission_is_on_its_way(self, night: Night, tmp_path: Path) -> None:
+        """Nobody knows yet that it is there; the next attempt finds it."""
+        night.runtime = RudeRuntime(tmp_path)
+        task = night.task()
+        with pytest.raises(JobSetUnavailable):
+            task.execute(night.context)
+        task.on_kill()
+
+        assert night.agent.names() == [night.execute()]
 
 
 class TestNothingToDo:

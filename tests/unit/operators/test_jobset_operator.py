@@ -18,7 +18,7 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from nightshift.operators.jobset import JobSetRefused, KubernetesJobSetOperator
-from nightshift.operators.jobset_task import Live
+from nightshift.operators.jobset_memory import Live
 from nightshift.operators.kubernetes_engine import CONNECTION_FIELDS, GKEJobSetLink, GKEStartJobSetOperator
 from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
 

@@ -1,0 +1,150 @@
+"""One JobSet for each generation of a task's work: it is found and adopted, or created, and never made twice.
+
+Safe to kill and repeat at any point. A JobSet's name is a function of its work and of a *generation*, which advances only when
+an end has been judged; the generation is kept in the task's memory before the JobSet is created. So a repeat finds what its
+predecessor made, whether or not that one lived long enough to say so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.jobset.names import JUDGED_ANNOTATION, OWNER_ANNOTATION, SPEC_HASH_ANNOTATION, WORK_ANNOTATION
+from nightshift.operators.jobset_errors import JobSetRefused, JobSetUnavailable
+from nightshift.operators.jobset_work import JobSetWork, Waited, attempt_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from nightshift.jobset.observation import Observation
+    from nightshift.operators.jobset_memory import Kept, Live, Memory
+
+GONE_S: Final = 240.0
+"""How long a JobSet that is being deleted may take to go: its pods' grace period and the garbage collector."""
+
+
+class Adoption:
+    """For one attempt of a task. created: name and uid of the JobSet that it has created, if it has."""
+
+    def __init__(self, task: JobSetWork, context: Context, memory: Memory) -> None:
+        self._task = task
+        self._context = context
+        self._memory = memory
+        self.created: tuple[str, str] | None = None
+
+    def have_all(self, kept: Kept) -> tuple[Kept, list[Waited]]:
+        """Sees to it that every JobSet of `kept.live` is there, once; remembers and returns what is kept then."""
+        if not kept.live:
+            kept = kept.with_new(self._task.first_profile())
+        self._memory.save(kept)
+        waited: list[Waited] = []
+        for live in kept.live:
+            name, seen = self._find(live)
+            while seen.jobset is not None and is_judged(seen):
+                # Kept from an earlier run of this task, whose memory was cleared with its success.
+                kept = kept.renewed(live)
+                self._memory.save(kept)
+                live = kept.live[-1]
+                name, seen = self._find(live)
+            waited.append(self._create(live, name) if seen.jobset is None else self._adopt(live, seen))
+        return kept, waited
+
+    def _find(self, live: Live) -> tuple[str, Observation]:
+        name = self._task.jobset_name(self._context, live.generation)
+        return name, settled(self._task, name)
+
+    def _adopt(self, live: Live, seen: Observation) -> Waited:
+        from nightshift.jobset.observation import finished
+
+        assert seen.jobset is not None
+        self._must_be_ours(seen.jobset)
+        meta = seen.jobset["metadata"]
+        uid = str(meta.get("uid", ""))
+        if finished(seen.jobset):
+            # Waited for all the same: the trigger fires at once, when it has copied the logs.
+            self._task.log.info("JobSet %s is finished already; nobody has judged it yet", meta["name"])
+        self._task.runtime.claim(meta["name"], uid, attempt_of(self._context))
+        self._task.log.info("JobSet %s is there already: waiting for it", meta["name"])
+        if not self._is_as_submitted(live, meta):
+            self._task.log.warning(
+                "JobSet %s was made from another manifest than this task has now. It works on; delete it to have it made again",
+                meta["name"],
+            )
+        return Waited(live, meta["name"], uid, seen)
+
+    def _create(self, live: Live, name: str) -> Waited:
+        from nightshift.jobset.observation import Observation
+        from nightshift.jobset.runtime import JobSetExists
+
+        try:
+            manifest = self._stamped(self._task.manifest(self._context, live, name))
+        except ValueError as error:
+            raise JobSetRefused(f"JobSet {name} cannot be made: {error}") from error
+        try:
+            uid = self._task.runtime.submit(manifest)
+        except JobSetExists:
+            # Somebody with the same work was faster, or the reply to our own try was lost.
+            seen = settled(self._task, name)
+            if seen.jobset is None:
+                raise JobSetUnavailable(f"JobSet {name} was there and is gone; the next attempt makes it again") from None
+            return self._adopt(live, seen)
+        self.created = (name, uid)
+        self._task.log.info("Created JobSet %s", name)
+        return Waited(live, name, uid, Observation(manifest))
+
+    def _stamped(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        from nightshift.jobset.naming import spec_hash
+
+        meta = manifest["metadata"]
+        stamps = {
+            WORK_ANNOTATION: self._task.work(self._context),
+            OWNER_ANNOTATION: attempt_of(self._context),
+            SPEC_HASH_ANNOTATION: spec_hash(manifest),
+        }
+        return {**manifest, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), **stamps}}}
+
+    def _must_be_ours(self, jobset: Mapping[str, Any]) -> None:
+        meta = jobset["metadata"]
+        theirs, ours = (meta.get("annotations") or {}).get(WORK_ANNOTATION), self._task.work(self._context)
+        if theirs != ours:
+            raise JobSetRefused(
+                f"JobSet {meta['name']} works on {theirs or 'something unknown'}, not on {ours}. "
+                "Find out whose it is, and delete it or give this task's JobSets another name."
+            )
+
+    def _is_as_submitted(self, live: Live, meta: Mapping[str, Any]) -> bool:
+        from nightshift.jobset.naming import spec_hash
+
+        try:
+            ours = spec_hash(self._task.manifest(self._context, live, meta["name"]))
+        except ValueError:
+            # None can be made now; the one that works was made when one could.
+            return False
+        return bool((meta.get("annotations") or {}).get(SPEC_HASH_ANNOTATION) == ours)
+
+
+def settled(task: JobSetWork, name: str) -> Observation:
+    """The JobSet of this name, once it is not (or no longer) being deleted. Raises JobSetUnavailable after GONE_S."""
+    end = time.monotonic() + GONE_S
+    told = False
+    while True:
+        seen = task.runtime.observe(name)
+        if seen.jobset is None or not seen.jobset["metadata"].get("deletionTimestamp"):
+            return seen
+        if not told:
+            task.log.info("JobSet %s is being deleted; waiting until its pods have gone", name)
+            told = True
+        if time.monotonic() > end:
+            raise JobSetUnavailable(f"JobSet {name} is being deleted, and is still there after {GONE_S:.0f} s")
+        time.sleep(1)
+
+
+def is_judged(seen: Observation) -> bool:
+    """Whether it is finished and an attempt has drawn its conclusions from that."""
+    from nightshift.jobset.observation import finished
+
+    if seen.jobset is None or not finished(seen.jobset):
+        return False
+    return JUDGED_ANNOTATION in (seen.jobset["metadata"].get("annotations") or {})

@@ -1,0 +1,153 @@
+"""What follows from the end of a JobSet: it is judged, told and closed; then success, another JobSet, or an exception."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from nightshift.operators.jobset_adopt import settled
+from nightshift.operators.jobset_errors import JobSetRefused, JobSetUnavailable, failure_of
+from nightshift.operators.jobset_work import JobSetWork, attempt_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from nightshift.jobset.observation import Observation
+    from nightshift.jobset.verdict.outcome import Outcome
+    from nightshift.operators.jobset_memory import Kept, Live, Memory
+
+LAST_LINES: Final = 20
+LAST_LINES_PODS: Final = 4
+RESUME_PAUSE_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """The task has succeeded. result: what it returns."""
+
+    result: Any
+
+
+class Conclusion:
+    """For one attempt of a task."""
+
+    def __init__(self, task: JobSetWork, context: Context, memory: Memory) -> None:
+        self._task = task
+        self._context = context
+        self._memory = memory
+
+    def draw(self, kept: Kept, live: Live, event: Mapping[str, Any]) -> Done | Kept:
+        """What follows from the trigger's event about `live`: Done, or what to have and to wait for from now on.
+
+        Raises what fails the task.
+        """
+        name = event["name"]
+        if event["ending"] == "refused":
+            self._close(name, None)
+            raise JobSetRefused(f"JobSet {name} is refused: {event['detail']}")
+        seen = _with_last_words(self._observe(name, event["uid"]), event)
+        outcome = self._task.judge(seen, expired=event["ending"] == "deadline", starved=event["ending"] == "starved")
+        self._tell(name, outcome)
+        return self._undecided(kept, event, outcome) or self._ended(kept, live, name, seen, outcome)
+
+    def _undecided(self, kept: Kept, event: Mapping[str, Any], outcome: Outcome) -> Kept | None:
+        """Of a JobSet that has not ended but needs a decision; None for one to be ended."""
+        from nightshift.jobset.verdict.outcome import Ending
+
+        if event["ending"] not in ("starved", "disrupted") or outcome.ending not in (Ending.RUNNING, Ending.STARTUP):
+            return None
+        lives = self._task.relive(self._context, kept, event)
+        if lives is None:
+            return kept if outcome.ending is Ending.RUNNING else None
+        for each in kept.live:
+            if each not in lives:
+                self._close(self._name(each), None)
+        return kept.with_all(lives)
+
+    def _ended(self, kept: Kept, live: Live, name: str, seen: Observation, outcome: Outcome) -> Done | Kept:
+        from nightshift.jobset.verdict.outcome import Ending
+
+        self._show_last_lines(name, outcome)
+        if outcome.ending is Ending.SUCCEEDED:
+            result = self._task.result(self._context, name, seen)
+            for each in kept.live:
+                self._close(self._name(each), seen if each == live else None)
+            self._memory.save(kept.over())
+            return Done(result)
+        self._close(name, seen)
+        self._await_end(name)
+        kept = kept.without(live)
+        self._memory.save(kept)
+        if kept.live:
+            self._task.log.info("Another JobSet of this task works on")
+            return kept
+        if outcome.resumes_at_once and kept.resumes < self._task.resume_limit and kept.deadline > time.time():
+            self._task.log.info("Going on with a new JobSet; this uses up none of the task's retries")
+            time.sleep(RESUME_PAUSE_S)
+            return replace(kept, resumes=kept.resumes + 1).with_new(live.profile or self._task.first_profile())
+        failure = failure_of(name, outcome)
+        if isinstance(failure, AirflowFailException):
+            self._memory.save(kept.over())
+        raise failure
+
+    def _name(self, live: Live) -> str:
+        return self._task.jobset_name(self._context, live.generation)
+
+    def _observe(self, name: str, uid: str) -> Observation:
+        from nightshift.jobset.observation import Observation
+
+        seen = self._task.runtime.observe(name, closely=True)
+        if seen.jobset is not None and uid and seen.jobset["metadata"].get("uid") != uid:
+            return Observation(None)
+        return seen
+
+    def _close(self, name: str, seen: Observation | None) -> None:
+        """Deletes a JobSet, or notes that it was judged. Not before its end was shown. Never fails the task's success."""
+        from nightshift.jobset.observation import finished
+        from nightshift.jobset.runtime import JobSetNotFound
+
+        if seen is None:
+            self._task.runtime.stop(name, "")
+        elif seen.jobset is not None:
+            uid = str(seen.jobset["metadata"].get("uid", ""))
+            if not self._task.keep_finished or not finished(seen.jobset):
+                self._task.runtime.stop(name, uid)
+                return
+            try:
+                self._task.runtime.mark_judged(name, uid, attempt_of(self._context))
+            except JobSetNotFound:
+                return
+
+    def _await_end(self, name: str) -> None:
+        """So that a next JobSet does not begin beside pods that still drain."""
+        try:
+            settled(self._task, name)
+        except JobSetUnavailable as error:
+            self._task.log.warning("%s", error)
+
+    def _tell(self, name: str, outcome: Outcome) -> None:
+        self._task.log.info("JobSet %s: %s (%s): %s", name, outcome.ending.value, outcome.reason, outcome.explanation)
+        for line in outcome.evidence:
+            self._task.log.info("  %s", line)
+
+    def _show_last_lines(self, name: str, outcome: Outcome) -> None:
+        """Of containers that failed, for a person who reads the end of the log first. Never fails the task."""
+        for failed in outcome.failed[:LAST_LINES_PODS]:
+            about = self._task.describe(failed)
+            try:
+                lines = list(self._task.runtime.logs(name, failed.pod, failed.container, last=LAST_LINES))
+            except Exception as error:
+                self._task.log.info("%s's log of %s%s is no longer available (%s)", failed.pod, failed.container, about, error)
+            else:
+                self._task.log.info("Last lines of %s in %s%s:\n%s", failed.container, failed.pod, about, "\n".join(lines))
+
+
+def _with_last_words(seen: Observation, event: Mapping[str, Any]) -> Observation:
+    """With what the trigger saw and nobody can ask for any more: deleted pods, and a finished JobSet whose time was up."""
+    there = {pod["metadata"].get("uid") for pod in seen.pods}
+    gone = tuple(pod for pod in event["pods"] if pod["metadata"]["uid"] not in there)
+    return replace(seen, jobset=seen.jobset or event["jobset"], pods=(*seen.pods, *gone))

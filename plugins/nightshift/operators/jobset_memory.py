@@ -1,0 +1,73 @@
+"""What a task that runs JobSets remembers from one attempt to the next, in Airflow's task state store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.operators.jobset_errors import JobSetRefused
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+GENERATIONS_MAX: Final = 1000
+
+
+@dataclass(frozen=True)
+class Live:
+    """A JobSet that this task has decided to have. profile: what it runs on, where the task knows several."""
+
+    generation: int
+    profile: str = ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What outlives an attempt. deadline: Unix time, for all attempts together. resumes: how often it went on by itself."""
+
+    live: tuple[Live, ...] = ()
+    next: int = 1
+    deadline: float = 0.0
+    resumes: int = 0
+
+    @classmethod
+    def of(cls, value: Any) -> Kept:
+        if not isinstance(value, Mapping):
+            return cls()
+        return cls(tuple(Live(**each) for each in value["live"]), value["next"], value["deadline"], value["resumes"])
+
+    def over(self) -> Kept:
+        """No attempt follows by itself: one that a person asks for begins with all its time."""
+        return Kept(next=self.next)
+
+    def with_new(self, profile: str) -> Kept:
+        """With one JobSet, of a generation that has not been yet, instead of any others."""
+        return replace(self, live=(Live(self.next, profile),), next=self.next + 1)
+
+    def with_all(self, live: tuple[Live, ...]) -> Kept:
+        return replace(self, live=live, next=max([self.next, *(each.generation + 1 for each in live)]))
+
+    def without(self, live: Live) -> Kept:
+        return replace(self, live=tuple(each for each in self.live if each != live))
+
+    def renewed(self, live: Live) -> Kept:
+        """With the next generation of `live` in its place, last. Raises JobSetRefused when there have been too many."""
+        if self.next > GENERATIONS_MAX:
+            raise JobSetRefused(f"{GENERATIONS_MAX} finished JobSets of this task are kept: delete them")
+        return self.without(live).with_all((*self.without(live).live, replace(live, generation=self.next)))
+
+
+class Memory:
+    """work: whose; what is remembered is that work's own."""
+
+    def __init__(self, context: Context, work: str) -> None:
+        self._store = context["task_state_store"]
+        self._key = f"jobset:{hashlib.sha256(work.encode()).hexdigest()[:16]}"
+
+    def load(self) -> Kept:
+        return Kept.of(self._store.get(self._key))
+
+    def save(self, kept: Kept) -> None:
+        self._store.set(self._key, {**asdict(kept), "live": [asdict(each) for each in kept.live]})

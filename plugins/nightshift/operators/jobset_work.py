@@ -1,0 +1,93 @@
+"""What an operator that runs JobSets says of its work: the one interface between it and what is the same for all of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.triggers.base import BaseTrigger
+
+    from nightshift.jobset.observation import Observation
+    from nightshift.jobset.runtime import Runtime
+    from nightshift.jobset.verdict.outcome import Outcome
+    from nightshift.jobset.verdict.pod_ends import FailedContainer
+    from nightshift.operators.jobset_memory import Kept, Live
+
+
+@dataclass(frozen=True)
+class Waited:
+    """A JobSet that is waited for."""
+
+    live: Live
+    name: str
+    uid: str
+    seen: Observation = field(repr=False)
+
+
+class JobSetWork:
+    """
+    To be implemented by the operator.
+
+    :param resume_limit: how often the task goes on by itself, without using up a retry, when pods were taken away or the
+        JobSet was deleted from outside.
+    """
+
+    if TYPE_CHECKING:
+        log: Any
+
+    resume_limit: int = 100
+    deferrable: bool = True
+    keep_finished: bool = False
+
+    @property
+    @abstractmethod
+    def runtime(self) -> Runtime:
+        """Where its JobSets run."""
+
+    @abstractmethod
+    def work(self, context: Context) -> str:
+        """Whose work it is: the same for every attempt, and for every task that may share the JobSet."""
+
+    @abstractmethod
+    def jobset_name(self, context: Context, generation: int) -> str:
+        """A function of the work and the generation."""
+
+    @abstractmethod
+    def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
+        """Raises ValueError, with a sentence that says why, when none can be made."""
+
+    @abstractmethod
+    def seconds(self) -> float:
+        """From the first attempt's start to the deadline of all."""
+
+    @abstractmethod
+    def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
+        """The trigger that fires `jobset_event`s."""
+
+    @abstractmethod
+    def judge(self, seen: Observation, *, expired: bool, starved: bool) -> Outcome:
+        """What the observation means for this task."""
+
+    @abstractmethod
+    def result(self, context: Context, name: str, seen: Observation) -> Any:
+        """What a successful task returns."""
+
+    def describe(self, failed: FailedContainer) -> str:
+        """What the failed index was working on, for a message; '' where nothing is known."""
+        return ""
+
+    def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> tuple[Live, ...] | None:
+        """For a JobSet that has not ended but needs a decision: the JobSets to have from now on; None: give it up."""
+        return None
+
+    def first_profile(self) -> str:
+        return ""
+
+
+def attempt_of(context: Context) -> str:
+    """The id of the task's attempt, by which a JobSet knows who waits for it."""
+    return str(context["ti"].id)
