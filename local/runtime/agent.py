@@ -14,10 +14,10 @@ import time
 
 from local.runtime.config import Config
 from local.runtime.controller import Controller, Node
+from local.runtime.fields import ManifestError
 from local.runtime.objects import refused
 from local.runtime.process import STATE_MARK, kill_marked
 from local.runtime.shim import become_subreaper
-from local.runtime.spec import ManifestError
 from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION, JobSetFolder, StateFolder
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from local.runtime import policy
+from local.runtime.model import JobSetSpec
 from local.runtime.records import JobSetRecord, PodRecord
-from local.runtime.spec import JobSetSpec
 from nightshift.jobset.names import (
     FAILURES_ANNOTATION,
     IGNORED_FAILURES_ANNOTATION,

@@ -12,10 +12,11 @@ from local.ports import new_port
 from local.runtime.config import Config, Image
 from local.runtime.container import Container, Launch
 from local.runtime.expansion import declared_environment, expand
+from local.runtime.model import Container as ContainerSpec
+from local.runtime.model import JobSetSpec
 from local.runtime.process import CONTAINER_MARK, POD_MARK, STATE_MARK
 from local.runtime.records import Containers
-from local.runtime.spec import CPU_REQUEST, JobSetSpec
-from local.runtime.spec import Container as ContainerSpec
+from local.runtime.spec import CPU_REQUEST
 from nightshift.jobset.local.folder import JobSetFolder
 from nightshift.jobset.names import INDEX_ANNOTATION
 

@@ -1,7 +1,7 @@
-"""The part of a JobSet manifest that the local runtime carries out, read into frozen records.
+"""Reads the part of a JobSet manifest that the local runtime carries out.
 
-A field that would change behaviour and is not supported is refused by name: a manifest that passes does here what it does
-on GKE, but for the differences that the package's docstring lists. Fields of placement, identity and resources are accepted
+A field that would change behaviour and is not supported is refused by name: a manifest that passes does here what it does on
+GKE, except for what the docstring of `nightshift.jobset.local` lists. Fields of placement, identity and resources are accepted
 without effect.
 """
 
@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, cast
 
 from local.runtime.expansion import EnvVar
+from local.runtime.fields import Fields, ManifestError
+from local.runtime.model import Container, JobSetSpec, PodTemplate, Probe
 from local.runtime.policy import Action, Job, Rule
+from nightshift.jobset.local.shape import LABEL_MAX, is_dns_label
 from nightshift.jobset.names import INDEX_ANNOTATION, JOBSET_API_VERSION, PORT_ENV_ANNOTATION
-
-T = TypeVar("T")
 
 FIELD_PATHS: Final = ("metadata.name", "metadata.namespace", f"metadata.annotations['{INDEX_ANNOTATION}']", "spec.nodeName")
 CPU_REQUEST: Final = "requests.cpu"
-_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_MAX_NAME: Final = 63
 _SUFFIX: Final = 6
 """Characters of a pod name after its index: a dash and five random ones."""
 
@@ -36,84 +34,16 @@ _CONTAINER_WITHOUT_EFFECT: Final = (
 )  # fmt: skip
 
 
-class ManifestError(ValueError):
-    """The manifest is wrong, or asks for what the local runtime cannot do; the message starts with the field's path."""
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A startup, liveness or readiness probe; one of ``command``, ``path`` (HTTP GET) or only ``port`` (TCP). Times in seconds.
-
-    port: a number, or the name of a containerPort of the same container.
-    """
-
-    port: int | str = 0
-    path: str | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-    command: tuple[str, ...] = ()
-    initial_delay_s: int = 0
-    period_s: int = 10
-    timeout_s: int = 1
-    failure_threshold: int = 3
-    success_threshold: int = 1
-
-
-@dataclass(frozen=True)
-class Container:
-    """One container. sidecar: an init container with restartPolicy Always. ports: name -> containerPort."""
-
-    name: str
-    image: str
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
-    env: tuple[EnvVar, ...] = ()
-    ports: tuple[tuple[str, int], ...] = ()
-    sidecar: bool = False
-    startup: Probe | None = None
-    liveness: Probe | None = None
-    readiness: Probe | None = None
-
-
-@dataclass(frozen=True)
-class PodTemplate:
-    """port_env: containerPort name -> environment variable that gets the port that the runtime chose."""
-
-    init: tuple[Container, ...]
-    main: tuple[Container, ...]
-    grace_s: int
-    port_env: tuple[tuple[str, str], ...] = ()
-    labels: tuple[tuple[str, str], ...] = ()
-    annotations: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class JobSetSpec:
-    """ttl_s: seconds between the end of the JobSet and its removal; None to keep it."""
-
-    name: str
-    namespace: str
-    replicated_job: str
-    job: Job
-    pod: PodTemplate
-    suspended: bool
-    ttl_s: int | None
-    annotations: tuple[tuple[str, str], ...]
-
-    @property
-    def job_name(self) -> str:
-        return f"{self.name}-{self.replicated_job}-0"
-
-
 def read_manifest(manifest: Any) -> JobSetSpec:
     """Raises ManifestError for the first field that is wrong or not supported."""
-    top = _Fields(manifest, "")
+    top = Fields(manifest, "")
     top.expect("apiVersion", JOBSET_API_VERSION)
     top.expect("kind", "JobSet")
     metadata = top.child("metadata")
     name = metadata.need("name", str)
     _check_dns_label(name, metadata.at("name"))
     namespace = metadata.get("namespace", str, "default")
-    annotations = metadata.strings("annotations")
+    metadata.strings("annotations")
     metadata.strings("labels")
     metadata.close()
     spec = top.child("spec")
@@ -131,8 +61,8 @@ def read_manifest(manifest: Any) -> JobSetSpec:
     pod = _read_pod(job_spec.child("template"))
     job = _read_job(job_spec, pod)
     longest = len(f"{name}-{group}-0-{job.completions - 1}") + _SUFFIX
-    if longest > _MAX_NAME:
-        raise ManifestError(f"metadata.name: pod names would have {longest} characters, {_MAX_NAME} are allowed; shorten it")
+    if longest > LABEL_MAX:
+        raise ManifestError(f"metadata.name: pod names would have {longest} characters, {LABEL_MAX} are allowed; shorten it")
     suspended = spec.get("suspend", bool, False)
     ttl_s = spec.number("ttlSecondsAfterFinished", None, least=0)
     _read_success_policy(spec)
@@ -142,10 +72,10 @@ def read_manifest(manifest: Any) -> JobSetSpec:
         fields.close()
     top.ignore("status")
     top.close()
-    return JobSetSpec(name, namespace, group, job, pod, suspended, ttl_s, annotations)
+    return JobSetSpec(name, namespace, group, job, pod, suspended, ttl_s)
 
 
-def _read_success_policy(spec: _Fields) -> None:
+def _read_success_policy(spec: Fields) -> None:
     """With one replicated job both operators mean the same."""
     policy = spec.optional("successPolicy")
     if policy is not None:
@@ -154,7 +84,7 @@ def _read_success_policy(spec: _Fields) -> None:
         policy.close()
 
 
-def _read_job(fields: _Fields, pod: PodTemplate) -> Job:
+def _read_job(fields: Fields, pod: PodTemplate) -> Job:
     fields.expect("completionMode", "Indexed")
     fields.expect("podReplacementPolicy", "Failed", default="Failed")
     completions = fields.number("completions", None, least=1)
@@ -181,7 +111,7 @@ def _read_job(fields: _Fields, pod: PodTemplate) -> Job:
     )
 
 
-def _read_rule(fields: _Fields, containers: set[str], per_index: bool) -> Rule:
+def _read_rule(fields: Fields, containers: set[str], per_index: bool) -> Rule:
     action = cast(Action, fields.choice("action", ("FailJob", "FailIndex", "Ignore", "Count")))
     if action == "FailIndex" and not per_index:
         raise ManifestError(f"{fields.at('action')}: FailIndex needs backoffLimitPerIndex")
@@ -207,7 +137,7 @@ def _read_rule(fields: _Fields, containers: set[str], per_index: bool) -> Rule:
     return Rule(action, operator, values, container)
 
 
-def _read_pod(template: _Fields) -> PodTemplate:
+def _read_pod(template: Fields) -> PodTemplate:
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     metadata = template.optional("metadata")
@@ -251,7 +181,7 @@ def _read_port_env(text: str, containers: Sequence[Container], path: str) -> tup
     return tuple(pairs)
 
 
-def _read_container(fields: _Fields, *, init: bool) -> Container:
+def _read_container(fields: Fields, *, init: bool) -> Container:
     name = fields.need("name", str)
     _check_dns_label(name, fields.at("name"))
     sidecar = False
@@ -282,7 +212,7 @@ def _read_container(fields: _Fields, *, init: bool) -> Container:
     return container
 
 
-def _read_env(fields: _Fields) -> EnvVar:
+def _read_env(fields: Fields) -> EnvVar:
     name = fields.need("name", str)
     value = fields.get("value", str, "")
     source = fields.optional("valueFrom")
@@ -302,7 +232,7 @@ def _read_env(fields: _Fields) -> EnvVar:
     return EnvVar(name, field=field)
 
 
-def _read_probe(fields: _Fields | None, ports: dict[str, int]) -> Probe | None:
+def _read_probe(fields: Fields | None, ports: dict[str, int]) -> Probe | None:
     if fields is None:
         return None
     http, tcp, command = fields.optional("httpGet"), fields.optional("tcpSocket"), fields.optional("exec")
@@ -341,105 +271,11 @@ def _read_probe(fields: _Fields | None, ports: dict[str, int]) -> Probe | None:
 
 
 def _check_dns_label(text: str, where: str) -> None:
-    if len(text) > _MAX_NAME or not _DNS_LABEL.fullmatch(text):
-        raise ManifestError(f"{where}: {text!r} is not a DNS label (a-z, 0-9 and dashes, {_MAX_NAME} characters at most)")
+    if not is_dns_label(text):
+        raise ManifestError(f"{where}: {text!r} is not a DNS label (a-z, 0-9 and dashes, {LABEL_MAX} characters at most)")
 
 
-def _only(items: list[_Fields], where: str) -> _Fields:
+def _only(items: list[Fields], where: str) -> Fields:
     if len(items) != 1:
         raise ManifestError(f"{where}: the local runtime runs exactly one replicated job, here are {len(items)}")
     return items[0]
-
-
-class _Fields:
-    """One mapping of a manifest. Remembers what was read, so that `close` can refuse the rest by name."""
-
-    def __init__(self, value: Any, path: str) -> None:
-        if not isinstance(value, dict):
-            raise ManifestError(f"{path or 'manifest'}: not a mapping")
-        self.path = path
-        self._values = value
-        self._read: set[str] = set()
-
-    def at(self, key: str) -> str:
-        return f"{self.path}.{key}" if self.path else key
-
-    def _value(self, key: str) -> Any:
-        self._read.add(key)
-        return self._values.get(key)
-
-    def get(self, key: str, kind: type[T], default: Any) -> Any:
-        """The value; ``default`` when it is missing or null. Raises ManifestError when it is of another type."""
-        value = self._value(key)
-        if value is None:
-            return default
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise ManifestError(f"{self.at(key)}: {value!r} is not of type {kind.__name__}")
-        return value
-
-    def need(self, key: str, kind: type[T]) -> T:
-        value = self.get(key, kind, None)
-        if value is None:
-            raise ManifestError(f"{self.at(key)}: missing")
-        return cast(T, value)
-
-    def number(self, key: str, default: int | None, *, least: int) -> int | None:
-        value = cast("int | None", self.get(key, int, default))
-        if value is not None and value < least:
-            raise ManifestError(f"{self.at(key)}: {value} is less than {least}")
-        return value
-
-    def choice(self, key: str, allowed: Sequence[str]) -> str:
-        value = self.need(key, str)
-        if value not in allowed:
-            raise ManifestError(f"{self.at(key)}: {value!r} is not supported here; supported: {', '.join(allowed)}")
-        return value
-
-    def expect(self, key: str, wanted: Any, **default: Any) -> None:
-        """Refuses any other value; with ``default``, a missing one counts as that."""
-        value = self._value(key)
-        if value is None and "default" in default:
-            return
-        if value != wanted:
-            raise ManifestError(f"{self.at(key)}: {value!r} is not supported here; it has to be {wanted!r}")
-
-    def port(self, key: str, names: dict[str, int]) -> int | str:
-        value = self._value(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return next((name for name, number in names.items() if number == value), value)
-        if value not in names:
-            raise ManifestError(f"{self.at(key)}: {value!r} is neither a number nor the name of a port of this container")
-        return cast(str, value)
-
-    def items(self, key: str, kind: type[T]) -> list[T]:
-        values = self.get(key, list, [])
-        for value in values:
-            if not isinstance(value, kind) or isinstance(value, bool):
-                raise ManifestError(f"{self.at(key)}: {value!r} is not of type {kind.__name__}")
-        return cast("list[T]", values)
-
-    def strings(self, key: str) -> tuple[tuple[str, str], ...]:
-        fields = self.optional(key)
-        return () if fields is None else tuple((name, fields.need(name, str)) for name in fields._values)
-
-    def child(self, key: str) -> _Fields:
-        if self._value(key) is None:
-            raise ManifestError(f"{self.at(key)}: missing")
-        return _Fields(self._values[key], self.at(key))
-
-    def optional(self, key: str) -> _Fields | None:
-        return None if self._value(key) is None else self.child(key)
-
-    def children(self, key: str, default: list[Any] | None = None) -> list[_Fields]:
-        values = self.get(key, list, default)
-        if values is None:
-            raise ManifestError(f"{self.at(key)}: missing")
-        return [_Fields(value, f"{self.at(key)}[{number}]") for number, value in enumerate(values)]
-
-    def ignore(self, *keys: str) -> None:
-        self._read.update(keys)
-
-    def close(self) -> None:
-        unread = sorted(set(self._values) - self._read)
-        if unread:
-            raise ManifestError(f"{self.at(unread[0])}: the local runtime does not support this field; remove it")

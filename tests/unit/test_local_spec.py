@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from local.runtime.expansion import EnvVar, declared_environment, expand
+from local.runtime.fields import ManifestError
 from local.runtime.policy import Rule
-from local.runtime.spec import ManifestError, read_manifest
+from local.runtime.spec import read_manifest
 
 pytestmark = pytest.mark.unit
 
@@ -119,7 +120,7 @@ def test_supported_manifest_is_read() -> None:
     assert (spec.job.completions, spec.job.parallelism, spec.job.backoff_limit_per_index) == (4, 2, 3)
     assert (spec.job.max_failed_indexes, spec.job.active_deadline_s, spec.job.backoff_limit) == (1, 600, None)
     assert spec.job.rules == (Rule("Ignore"), Rule("FailIndex", "In", (78,), "driver"))
-    assert (spec.pod.grace_s, spec.pod.port_env, dict(spec.annotations)) == (30, (("engine", "ENGINE_PORT"),), {"a": "b"})
+    assert (spec.pod.grace_s, spec.pod.port_env) == (30, (("engine", "ENGINE_PORT"),))
     (server,), (driver,) = spec.pod.init, spec.pod.main
     assert server.startup is not None
     assert server.liveness is not None

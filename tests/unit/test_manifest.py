@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from local.runtime.spec import ManifestError, read_manifest
+from local.runtime.fields import ManifestError
+from local.runtime.spec import read_manifest
 from nightshift import exits
 from nightshift.jobset.manifest.names import DRIVER, SERVER
 from nightshift.jobset.manifest.render import render

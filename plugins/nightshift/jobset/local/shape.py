@@ -10,12 +10,12 @@ from nightshift.jobset.names import JOBSET_API_VERSION
 from nightshift.jobset.runtime import RequestRefused
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_LABEL_MAX: Final = 63
+LABEL_MAX: Final = 63
 _NUMBERS: Final = ("completions", "parallelism", "backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes")
 
 
 def is_dns_label(text: str) -> bool:
-    return len(text) <= _LABEL_MAX and bool(_DNS_LABEL.fullmatch(text))
+    return len(text) <= LABEL_MAX and bool(_DNS_LABEL.fullmatch(text))
 
 
 def must_be_a_jobset(manifest: Mapping[str, Any]) -> None:
@@ -26,7 +26,7 @@ def must_be_a_jobset(manifest: Mapping[str, Any]) -> None:
     name = _mapping(manifest, "metadata", "").get("name")
     if not isinstance(name, str) or not is_dns_label(name):
         raise RequestRefused(
-            f"metadata.name: {name!r} is not a DNS label (a-z, 0-9 and dashes, at most {_LABEL_MAX} characters)"
+            f"metadata.name: {name!r} is not a DNS label (a-z, 0-9 and dashes, at most {LABEL_MAX} characters)"
         )
     replicated = _mapping(manifest, "spec", "").get("replicatedJobs")
     if not isinstance(replicated, list) or not replicated:
