@@ -86,8 +86,8 @@ def test_the_example_of_an_override_file(tmp_path: Path) -> None:
 )
 def test_load_times(profile: str, span: Span, minutes: int) -> None:
     assert fit(PROFILES[profile], span).load_seconds == minutes * 60
-    assert "10 minutes on a CPU or one GPU, 15 on 2 or 4, 20 on 8, 30 on several hosts, and 10 more on a TPU" in TEXT
+    assert "10 minutes on a CPU or one GPU, 15 on 2 or 4, 20 on 8, 30 on several hosts, plus 10 on a TPU" in TEXT
 
 
 def test_the_budget_of_retries() -> None:
-    assert f"{RETRIES} for each index" in TEXT
+    assert f"{RETRIES} per index" in TEXT
