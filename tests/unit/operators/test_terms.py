@@ -65,7 +65,7 @@ def test_a_raised_tolerance_seals_a_run_that_was_over_it() -> None:
     plan = save_plan(store, run, Plan(run.run_id, 4, 4, 1, a_plan(4).files))
     asyncio.run(Ledger(ObjectStorage(store), run, plan).commit(0, a_chunk(run, plan, 0, dead=[1, 2])))
 
-    with pytest.raises(AirflowFailException, match="Raise the tolerance and trigger the DAG again"):
+    with pytest.raises(AirflowFailException, match="raise the tolerance and trigger the DAG again"):
         task(store, run, a_spec(dead_letters__tolerate=1)).execute({})
     sealed = task(store, run, a_spec(dead_letters__tolerate=2)).execute({})
 
