@@ -5,24 +5,21 @@ Each waits for pods much longer than it computes, so several run at once, all of
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
 from tests.cluster.kube import IMAGE, Namespace, require
 from tests.cluster.runtime import FollowedRuntime, Followers
-from tests.integration.runtime import test_contract as contract
+from tests.integration.runtime import contract
 from tests.integration.runtime.manifests import jobset_name
+from tests.integration.runtime.side_by_side import cases_of, chosen, run
 
 pytestmark = pytest.mark.cluster
 
-AT_ONCE: Final = 8
-CASES: Final[dict[str, Callable[..., None]]] = {
-    name: case for name, case in vars(contract).items() if name.startswith("test_") and inspect.isfunction(case)
-}
+CASES = cases_of(contract)
 
 
 @pytest.fixture(scope="module")
@@ -34,23 +31,19 @@ def ends() -> dict[str, Future[None]]:
 @pytest.mark.parametrize("case", CASES)
 def test_contract(case: str, ends: dict[str, Future[None]], request: pytest.FixtureRequest) -> None:
     if not ends:
-        items: list[Any] = request.session.items
-        chosen = [item.callspec.params["case"] for item in items if getattr(item, "function", None) is test_contract]
-        ends.update(_run(chosen, request.getfixturevalue("namespace")))
+        ends.update(_run(chosen(request, test_contract), request.getfixturevalue("namespace")))
     ends[case].result()
 
 
-def _run(cases: list[str], namespace: Namespace) -> dict[str, Future[None]]:
+def _run(names: list[str], namespace: Namespace) -> dict[str, Future[None]]:
     """Runs the cases to their ends."""
     require(namespace.cluster, "jobsets.jobset.x-k8s.io")
     kubeconfig = namespace.cluster.kubeconfig
-    with Followers(kubeconfig, namespace.name) as followers, ThreadPoolExecutor(AT_ONCE) as pool:
+    with Followers(kubeconfig, namespace.name) as followers:
 
-        def run(name: str) -> None:
-            case = CASES[name]
+        def values(name: str) -> Mapping[str, Any]:
             # An API client of its own: those of Kubernetes' package are not for several threads.
             runtime = FollowedRuntime(kubeconfig, namespace.name, followers)
-            given = {"runtime": runtime, "image": IMAGE, "namespace": namespace.name, "name": jobset_name(name)}
-            case(**{each: given[each] for each in inspect.signature(case).parameters})
+            return {"runtime": runtime, "image": IMAGE, "namespace": namespace.name, "name": jobset_name(name)}
 
-        return {name: pool.submit(run, name) for name in cases}
+        return run(CASES, names, values)
