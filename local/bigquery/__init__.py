@@ -30,7 +30,7 @@ not fail. What is then true:
 VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions, exports of several files (one is written, however large).
 
 Not there, untested: quotas, permissions, slots, costs, regions (everything is in US), the query cache, expiry of result tables,
-BIGNUMERIC beyond 38 digits,
+BIGNUMERIC beyond 38 digits, the tables behind a view in ``referencedTables`` (the view is named),
 Hive-partitioned loads from gs://, table$partition for reading or deleting through the REST API. Names are checked less strictly
 than by BigQuery. FARM_FINGERPRINT is right but slow, for it is Python.
 

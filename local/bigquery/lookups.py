@@ -13,7 +13,7 @@ from local_bigquery.engine import database
 from local_bigquery.engine.database import quote
 
 RESULTS_DATABASE: Final = "emulator"
-"""The one database that is no lake: it holds the results of queries."""
+"""The only database that is not a lake. It holds the results of queries."""
 LAKE: Final = "__ducklake_metadata_"
 
 _objects = database.objects

@@ -8,7 +8,7 @@ the health address hides no bucket.
 How it keeps its promises: every object body is a file that is never changed once it is complete; what objects there are
 is one SQLite table; everything that reads or changes that table runs on the one thread of the event loop. A write first
 completes its body file and then, in one transaction, checks its preconditions and makes the row point at the new file.
-So a precondition and its write are atomic, and whoever looks sees all of the old object or all of the new one.
+So a precondition and its write are atomic, and a reader sees all of the old object or all of the new one.
 
 Fault model
 -----------

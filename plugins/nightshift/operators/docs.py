@@ -12,7 +12,7 @@ BACKSLASH = r"\\\g<0>"
 
 def dag_docs(spec: JobSpec) -> str:
     """Markdown for ``doc_md``: what the job reads, computes and writes, and how to run it for other days."""
-    workers = spec.compute.workers if spec.compute.workers is not None else "as many as the deadline demands"
+    workers = spec.compute.workers if spec.compute.workers is not None else "as many as the deadline requires"
     facts = {
         "Reads": (
             f"the query below, with the partition's date as {_name('@partition')}; "

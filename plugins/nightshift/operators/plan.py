@@ -44,7 +44,7 @@ class PlanOperator(RunOperator):
 
     Returns ``{run_prefix, run_id, partition, rows, spec}``, by which every later task knows the run and its terms.
 
-    A day that had no rows is not empty for ever: once its query has some, the next generation of its run is opened.
+    A day without rows can get some later: once its query has rows, the next generation of its run is opened.
 
     :param spec: the job in its JSON form, as it was when Airflow read the job's file for this task.
     """
@@ -56,7 +56,7 @@ class PlanOperator(RunOperator):
         self.job = spec
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """Nothing yet: which run it is, is what the task finds out."""
+        """Nothing yet: the task finds out which run it is."""
         from nightshift.lineage.facets import Lineage
 
         return Lineage()
@@ -98,13 +98,13 @@ class PlanOperator(RunOperator):
                 sealed["rows"],
             )
         elif plan is not None:
-            self.log.info("The run was planned before with %d rows: it goes on where it stopped", plan.rows)
+            self.log.info("The run was planned before with %d rows: it continues where it stopped", plan.rows)
         elif rows:
             self.log.info("The query has %d rows: %s", rows, "; ".join(sizing.reasons))
         else:
             self.log.warning(
                 "The query has no rows for %s: the partition will be published without rows. Is the source late? "
-                "Once it has rows, trigger the DAG again: they are computed then.",
+                "Once it has rows, trigger the DAG again to compute them.",
                 partition,
             )
         if plan is not None and plan.rows != rows:

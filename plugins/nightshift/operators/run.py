@@ -33,8 +33,9 @@ class RunOperator(BaseOperator):
     A task that works on one run.
 
     It knows the run by its folder, so that a repeat, in whatever process and after whatever change of the job's file, works
-    on the same run. What decides no answer (destination, tolerance, deadline, compute, owner) is no part of a run's name:
-    the terms say it, as the job's file did when this DAG run was planned. So a changed tolerance counts without a new run.
+    on the same run. Settings that do not affect an answer (destination, tolerance, deadline, compute, owner) are not part of
+    a run's name: the terms hold them, as the job's file had them when this DAG run was planned. So a changed tolerance takes
+    effect without a new run.
 
     :param run_prefix: the run's folder inside the bucket, JOB/PARTITION/RUN (templated).
     :param terms: the job as JSON (templated); without it those are the terms that the run was opened with.
@@ -74,9 +75,7 @@ class RunOperator(BaseOperator):
         terms = json.loads(self.terms or "null")
         spec = frozen if terms is None else JobSpec.model_validate(terms)
         if spec.semantic() != frozen.semantic():
-            raise AirflowFailException(
-                f"{self.run.prefix} is a run of another query, model or request. Repeat the task 'plan'."
-            )
+            raise AirflowFailException(f"{self.run.prefix} belongs to another query, model or request. Repeat the task 'plan'.")
         return spec
 
     @cached_property
@@ -104,7 +103,7 @@ class RunOperator(BaseOperator):
         try:
             self._lineage = self.lineage(**counts)
         except Exception as error:
-            self.log.warning("The task's OpenLineage events go without datasets: %r", error)
+            self.log.warning("The task's OpenLineage events will name no datasets: %r", error)
 
     def get_openlineage_facets_on_start(self) -> Lineage | None:
         return self.lineage()

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 STATEMENT_TIMEOUT_S: Final = 600.0
 """For the few short statements that are waited for here."""
 STAGING_LIFE: Final = timedelta(days=7)
-"""A staging table that nobody drops, because its run was given up, goes by itself."""
+"""After this time BigQuery drops a staging table whose run was given up."""
 
 
 class Warehouse:
     """BigQuery for one deployment.
 
-    Steps that take long are started here and waited for elsewhere: ``start_...`` returns job ids, `job` says how they
-    fare. Every method may raise WarehouseUnavailable (a repeat is safe) and WarehouseError (a person must act).
+    Long steps are started here and waited for elsewhere: ``start_...`` returns job ids, `job` returns their state. Every
+    method may raise WarehouseUnavailable (a repeat is safe) and WarehouseError (a person must act).
     """
 
     def __init__(self, client: Client, settings: Settings) -> None:
@@ -59,8 +59,8 @@ class Warehouse:
     def start_extract(self, spec: JobSpec, run: RunRef, *, holds: Callable[[], bool] | None = None) -> str:
         """Starts the export of the query to the run's ``inputs/`` and returns its job id. Only for a run without a plan.
 
-        holds: whether what an earlier export wrote is still there. Where it is not, because the run's folder was deleted or
-        lies in another bucket now, the query is exported again: BigQuery remembers its jobs longer than a bucket its objects.
+        holds: whether what an earlier export wrote is still there. If it is not, because the run's folder was deleted or the
+        bucket changed, the query is exported again: BigQuery may remember a job longer than the bucket keeps its objects.
         """
 
         def start(job_id: str, attempt: int) -> None:
@@ -109,7 +109,7 @@ class Warehouse:
         return self._jobs.find_or_start(run, _step("publish", manifest), start, holds=lambda: self._shows(spec, run, manifest))
 
     def job(self, job_id: str) -> JobState:
-        """How a job fares. Raises only WarehouseUnavailable, or WarehouseError where jobs may not be read."""
+        """The state of a job. Raises only WarehouseUnavailable, or WarehouseError where jobs may not be read."""
         return self._jobs.state(job_id)
 
     def finish_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: Source) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class Warehouse:
         return job
 
     def _check_destination(self, spec: JobSpec, columns: Mapping[str, str]) -> None:
-        """A missing table is fine, publish makes it; a missing dataset is not."""
+        """The table may be missing, because publish creates it; its dataset may not."""
         from google.api_core.exceptions import NotFound
 
         name = schema.destination_table(spec, self._settings)
@@ -170,10 +170,10 @@ class Warehouse:
         schema.check_compatible(table, schema.destination_fields(spec, columns), spec.destination.partition_column)
 
     def _check_location(self, destination: str, location: str | None) -> None:
-        """One BigQuery job reads and writes in one location: better said before the night than at its end."""
+        """One BigQuery job reads and writes in one location. Say so before the night rather than at its end."""
         if location and location.upper() != self._settings.location.upper():
             raise WarehouseError(
-                f"The destination {destination} lies in {location}, but jobs run in {self._settings.location} "
+                f"The destination {destination} is in {location}, but jobs run in {self._settings.location} "
                 "(NIGHTSHIFT_LOCATION). Write a destination in that location."
             )
 
@@ -199,7 +199,7 @@ class Warehouse:
         from google.cloud.bigquery import LoadJobConfig, ParquetOptions, Table
 
         def start(job_id: str, attempt: int) -> None:
-            # Made first, for its expiration: a load job cannot say when its table shall go.
+            # Created first, because a load job cannot set its table's expiration.
             staging = Table(table, fields)
             staging.expires = datetime.now(UTC) + STAGING_LIFE
             self._client.create_table(staging, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
@@ -236,7 +236,7 @@ class Warehouse:
         return True
 
     def _ensure_dataset(self) -> None:
-        """Creates nightshift's own dataset where it is missing and the account may; a platform team may have made it before."""
+        """Creates nightshift's own dataset unless a platform team has created it. The account may not be allowed to."""
         from google.api_core.exceptions import Forbidden, NotFound
         from google.cloud.bigquery import Dataset
 
@@ -251,8 +251,8 @@ class Warehouse:
                     self._client.create_dataset(dataset, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
                 except Forbidden as error:
                     raise WarehouseError(
-                        f"Dataset {name} is missing, and the connection's account may not make it. Create it in "
-                        f"{self._settings.location}, or set NIGHTSHIFT_DATASET to one that is there."
+                        f"Dataset {name} does not exist, and the connection's account may not create it. Create it in "
+                        f"{self._settings.location}, or set NIGHTSHIFT_DATASET to a dataset that exists."
                     ) from error
 
     def _submit(

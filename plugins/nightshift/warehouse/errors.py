@@ -26,16 +26,16 @@ TRANSIENT_REASONS: Final = frozenset(
 _REMEDIES: Final = {
     "accessDenied": "Grant the connection's service account the BigQuery roles that docs/warehouse.md lists.",
     "billingNotEnabled": "Enable billing for the project.",
-    "duplicate": "Remove what is there already, or write another name.",
+    "duplicate": "Remove what is there already, or choose another name.",
     "invalidQuery": "Correct the SQL.",
-    "notFound": "Create it, or correct its name; check that it lies in NIGHTSHIFT_LOCATION.",
+    "notFound": "Create it, or correct its name; check that it is in NIGHTSHIFT_LOCATION.",
     "quotaExceeded": "Wait until the quota is free again, or ask for a larger one.",
     "resourcesExceeded": "Let the query return fewer columns or rows, for example by splitting the job.",
 }
 
 
 class WarehouseError(Exception):
-    """BigQuery refused, and would again. The message says what is wrong, in BigQuery's words, and what to do."""
+    """BigQuery refused, and would refuse again. The message says what is wrong, in BigQuery's words, and what to do."""
 
 
 class WarehouseUnavailable(Exception):

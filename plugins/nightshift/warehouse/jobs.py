@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     AnyJob = CopyJob | ExtractJob | LoadJob | QueryJob | UnknownJob
 
 ATTEMPTS_MAX: Final = 50
-"""Jobs of one step of one run. Who has failed as often needs a person; each look for a free id asks for every one of them."""
+"""Jobs of one step of one run. A step that fails this often needs a person; finding a free id looks at each of them."""
 CALL_TIMEOUT_S: Final = 30.0
 """For one HTTP request."""
 RETRY_TIMEOUT_S: Final = 60.0
@@ -84,14 +84,14 @@ class Jobs:
                 return name
             if job.error_result is None and (holds is None or holds()):
                 return name
-            error = failure(job) or "its effect is gone"
+            error = failure(job) or "its result has been deleted."
         raise WarehouseError(
             f"The step {step} of run {run.run_id} was tried {ATTEMPTS_MAX} times in BigQuery; the last time: {error} "
             "Remove the cause, then trigger the DAG with fresh."
         )
 
     def succeeded(self, run: RunRef, step: str) -> AnyJob | None:
-        """The job of this step that succeeded last, None when there is none."""
+        """The job of this step that succeeded last, or None."""
         latest = None
         for attempt in range(ATTEMPTS_MAX):
             job = self.find(job_id(run, step, attempt))
@@ -102,7 +102,7 @@ class Jobs:
         return latest
 
     def state(self, name: str) -> JobState:
-        """How a job fares. One that BigQuery does not know (any more) is done and lost. Raises WarehouseUnavailable."""
+        """The state of a job. One that BigQuery does not know (any longer) is done and lost. Raises WarehouseUnavailable."""
         job = self.find(name)
         if job is None:
             return JobState(name, done=True, error=f"BigQuery does not know the job {name}: it was lost.", retryable=True)

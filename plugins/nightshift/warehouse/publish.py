@@ -56,11 +56,11 @@ def publish_script(spec: JobSpec, columns: Mapping[str, str], staging: Sequence[
 {_create_tables(spec, columns, settings)}
 BEGIN TRANSACTION;
 ASSERT (SELECT COUNT(*) FROM {staged}) = @rows
-  AS 'The staged rows are not as many as the manifest says';
+  AS 'The number of staged rows differs from the manifest';
 ASSERT (SELECT COUNT(DISTINCT ordinal) FROM {staged} WHERE ordinal >= 0 AND ordinal < @rows) = @rows
   AS 'The staged rows do not hold every ordinal once';
 ASSERT (SELECT COUNTIF(dead_reason IS NULL) FROM {staged}) = @predictions
-  AS 'The staged predictions are not as many as the manifest says';
+  AS 'The number of staged predictions differs from the manifest';
 DELETE FROM {destination} WHERE {partition} = @partition;
 INSERT INTO {destination} ({keys}, {quoted(spec.destination.column)}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
 SELECT {keys}, prediction, @partition, @run_id, ordinal

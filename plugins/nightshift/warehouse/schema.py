@@ -147,7 +147,7 @@ def own_table(settings: Settings, name: str) -> str:
 def check_compatible(table: Table, wanted: Sequence[SchemaField], partition_column: str) -> None:
     """Raises WarehouseError when predictions cannot be written into a destination that is there already."""
     name = f"{table.project}.{table.dataset_id}.{table.table_id}"
-    remedy = "Write another destination.table, or drop this one if nobody needs it: nightshift makes it anew."
+    remedy = "Write another destination.table, or drop this one if nobody needs it: nightshift creates it again."
     if table.table_type != "TABLE":
         raise WarehouseError(f"The destination {name} is a {table.table_type.lower()}, not a table. {remedy}")
     there = {field.name.lower(): field for field in table.schema}

@@ -21,10 +21,8 @@ pytestmark = pytest.mark.integration
 GIVE_UP_S = 120
 
 
-@pytest.fixture
-def emulator(tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[BigQueryEmulator]:
-    """An emulator of the test's own, so that it may be killed, and a deployment that uses it."""
-    emulator = start_bigquery(tmp_path, storage_emulator)
+def deploy(emulator: BigQueryEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deployment that uses the emulator."""
     connection = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": PROJECT}}
     monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", json.dumps(connection))
     monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", emulator.url)
@@ -32,6 +30,21 @@ def emulator(tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pyt
     monkeypatch.setenv("NIGHTSHIFT_BUCKET", "runs")
     assert poll.__kwdefaults__ is not None
     monkeypatch.setitem(poll.__kwdefaults__, "settle_s", 0)
+
+
+@pytest.fixture
+def emulator(bigquery_emulator: BigQueryEmulator, monkeypatch: pytest.MonkeyPatch) -> BigQueryEmulator:
+    deploy(bigquery_emulator, monkeypatch)
+    return bigquery_emulator
+
+
+@pytest.fixture
+def own_emulator(
+    tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BigQueryEmulator]:
+    """An emulator that the test may kill."""
+    emulator = start_bigquery(tmp_path, storage_emulator)
+    deploy(emulator, monkeypatch)
     yield emulator
     emulator.kill()
 
@@ -48,6 +61,7 @@ async def event(*job_ids: str, seconds: float = GIVE_UP_S) -> dict[str, Any]:
     return dict(fired)
 
 
+@pytest.mark.gate
 async def test_it_fires_when_every_job_is_done(emulator: BigQueryEmulator) -> None:
     jobs = [a_job(emulator), a_job(emulator)]
 
@@ -70,15 +84,16 @@ async def test_a_job_that_bigquery_does_not_know_is_lost(emulator: BigQueryEmula
     assert (told["jobs"][0]["done"], told["jobs"][0]["retryable"]) == (True, True)
 
 
-async def test_an_outage_is_waited_out(emulator: BigQueryEmulator) -> None:
+@pytest.mark.gate
+async def test_an_outage_is_waited_out(own_emulator: BigQueryEmulator) -> None:
     """The emulator is killed before the first question and comes back; its jobs are there again or count as lost."""
-    job = a_job(emulator)
-    emulator.kill()
+    job = a_job(own_emulator)
+    own_emulator.kill()
 
     waiting = asyncio.create_task(event(job))
     await asyncio.sleep(1)
     assert not waiting.done()
-    await asyncio.to_thread(emulator.start)
+    await asyncio.to_thread(own_emulator.start)
     told = await waiting
 
     assert told["problem"] is None

@@ -40,6 +40,7 @@ def published(warehouse: Warehouse) -> list[tuple[str, datetime.date]]:
     return [tuple(row) for row in warehouse.rows(f"SELECT name, day FROM `{warehouse.name('target')}` ORDER BY day, name")]
 
 
+@pytest.mark.gate
 def test_merge_updates_and_inserts(warehouse: Warehouse) -> None:
     name = warehouse.name("t")
     warehouse.run(f"CREATE TABLE `{name}` AS SELECT 1 AS id, 'a' AS v UNION ALL SELECT 2, 'b'")
@@ -102,6 +103,7 @@ def test_delete_tells_how_many_rows(warehouse: Warehouse, target: str) -> None:
     assert (job.num_dml_affected_rows, warehouse.count("target")) == (2, 1)
 
 
+@pytest.mark.gate
 def test_publishing_replaces_one_partition_and_can_be_repeated(warehouse: Warehouse, target: str) -> None:
     warehouse.run(f"INSERT INTO `{target}` VALUES ('stale', '2026-01-01'), ('kept', '2026-01-02')")
 
@@ -124,6 +126,7 @@ def test_a_publishing_job_id_runs_once(warehouse: Warehouse, target: str) -> Non
     assert [name for name, _ in published(warehouse)] == ["a", "b", "later"]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("before_commit", "message"),
     [
@@ -178,6 +181,7 @@ def test_a_transaction_can_check_its_own_counts(warehouse: Warehouse, target: st
     assert rows == [(0, 2)]
 
 
+@pytest.mark.gate
 def test_racing_transactions_never_double_a_partition(warehouse: Warehouse, target: str) -> None:
     """Some may be aborted, as in BigQuery; each that commits leaves the partition whole."""
 
@@ -196,6 +200,7 @@ def test_racing_transactions_never_double_a_partition(warehouse: Warehouse, targ
     assert all("concurrent update" in error for error in errors if error is not None)
 
 
+@pytest.mark.gate
 def test_a_transaction_holds_the_tables_that_it_has_changed(warehouse: Warehouse, target: str) -> None:
     """Another transaction is aborted; a single statement waits for the commit. A session keeps the first one open meanwhile."""
     warehouse.run(f"INSERT INTO `{target}` VALUES ('x', '2026-01-01')")

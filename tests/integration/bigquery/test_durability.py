@@ -35,7 +35,7 @@ pytestmark = pytest.mark.integration
 NUMBERS = "UNNEST(GENERATE_ARRAY(1, 300000))"
 ENDLESS = f"SELECT COUNT(*) FROM {NUMBERS} a, {NUMBERS} b WHERE MOD(a * b, 1000003) = 7"
 # After how many seconds under load the process is killed: early ones hit the first statements, late ones anything.
-KILL_AFTER_S = (0.05, 0.4, 1.0)
+KILL_AFTER_S = (0.05, pytest.param(0.4, marks=pytest.mark.gate), 1.0)
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def killed_and_restarted(emulator: BigQueryEmulator) -> None:
     emulator.start()
 
 
+@pytest.mark.gate
 def test_what_was_done_is_still_done(emulator: BigQueryEmulator, own_warehouse: Warehouse) -> None:
     name = own_warehouse.name("t")
     create = f"CREATE TABLE `{name}` PARTITION BY day AS SELECT 'a' AS name, DATE '2026-01-01' AS day"
@@ -75,6 +76,7 @@ def test_what_was_done_is_still_done(emulator: BigQueryEmulator, own_warehouse: 
         own_warehouse.run("SELECT 1", job_id="select")
 
 
+@pytest.mark.gate
 def test_a_job_that_was_running_ends_with_an_error(emulator: BigQueryEmulator, own_warehouse: Warehouse) -> None:
     own_warehouse.start(ENDLESS, job_id="endless")
     assert own_warehouse.client.get_job("endless").state == "RUNNING"
@@ -190,6 +192,7 @@ def test_a_taken_port_is_refused(emulator: BigQueryEmulator, tmp_path: Path, opt
     assert (second.returncode, "address" in second.stderr.lower()) == (code, True), second.stderr
 
 
+@pytest.mark.gate
 def test_a_second_process_is_refused_on_the_same_folder(emulator: BigQueryEmulator, own_warehouse: Warehouse) -> None:
     second = subprocess.run(emulator.command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 

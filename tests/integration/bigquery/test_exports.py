@@ -65,6 +65,7 @@ def test_extract_compressed(warehouse: Warehouse, bucket: Bucket) -> None:
     assert len(gzip.decompress(bucket.get(name)).splitlines()) == 3
 
 
+@pytest.mark.gate
 def test_export_of_a_partition_by_parameter_in_order(warehouse: Warehouse, bucket: Bucket) -> None:
     """What extract does: the partition is a query parameter, the order of rows is kept, labels and the job id are ours."""
     warehouse.load("t", records(0, 50) + records(50, 80, DAY + datetime.timedelta(days=1)))
@@ -93,6 +94,7 @@ def test_export_keeps_the_order_of_more_rows_than_a_row_group_holds(warehouse: W
     assert values == sorted(values)
 
 
+@pytest.mark.gate
 def test_export_has_the_types_of_bigquery(warehouse: Warehouse, bucket: Bucket) -> None:
     query = "SELECT 1 AS i, 1.5 AS f, [1.5] AS v, 'x' AS s, TRUE AS b, DATE '2026-01-01' AS d"
 
@@ -112,6 +114,7 @@ def test_export_of_no_rows_still_writes_the_schema(warehouse: Warehouse, bucket:
     assert (table.column_names, table.num_rows) == (["id"], 0)
 
 
+@pytest.mark.gate
 def test_export_onto_existing_objects_needs_overwrite(warehouse: Warehouse, bucket: Bucket) -> None:
     uri = bucket.uri("out/*.parquet")
     warehouse.run(export_sql(uri, "SELECT 1 AS id"))
@@ -127,6 +130,7 @@ def test_export_onto_existing_objects_needs_overwrite(warehouse: Warehouse, buck
     assert bucket.parquet(name).column("id").to_pylist() == [3]
 
 
+@pytest.mark.gate
 def test_export_needs_one_wildcard(warehouse: Warehouse, bucket: Bucket) -> None:
     for name in ("out.parquet", "*/out-*.parquet"):
         with pytest.raises(BadRequest, match="single wildcard"):

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.integration
 RACERS, ROUNDS = 8, 15
 
 
+@pytest.mark.gate
 def test_a_query_job_id_is_taken_once(warehouse: Warehouse) -> None:
     job_id = new_job_id()
     warehouse.run("SELECT 1", job_id=job_id)
@@ -58,6 +59,7 @@ def test_an_upload_under_a_taken_job_id_loads_nothing(warehouse: Warehouse) -> N
     assert warehouse.count("t") == 5
 
 
+@pytest.mark.gate
 def test_of_racing_submits_of_one_job_id_one_runs(warehouse: Warehouse, bigquery_emulator: BigQueryEmulator) -> None:
     """Straight to the API: the client library would hide the conflict. Several rounds, as one race in four shows the fault."""
     warehouse.run(f"CREATE TABLE `{warehouse.name('t')}` (n INT64)")
@@ -95,6 +97,7 @@ def test_a_job_is_found_again_with_its_labels_and_times(warehouse: Warehouse) ->
     assert [row.values() for row in found.result()] == [(1,)]
 
 
+@pytest.mark.gate
 def test_a_failed_job_keeps_its_error(warehouse: Warehouse) -> None:
     job_id = new_job_id()
     with pytest.raises(BadRequest):
@@ -106,11 +109,13 @@ def test_a_failed_job_keeps_its_error(warehouse: Warehouse) -> None:
     assert (found.error_result["reason"], found.error_result["message"]) == ("invalidQuery", "on purpose")
 
 
+@pytest.mark.gate
 def test_an_unknown_job_is_not_found(warehouse: Warehouse) -> None:
     with pytest.raises(NotFound):
         warehouse.client.get_job(new_job_id())
 
 
+@pytest.mark.gate
 def test_jobs_are_listed_newest_first(warehouse: Warehouse) -> None:
     oldest_first = [warehouse.run("SELECT 1", job_id=new_job_id()).job_id for _ in range(4)]
 

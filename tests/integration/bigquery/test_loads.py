@@ -39,6 +39,7 @@ ODD_TEXTS = [
 ]
 
 
+@pytest.mark.gate
 def test_json_rows_arrive_with_their_types(warehouse: Warehouse) -> None:
     job = warehouse.load("t", records(0, 100))
 
@@ -94,6 +95,7 @@ def test_json_lines_by_wildcard(warehouse: Warehouse, bucket: Bucket) -> None:
     assert (loaded, warehouse.count("t")) == (20, 20)
 
 
+@pytest.mark.gate
 def test_parquet_by_wildcard(warehouse: Warehouse, bucket: Bucket) -> None:
     for part in range(3):
         bucket.put(f"in/p-{part:03}.parquet", parquet_bytes(vectors(part * 20, part * 20 + 20)))
@@ -106,6 +108,7 @@ def test_a_wildcard_that_matches_nothing_is_not_found(warehouse: Warehouse, buck
         warehouse.load_uris("t", [bucket.uri("in/*.parquet")], load_config())
 
 
+@pytest.mark.gate
 def test_exactly_the_listed_objects_replace_the_table(warehouse: Warehouse, bucket: Bucket) -> None:
     """What publish does: chunks by name into a staging table, again with the same result."""
     uris = [bucket.put(f"chunk-{n}.parquet", parquet_bytes(vectors(n * 5, n * 5 + 5, pa.float32()))) for n in range(4)]
@@ -117,6 +120,7 @@ def test_exactly_the_listed_objects_replace_the_table(warehouse: Warehouse, buck
     assert ids == [*range(5), *range(10, 15)]
 
 
+@pytest.mark.gate
 def test_one_missing_object_of_a_list_loads_nothing(warehouse: Warehouse, bucket: Bucket) -> None:
     there = bucket.put("there.parquet", parquet_bytes(vectors(0, 5)))
 

@@ -27,6 +27,7 @@ def per_day(warehouse: Warehouse) -> dict[datetime.date, int]:
     return dict(warehouse.rows(f"SELECT day, COUNT(*) FROM `{warehouse.name('t')}` GROUP BY day"))
 
 
+@pytest.mark.gate
 def test_a_load_replaces_one_partition(two_days: Warehouse) -> None:
     two_days.load("t$20260301", records(100, 103, FIRST), write_disposition="WRITE_TRUNCATE", time_partitioning=BY_DAY)
 

@@ -13,6 +13,7 @@ from tests.integration.bigquery.support import DAY, Warehouse, parameters, recor
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.gate
 def test_parameters_of_every_shape(warehouse: Warehouse) -> None:
     warehouse.load("t", records(0, 10))
     config = bigquery.QueryJobConfig(
@@ -155,6 +156,7 @@ def test_a_destination_is_replaced_or_appended_to(warehouse: Warehouse) -> None:
     assert sizes == [2, 4, 2]
 
 
+@pytest.mark.gate
 def test_a_dry_run_tells_the_schema_and_runs_nothing(warehouse: Warehouse) -> None:
     warehouse.load("t", records(0, 3))
     config = parameters(partition=DAY)
@@ -181,6 +183,7 @@ def test_a_dry_run_tells_the_schema_and_runs_nothing(warehouse: Warehouse) -> No
     assert warehouse.count("t") == 3
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("sql", "error", "message"),
     [

@@ -109,6 +109,7 @@ def writer(bigquery_write_client: BigQueryWriteClient, warehouse: Warehouse) -> 
     return Writer(bigquery_write_client, warehouse)
 
 
+@pytest.mark.gate
 def test_a_table_is_read_as_arrow(warehouse: Warehouse, bigquery_read_client: BigQueryReadClient) -> None:
     warehouse.load("t", records(0, 100))
 
@@ -143,6 +144,7 @@ def test_a_session_filters_rows_and_columns_over_several_streams(
     assert pa.ipc.read_schema(pa.py_buffer(session.arrow_schema.serialized_schema)).names == ["id"]
 
 
+@pytest.mark.gate
 def test_a_stream_is_resumed_at_an_offset(warehouse: Warehouse, bigquery_read_client: BigQueryReadClient) -> None:
     warehouse.load("t", records(0, 120))
     session = read_session(bigquery_read_client, warehouse)
@@ -173,6 +175,7 @@ def test_avro_blocks_count_their_rows(warehouse: Warehouse, bigquery_read_client
     assert b"".join(reply.avro_rows.serialized_binary_rows for reply in replies) != b""
 
 
+@pytest.mark.gate
 def test_pending_streams_appear_together_at_commit(writer: Writer) -> None:
     streams = [writer.stream(), writer.stream()]
     for number, stream in enumerate(streams):
@@ -187,6 +190,7 @@ def test_pending_streams_appear_together_at_commit(writer: Writer) -> None:
     assert (before, writer.rows) == (0, 200)
 
 
+@pytest.mark.gate
 def test_a_repeated_append_is_refused(writer: Writer) -> None:
     stream = writer.stream()
     writer.append([writer.request(stream, 0, 10, 0)])

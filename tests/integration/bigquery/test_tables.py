@@ -29,6 +29,7 @@ def test_a_dataset_keeps_its_location_and_labels(warehouse: Warehouse) -> None:
     assert (made.location, made.labels) == ("EU", {"team": "search"})
 
 
+@pytest.mark.gate
 def test_a_table_keeps_what_it_was_created_with(warehouse: Warehouse) -> None:
     table = bigquery.Table(warehouse.name("t"), schema=SCHEMA)
     table.time_partitioning = bigquery.TimePartitioning(field="day")
@@ -64,6 +65,7 @@ def test_streamed_rows_are_there_at_once(warehouse: Warehouse) -> None:
     assert warehouse.rows(f"SELECT id, text FROM `{warehouse.name('t')}` ORDER BY id") == [(0, "text 0"), (1, "streamed")]
 
 
+@pytest.mark.gate
 def test_rows_are_listed_page_by_page(warehouse: Warehouse) -> None:
     warehouse.load("t", records(0, 120))
 
@@ -72,6 +74,7 @@ def test_rows_are_listed_page_by_page(warehouse: Warehouse) -> None:
     assert [page.num_items for page in pages] == [50, 50, 20]
 
 
+@pytest.mark.gate
 def test_the_number_of_rows_follows_deletes(warehouse: Warehouse) -> None:
     warehouse.load("t", records(0, 10))
     warehouse.run(f"DELETE FROM `{warehouse.name('t')}` WHERE id < 3")

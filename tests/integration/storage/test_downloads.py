@@ -12,7 +12,7 @@ import requests
 from google.api_core import exceptions
 from google.cloud.storage import Bucket  # type: ignore[import-untyped]
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 CONTENT = os.urandom(3 << 20)
 

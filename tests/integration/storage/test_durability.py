@@ -89,6 +89,7 @@ def write_until_killed(url: str, kill: int, writer: int, progress: Acknowledged)
     return acknowledged
 
 
+@pytest.mark.gate
 def test_kill_9_among_writers_loses_nothing_and_tears_nothing(emulator: StorageEmulator) -> None:
     moments = random.Random(SEED)
     acknowledged: set[str] = set()
@@ -163,6 +164,7 @@ def test_no_files_are_left_of_writes_that_were_killed(emulator: StorageEmulator,
     assert len(list((tmp_path / "storage" / "bodies").iterdir())) == len(listed)
 
 
+@pytest.mark.gate
 def test_every_kind_of_state_survives(emulator: StorageEmulator) -> None:
     bucket = emulator.client().bucket(BUCKET)
     bucket.labels = {"k": "v"}
@@ -182,6 +184,7 @@ def test_every_kind_of_state_survives(emulator: StorageEmulator) -> None:
     assert after.blob("a").download_as_bytes() == b"new"
 
 
+@pytest.mark.gate
 def test_create_only_still_refuses_after_a_restart(emulator: StorageEmulator) -> None:
     obstore.put(open_bucket(emulator.url, BUCKET), "a", b"first", mode="create")
     restart(emulator)
@@ -197,6 +200,7 @@ def test_generations_go_on_growing_after_a_restart(emulator: StorageEmulator) ->
     assert int(after["version"] or 0) > int(before["version"] or 0) > 0
 
 
+@pytest.mark.gate
 def test_a_resumable_upload_goes_on_where_it_was(emulator: StorageEmulator) -> None:
     bucket = emulator.client().bucket(BUCKET)
     content = content_of("resumed") * 8
@@ -222,6 +226,7 @@ def test_a_finished_resumable_upload_answers_again_after_a_restart(emulator: Sto
     assert first.json() == again.json()
 
 
+@pytest.mark.gate
 def test_a_multipart_upload_goes_on_where_it_was(emulator: StorageEmulator) -> None:
     address = f"{emulator.url}/{BUCKET}/a"
     upload = requests.post(f"{address}?uploads").text.partition("<UploadId>")[2].partition("<")[0]

@@ -12,7 +12,7 @@ import requests
 from google.api_core import exceptions
 from google.cloud.storage import Bucket  # type: ignore[import-untyped]
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 NAMES = sorted(
     [f"p/x{number % 3}/{number:03}.txt" for number in range(25)]

@@ -12,7 +12,7 @@ from google.cloud.storage import Bucket  # type: ignore[import-untyped]
 from obstore.store import GCSStore
 from pyarrow.fs import GcsFileSystem
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 
 def in_a_batch(bucket: Bucket) -> None:

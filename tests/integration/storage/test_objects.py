@@ -6,7 +6,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.storage import Bucket  # type: ignore[import-untyped]
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 HELLO_CRC32C = "mnG7TA=="
 HELLO_MD5 = "XUFAKrxLKna5cZ2REBfFkg=="

@@ -19,6 +19,7 @@ def read(store: GCSStore, path: str) -> bytes:
     return bytes(obstore.get(store, path).bytes())
 
 
+@pytest.mark.gate
 def test_a_put_can_be_read_back_whole_and_in_part(store: GCSStore) -> None:
     obstore.put(store, "a", b"hello world")
 
@@ -29,6 +30,7 @@ def test_a_put_can_be_read_back_whole_and_in_part(store: GCSStore) -> None:
     assert bytes(obstore.get(store, "a", options={"range": {"offset": 6}}).bytes()) == b"world"
 
 
+@pytest.mark.gate
 def test_create_refuses_and_overwrite_does_not(store: GCSStore) -> None:
     obstore.put(store, "a", b"first", mode="create")
     with pytest.raises(AlreadyExistsError):
@@ -39,6 +41,7 @@ def test_create_refuses_and_overwrite_does_not(store: GCSStore) -> None:
     assert read(store, "a") == b"third"
 
 
+@pytest.mark.gate
 def test_an_update_needs_the_version_it_replaces(store: GCSStore) -> None:
     first = obstore.put(store, "a", b"first")
     obstore.put(store, "a", b"second", mode={"e_tag": first["e_tag"], "version": first["version"]})
@@ -61,6 +64,7 @@ def test_attributes_are_kept(store: GCSStore) -> None:
     assert obstore.get(store, "a").attributes == {"Content-Type": "text/x", "Cache-Control": "no-cache", "run": "r1"}
 
 
+@pytest.mark.gate
 def test_conditional_reads(store: GCSStore) -> None:
     written = obstore.put(store, "a", b"hello")
     now = datetime.now(UTC)
@@ -85,6 +89,7 @@ def test_a_version_can_be_asked_for(store: GCSStore) -> None:
         obstore.get(store, "a", options={"version": old["version"]})
 
 
+@pytest.mark.gate
 def test_what_is_missing_is_not_found(store: GCSStore) -> None:
     for operation in (obstore.get, obstore.head, obstore.delete):
         with pytest.raises(FileNotFoundError):
@@ -123,6 +128,7 @@ def test_many_deletions_in_one_call(store: GCSStore) -> None:
     assert [entry["path"] for entry in obstore.list(store).collect()] == ["kept"]
 
 
+@pytest.mark.gate
 def test_a_multipart_put(store: GCSStore) -> None:
     obstore.put(store, "big", CONTENT, use_multipart=True, chunk_size=5 << 20)
 
@@ -146,6 +152,7 @@ def test_an_empty_object(store: GCSStore) -> None:
     assert read(store, "empty") == b""
 
 
+@pytest.mark.gate
 async def test_the_async_variants(store: GCSStore) -> None:
     await obstore.put_async(store, "a", b"hello", mode="create")
     with pytest.raises(AlreadyExistsError):

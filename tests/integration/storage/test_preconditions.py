@@ -9,7 +9,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.storage import Blob, Bucket  # type: ignore[import-untyped]
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 CHUNK = 256 * 1024
 

@@ -57,6 +57,7 @@ def test_one_of_eight_google_clients_creates(storage_emulator: StorageEmulator, 
         assert_one_winner(race(write), bucket.blob(f"race/{number}").download_as_bytes())
 
 
+@pytest.mark.gate
 def test_one_of_eight_obstore_clients_creates(storage_emulator: StorageEmulator, bucket: Bucket) -> None:
     stores = [open_bucket(storage_emulator.url, bucket.name) for _ in range(WRITERS)]
     for number in range(ROUNDS):
@@ -87,6 +88,7 @@ async def test_one_of_many_concurrent_creates_on_one_event_loop(store: GCSStore)
         assert_one_winner(winners, bytes(await (await obstore.get_async(store, name)).bytes_async()))
 
 
+@pytest.mark.gate
 def test_no_increment_is_lost_under_compare_and_set(storage_emulator: StorageEmulator, bucket: Bucket) -> None:
     """Eight clients add 1 to a counter until each has done so ten times; a lost update would show in the sum."""
     bucket.blob("counter").upload_from_string(b"0")
@@ -110,6 +112,7 @@ def test_no_increment_is_lost_under_compare_and_set(storage_emulator: StorageEmu
     assert bucket.blob("counter").download_as_bytes() == b"80"
 
 
+@pytest.mark.gate
 def test_readers_see_one_write_or_another_but_no_mixture(storage_emulator: StorageEmulator, bucket: Bucket) -> None:
     store = open_bucket(storage_emulator.url, bucket.name)
     obstore.put(store, "a", bytes(CONTENT_BYTES))

@@ -17,7 +17,7 @@ from google.cloud.storage import Bucket, transfer_manager  # type: ignore[import
 
 from tests.integration.emulators import StorageEmulator
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 CHUNK = 256 * 1024
 CONTENT = os.urandom(5 * CHUNK + 123)

@@ -11,7 +11,7 @@ from google.oauth2 import service_account
 
 from tests.integration.emulators import StorageEmulator
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 
 @pytest.fixture(scope="module")

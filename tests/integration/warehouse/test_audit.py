@@ -29,6 +29,7 @@ def published_row(night: Night, generation: int = 1) -> dict[str, Any]:
     return audit_row(night.spec, run, plan, manifest, published, dag_run_id="manual__1", seconds=12.5)
 
 
+@pytest.mark.gate
 def test_a_published_run_leaves_one_row_with_every_column(night: Night) -> None:
     recorded = published_row(night)
     night.warehouse.record_audit(recorded)
@@ -46,6 +47,7 @@ def test_a_published_run_leaves_one_row_with_every_column(night: Night) -> None:
     assert row["sealed_at"] == datetime.fromisoformat(recorded["sealed_at"])
 
 
+@pytest.mark.gate
 def test_a_repeat_changes_nothing(night: Night) -> None:
     row = published_row(night)
     night.warehouse.record_audit(row)

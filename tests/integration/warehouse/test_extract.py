@@ -36,6 +36,7 @@ def rows_of(night: Night, paths: list[str]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.gate
 def test_the_query_is_exported_in_the_order_of_the_keys_and_planned(night: Night) -> None:
     plan = night.extract(night.run)
     rows = rows_of(night, [file.path for file in plan.files])
@@ -82,6 +83,7 @@ def test_a_repeat_finds_the_job_and_the_plan(night: Night) -> None:
     assert night.plan(night.run) == plan
 
 
+@pytest.mark.gate
 def test_attempts_that_race_share_one_job(night: Night) -> None:
     with ThreadPoolExecutor(8) as pool:
         ids = list(pool.map(lambda _: night.warehouse.start_extract(night.spec, night.run), range(8)))
@@ -107,6 +109,7 @@ def test_after_a_failed_export_the_next_one_writes_beside_it(night: Night, stora
     assert [name.startswith(f"{night.run.prefix}/inputs/1-part-") for name in names] == [True]
 
 
+@pytest.mark.gate
 def test_what_a_failed_export_left_is_never_planned(night: Night) -> None:
     obstore.put(night.store, f"{night.run.prefix}/inputs/0-part-000000000000.parquet", b"half-written")
     failed = f"nightshift-{night.run.run_id}-20261120-extract-0"
@@ -133,7 +136,7 @@ def test_a_job_that_bigquery_forgot_is_lost_and_may_be_started_again(night: Nigh
     night.succeed(job_id)
 
 
-def test_a_run_whose_folder_was_deleted_is_exported_anew(night: Night) -> None:
+def test_a_run_whose_folder_was_deleted_is_exported_again(night: Night) -> None:
     def start() -> str:
         return night.warehouse.start_extract(night.spec, night.run, holds=lambda: bool(exported(night.store, night.run)))
 
@@ -172,7 +175,7 @@ def test_how_many_rows_an_export_wrote_is_read_from_its_job() -> None:
 def test_a_destination_in_another_location_is_found_before_the_night(night: Night) -> None:
     elsewhere = Warehouse(night.client, replace(night.settings, location="europe-west4"))
 
-    with pytest.raises(WarehouseError, match=r"lies in US, but jobs run in europe-west4"):
+    with pytest.raises(WarehouseError, match=r"is in US, but jobs run in europe-west4"):
         elsewhere.check_query(night.spec, PARTITION)
 
 
@@ -190,6 +193,7 @@ def test_rows_are_counted_for_the_partition_alone(night: Night) -> None:
     assert night.warehouse.count_rows(night.spec, OTHER) == 1
 
 
+@pytest.mark.gate
 def test_the_plan_records_the_types_of_the_query_and_its_tables(night: Night) -> None:
     night.warehouse.check_query(night.spec, PARTITION)
     night.extract(night.run)

@@ -37,6 +37,7 @@ VALUES = {
 }
 
 
+@pytest.mark.gate
 def test_every_key_type_has_a_value_here() -> None:
     assert set(VALUES) == KEY_TYPES
 
@@ -88,6 +89,7 @@ def types(night: Night, table: str) -> list[tuple[str, str]]:
     return [(field.name, field.field_type) for field in fields if field.name in night.spec.source.key]
 
 
+@pytest.mark.gate
 def test_keys_come_out_as_they_went_in_though_the_source_is_dropped_before_publishing(
     keyed: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_day_without_rows_is_said_and_is_not_empty_for_ever(night: Night, plan
     assert planner.plan(LATE, dag_run="the next night") == late
 
 
+@pytest.mark.gate
 def test_a_source_that_changed_under_a_planned_run_is_said_and_changes_nothing(night: Night, planner: Planner) -> None:
     run = planner.plan(PARTITION)
     planner.extract(run)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.integration
 NAMES = ["alpha", "be\N{GRINNING FACE}ta", "nul \x00", "quo\"te's", "epsilon"]
 
 
+@pytest.mark.gate
 def test_predictions_and_dead_letters_are_published_with_their_run_and_ordinal(night: Night) -> None:
     counts = night.publish(night.run, night.seal(night.run, NAMES, dead=[1, 3]))
 
@@ -71,6 +72,7 @@ def test_a_published_run_is_not_staged_again(night: Night) -> None:
     assert first["job_id"].endswith("-publish-0")
 
 
+@pytest.mark.gate
 def test_each_step_repeated_at_any_moment_finds_its_job(night: Night) -> None:
     manifest = night.seal(night.run, NAMES)
     staged = night.stage(night.run, manifest)
@@ -87,6 +89,7 @@ def test_each_step_repeated_at_any_moment_finds_its_job(night: Night) -> None:
     assert night.verify(night.run, manifest) == first
 
 
+@pytest.mark.gate
 def test_publishing_again_what_was_destroyed_gives_identical_tables(night: Night) -> None:
     manifest = night.seal(night.run, NAMES, dead=[0])
     night.publish(night.run, manifest)
@@ -110,6 +113,7 @@ def test_a_run_computed_again_after_its_folder_was_deleted_is_published_again(ni
     assert night.stage(night.run, again) == []
 
 
+@pytest.mark.gate
 def test_a_new_run_replaces_the_partition_and_no_other(night: Night) -> None:
     other = night.run_of(OTHER)
     night.publish(other, night.seal(other, NAMES[:3], dead=[1]))
@@ -139,11 +143,12 @@ def test_the_last_publish_wins_even_for_an_older_run(night: Night) -> None:
     assert night.shown() == before
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"rows": 6, "predictions": 6}, "staged rows are not as many as the manifest says"),
-        ({"predictions": 4, "dead_letters": 1}, "staged predictions are not as many as the manifest says"),
+        ({"rows": 6, "predictions": 6}, "number of staged rows differs from the manifest"),
+        ({"predictions": 4, "dead_letters": 1}, "number of staged predictions differs from the manifest"),
     ],
 )
 def test_a_manifest_that_does_not_match_its_chunks_changes_nothing(night: Night, wrong: dict[str, int], message: str) -> None:
@@ -177,6 +182,7 @@ def test_an_ordinal_that_is_there_twice_changes_nothing(night: Night) -> None:
     assert night.shown() == before
 
 
+@pytest.mark.gate
 def test_a_failure_at_the_last_assertion_rolls_everything_back(night: Night) -> None:
     """The same script with its last assertion made impossible, so that it fails after every change was made."""
     night.publish(night.run, night.seal(night.run, NAMES, dead=[1]))
@@ -233,6 +239,7 @@ def test_more_chunks_than_a_load_job_takes_are_staged_side_by_side(night: Night,
     assert night.tables() == {"dead_letters"}
 
 
+@pytest.mark.gate
 def test_a_run_without_rows_empties_the_partition(night: Night) -> None:
     night.publish(night.run, night.seal(night.run, NAMES, dead=[1]))
     second = night.run_of(PARTITION, generation=2)
@@ -307,6 +314,7 @@ def test_a_destination_without_its_dataset_is_explained(night: Night) -> None:
         night.warehouse.check_query(spec, PARTITION)
 
 
+@pytest.mark.gate
 def test_a_warehouse_out_of_reach_is_no_verdict(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "RETRY_TIMEOUT_S", 0.2)
     gone = BigQueryEmulator((), {}, "", Path(), f"http://{HOST}:{new_port()}", "").client()
