@@ -319,3 +319,32 @@ def test_rows_are_read_as_they_are_sent() -> None:
 
     assert len(read) == 4
     assert not scheduler.hungry
+
+
+class Filled(Kind):
+    """Ten characters fill a request."""
+
+    chars_per_request: int | None = 10
+
+    def chars(self, payload: str) -> int:
+        return len(payload)
+
+
+def test_a_request_is_full_by_the_length_of_its_texts_or_by_its_rows() -> None:
+    """The row that reaches the length is the last; a single text may be longer; four short rows are the most."""
+    texts = ["xxxxx", "xxxx", "x", "x" * 30, "a", "b", "c", "d", "e"]
+    scheduler = Scheduler(Filled())
+    open_rows(scheduler, 0, range(len(texts)), texts)
+
+    assert [take(scheduler).payloads for _ in range(4)] == [texts[:3], texts[3:4], texts[4:8], texts[8:]]
+    assert scheduler.next_group() is None
+    assert scheduler.hungry
+
+
+def test_where_the_job_says_the_rows_no_length_counts() -> None:
+    kind = Filled()
+    kind.chars_per_request = None
+    scheduler = Scheduler(kind)
+    open_rows(scheduler, 0, range(4), ["x" * 30] * 4)
+
+    assert len(take(scheduler).payloads) == 4

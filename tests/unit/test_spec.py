@@ -29,7 +29,7 @@ def test_demo_job_loads() -> None:
     assert spec.request.model_dump() == {
         "input": "{{ summary }} {{ description }}",
         "overlong": "truncate",
-        "rows_per_request": 16,
+        "rows_per_request": None,
         "timeout": "10m",
     }
     assert spec.engine.args == {"enforce-eager": True}

@@ -120,6 +120,9 @@ class TestRequest:
 
     def test_rows_share_a_request_only_where_the_endpoint_takes_lists(self) -> None:
         assert a_spec().rows_per_request == 4
+        short = {"request": {"input": "{{ text }}"}}
+        assert a_spec(**short, engine__max_num_seqs=24).rows_per_request == 24
+        assert a_spec(**short, engine__max_num_seqs=256).rows_per_request == 64
         assert a_spec(task="chat", request={"user": "{{ text }}"}).rows_per_request == 1
 
     def test_timeout(self) -> None:

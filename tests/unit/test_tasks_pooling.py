@@ -8,7 +8,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from nightshift.tasks.base import BadInput, InvalidReply, TaskKind, load
+from nightshift.tasks.base import BadInput, Filling, InvalidReply, TaskKind, load
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -66,7 +66,13 @@ class TestClassify:
         assert (path, orjson.loads(body)) == ("/classify", {"model": "m", "input": ["x", "y"]})
 
     def test_groups(self) -> None:
-        assert (classify().rows_per_request, classify(rows_per_request=3).rows_per_request) == (16, 3)
+        """By the length of the texts, and as many rows as the engine computes at once; or as the job says."""
+        planned, stated = classify(), classify(rows_per_request=3)
+
+        assert isinstance(planned, Filling)
+        assert isinstance(stated, Filling)
+        assert (planned.rows_per_request, planned.chars_per_request, planned.chars("four")) == (8, 4096, 4)
+        assert (stated.rows_per_request, stated.chars_per_request) == (3, None)
 
     def test_overlong(self) -> None:
         assert orjson.loads(classify(overlong="truncate").request(["x"], 0)[1])["truncate_prompt_tokens"] == -1

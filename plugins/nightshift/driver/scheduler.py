@@ -11,6 +11,7 @@ beside it, and when the engine dies of it `ALONE_DEATHS` times more it is a dead
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nightshift.run.chunks import Result
-from nightshift.tasks.base import Answers, BadInput, Reason, TaskKind
+from nightshift.tasks.base import Answers, BadInput, Filling, Reason, TaskKind
 
 TRIES: Final = 4
 """How often a row may be part of a request that fails inside a healthy engine before it is singled out, and then given up."""
@@ -113,6 +114,8 @@ class Scheduler:
 
     def __init__(self, kind: TaskKind) -> None:
         self._kind = kind
+        self._filling = kind if isinstance(kind, Filling) else None
+        self._chars_per_request = (self._filling and self._filling.chars_per_request) or math.inf
         self._open: dict[int, OpenChunk] = {}
         self._sources: deque[tuple[OpenChunk, Iterator[tuple[int, Mapping[str, Any]]]]] = deque()
         self._again: deque[Group] = deque()
@@ -185,8 +188,8 @@ class Scheduler:
             return self._fly(self._again.popleft())
         while self._sources:
             chunk, rows = self._sources[0]
-            group = self._gather(chunk, rows)
-            if len(group) < self._kind.rows_per_request:
+            group, more = self._gather(chunk, rows)
+            if not more:
                 self._sources.popleft()
             if group:
                 return self._fly(Group(group))
@@ -281,9 +284,10 @@ class Scheduler:
     def open_numbers(self) -> list[int]:
         return list(self._open)
 
-    def _gather(self, chunk: OpenChunk, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> list[Row]:
-        """Up to a request's worth of rows that have no result yet; fewer only at the chunk's end."""
+    def _gather(self, chunk: OpenChunk, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> tuple[list[Row], bool]:
+        """A request's worth of rows that have no result yet, and whether the chunk may have more; fewer only at its end."""
         group: list[Row] = []
+        chars = 0
         for ordinal, row in rows:
             if ordinal in chunk.results:
                 continue
@@ -293,9 +297,10 @@ class Scheduler:
                 message = str(error) if isinstance(error, BadInput) else f"the row cannot be rendered: {error!r}"
                 self._bury(chunk, ordinal, Cause(Reason.BAD_INPUT, message), 0)
                 continue
-            if len(group) == self._kind.rows_per_request:
-                break
-        return group
+            chars += self._filling.chars(group[-1].payload) if self._filling else 0
+            if len(group) == self._kind.rows_per_request or chars >= self._chars_per_request:
+                return group, True
+        return group, False
 
     def _fly(self, group: Group) -> Group:
         for row in group.rows:

@@ -214,8 +214,8 @@ class JobSpec(Part):
 
     @property
     def rows_per_request(self) -> int:
-        """How many rows share a request: 1 for a task kind whose endpoint takes no lists."""
-        return getattr(self.request, "rows_per_request", 1)
+        """The most rows that share a request: 1 for a task kind whose endpoint takes no lists."""
+        return self.request.rows_most(self.engine.max_num_seqs)
 
     @field_validator("request", mode="before")
     @classmethod

@@ -45,6 +45,10 @@ class TaskRequest(Part):
         """The JSON form of what decides answers. An optional field that is absent leaves no trace, so that kinds can grow."""
         return self.model_dump(mode="json", exclude=set(self.OPERATIONAL), exclude_none=True)
 
+    def rows_most(self, seats: int) -> int:
+        """The most rows that share a request. seats: how many rows the engine computes at once."""
+        return 1
+
     @classmethod
     def findings(cls, values: Mapping[str, Any]) -> list[Finding]:
         """What is wrong with the raw values beyond what their types tell; paths begin below ``request``."""
@@ -55,13 +59,31 @@ INPUT: Final = "Jinja2 template over the query's columns: the text that the mode
 OVERLONG: Final = "What becomes of a text over the model's length: cut, or kept out with its reason."
 
 
+CHARS_PER_REQUEST: Final = 4096
+"""About 1,000 tokens. A request costs the engine's API server as much as several short rows, so it holds many of those; of long
+rows it holds few, so that a request that is slow or refused does not concern many."""
+ROWS_PER_REQUEST_MAX: Final = 64
+
+
 class ListRequest(TaskRequest):
     """What the kinds whose endpoint takes lists have in common."""
 
     overlong: Overlong = Field(default="dead_letter", description=OVERLONG, examples=["truncate"])
-    rows_per_request: int = Field(
-        default=16, ge=1, le=2048, description="How many rows share a request where the endpoint takes lists.", examples=[16]
+    rows_per_request: int | None = Field(
+        default=None,
+        ge=1,
+        le=2048,
+        description="How many rows share a request where the endpoint takes lists; by the length of their texts when absent.",
+        examples=[16],
     )
+
+    @property
+    def chars_per_request(self) -> int | None:
+        """How many characters of text fill a request; None where the job says how many rows do."""
+        return CHARS_PER_REQUEST if self.rows_per_request is None else None
+
+    def rows_most(self, seats: int) -> int:
+        return self.rows_per_request or min(ROWS_PER_REQUEST_MAX, seats)
 
 
 def truncation(request: TaskRequest) -> dict[str, Any]:

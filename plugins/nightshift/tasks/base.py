@@ -86,12 +86,15 @@ class Job(Protocol):
     @property
     def model(self) -> Model: ...
 
+    @property
+    def rows_per_request(self) -> int: ...
+
 
 class TaskKind(Protocol):
     """One kind, bound to one job.
 
     server_args: what vLLM must be started with to serve it. columns: the input columns that `render` reads.
-    rows_per_request: 1 where the endpoint takes no lists.
+    rows_per_request: the most that share a request; 1 where the endpoint takes no lists.
     """
 
     server_args: tuple[str, ...]
@@ -116,6 +119,20 @@ class TaskKind(Protocol):
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
         """What a 200 reply, decoded from JSON, holds for the payloads that were sent. Raises InvalidReply, NotDone."""
+        ...
+
+
+@runtime_checkable
+class Filling(Protocol):
+    """A task kind whose requests may be full by the length of their texts before they have `TaskKind.rows_per_request`.
+
+    chars_per_request: characters that fill a request; None where only the rows count.
+    """
+
+    chars_per_request: int | None
+
+    def chars(self, payload: Any) -> int:
+        """Characters of one row's text."""
         ...
 
 

@@ -38,7 +38,7 @@ class Classify:
     def __init__(self, job: Job, request: Request) -> None:
         self._text = Text(request.input)
         self.columns = self._text.columns
-        self.rows_per_request = request.rows_per_request
+        self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
         self._options = {"model": job.model.name, **truncation(request)}
 
     @property
@@ -49,6 +49,9 @@ class Classify:
 
     def render(self, row: Mapping[str, Any], ordinal: int) -> str:
         return self._text.of(row)
+
+    def chars(self, payload: str) -> int:
+        return len(payload)
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         return "/classify", orjson.dumps({**self._options, "input": list(payloads)})

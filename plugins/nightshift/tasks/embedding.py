@@ -42,7 +42,7 @@ class Embedding:
     def __init__(self, job: Job, request: Request) -> None:
         self._text = Text(request.input)
         self.columns = self._text.columns
-        self.rows_per_request = request.rows_per_request
+        self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
         self._options = {"model": job.model.name, "encoding_format": "base64", **truncation(request)}
 
     @property
@@ -53,6 +53,9 @@ class Embedding:
 
     def render(self, row: Mapping[str, Any], ordinal: int) -> str:
         return self._text.of(row)
+
+    def chars(self, payload: str) -> int:
+        return len(payload)
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         return "/v1/embeddings", orjson.dumps({**self._options, "input": list(payloads)})

@@ -37,7 +37,7 @@ class Score:
     def __init__(self, job: Job, request: Request) -> None:
         self._first, self._second = Text(request.text_1), Text(request.text_2)
         self.columns = union(self._first.columns, self._second.columns)
-        self.rows_per_request = request.rows_per_request
+        self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
         self._options = {"model": job.model.name, **truncation(request)}
 
     @property
@@ -48,6 +48,9 @@ class Score:
 
     def render(self, row: Mapping[str, Any], ordinal: int) -> tuple[str, str]:
         return self._first.of(row), self._second.of(row)
+
+    def chars(self, payload: tuple[str, str]) -> int:
+        return len(payload[0]) + len(payload[1])
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         first, second = zip(*payloads, strict=True)
