@@ -62,7 +62,7 @@ class Fields:
         if value is None and "default" in default:
             return
         if value != wanted:
-            raise ManifestError(f"{self.at(key)}: {value!r} is not supported here; it has to be {wanted!r}")
+            raise ManifestError(f"{self.at(key)}: {value!r} is not supported here; write {wanted!r}")
 
     def port(self, key: str, names: dict[str, int]) -> int | str:
         value = self._value(key)

@@ -119,7 +119,7 @@ def _read_rule(fields: Fields, containers: set[str], per_index: bool) -> Rule:
     conditions = fields.children("onPodConditions", default=[])
     fields.close()
     if (on_exit is None) == (not conditions):
-        raise ManifestError(f"{fields.path}: give onExitCodes or onPodConditions, one of them")
+        raise ManifestError(f"{fields.path}: give either onExitCodes or onPodConditions")
     if on_exit is None:
         for condition in conditions:
             condition.expect("type", "DisruptionTarget")
@@ -133,7 +133,7 @@ def _read_rule(fields: Fields, containers: set[str], per_index: bool) -> Rule:
     if not values or (operator == "In" and 0 in values):
         raise ManifestError(f"{on_exit.at('values')}: give exit codes; 0 is not a failure")
     if container is not None and container not in containers:
-        raise ManifestError(f"{on_exit.at('containerName')}: there is no container {container!r}")
+        raise ManifestError(f"{on_exit.at('containerName')}: no container is called {container!r}")
     return Rule(action, operator, values, container)
 
 
@@ -156,7 +156,7 @@ def _read_pod(template: Fields) -> PodTemplate:
     init = tuple(_read_container(item, init=True) for item in spec.children("initContainers", default=[]))
     main = tuple(_read_container(item, init=False) for item in spec.children("containers"))
     if not main:
-        raise ManifestError(f"{spec.at('containers')}: a pod needs one at least")
+        raise ManifestError(f"{spec.at('containers')}: a pod needs at least one")
     names = [container.name for container in (*init, *main)]
     if len(set(names)) < len(names):
         raise ManifestError(f"{spec.at('containers')}: container names {', '.join(names)} are not all different")
@@ -277,5 +277,5 @@ def _check_dns_label(text: str, where: str) -> None:
 
 def _only(items: list[Fields], where: str) -> Fields:
     if len(items) != 1:
-        raise ManifestError(f"{where}: the local runtime runs exactly one replicated job, here are {len(items)}")
+        raise ManifestError(f"{where}: the local runtime runs exactly one replicated job, not {len(items)}")
     return items[0]

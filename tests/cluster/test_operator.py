@@ -125,7 +125,7 @@ class TestOneJobSet:
         again = await asyncio.to_thread(task.resume, deferred, await following.event())
 
         assert isinstance(again, Deferred)
-        assert task.log.said("uses up none of the task's retries")
+        assert task.log.said("uses none of the task's retries")
         assert (await asyncio.to_thread(task.finish, again))["outcome"] == "succeeded"
 
     def test_there_is_an_end_to_making_it_anew(self, namespace: Namespace) -> None:

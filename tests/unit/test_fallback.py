@@ -86,7 +86,7 @@ def test_a_decision_says_why() -> None:
 @pytest.mark.parametrize(
     ("live", "message"),
     [
-        ([replace(WORKS, profile="tpu")], "a JobSet runs on profile 'tpu', which is none of spot, flex, on-demand"),
+        ([replace(WORKS, profile="tpu")], "a JobSet runs on profile 'tpu', which is not one of spot, flex, on-demand"),
         ([], r"a run has one or two JobSets, each on its own profile, not \[\]"),
         ([WORKS, SHORT], r"each on its own profile, not \['spot', 'spot'\]"),
     ],

@@ -29,7 +29,7 @@ def test_both_ways(text: str, numbers: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["x", "1-", "-1", "1-2-3", "1;2"])
 def test_what_is_no_list_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no list of indexes like '1,3-5,7'"):
+    with pytest.raises(ValueError, match="is not a list of indexes like '1,3-5,7'"):
         indexes.parse(text)
 
 

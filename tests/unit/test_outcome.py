@@ -42,8 +42,8 @@ ENDED = [
     ("slice-fails", APPLICATION, "BackoffLimitExceeded", "Job worker-1 of 2 Jobs failed: driver ended with exit code 1"),
     ("deadline", (Ending.DEADLINE, False), "DeadlineExceeded", "night-worker-0 was active longer than"),
     ("queue-time-over", (Ending.DEADLINE, False), "MaximumExecutionTimeExceeded", "max-exec-time-seconds"),
-    ("jobset-deleted-running", LOST, "Deleted", "is being deleted, from outside"),
-    ("jobset-deleted", LOST, "NotFound", "is not there"),
+    ("jobset-deleted-running", LOST, "Deleted", "is being deleted from outside"),
+    ("jobset-deleted", LOST, "NotFound", "no longer exists"),
 ]
 
 # case, what it is when the caller has no patience left, reason, words of the explanation

@@ -124,13 +124,13 @@ class TestMerge:
         ("containers: []", "A patch of a pod has metadata and spec; here is containers"),
         (
             "spec: {containers: [{name: drvier, env: []}]}",
-            "spec.containers[name=drvier]: There is no such item; rendered are driver. Write one of these.",
+            "spec.containers[name=drvier]: No such item; the rendered ones are driver. Write one of these.",
         ),
         ("spec: {containers: [{name: [a]}]}", "spec.containers[0]: The item has no name. Write which one is meant"),
         ("spec: {containers: [{image: x}]}", "spec.containers[0]: The item has no name. Write which one is meant"),
         (
             "spec: {volumes: [{name: nope, $patch: delete}]}",
-            "spec.volumes[name=nope]: There is no such item; rendered are tmp. Write one of these.",
+            "spec.volumes[name=nope]: No such item; the rendered ones are tmp. Write one of these.",
         ),
         ("spec: {volumes: [{name: tmp, $patch: replace}]}", "spec.volumes[name=tmp]: $patch is 'replace'"),
         (

@@ -33,7 +33,7 @@ from typing import Final
 PATIENCE_S: Final = 900.0
 """How long a JobSet may be short. Flex-start and Spot commonly come within minutes or not for hours."""
 PATIENCE_SHARE: Final = 4
-"""One waits for at most this part of the time that is left: the next profile, and one after it, need theirs."""
+"""At most this part of the time that is left is spent waiting: the next profile, and one after it, need theirs."""
 HOLD_S: Final = 600.0
 START_S: Final = 600.0
 """From submitting to the first row, on a profile that has capacity: a node's start, image, weights."""
@@ -118,7 +118,7 @@ def _with_helper(old: Measured, new: Measured, trouble: str, following: str, pat
     if not second:
         return Decision(Step.STAY, f"{trouble}; {new.profile} helps with {new.running} of {new.wanted} pods")
     if not following or left_s <= START_S:
-        return Decision(Step.STAY, f"{trouble}; {second}; and there is nothing after it that could still start")
+        return Decision(Step.STAY, f"{trouble}; {second}; and nothing after it could still start")
     drop = min((old, new), key=lambda each: each.running).profile
     return Decision(Step.REPLACE, f"{trouble}; {second}: {following} replaces {drop}", submit=following, drop=drop)
 
@@ -139,4 +139,4 @@ def _position(profiles: Sequence[str], jobset: Measured) -> int:
     try:
         return list(profiles).index(jobset.profile)
     except ValueError:
-        raise ValueError(f"a JobSet runs on profile {jobset.profile!r}, which is none of {', '.join(profiles)}") from None
+        raise ValueError(f"a JobSet runs on profile {jobset.profile!r}, which is not one of {', '.join(profiles)}") from None

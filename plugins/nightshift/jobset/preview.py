@@ -26,7 +26,7 @@ ROWS: Final = 1_000_000
 TASK: Final = "infer"
 """The DAG's task that submits the JobSet; its name is part of the JobSet's."""
 PLACEHOLDERS: Final = {"NIGHTSHIFT_BUCKET": "BUCKET", "NIGHTSHIFT_PROJECT": "PROJECT"}
-"""What stands for the variables without which no deployment is. A JobSet says nothing of the project."""
+"""What stands for the variables without which no deployment works. A JobSet says nothing of the project."""
 
 
 @dataclass(frozen=True)

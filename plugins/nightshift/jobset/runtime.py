@@ -13,11 +13,11 @@ from nightshift.jobset.observation import Observation
 
 
 class JobSetExists(Exception):
-    """A JobSet of this name is there already. Its manifest may or may not be the same: compare before adopting it."""
+    """A JobSet of this name already exists. Its manifest may or may not be the same: compare before adopting it."""
 
 
 class JobSetNotFound(Exception):
-    """There is no JobSet of this name (never submitted, or stopped)."""
+    """No JobSet has this name: it was never submitted, or it was stopped."""
 
 
 class RuntimeUnavailable(Exception):
@@ -25,7 +25,7 @@ class RuntimeUnavailable(Exception):
 
 
 class RequestRefused(Exception):
-    """The runtime has understood the request and will not do it: a right is missing, or the manifest is none. Says why."""
+    """The runtime has understood the request and will not do it: a right is missing, or the manifest is not valid. Says why."""
 
 
 class Runtime(Protocol):
@@ -36,7 +36,7 @@ class Runtime(Protocol):
         ...
 
     def observe(self, name: str, *, closely: bool = False) -> Observation:
-        """What there is to see of it now; its jobset is None where there is none of this name. closely: for a judgement."""
+        """All that can be seen of it now; ``jobset`` is None when no JobSet has this name. closely: for a judgement."""
         ...
 
     def claim(self, name: str, uid: str, owner: str) -> None:
@@ -55,5 +55,5 @@ class Runtime(Protocol):
         ...
 
     def logs(self, name: str, pod: str, container: str, *, last: int | None = None) -> Iterator[str]:
-        """Lines a container has written so far; last: so many of them. Raises JobSetNotFound."""
+        """Lines a container has written so far; last: only the last ones, that many. Raises JobSetNotFound."""
         ...

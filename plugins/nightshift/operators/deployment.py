@@ -1,4 +1,4 @@
-"""Where a deployment's JobSets run, as its settings say."""
+"""Where a deployment's JobSets run, as its settings say, and what waits for them."""
 
 from __future__ import annotations
 

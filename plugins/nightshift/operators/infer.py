@@ -150,7 +150,7 @@ class InferOperator(JobSetTask, RunOperator):
         )
 
     def _limits(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
-        """When the waiting is to be interrupted for a decision about the next profile; never, where there is none."""
+        """When the waiting is to be interrupted for a decision about the next profile; never, when no profile follows."""
         from nightshift.jobset import fallback
 
         last = waited[-1].live.profile == self._profiles[-1] and len(waited) == 1
@@ -169,11 +169,11 @@ class InferOperator(JobSetTask, RunOperator):
         missing, chunks = self._missing(), self.plan.chunk_count
         if not missing:
             done = f"all {chunks} chunks are committed"
-            # However its pods ended: that is no reason of a success.
-            return Outcome(Ending.SUCCEEDED, "ChunksCommitted", done, "Nothing is to be done.", outcome.evidence)
+            # Whatever its pods' exit codes: a success has no failed containers.
+            return Outcome(Ending.SUCCEEDED, "ChunksCommitted", done, "Nothing to do.", outcome.evidence)
         left = f"{missing} of {chunks} chunks are missing"
         if outcome.ending is Ending.SUCCEEDED:
-            words = f"{outcome.explanation}, but {left}: its drivers ended well with work left"
+            words = f"{outcome.explanation}, but {left}: its drivers exited with 0 although work is left"
             return replace(outcome, ending=Ending.UNKNOWN, reason="ChunksMissing", explanation=words)
         rows = {each.pod: self._rows(each) for each in outcome.failed}
         told = sorted(set(filter(None, rows.values())))[:ROWS_SHOWN]

@@ -1,4 +1,4 @@
-"""Runs a JobSet on a Kubernetes cluster. Usable by itself, for JobSets that have nothing to do with nightshift's runs."""
+"""Runs a JobSet on a Kubernetes cluster. Also for JobSets that have nothing to do with nightshift's runs."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
 
     Whatever is killed and repeated, there is one JobSet: its name is a function of the task instance and of how many JobSets of
     it have failed, so a repeat finds and adopts the one that is there. Pods that are taken away (Spot, eviction, a drained
-    node, Kueue's preemption) cost no retry of the task: the task goes on with a new JobSet by itself. A program that fails by
-    itself fails the task at once, with its last lines and exit code. A cluster that does not answer ends nothing before the
-    deadline.
+    node, Kueue's preemption) cost no retry of the task: the task continues with a new JobSet on its own. If the
+    program itself fails, the task fails immediately, with its last lines and exit code. A cluster that does not answer ends
+    nothing before the deadline.
 
     The log of every container comes into the task's log while it runs. Returns ``{"name", "namespace", "outcome"}``.
 
@@ -87,7 +87,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
     :param deadline: from the first attempt to the end of the last; then the JobSet is deleted and the task fails.
     :param startup_timeout: how long no pod may be running before the attempt fails with JobSetStartupTimeout; None: until the
         deadline.
-    :param resume_limit: how often the task goes on by itself after a disruption.
+    :param resume_limit: how often the task continues on its own after a disruption.
     :param resume_codes: exit codes with which a program says that it was told to end and that work is left (75: EX_TEMPFAIL).
     :param permanent_codes: exit codes with which a program says that trying again cannot help (78: EX_CONFIG).
     :param on_kill_policy: what becomes of the JobSet when a person marks the waiting task failed or successful, clears it, or
@@ -194,7 +194,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
 
     @cached_property
     def template(self) -> dict[str, Any]:
-        """The manifest as it was given. Raises JobSetRefused for what is none."""
+        """The manifest as it was given. Raises JobSetRefused if it is not one."""
         try:
             given = yaml.safe_load(self.jobset) if isinstance(self.jobset, str) else self.jobset
         except yaml.YAMLError as error:
@@ -246,7 +246,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
         }
 
     def _with_backstop(self, replicated: Mapping[str, Any]) -> dict[str, Any]:
-        """Should Airflow be gone for good, the cluster ends the Jobs when this task would have."""
+        """If Airflow never comes back, the cluster ends the Jobs when this task would have."""
         job = replicated.get("template") or {}
         spec = {"activeDeadlineSeconds": int(self.seconds()), **(job.get("spec") or {})}
         return {**replicated, "template": {**job, "spec": spec}}

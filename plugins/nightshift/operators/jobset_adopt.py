@@ -66,10 +66,10 @@ class Adoption:
             # Waited for all the same: the trigger fires at once, when it has copied the logs.
             self._task.log.info("JobSet %s is finished already; nobody has judged it yet", meta["name"])
         self._task.runtime.claim(meta["name"], uid, attempt_of(self._context))
-        self._task.log.info("JobSet %s is there already: waiting for it", meta["name"])
+        self._task.log.info("JobSet %s already exists: waiting for it", meta["name"])
         if not self._is_as_submitted(live, meta):
             self._task.log.warning(
-                "JobSet %s was made from another manifest than this task has now. It works on; delete it to have it made again",
+                "JobSet %s was made from another manifest than the task has now. It works on; to have it made again, delete it",
                 meta["name"],
             )
         return Waited(live, meta["name"], uid, seen)
@@ -88,7 +88,7 @@ class Adoption:
             # Somebody with the same work was faster, or the reply to our own try was lost.
             seen = settled(self._task, name)
             if seen.jobset is None:
-                raise JobSetUnavailable(f"JobSet {name} was there and is gone; the next attempt makes it again") from None
+                raise JobSetUnavailable(f"JobSet {name} existed and is gone; the next attempt creates it again") from None
             return self._adopt(live, seen)
         self.created = (name, uid)
         self._task.log.info("Created JobSet %s", name)

@@ -83,10 +83,10 @@ class Conclusion:
         kept = kept.without(live)
         self._memory.save(kept)
         if kept.live:
-            self._task.log.info("Another JobSet of this task works on")
+            self._task.log.info("Another JobSet of this task is still working")
             return kept
         if outcome.resumes_at_once and kept.resumes < self._task.resume_limit and kept.deadline > time.time():
-            self._task.log.info("Going on with a new JobSet; this uses up none of the task's retries")
+            self._task.log.info("Continuing with a new JobSet; this uses none of the task's retries")
             time.sleep(RESUME_PAUSE_S)
             return replace(kept, resumes=kept.resumes + 1).with_new(live.profile or self._task.first_profile())
         failure = failure_of(name, outcome)

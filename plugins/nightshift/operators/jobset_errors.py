@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class JobSetTaskError(AirflowException):
-    """The JobSet ended without success, and another attempt may end otherwise."""
+    """The JobSet ended without success; another attempt may succeed."""
 
 
 class JobSetPreempted(JobSetTaskError):
-    """Pods were taken away, more often than the task goes on by itself."""
+    """Pods were taken away, more often than the task continues on its own."""
 
 
 class JobSetStartupTimeout(JobSetTaskError):
@@ -29,7 +29,7 @@ class JobSetLost(JobSetTaskError):
 
 
 class JobSetUnavailable(JobSetTaskError):
-    """The cluster cannot be asked. The JobSet, if there is one, works on, and the next attempt finds it."""
+    """The cluster cannot be reached. The JobSet, if it exists, works on, and the next attempt finds it."""
 
 
 class JobSetUnknown(JobSetTaskError):
@@ -37,7 +37,7 @@ class JobSetUnknown(JobSetTaskError):
 
 
 class JobSetApplicationFailure(AirflowFailException):
-    """A program failed by itself; another attempt would repeat that."""
+    """The program itself failed; another attempt would fail the same way."""
 
 
 class JobSetDeadlineExceeded(AirflowFailException):
@@ -45,11 +45,11 @@ class JobSetDeadlineExceeded(AirflowFailException):
 
 
 class JobSetRefused(AirflowFailException):
-    """The cluster refuses the JobSet, or a JobSet of its name belongs to somebody else."""
+    """The cluster refuses the JobSet, or a JobSet of its name belongs to another task."""
 
 
 def failure_of(name: str, outcome: Outcome) -> AirflowException:
-    """The exception for an end that is no success."""
+    """The exception for an end other than success."""
     from nightshift.jobset.verdict.outcome import Ending
 
     kinds: dict[Ending, type[AirflowException]] = {
@@ -70,8 +70,8 @@ def runtime_failures() -> Iterator[None]:
     try:
         yield
     except JobSetNotFound as error:
-        raise JobSetLost(f"{error}: it was deleted just now") from error
+        raise JobSetLost(f"{error}: it has just been deleted") from error
     except RuntimeUnavailable as error:
-        raise JobSetUnavailable(f"The cluster cannot be asked ({error}). The JobSet, if there is one, works on.") from error
+        raise JobSetUnavailable(f"The cluster cannot be reached ({error}). The JobSet, if it exists, works on.") from error
     except RequestRefused as error:
         raise JobSetRefused(str(error)) from error

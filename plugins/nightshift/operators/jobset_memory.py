@@ -25,7 +25,7 @@ class Live:
 
 @dataclass(frozen=True)
 class Kept:
-    """What outlives an attempt. deadline: Unix time, for all attempts together. resumes: how often it went on by itself."""
+    """What outlives an attempt. deadline: Unix time, for all attempts together. resumes: how often it continued on its own."""
 
     live: tuple[Live, ...] = ()
     next: int = 1
@@ -39,7 +39,7 @@ class Kept:
         return cls(tuple(Live(**each) for each in value["live"]), value["next"], value["deadline"], value["resumes"])
 
     def over(self) -> Kept:
-        """No attempt follows by itself: one that a person asks for begins with all its time."""
+        """No attempt follows unless a person asks for one, which then has all the time again."""
         return Kept(next=self.next)
 
     def with_new(self, profile: str) -> Kept:
@@ -55,7 +55,7 @@ class Kept:
     def renewed(self, live: Live) -> Kept:
         """With the next generation of `live` in its place, last. Raises JobSetRefused when there have been too many."""
         if self.next > GENERATIONS_MAX:
-            raise JobSetRefused(f"{GENERATIONS_MAX} finished JobSets of this task are kept: delete them")
+            raise JobSetRefused(f"{GENERATIONS_MAX} finished JobSets of this task are kept. Delete them.")
         return self.without(live).with_all((*self.without(live).live, replace(live, generation=self.next)))
 
 

@@ -57,7 +57,7 @@ class JobSetTask(JobSetWork):
         memory.save(replace(kept, live=()))
 
     def end_on_kill(self) -> None:
-        """`on_kill`'s part, when the worker's process gets SIGTERM: a worker that drains looks the same as a person who fails
+        """`on_kill`'s part, when the worker's process gets SIGTERM: a worker that drains looks like a person who fails
         the task. A JobSet that this very process has made is seconds old and goes; one that works stays for the next attempt.
         """
         if self._adoption is None or self._adoption.created is None:

@@ -32,7 +32,7 @@ class JobSetWork:
     """
     To be implemented by the operator.
 
-    :param resume_limit: how often the task goes on by itself, without using up a retry, when pods were taken away or the
+    :param resume_limit: how often the task continues on its own, without using up a retry, when pods were taken away or the
         JobSet was deleted from outside.
     """
 

@@ -22,7 +22,7 @@ class BigQueryJobsTrigger(BaseTrigger):
     Fires once, when every job is done, or when the deadline has passed.
 
     The event: ``{"version", "jobs": [JobState as a dict, ...], "problem"}``; problem is None, or says in words why the jobs'
-    end is not known. A job's failure is no problem of the trigger: it stands in the job's ``error``.
+    end is not known. A job's failure is not a problem of the trigger: the job's ``error`` says it.
 
     :param job_ids: the jobs, of the deployment's project and location.
     :param deadline: Unix time.

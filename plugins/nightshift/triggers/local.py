@@ -23,8 +23,8 @@ class LocalJobSetTrigger(BaseTrigger):
     Fires once: when the JobSet is finished or gone, or when the deadline has passed.
 
     The event is that of :class:`~nightshift.triggers.jobset.KubernetesJobSetTrigger`. The local runtime keeps its pods' ends
-    and logs, so nothing has to be collected on the way. An unreachable runtime never ends the wait before the deadline. A
-    person who fails or clears the waiting task deletes the JobSet (`on_kill`); a restart of the triggerer does not.
+    and logs, so nothing has to be collected on the way. An unreachable runtime never ends the wait before the deadline. If
+    you fail or clear the waiting task, the JobSet is deleted (`on_kill`); a restart of the triggerer does not delete it.
 
     :param jobsets: the ``name`` of the one to wait for, and an empty ``uid``.
     :param deadline: Unix time.
@@ -89,8 +89,8 @@ class LocalJobSetTrigger(BaseTrigger):
         yield TriggerEvent(jobset_event(self.jobsets[-1], followed, {}))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Deletes the JobSet: a person has acted on the task, and nobody waits for the pods any more."""
-        self.log.info("Deleting JobSet %s: its task was ended by a person", self.name)
+        """Deletes the JobSet: a person has ended the task, and nobody waits for the pods any more."""
+        self.log.info("Deleting JobSet %s: a person ended its task", self.name)
         async with asyncio.timeout(KILL_TIMEOUT_S):
             await asyncio.to_thread(lambda: _runtime().stop(self.name))
 

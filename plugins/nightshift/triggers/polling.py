@@ -43,7 +43,7 @@ async def poll(
     """Calls the blocking `ask` in a thread until `final` holds of its answer; returns that answer.
 
     `unavailable` says nothing about what is asked for, so it is never final: the pause doubles, up to a minute, and
-    begins anew with the next answer. deadline: Unix time; DeadlinePassed after it. Any other exception passes through. The
+    begins again with the next answer. deadline: Unix time; DeadlinePassed after it. Any other exception passes through. The
     first question is asked after `settle_s`.
     """
     await asyncio.sleep(settle_s)
@@ -58,7 +58,7 @@ async def poll(
             pause = min(pause * BACKOFF_FACTOR, BACKOFF_MAX_S)
         else:
             if outage_logged:
-                log.info("There are answers again")
+                log.info("It answers again")
             pause, outage_logged = interval_s, 0.0
             if final(answer):
                 return answer

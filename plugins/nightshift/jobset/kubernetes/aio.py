@@ -92,7 +92,7 @@ class AsyncJobSetApi:
         return paths.events_of(jobset, found)
 
     async def get_workload(self, jobset_uid: str) -> dict[str, Any] | None:
-        """Kueue's object for a JobSet. None where there is none, which may be because there is no Kueue."""
+        """Kueue's object for a JobSet. None when it does not exist, perhaps because Kueue is not installed."""
         selector = f"{KUEUE_JOB_UID_LABEL}={jobset_uid}"
         try:
             found, _ = await self._list(paths.workloads(self.namespace), labelSelector=selector)

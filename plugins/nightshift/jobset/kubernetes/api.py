@@ -79,7 +79,7 @@ class JobSetApi:
         return paths.events_of(jobset, found)
 
     def get_workload(self, namespace: str, jobset_uid: str) -> dict[str, Any] | None:
-        """Kueue's object for a JobSet. None where there is none, which may be because there is no Kueue."""
+        """Kueue's object for a JobSet. None when it does not exist, perhaps because Kueue is not installed."""
         selector = f"{KUEUE_JOB_UID_LABEL}={jobset_uid}"
         try:
             found = self._list(paths.workloads(namespace), "list Kueue's workloads", labelSelector=selector)
@@ -104,7 +104,7 @@ class JobSetApi:
         return iter(reply.decode(errors="replace").removesuffix("\n").split("\n")) if reply else iter(())
 
     def observe(self, namespace: str, name: str, *, closely: bool = False) -> Observation:
-        """All there is to see of a JobSet now; closely: events too. Never raises JobSetNotFound: its jobset is then None."""
+        """All that can be seen of a JobSet now; closely: events too. Never raises JobSetNotFound: its jobset is then None."""
         try:
             jobset = self.get_jobset(namespace, name)
         except JobSetNotFound:
@@ -162,7 +162,7 @@ class JobSetApi:
         return tries(self._ask_once, method, path, what, query or {}, body, content)
 
     def _ask_once(self, method: str, path: str, what: str, query: Mapping[str, Any], body: Any, content: str) -> bytes:
-        # One who asks again is enough, and urllib3 writes three warnings each time.
+        # Retrying in one place is enough, and urllib3 writes three warnings each time.
         self.api_client.rest_client.pool_manager.connection_pool_kw["retries"] = False
         try:
             reply = self.api_client.call_api(

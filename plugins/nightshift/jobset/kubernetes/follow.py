@@ -33,7 +33,7 @@ SESSION_S: Final = 2400.0
 """One connection's life: below the hour after which Google's tokens expire."""
 TICK_S: Final = 2.0
 SENTENCE_S: Final = 15.0
-"""At most one sentence on the pods in so many seconds."""
+"""At most one sentence on the pods in this time."""
 CLOSER_LOOK_S: Final = 60.0
 """How often events, or Kueue's words, are asked for while pods do not start."""
 NOTE_S: Final = 300.0
@@ -57,7 +57,7 @@ class WakeLimits:
 
     deadline: Unix time.
     startup_s: wake with "starved" when fewer than `min_running` pods have been running for so long; None: never.
-    disruptions: wake with "disrupted" when so many pods were taken away since the follower began; None: never.
+    disruptions: wake with "disrupted" when this many pods were taken away since the follower began; None: never.
     """
 
     deadline: float
@@ -99,7 +99,7 @@ class JobSetCounts:
 class Follower:
     """One JobSet. uid: of the very object; another one of the same name is not it.
 
-    connect: opens a client; called anew for each session, so that it can bring fresh credentials.
+    connect: opens a client; called again for each session, so that it can bring fresh credentials.
     log: for what a person should read. sink: gets (pod, container, line) for every line of every container; None: no logs.
     owner: the attempt for which it follows; '' for none. signature: its own id, once the JobSet bears both; else ''.
     """

@@ -27,7 +27,7 @@ async def apply_kill_policy(
 ) -> str:
     """What was done, in a sentence. Raises RuntimeUnavailable, RequestRefused. follower: '' when it has not come to signing.
 
-    A person who clears a task starts a new attempt while the old one's trigger is being told: that attempt may have adopted
+    If you clear a task, a new attempt starts while the old one's trigger is being told: that attempt may have adopted
     the JobSet by now. And a triggerer that stood still for so long that another has taken its triggers over is told the same
     when it awakes (Airflow 3.3: `TriggerRunnerSupervisor.update_triggers`). So the signature is read, and the deletion holds
     only for the version that was read.

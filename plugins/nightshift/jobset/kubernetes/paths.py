@@ -56,7 +56,7 @@ def _join(path: str, name: str) -> str:
 
 
 def failure(status: int, body: str, what: str) -> Exception:
-    """The exception for a reply that is no success. what: what was asked, for the message, such as 'create JobSet x'."""
+    """The exception for a reply other than a success. what: what was asked, for the message, such as 'create JobSet x'."""
     said = _message(body)
     if status == 404:
         return JobSetNotFound(f"{what}: {said}")

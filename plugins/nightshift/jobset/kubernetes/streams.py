@@ -13,7 +13,7 @@ STREAMS_MAX: Final = 512
 STREAMS_EACH: Final = 64
 """The same, of one JobSet."""
 STREAMS_SURE: Final = 2
-"""So many any JobSet may follow, however many there are."""
+"""As many as every JobSet may follow, however many JobSets are followed."""
 ENDING_MAX: Final = 256
 """Logs of containers that end or have ended: these do not wait, since a pod that is deleted takes its log along."""
 OPENING_MAX: Final = 32
@@ -56,7 +56,7 @@ class Streams:
         self._open[owner] -= 1
         if not self._open[owner]:
             del self._open[owner]
-        # In turn, so that no JobSet with many pods keeps the others out. Who cannot use it queues again by its next try.
+        # In turn, so that no JobSet with many pods keeps the others out. One that cannot use it queues again with its next try.
         for _ in range(len(self._waiting)):
             self._waiting.popleft()()
             if self._open.total() >= self._most:

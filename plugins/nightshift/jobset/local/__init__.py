@@ -12,8 +12,8 @@ sees.
     STATE/jobsets/NAME/pods.json            live pods: {POD: {"ports": containerPort's name -> port, "pids": container ->
                                             process id of its main process}}, for tests that kill
     STATE/jobsets/NAME/stop                 request of the client; an empty file, as the next two are
-    STATE/jobsets/NAME/resume               whoever made this file wants a JobSet started that was submitted with suspend: true
-    STATE/jobsets/NAME/evict/POD            whoever made this file wants the pod evicted: SIGTERM, its grace period, SIGKILL
+    STATE/jobsets/NAME/resume               request to start a JobSet that was submitted with suspend: true
+    STATE/jobsets/NAME/evict/POD            request to evict the pod: SIGTERM, its grace period, SIGKILL
     STATE/jobsets/NAME/judged               by whom its end was judged; written by the client, for the client
     STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container, all its restarts
     STATE/jobsets/NAME/pods/POD             working folder of the pod's processes, removed when the pod has ended
@@ -28,14 +28,14 @@ cluster is put to as well):
   container that writes to its mountPath writes to that path of this machine. Other volumes are refused, since their content
   would be missing.
 - An image is a folder list and an environment in the agent's configuration (`local.runtime.config`). One that is
-  missing there ends the container with exit code 128 (Kubernetes would wait for it for ever).
+  missing there ends the container with exit code 128 (Kubernetes would wait for it forever).
 - A process is not PID 1 here, so a program without a SIGTERM handler dies of the signal (143); in a container it would
-  ignore it and delay the end of its pod by the whole grace period. And its children can kill it, as they cannot there.
+  ignore it and delay the end of its pod by the whole grace period. And its children can kill it, which they cannot there.
 - Both streams of a container are one file, in the order of writing; a cluster reads one beside the other.
 - A replacement pod always waits for the end of the pod that it replaces (podReplacementPolicy: Failed).
 - Whether the agent supports a manifest shows when it looks at it: the JobSet then fails with the reason ManifestRefused, and
   the task that waits for it fails. A cluster would refuse it at submit.
-- There are no uids: whoever stops a JobSet by its name stops the one that has the name by then.
+- JobSets have no uids: a request to stop one by its name stops the one that has the name by then.
 - Queues and placement (Kueue labels, nodeSelector, tolerations, resources) have no effect: there is one node, and it holds
   as many pods as its configuration says.
 - The CPU request that a container reads of itself (a variable with ``resourceFieldRef: requests.cpu``) is its pod's share of

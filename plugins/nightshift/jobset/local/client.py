@@ -29,8 +29,10 @@ class LocalRuntime:
         self._state = StateFolder(Path(state_dir))
 
     def submit(self, manifest: Mapping[str, Any]) -> str:
-        """Returns '': there are no uids here. Raises RequestRefused for what is not a JobSet. A JobSet that only the agent can
-        tell it does not support is created, and fails as soon as the agent looks at it."""
+        """Returns '': local JobSets have no uids. Raises RequestRefused for what is not a JobSet.
+
+        A JobSet that only the agent can tell it does not support is created, and fails as soon as the agent looks at it.
+        """
         must_be_a_jobset(manifest)
         name = str(manifest["metadata"]["name"])
         with _reachable():
@@ -70,7 +72,7 @@ class LocalRuntime:
         )
 
     def claim(self, name: str, uid: str, owner: str) -> None:
-        """Only looks whether it is there: no other attempt's trigger ends a JobSet here but by a person's wish."""
+        """Only checks that it exists: here a trigger ends a JobSet only when a person ends its task."""
         with _reachable(name):
             self._folder(name).created_at()
 

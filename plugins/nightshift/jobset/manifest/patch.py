@@ -32,7 +32,7 @@ class PatchError(ValueError):
 
 
 class Patch:
-    """The override file at `path`. Raises PatchError for one that cannot be read or is no patch of a pod."""
+    """The override file at `path`. Raises PatchError for one that cannot be read or is not a patch of a pod."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -95,7 +95,7 @@ class Patch:
         """A further container has an image; one that has none is a rendered one whose name is misspelt."""
         if there is None and (directive or "image" not in item):
             listed = ", ".join(map(str, names)) or "none"
-            raise self._error(path, f"There is no such item; rendered are {listed}", "Write one of these")
+            raise self._error(path, f"No such item; the rendered ones are {listed}", "Write one of these")
 
     def _error(self, path: str, problem: str, remedy: str) -> PatchError:
         return PatchError(f"{self._path}: {path}: {problem}. {remedy}.")

@@ -13,7 +13,7 @@ def parse(text: str) -> tuple[int, ...]:
         try:
             found += range(int(first), int(last if dash else first) + 1)
         except ValueError:
-            raise ValueError(f"{text!r} is no list of indexes like '1,3-5,7': {part!r} is no index or range") from None
+            raise ValueError(f"{text!r} is not a list of indexes like '1,3-5,7': {part!r} is not an index or a range") from None
     return tuple(found)
 
 

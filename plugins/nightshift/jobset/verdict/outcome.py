@@ -9,8 +9,8 @@ The first match wins:
 3. It is being deleted: LOST.
 4. Kueue will never admit it again: DEADLINE when its execution time was used up, STARTUP when it was refused.
 5. The caller is out of patience with pods that do not start (`starved`): APPLICATION for what waiting does not mend (an image
-   that cannot be had, a sidecar that always ends), else STARTUP.
-6. RUNNING. Kueue's preemption is here: it suspends the JobSet, keeps its Jobs, and resumes it by itself.
+   that is not available, a sidecar that always ends), else STARTUP.
+6. RUNNING. Kueue's preemption is here: it suspends the JobSet, keeps its Jobs, and resumes it without help.
 
 With the caller's deadline over (`expired`) nothing that would be tried again is: LOST, PREEMPTED, STARTUP, RUNNING and UNKNOWN
 become DEADLINE, with their own words kept.
@@ -48,7 +48,7 @@ class Ending(StrEnum):
     STARTUP = "startup"
     """It did not get its places, or its containers did not start, in the time that the caller gives."""
     APPLICATION = "application"
-    """A program failed by itself."""
+    """A program failed, and nothing took its pod away."""
     LOST = "lost"
     """It was deleted from outside."""
     UNKNOWN = "unknown"
@@ -114,16 +114,16 @@ class _Judge:
     def judge(self, *, starved: bool) -> Outcome:
         jobset = self._seen.jobset
         if jobset is None:
-            return Outcome(Ending.LOST, "NotFound", "the JobSet is not there: somebody or something deleted it", _AT_ONCE)
+            return Outcome(Ending.LOST, "NotFound", "the JobSet no longer exists: a person or a program deleted it", _AT_ONCE)
         name = jobset["metadata"]["name"]
         if done := condition(jobset, "Completed"):
             evidence = (f"jobset/{name}: {fact(done)}",)
-            return Outcome(Ending.SUCCEEDED, done["reason"], f"JobSet {name} is complete", "Nothing is to be done.", evidence)
+            return Outcome(Ending.SUCCEEDED, done["reason"], f"JobSet {name} is complete", "Nothing to do.", evidence)
         if failed := condition(jobset, "Failed"):
             return self._failed(name, failed)
         if deleted := jobset["metadata"].get("deletionTimestamp"):
             evidence = (f"jobset/{name}: deletionTimestamp {deleted}",)
-            return Outcome(Ending.LOST, "Deleted", f"JobSet {name} is being deleted, from outside", _AT_ONCE, evidence)
+            return Outcome(Ending.LOST, "Deleted", f"JobSet {name} is being deleted from outside", _AT_ONCE, evidence)
         return self._over_in_its_queue() or self._not_finished(name, starved=starved)
 
     def _failed(self, name: str, failed: Mapping[str, Any]) -> Outcome:
@@ -179,7 +179,7 @@ class _Judge:
         )
 
     def _over_in_its_queue(self) -> Outcome | None:
-        """Kueue has deactivated the Workload by itself: no patience brings the JobSet back."""
+        """Kueue itself has deactivated the Workload: waiting does not bring the JobSet back."""
         workload = self._seen.workload
         evicted = condition(workload, "Evicted") if workload else None
         if not workload or not evicted or workload.get("spec", {}).get("active", True):
@@ -190,7 +190,7 @@ class _Judge:
             explanation = "the JobSet used up the max-exec-time-seconds that it told Kueue"
             return Outcome(Ending.DEADLINE, cause, explanation, _MORE_TIME, evidence)
         if cause:
-            explanation = f"Kueue has given the JobSet up: {shorten(evicted.get('message', '')) or cause}"
+            explanation = f"Kueue gave up on the JobSet: {shorten(evicted.get('message', '')) or cause}"
             return Outcome(Ending.STARTUP, cause, explanation, LATER, evidence)
         # A person deactivated it and can take that back: it waits, as long as the caller lets it.
         return None

@@ -1,4 +1,4 @@
-"""Why a JobSet that is not finished does not start, in the words of who holds it up: Kueue, the scheduler, a kubelet. Pure."""
+"""Why a JobSet that is not finished does not start, in the words of what holds it up: Kueue, the scheduler, a kubelet. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Waiting:
 
 
 def waiting_of(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
-    """None where every pod that there is has started. ends: of the observation's pods, in their order."""
+    """None when every pod that exists has started. ends: of the observation's pods, in their order."""
     jobset = seen.jobset or {}
     if jobset.get("spec", {}).get("suspend"):
         return _suspended(jobset, seen.workload)
@@ -63,8 +63,12 @@ def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) ->
     name = jobset["metadata"]["name"]
     if workload is None:
         queue = (jobset["metadata"].get("labels") or {}).get(QUEUE_LABEL)
-        words = f"Kueue has no Workload for it in queue {queue!r}" if queue else "no queue holds it, so somebody did that"
-        advice = "Find out whether Kueue works." if queue else "Resume the JobSet, or delete it."
+        words = (
+            f"Kueue has no Workload for it in queue {queue!r}"
+            if queue
+            else "no queue holds it, so a person or a program suspended it"
+        )
+        advice = "Check that Kueue is running." if queue else "Resume the JobSet, or delete it."
         return Waiting("Suspended", f"JobSet {name} is suspended", words, (f"jobset/{name}: suspended",), advice)
     of = f"workload/{workload['metadata']['name']}"
     checks = tuple(
@@ -102,7 +106,7 @@ def _broken(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:
         return None
     _, container, waits = found[0]
     words = shorten(waits.get("message", "")) or waits["reason"]
-    advice = "Correct the image, the command or the secret that it needs: waiting does not mend it."
+    advice = "Correct the image, the command or the secret that it needs: waiting does not help."
     ends = [(pod, each["name"], (each.get("lastState") or {}).get("terminated")) for pod, each, _ in found]
     if failed := tuple(failed_container(pod, name, ended) for pod, name, ended in ends if ended):
         words = f"it ends again and again, last with exit code {in_words(failed[0].exit_code, failed[0].reason)}"
@@ -134,7 +138,7 @@ def _unplaced(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None
 
 
 def _not_created(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
-    """A Job without all of its pods says only in events who refuses them; an old one may be about pods that came later."""
+    """A Job without all of its pods says only in events what refuses them; an old event may be about pods that came later."""
     lacking = _wanted(seen.jobs) - sum(end.cause in (Cause.WAITING, Cause.RUNNING) for end in ends)
     event = _latest(seen.events, _OWNER_EVENTS)
     if event is None or (seen.jobs and lacking <= 0):
@@ -181,7 +185,7 @@ def _progress(pod: Mapping[str, Any]) -> str:
             said.append(f"{each['name']} ended with exit code {ended['exitCode']}")
         else:
             said.append(f"{each['name']} {state.get('waiting', {}).get('reason', 'waits')}")
-    return "; ".join(said) or "no container has been looked at by a kubelet"
+    return "; ".join(said) or "no kubelet has looked at its containers yet"
 
 
 def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
