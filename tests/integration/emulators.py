@@ -133,11 +133,18 @@ def start_storage(directory: Path, host: str = HOST) -> StorageEmulator:
 
 def start_bigquery(directory: Path, storage: StorageEmulator) -> BigQueryEmulator:
     """A BigQuery emulator that keeps its tables under ``directory`` and reads and writes gs:// in ``storage``."""
+    emulator = bigquery_at(directory, storage)
+    emulator.start()
+    return emulator
+
+
+def bigquery_at(directory: Path, storage: StorageEmulator) -> BigQueryEmulator:
+    """The same, not yet started."""
     port, grpc_port = new_port(), new_port()
     url = f"http://{HOST}:{port}"
     directory.mkdir(parents=True, exist_ok=True)
     ports = ("--host", HOST, "--port", str(port), "--grpc-port", str(grpc_port))
-    emulator = BigQueryEmulator(
+    return BigQueryEmulator(
         command=_module("local.bigquery", *ports, "--data-dir", str(directory / "bigquery")),
         environment={"STORAGE_EMULATOR_HOST": storage.url},
         health_url=f"{url}/healthz",
@@ -145,8 +152,6 @@ def start_bigquery(directory: Path, storage: StorageEmulator) -> BigQueryEmulato
         url=url,
         grpc_target=f"{HOST}:{grpc_port}",
     )
-    emulator.start()
-    return emulator
 
 
 def _module(name: str, *arguments: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from tests.integration.bigquery.support import (
     parquet_bytes,
     vectors,
 )
-from tests.integration.emulators import ROOT, BigQueryEmulator, StorageEmulator, start_bigquery
+from tests.integration.emulators import ROOT, BigQueryEmulator, StorageEmulator, bigquery_at, start_bigquery
 
 pytestmark = pytest.mark.integration
 
@@ -159,10 +159,7 @@ def test_loads_and_transactions_are_whole_or_absent(
 
 @pytest.mark.parametrize("kill_after_s", [0.5, 1.0])
 def test_a_first_start_may_be_cut_off(tmp_path: Path, storage_emulator: StorageEmulator, kill_after_s: float) -> None:
-    emulator = start_bigquery(tmp_path / "first", storage_emulator)
-    emulator.kill()
-    fresh = str(tmp_path / "second")
-    emulator.command = (*emulator.command[:-1], fresh)
+    emulator = bigquery_at(tmp_path, storage_emulator)
     with open(emulator.log, "ab") as log:
         cut_off = subprocess.Popen(emulator.command, cwd=ROOT, stdout=log, stderr=log)
     time.sleep(kill_after_s)
@@ -170,9 +167,10 @@ def test_a_first_start_may_be_cut_off(tmp_path: Path, storage_emulator: StorageE
     cut_off.wait()
 
     emulator.start()
-
-    assert Warehouse(emulator.client(), "none").rows("SELECT 1") == [(1,)]
-    emulator.kill()
+    try:
+        assert Warehouse(emulator.client(), "none").rows("SELECT 1") == [(1,)]
+    finally:
+        emulator.kill()
 
 
 def test_sigterm_ends_it_at_once_even_while_a_job_runs(emulator: BigQueryEmulator, own_warehouse: Warehouse) -> None:
