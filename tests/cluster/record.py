@@ -10,14 +10,13 @@ whatever else runs there.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from local.cluster import images
 from local.cluster.cluster import STATE_VARIABLE, Cluster
@@ -25,8 +24,7 @@ from local.cluster.faults import Faults
 from nightshift.jobset.names import JOBSET_NAME_LABEL
 from tests.cluster.kube import OURS, Existing, Kubernetes, Namespace
 from tests.cluster.watch import Watch
-
-FOLDER: Final = Path(__file__).parents[1] / "unit" / "observations"
+from tests.unit.recorded import FOLDER, as_text
 
 
 class Bench:
@@ -76,8 +74,8 @@ class Bench:
             "workload": workloads[0] if workloads else None,
             "events": sorted(events, key=lambda each: (each["lastTimestamp"] or "", each["metadata"]["name"])),
         }
-        text = json.dumps(_trimmed(recorded), indent=1, sort_keys=True)
-        (FOLDER / f"{case}.json").write_text(text + "\n")
+        text = as_text(_trimmed(recorded))
+        (FOLDER / f"{case}.json").write_text(text)
         print(f"  {case}: {len(jobs)} Jobs, {len(pods)} pods, {len(events)} events, {len(text) // 1024} KiB", flush=True)
 
 

@@ -135,8 +135,12 @@ class Cloud:
         )
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_whatever_pods_do_a_run_goes_down_its_list_once_and_never_has_three_jobsets(seed: int) -> None:
+def test_whatever_pods_do_a_run_goes_down_its_list_once_and_never_has_three_jobsets() -> None:
+    for seed in range(200):
+        goes_down_its_list(seed)
+
+
+def goes_down_its_list(seed: int) -> None:
     chance = random.Random(seed)
     profiles = [f"p{number}" for number in range(chance.randint(1, 4))]
     wanted = chance.randint(1, 12)
@@ -184,10 +188,10 @@ def test_the_random_clouds_do_fall_back() -> None:
     }
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_pods_that_all_work_are_left_alone(seed: int) -> None:
-    chance = random.Random(seed)
-    wanted = chance.randint(1, 12)
-    held = Measured("spot", wanted, chance.randint(enough(wanted), wanted), held_s=chance.uniform(0, 1e5), useful_s=1.0)
+def test_pods_that_all_work_are_left_alone() -> None:
+    for seed in range(50):
+        chance = random.Random(seed)
+        wanted = chance.randint(1, 12)
+        held = Measured("spot", wanted, chance.randint(enough(wanted), wanted), held_s=chance.uniform(0, 1e5), useful_s=1.0)
 
-    assert decide(PROFILES, [held], left_s=chance.uniform(0, 1e5)).step is Step.STAY
+        assert decide(PROFILES, [held], left_s=chance.uniform(0, 1e5)).step is Step.STAY, seed

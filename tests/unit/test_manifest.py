@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,27 @@ def test_the_cpu_request_decides_the_threads_of_an_engine_on_the_cpu_alone() -> 
     assert set(threads.values()) == {None}
 
 
-@pytest.mark.parametrize("compute", [*ONE_HOST.values(), *SLICES.values()], ids=[*ONE_HOST, *SLICES])
+def of_each(workers: Mapping[str, dict[str, Any]]) -> Callable[[type], type]:
+    """Makes each test of a class one test of all these workers: `compute` is each of them in turn."""
+
+    def over_all(check: Callable[[Any, dict[str, Any]], None]) -> Callable[[Any, pytest.Subtests], None]:
+        def test(self: Any, subtests: pytest.Subtests) -> None:
+            for name, compute in workers.items():
+                with subtests.test(name):
+                    check(self, compute)
+
+        return test
+
+    def decorate(tests: type) -> type:
+        for name, check in list(vars(tests).items()):
+            if name.startswith("test_"):
+                setattr(tests, name, over_all(check))
+        return tests
+
+    return decorate
+
+
+@of_each({**ONE_HOST, **SLICES})
 class TestEveryWorker:
     def test_satisfies_the_restricted_pod_security_standard(self, compute: dict[str, Any]) -> None:
         """As kube-apiserver's PodSecurity admission checks it; tests/cluster asks the real one."""
@@ -158,7 +178,7 @@ class TestEveryWorker:
         assert yaml.safe_load(to_yaml(rendered)) == rendered
 
 
-@pytest.mark.parametrize("compute", ONE_HOST.values(), ids=ONE_HOST)
+@of_each(ONE_HOST)
 class TestOneHost:
     def test_an_index_for_each_worker_and_no_restarts_of_the_set(self, compute: dict[str, Any]) -> None:
         rendered = manifest(compute=compute)
@@ -180,7 +200,7 @@ class TestOneHost:
         assert read_manifest(manifest(compute=compute)).job.completions == 4
 
 
-@pytest.mark.parametrize("compute", SLICES.values(), ids=SLICES)
+@of_each(SLICES)
 class TestSlices:
     def test_a_job_for_each_slice_and_an_index_for_each_host(self, compute: dict[str, Any]) -> None:
         rendered = manifest(compute=compute)
