@@ -22,7 +22,7 @@ from nightshift.run.ledger import Chunks, Ledger
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
 from tests.simulation.codecs import LightCodec
-from tests.simulation.rows import Kind, Reader, Rows, ordinals_of
+from tests.simulation.rows import Kept, Kind, Reader, Rows, ordinals_of
 from tests.simulation.storage import Bucket, Client, ClientEvents, Effect, Weather
 from tests.simulation.virtual import VirtualLoop
 
@@ -211,12 +211,13 @@ class World:
         client = Client(self.loop, self._bucket, lambda: WEATHER, random.Random(f"{name} store"), name, ClientEvents())
         ledger = WholeLedger(client, RUN, self.plan)
         ledger.truth = self.tally.truth
+        kept = Kept()
         worker = Worker(
             plan=self.plan,
             index=index,
             ledger=ledger,
-            reader=Reader(self.plan, self.rows, lambda: 0.0, random.Random(name)),
-            kind=Kind(self.rows, 1),
+            reader=Reader(self.plan, self.rows, lambda: 0.0, random.Random(name), kept, lambda _: None),
+            kind=Kind(self.rows, 1, kept),
             engine=engine,
             codec=LightCodec(RUN.run_id, name),
             key_columns=("id",),

@@ -1,8 +1,8 @@
 """Holds a simulated run to the invariants of the design: some at every step, the rest when it is over.
 
 A violation names its invariant: conservation, exactly once, bounded loss, recomputed, no mixing, flat memory, bad row, exit
-code, liveness, crash. What is not checked here: time that one worker loses to another, which a benchmark measures, and
-publishing.
+code, dead letters, notes, liveness, crash. What is not checked here: time that one worker loses to another, which a benchmark
+measures, and publishing.
 """
 
 from __future__ import annotations
@@ -10,24 +10,31 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from nightshift import exits
-from nightshift.driver import commits
 from nightshift.driver.engine import Failed, Gone, Refused, Replied, SendResult
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.store import StoreUnavailable
 from tests.simulation.codecs import Decoded
 from tests.simulation.engines import EngineEvents
-from tests.simulation.rows import ABORTED, GARBAGE
+from tests.simulation.rows import ABORTED, GARBAGE, Kept, Nature
 from tests.simulation.scenario import RUN, Scenario
 from tests.simulation.storage import Bucket, ClientEvents, Effect
 
 DRAIN_S: Final = 15.0
 STOPPED_S: Final = 1.0
 """A worker that has seen a chunk committed lets go of its rows at once; this is for what is under way between two tasks."""
+WAITING_MOST: Final = 8
+"""Finished chunks that may wait for the store before no further chunk is opened. Stated here, not taken from the driver."""
+LET_GO_S: Final = 5.0
+"""After a chunk's end nothing of it stays in memory: seconds for threads and for the note of what became of it."""
+BACKOFF_S: Final = 60.0
+"""So long after trouble with the store, commits may still wait for their next try, or for the place of one that waits."""
+JUDGED_S: Final = 60.0
+"""A worker looks at the run's dead letters every 39 s at least."""
 NAMED: Final = 5
 """Violations that an error lists; the first one is usually the cause of the rest."""
 
@@ -68,13 +75,19 @@ class Audit:
         self.saved: set[int] = set()
         self.computed: Counter[int] = Counter()
         self.dead: Counter[int] = Counter()
+        self.noted = 0
+        """Dead letters that notes name."""
+        self.too_many_since = math.inf
+        """Since when notes name more dead letters than the job tolerates."""
+        self.pods: list[PodAudit] = []
+        self.winners: dict[int, str] = {}
+        """Who committed which chunk."""
         self.planted: dict[str, bytes] = {}
         self.seen: Counter[str] = Counter()
         """How often what is worth simulating has happened."""
         self.clock = clock
         self.say = say
         self._decode = decode
-        self._winners: dict[int, str] = {}
 
     def fail(self, invariant: str, what: str) -> None:
         """Records a violation."""
@@ -103,10 +116,14 @@ class Audit:
         elif match := _DEAD.fullmatch(effect.path):
             if self.dead[int(match[1])] != int(match[2]):
                 self.fail("conservation", f"{effect.path} notes what the chunk does not hold ({self.dead[int(match[1])]})")
+            self.noted += int(match[2])
+            allowed = self.scenario.limits.dead_letters
+            if allowed is not None and self.noted > allowed:
+                self.too_many_since = min(self.too_many_since, self.clock())
         elif match := _LOST.fullmatch(effect.path):
             if int(match[1]) not in self.committed:
                 self.fail("conservation", f"{effect.path} says that a chunk is lost that nobody has committed")
-            elif self._winners[int(match[1])] == match[2]:
+            elif self.winners[int(match[1])] == match[2]:
                 self.fail("conservation", f"{effect.path} says that a copy was for nothing that is the committed one")
         else:
             self.fail("no mixing", f"{effect.who} created {effect.path}")
@@ -117,7 +134,7 @@ class Audit:
         expected = list(self.scenario.plan.chunk_range(chunk))
         if [result.ordinal for result in content.results] != expected:
             self.fail("exactly once", f"chunk {chunk} holds {[result.ordinal for result in content.results]}, not {expected}")
-        self._winners[chunk] = content.attempt
+        self.winners[chunk] = content.attempt
         self.seen["chunks with rows of earlier attempts"] += bool(content.merged)
         self.dead[chunk] = sum(result.reason is not None for result in content.results)
 
@@ -150,24 +167,45 @@ class Audit:
         for path, body in self.planted.items():
             if bucket.objects.get(path) != body:
                 self.fail("no mixing", f"{path} was changed")
+        for pod in self.pods:
+            pod.judge_notes(bucket)
 
 
 class PodAudit(ClientEvents, EngineEvents):
-    """What is known of one attempt. home: chunks that it must see committed before it may exit with 0."""
+    """What is known of one attempt. home: chunks that it must see committed before it may exit with 0. kept: of its memory."""
 
-    def __init__(self, audit: Audit, name: str, home: range) -> None:
+    def __init__(self, audit: Audit, name: str, home: range, kept: Kept) -> None:
         self.name = name
         self._audit = audit
         self._home = home
+        self._kept = kept
+        self._started = audit.clock()
+        self._saved_before = frozenset(audit.saved)
+        """Rows of partials that it finds when it opens their chunks."""
         self._listed = False
         self._seen: dict[int, float] = {}
         """Chunks that it knows are committed, and since when."""
         self._in_flight: Counter[int] = Counter()
         """Rows in flight, by chunk."""
+        self._sent: set[int] = set()
+        self._chunks_sent: set[int] = set()
+        """Chunks of which it has sent a row."""
         self._finished: dict[int, None] = {}
+        self._finished_in: Counter[int] = Counter()
+        """How many of `_finished` are of which chunk."""
+        self._waiting: dict[int, float] = {}
+        """Chunks of which it has every answer and does not know that they are committed, and since when."""
+        self._tried: set[int] = set()
+        """Chunks whose commit was answered, in its favour or not."""
+        self._begun_crowded = 0
+        """Chunks that it has begun since `WAITING_MOST` are waiting."""
         self._trouble_until = -math.inf
+        self._still_until = -math.inf
+        """Until when it was frozen."""
         self._drained_at: float | None = None
         self._excused = False
+        self._done = False
+        audit.pods.append(self)
 
     def touched(self, path: str) -> None:
         if not path.startswith(_FOLDER):
@@ -177,20 +215,85 @@ class PodAudit(ClientEvents, EngineEvents):
         if folder == f"{RUN.prefix}/ledger":
             self._listed = True
             for path in paths:
-                self.settled(path)
+                self._learns(path)
             self._audit.say(self.name, f"lists {len(paths)} chunks")
 
     def settled(self, path: str) -> None:
         if match := _CHUNK.fullmatch(path):
-            self._seen.setdefault(int(match[1]), self._audit.clock())
+            self._tried.add(int(match[1]))
+        self._learns(path)
+
+    def _learns(self, path: str) -> None:
+        if match := _CHUNK.fullmatch(path):
+            chunk = int(match[1])
+            self._seen.setdefault(chunk, self._audit.clock())
+            self._waiting.pop(chunk, None)
+            if len(self._waiting) < WAITING_MOST:
+                self._begun_crowded = 0
 
     def troubled(self, call: str, seconds: float) -> None:
         self._trouble_until = max(self._trouble_until, self._audit.clock() + seconds)
         self._audit.seen[f"store: {call.removeprefix('create: ')}"] += 1
         self._audit.say(self.name, f"STORE {call} is in trouble for {seconds:.1f} s")
 
+    def frozen(self) -> None:
+        self._still_until = math.inf
+
+    def thawed(self) -> None:
+        self._still_until = self._audit.clock()
+
+    def reading(self, chunk: int) -> None:
+        """It is about to read a chunk's rows, one chunk ahead of need: what it opened before must fit, and have been needed."""
+        if self._drained_at is not None:
+            return
+        now, limits = self._audit.clock(), self._audit.scenario.limits
+        tables = {number: size for number, size in self._kept.tables().items() if number != chunk}
+        # The one that it opened last is let go when it opens the next one.
+        if len(over := [number for number in tables if self._should_be_let_go(number)]) > 1:
+            self._audit.fail("flat memory", f"{self.name} keeps rows of chunks {over}, which are committed")
+        tables = {number: size for number, size in tables.items() if number not in self._seen}
+        held = sum(tables.values())
+        if held > max([limits.buffer_bytes, *tables.values()]):
+            self._audit.fail("flat memory", f"{self.name} holds {held} bytes of rows ({tables}), not {limits.buffer_bytes}")
+        if len(unsent := [number for number in tables if self._unsent(number)]) > 1:
+            self._audit.fail("flat memory", f"{self.name} has opened chunk {unsent[-1]} before it needed it, at {now:.1f} s")
+        answers = sum(
+            len(self._audit.scenario.rows.prediction(ordinal))
+            for ordinal in self._finished
+            if not self._should_be_let_go(self._audit.chunk_of(ordinal))
+        )
+        if self._kept.answers > answers:
+            self._audit.fail("flat memory", f"{self.name} keeps {self._kept.answers} bytes of answers where {answers} are due")
+
+    def _should_be_let_go(self, chunk: int) -> bool:
+        ordinals = self._audit.scenario.plan.chunk_range(chunk)
+        finished = self._finished_in[chunk] == len(ordinals) or any(n in self._audit.scenario.rows.natures for n in ordinals)
+        if finished and chunk not in self._tried:
+            # Its copy is on its way to the store still, though another's is there.
+            return False
+        if self._trouble_until > -math.inf or self._audit.scenario.reader_error:
+            # An error that was caught refers to what its call held until garbage is collected, which a simulation never does.
+            return False
+        since = max(self._seen.get(chunk, math.inf), self._still_until)
+        slowest = 2 * self._audit.scenario.thread_s + 6 * self._audit.scenario.weather.latency_s
+        return self._audit.clock() > since + LET_GO_S + slowest
+
+    def _unsent(self, chunk: int) -> list[int]:
+        """Rows of a chunk that were never sent, and should be."""
+        rows = self._audit.scenario.rows
+        return [
+            ordinal
+            for ordinal in self._audit.scenario.plan.chunk_range(chunk)
+            if ordinal not in self._sent and ordinal not in self._audit.saved and rows.natures.get(ordinal) != Nature.BAD_INPUT
+        ]
+
     def sent(self, ordinals: list[int]) -> None:
         chunks = {self._audit.chunk_of(ordinal): None for ordinal in ordinals}
+        self._begins(chunks)
+        self._sent.update(ordinals)
+        if again := [ordinal for ordinal in ordinals if ordinal in self._saved_before]:
+            self._audit.fail("recomputed", f"{self.name} sends rows {again}, which an earlier attempt has saved")
+        self._judge_early_stop()
         self._fly(ordinals, 1)
         self._audit.say(self.name, f"sends {_named(ordinals)}")
         if not self._listed:
@@ -221,7 +324,16 @@ class PodAudit(ClientEvents, EngineEvents):
             self._excused = True
         self._audit.seen[f"engine: {_kind_of(outcome)}"] += 1
         if _is_answer(outcome) or (isinstance(outcome, Refused) and len(ordinals) == 1):
-            self._finished.update(dict.fromkeys(ordinals))
+            for ordinal in ordinals:
+                self._finish(ordinal)
+
+    def _finish(self, ordinal: int) -> None:
+        chunk = self._audit.chunk_of(ordinal)
+        if ordinal not in self._finished:
+            self._finished[ordinal] = None
+            self._finished_in[chunk] += 1
+            if self._finished_in[chunk] == len(self._audit.scenario.plan.chunk_range(chunk)) and chunk not in self._seen:
+                self._waiting[chunk] = self._audit.clock()
 
     def hung_up(self, ordinals: list[int]) -> None:
         self._fly(ordinals, -1)
@@ -232,31 +344,66 @@ class PodAudit(ClientEvents, EngineEvents):
         self._audit.seen["engine: deaths"] += 1
         self._audit.say(self.name, f"ENGINE DIES ({why})")
 
-    def holds(self, chunks_open: int) -> None:
-        """chunks_open: chunks in the worker's memory by its own count."""
-        limits, plan = self._audit.scenario.limits, self._audit.scenario.plan
-        smallest = 16 * min(len(plan.chunk_range(chunk)) for chunk in range(plan.chunk_count)) if plan.rows else 1
-        most = max(1, limits.buffer_bytes // smallest) + 1
-        if chunks_open > most:
-            self._audit.fail("flat memory", f"{self.name} holds {chunks_open} chunks, more than {most}")
-
     def drained(self) -> None:
         """The worker has just been told to drain, for the first time."""
         self._drained_at = self._audit.clock()
 
     def killed(self) -> None:
-        """SIGKILL: what dies with the worker is of chunks that were open or on their way to the store, no more."""
-        lost = {self._audit.chunk_of(ordinal) for ordinal in self._finished if not self._audit.durable(ordinal)}
-        plan, limits = self._audit.scenario.plan, self._audit.scenario.limits
-        rows = max(limits.window_most, self._audit.scenario.rows_per_request)
-        # Chunks with a row in flight are open, and one more may wait to be.
-        most = rows + commits.WAITING_MOST + 2
-        if len(lost) > min(most, plan.chunk_count):
-            self._audit.fail("bounded loss", f"{self.name} takes unsaved rows of {len(lost)} chunks with it, more than {most}")
+        """SIGKILL. Of the chunks whose finished rows die with the worker one at most was not sent whole.
+
+        Those that were finished had no time to be stored.
+        """
+        self._audit.seen["kills"] += 1
+        lost = dict.fromkeys(self._audit.chunk_of(ordinal) for ordinal in self._finished if not self._audit.durable(ordinal))
+        self._audit.seen["kills that lost rows"] += bool(lost)
+        if len(begun := [chunk for chunk in lost if self._unsent(chunk)]) > 1:
+            self._audit.fail("bounded loss", f"{self.name} takes rows of {begun} with it, and had not sent all of any of them")
+        scenario = self._audit.scenario
+        # A commit: into a thread and out of it, and one way or there and back; four at once.
+        commit_s = 2 * scenario.thread_s + 4.5 * scenario.weather.latency_s
+        due = self._audit.clock() - 1.0 - commit_s * (len(self._waiting) // 4 + 1)
+        for chunk, since in self._waiting.items():
+            if chunk not in lost or self._trouble_until + BACKOFF_S > since or max(since, self._still_until) > due:
+                continue
+            self._audit.fail("bounded loss", f"{self.name} takes chunk {chunk} with it, finished at {since:.1f} s")
+
+    def _begins(self, chunks: Iterable[int]) -> None:
+        """It sends rows of these chunks."""
+        for chunk in [chunk for chunk in chunks if chunk not in self._chunks_sent]:
+            self._chunks_sent.add(chunk)
+            self._begun_crowded += len(self._waiting) >= WAITING_MOST
+            # One was opened before they were too many.
+            if self._begun_crowded > 1:
+                self._audit.fail(
+                    "flat memory", f"{self.name} begins chunk {chunk} while {len(self._waiting)} wait for the store"
+                )
+
+    def _judge_early_stop(self) -> None:
+        audit, weather = self._audit, self._audit.scenario.weather
+        pages = 2 * audit.scenario.plan.chunk_count / weather.page + 10
+        since = max(audit.too_many_since, self._started, self._trouble_until, self._still_until)
+        if audit.clock() > since + JUDGED_S + 1.5 * weather.latency_s * pages:
+            audit.fail("dead letters", f"{self.name} works on, and notes name {audit.noted} since {audit.too_many_since:.1f} s")
+
+    def judge_notes(self, bucket: Bucket) -> None:
+        """The run is over. A worker that had no trouble has told of its dead letters and of what it computed for nothing."""
+        if not self._done or self._excused or self._drained_at is not None or self._trouble_until > -math.inf:
+            return
+        audit = self._audit
+        for chunk, winner in audit.winners.items():
+            if winner == self.name and audit.dead[chunk]:
+                path = f"{RUN.prefix}/notes/dead/chunk-{chunk:08d}-{audit.dead[chunk]}"
+                if path not in bucket.objects:
+                    audit.fail("notes", f"{self.name} did not write {path}")
+            if winner != self.name and self._finished_in[chunk]:
+                folder = f"{RUN.prefix}/notes/lost/chunk-{chunk:08d}"
+                if not any(path.startswith(f"{self.name}-") for path in _names(bucket, folder)):
+                    audit.fail("notes", f"{self.name} computed rows of chunk {chunk} for {winner}, and did not note it")
 
     def exited(self, code: int | None, error: BaseException | None) -> None:
         """The worker's `run` returned a code or raised."""
         audit = self._audit
+        self._done = code == exits.DONE
         audit.say(self.name, f"EXITS with {code if error is None else repr(error)}")
         missing = [chunk for chunk in self._home if chunk not in audit.committed]
         if isinstance(error, ToleranceExceeded):
@@ -286,6 +433,10 @@ class PodAudit(ClientEvents, EngineEvents):
         lost = [ordinal for ordinal in self._finished if not self._audit.durable(ordinal)]
         if lost and self._trouble_until < began:
             self._audit.fail("bounded loss", f"{self.name} ended in order and did not save rows {_named(lost)}")
+
+
+def _names(bucket: Bucket, folder: str) -> list[str]:
+    return [path.removeprefix(f"{folder}/") for path in bucket.objects if path.startswith(f"{folder}/")]
 
 
 def _named(ordinals: list[int]) -> str:

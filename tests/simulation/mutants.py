@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightshift.driver import loop
+from nightshift.driver.codec import ParquetCodec
+from nightshift.driver.commits import Commits
 from nightshift.driver.feeder import Feeder
 from nightshift.driver.loop import Worker
 from nightshift.driver.ranges import Ranges
 from nightshift.driver.scheduler import Cause, Group, OpenChunk, Scheduler
+from nightshift.driver.sender import Sender
 from nightshift.driver.window import Window
-from nightshift.run.chunks import Result
+from nightshift.run.chunks import Result, decode, results_of
 from nightshift.run.ledger import Chunks, Ledger
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import Answer, Answers, NotDone, Reason
 from tests.simulation.check import Violated
-from tests.simulation.codecs import LightCodec, decode_light
-from tests.simulation.rows import Kind
-from tests.simulation.storage import Bucket, Effect
 from tests.simulation.world import simulate
 
 Change = tuple[Any, str, Any]
@@ -77,17 +77,6 @@ def caught(mutant: Mutant, seed: int) -> str | None:
     except Violated:
         return None
     return found[0] if found else None
-
-
-def _no_precondition() -> tuple[Change, ...]:
-    def create(self: Bucket, time: float, path: str, body: bytes, who: str) -> bool:
-        first = path not in self.objects
-        self.put(time, path, body)
-        self.effects.append(Effect(time, path, who, first))
-        self.observe(self.effects[-1], body)
-        return True
-
-    return ((Bucket, "create", create),)
 
 
 def _commit_early() -> tuple[Change, ...]:
@@ -216,15 +205,15 @@ def _group_condemned_whole() -> tuple[Change, ...]:
 
 
 def _abort_is_an_answer() -> tuple[Change, ...]:
-    answers = Kind.answers
+    answers = Sender._answers
 
-    def easy(self: Kind, reply: Any, payloads: Any) -> Answers:
+    def easy(self: Sender, payloads: list[Any], body: Any) -> Answers:
         try:
-            return answers(self, reply, payloads)
+            return answers(self, payloads, body)
         except NotDone:
             return Answers([Answer("") for _ in payloads])
 
-    return ((Kind, "answers", easy),)
+    return ((Sender, "_answers", easy),)
 
 
 def _drain_saves_nothing() -> tuple[Change, ...]:
@@ -236,7 +225,7 @@ def _drain_waits_for_the_engine() -> tuple[Change, ...]:
 
 
 def _foreign_partials_trusted() -> tuple[Change, ...]:
-    return ((LightCodec, "decode", lambda self, body, chunk: decode_light(body).results),)
+    return ((ParquetCodec, "decode", lambda self, body, chunk: results_of(decode(body)[0])),)
 
 
 def _folder_of_all_runs() -> tuple[Change, ...]:
@@ -262,12 +251,87 @@ def _given_up_for_others_dead_letters() -> tuple[Change, ...]:
     return ((Ledger, "dead_letters_noted", double),)
 
 
+def _buffer_ignored() -> tuple[Change, ...]:
+    return ((Worker, "_room_for", lambda self, opened: self._scheduler.hungry and not self._commits.crowded),)
+
+
+def _never_crowded() -> tuple[Change, ...]:
+    return ((Commits, "crowded", property(lambda self: False)),)
+
+
+def _always_hungry() -> tuple[Change, ...]:
+    return ((Scheduler, "hungry", property(lambda self: True)),)
+
+
+def _finished_chunks_kept() -> tuple[Change, ...]:
+    pop_finished = Scheduler.pop_finished
+
+    def keeping(self: Scheduler) -> OpenChunk | None:
+        chunk = pop_finished(self)
+        self.__dict__.setdefault("kept", []).append(chunk)
+        return chunk
+
+    return ((Scheduler, "pop_finished", keeping),)
+
+
+def _commits_wait() -> tuple[Change, ...]:
+    commit = Commits._commit
+
+    async def late(self: Commits, chunk: OpenChunk, keys: Any) -> None:
+        await self._patience.pause(10.0)
+        await commit(self, chunk, keys)
+
+    return ((Commits, "_commit", late),)
+
+
+def _chunks_side_by_side() -> tuple[Change, ...]:
+    next_group = Scheduler.next_group
+
+    def in_turn(self: Scheduler) -> Group | None:
+        group = next_group(self)
+        self._sources.rotate()
+        return group
+
+    return ((Scheduler, "next_group", in_turn), (Scheduler, "hungry", property(lambda self: len(self._sources) < 3)))
+
+
+def _never_judged() -> tuple[Change, ...]:
+    async def judge(self: Worker) -> None:
+        return None
+
+    return ((Worker, "_judge", judge),)
+
+
+def _dead_not_noted() -> tuple[Change, ...]:
+    async def note(self: Ledger, chunk: int, reasons: Mapping[str, int]) -> None:
+        return None
+
+    return ((Ledger, "note_dead", note),)
+
+
+def _lost_not_noted() -> tuple[Change, ...]:
+    async def note(self: Ledger, chunk: int, attempt: str, rows: int) -> None:
+        return None
+
+    return ((Ledger, "note_lost", note),)
+
+
+def _abandoned_not_noted() -> tuple[Change, ...]:
+    return ((Commits, "lost", lambda self, chunk: None),)
+
+
+def _partials_ignored() -> tuple[Change, ...]:
+    async def saved(self: Feeder, chunk: int) -> dict[str, list[Result]]:
+        return {}
+
+    return ((Feeder, "_saved", saved),)
+
+
 def _of(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
 MUTANTS: Final = (
-    Mutant("the create-only precondition is dropped", _of("exactly once"), _no_precondition),
     Mutant("a chunk is committed before its last row", _of("exactly once"), _commit_early),
     Mutant("a partial is trusted twice", _of("exactly once"), _count_partials_twice),
     Mutant("a drain exits with 0", _of("exit code"), _done_on_drain),
@@ -291,4 +355,15 @@ MUTANTS: Final = (
     Mutant("runs share a folder", _of("no mixing"), _folder_of_all_runs),
     Mutant("there is no window", _of("flat memory"), _no_window),
     Mutant("dead letters are counted twice", _of("exit code"), _given_up_for_others_dead_letters),
+    Mutant("the buffer's size is ignored", _of("flat memory"), _buffer_ignored),
+    Mutant("finished chunks may wait without end", _of("flat memory"), _never_crowded),
+    Mutant("chunks are opened before they are needed", _of("flat memory"), _always_hungry),
+    Mutant("finished chunks are kept", _of("flat memory"), _finished_chunks_kept),
+    Mutant("finished chunks wait before they are stored", _of("bounded loss"), _commits_wait),
+    Mutant("chunks are worked on side by side", _of("bounded loss"), _chunks_side_by_side),
+    Mutant("dead letters are never judged", _of("dead letters"), _never_judged),
+    Mutant("dead letters are not noted", _of("notes"), _dead_not_noted),
+    Mutant("lost chunks are not noted", _of("notes"), _lost_not_noted),
+    Mutant("abandoned chunks are not noted", _of("notes"), _abandoned_not_noted),
+    Mutant("partials of earlier attempts are ignored", _of("recomputed"), _partials_ignored),
 )

@@ -2,12 +2,12 @@
 
 1 conservation          here, with the real codec and the real seal; tests/unit/test_ledger.py
 2 exactly once          here; tests/unit/test_ledger.py
-3 bounded loss          here; tests/integration/driver/test_faults.py and tests/chaos, with real processes
+3 bounded loss          here; tests/integration/driver/{test_bounds,test_faults}.py and tests/chaos, with real processes
 4 no mixing             here; tests/unit/test_run.py (what makes a run another run)
-5 flat memory           here, by counts; benchmarks/ and tests/unit/test_scheduler.py, by bytes
+5 flat memory           here, by bytes; tests/integration/driver/test_bounds.py and benchmarks/, a process's memory
 6 one bad row           here; tests/unit/test_scheduler.py
 7 atomic publishing     tests/integration/warehouse/test_publish.py
-8 exit code 0           here; tests/integration/driver/test_faults.py
+8 exit code 0           here; tests/integration/driver/{test_bounds,test_faults}.py
 
 Here each is a schedule made for it, under many draws of chance; tests/simulation/test_schedules.py draws the schedules too.
 """
@@ -30,7 +30,7 @@ from tests.simulation.scenario import RUN, Event, Scenario
 from tests.simulation.storage import Weather
 from tests.simulation.world import Report, simulate
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.simulation, pytest.mark.gate, pytest.mark.timeout(1800)]
 
 DRAWS = 60
 
@@ -112,6 +112,26 @@ def test_2_exactly_once_when_every_home_has_two_owners_and_zombies_wake() -> Non
     reports = run(a_scenario(events=events, weather=Weather(latency_s=0.2)))
 
     assert seen(reports)["creates that found the object there"] > DRAWS
+
+
+def twins_compute() -> float:
+    """How often each row is computed when two workers have the same home."""
+    reports = run(
+        a_scenario(
+            rows=60,
+            chunk_rows=3,
+            workers=1,
+            events=[Event(0.1, "twin", 0.0, 1.0)],
+            climate=Climate(row_s=1.0, seats=4),
+            limits=Limits(window_start=4, window_most=4),
+        ),
+        draws=20,
+    )
+    return sum(report.computed for report in reports) / sum(report.rows for report in reports)
+
+
+def test_2_twins_part_after_the_first_lost_race() -> None:
+    assert twins_compute() < 1.6
 
 
 def test_2_exactly_once_when_a_copy_arrives_long_after_its_writer_died() -> None:

@@ -14,7 +14,7 @@ from nightshift.store import StoreUnavailable
 from tests.simulation.storage import Bucket, Client, ClientEvents, Weather
 from tests.simulation.virtual import Deadlock, Livelock, Process, TimeIsUp, VirtualLoop
 
-pytestmark = pytest.mark.simulation
+pytestmark = [pytest.mark.simulation, pytest.mark.gate]
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tests.builders import a_spec
 from tests.simulation.check import Audit, PodAudit, Violated
 from tests.simulation.codecs import LightCodec, decode_light, decode_parquet
 from tests.simulation.engines import Climate, SimulatedEngine
-from tests.simulation.rows import Kind, Reader
+from tests.simulation.rows import Kept, Kind, Reader
 from tests.simulation.scenario import RUN, Event, Scenario, draw
 from tests.simulation.storage import Bucket, Client, Weather
 from tests.simulation.virtual import Deadlock, Livelock, Process, TimeIsUp, VirtualLoop, current_process
@@ -70,7 +70,8 @@ class Pod:
         home = range(scenario.plan.chunk_count)
         if index is not None:
             home = scenario.plan.shard(index) if scenario.plan.chunk_count else range(0)
-        self.audit = PodAudit(audit, name, home)
+        kept = Kept()
+        self.audit = PodAudit(audit, name, home, kept)
         self.stats = Stats()
         self.engine = SimulatedEngine(loop, scenario.rows, lambda: world.climate, world.rng(f"{name} engine"), self.audit)
         client = Client(loop, world.bucket, lambda: world.weather, world.rng(f"{name} store"), name, self.audit)
@@ -78,8 +79,10 @@ class Pod:
             plan=scenario.plan,
             index=index,
             ledger=Ledger(client, RUN, scenario.plan),
-            reader=Reader(scenario.plan, scenario.rows, lambda: world.reader_error, world.rng(f"{name} reader")),
-            kind=Kind(scenario.rows, scenario.rows_per_request),
+            reader=Reader(
+                scenario.plan, scenario.rows, lambda: world.reader_error, world.rng(f"{name} reader"), kept, self.audit.reading
+            ),
+            kind=Kind(scenario.rows, scenario.rows_per_request, kept),
             engine=self.engine,
             codec=world.codec(name, RUN.run_id),
             key_columns=("id",),
@@ -252,6 +255,7 @@ class World:
         if pod.draining:
             return
         self.loop.freeze(pod.process)
+        pod.audit.frozen()
         if seconds is not None:
             self.loop.after(seconds, self._thaw, pod)
         elif pod.index is not None:
@@ -261,6 +265,7 @@ class World:
         if pod.process.frozen and not pod.over:
             self.audit.say(pod.name, "THAWS")
             self.loop.thaw(pod.process)
+            pod.audit.thawed()
 
     def _thread_delays(self) -> tuple[float, float]:
         seconds = self.scenario.thread_s

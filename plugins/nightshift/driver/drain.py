@@ -10,6 +10,7 @@ A Spot machine leaves a pod 15 s after the signal, whatever longer grace period 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -19,10 +20,14 @@ from typing import Final
 
 from nightshift import exits
 
+log = logging.getLogger(__name__)
+
 SPOT_S: Final = 15.0
 DRAIN_IN_FLIGHT_S: Final = 6.0
 DRAIN_SAVED_S: Final = 12.5
 DRAIN_LIMIT_S: Final = 13.5
+SAY_S: Final = 0.5
+"""How long the last resort tries to say that it was needed: the log may be what hangs."""
 
 
 class DrainOnSignal:
@@ -32,6 +37,7 @@ class DrainOnSignal:
         self.asked = asyncio.Event()
         self._then: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
+        self._last_resort: threading.Timer | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
             # Not the loop's own handlers: those end with the loop, and the process, its exit code decided, lives on a moment.
             signal.signal(number, self._signalled)
@@ -42,15 +48,24 @@ class DrainOnSignal:
             then()
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
+        if self._last_resort is None:
+            # Whatever hangs, the store, a thread or the loop itself, the pod has 15 s: to leave says "resume me", to be killed
+            # does not. Set here and not by the loop, which may be what hangs.
+            self._last_resort = threading.Timer(DRAIN_LIMIT_S, _leave)
+            self._last_resort.daemon = True
+            self._last_resort.start()
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ask)
 
     def _ask(self) -> None:
-        if not self.asked.is_set():
-            # Whatever hangs, the store or a thread in it: to leave in time says "resume me", to be killed does not.
-            last_resort = threading.Timer(DRAIN_LIMIT_S, os._exit, (exits.RESUME,))
-            last_resort.daemon = True
-            last_resort.start()
         self.asked.set()
         if self._then:
             self._then()
+
+
+def _leave() -> None:
+    """Ends the process as one that asks to be resumed, whatever its other threads do."""
+    saying = threading.Thread(target=log.error, args=("last resort",), daemon=True)
+    saying.start()
+    saying.join(SAY_S)
+    os._exit(exits.RESUME)

@@ -1,0 +1,44 @@
+"""The key of the simulation changes with each file that decides its outcome."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation import inputs
+
+pytestmark = [pytest.mark.simulation, pytest.mark.gate]
+
+
+def test_the_inputs_are_the_driver_the_run_and_the_simulator() -> None:
+    found = {str(file.relative_to(inputs.ROOT)) for file in inputs.inputs()}
+
+    rooms = ("plugins/nightshift/driver", "plugins/nightshift/run")
+    # Not what only a pod has around the worker.
+    process = {f"{rooms[0]}/{name}.py" for name in ("__main__", "metrics", "process", "reader", "signals", "http")}
+    modules = {str(file.relative_to(inputs.ROOT)) for room in rooms for file in (inputs.ROOT / room).glob("*.py")}
+    needed = {f"{rooms[0]}/{name}.py" for name in ("loop", "scheduler", "feeder", "commits", "codec", "sender", "health")}
+    assert needed <= modules & found
+    assert f"{rooms[1]}/ledger.py" in found
+    assert f"{rooms[1]}/chunks.py" in found
+    assert {"tests/simulation/mutants.json", "tests/simulation/world.py", "tests/builders.py", "pyproject.toml"} <= found
+    assert any(name.startswith("requirements/") for name in found)
+    assert process - found, "it follows imports, and does not take whole folders"
+
+
+def test_a_changed_driver_changes_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [file.relative_to(inputs.ROOT) for file in inputs.inputs()]
+    for file in files:
+        copy = tmp_path / file
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((inputs.ROOT / file).read_bytes())
+    before = inputs.key(inputs.inputs())
+    monkeypatch.setattr(inputs, "ROOT", tmp_path)
+    copies = [tmp_path / file for file in files]
+    assert inputs.key(copies) == before
+
+    driver = tmp_path / "plugins/nightshift/driver/scheduler.py"
+    driver.write_text(driver.read_text() + "\n")
+
+    assert inputs.key(copies) != before
