@@ -41,7 +41,7 @@ def key(files: Iterable[Path]) -> str:
 
 
 def _loaded() -> list[Path]:
-    """Our files that are imported when every module of this folder is, and when a schedule with the real codec and seal is run."""
+    """Our files that are imported by the modules of this folder, and by a schedule with the real codec and seal."""
     folder = Path(__file__).parent
     for module in sorted(file.stem for file in folder.glob("*.py") if file.stem != "__init__"):
         importlib.import_module(f"{__package__}.{module}")
