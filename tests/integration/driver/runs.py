@@ -21,6 +21,10 @@ from nightshift.store import open_store
 from tests.builders import a_spec, write_input
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
+HURRIED = (
+    "from nightshift.driver import patience, process\npatience.BACKOFF_S = patience.BACKOFF_MAX_S = 0.01\nprocess.main()\n"
+)
+"""The driver's process but for its pauses between two tries."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,10 @@ class DriverProcess:
         index: int | str = 0,
         run_url: str | None = None,
         extra: dict[str, str] | None = None,
+        *,
+        hurried: bool = False,
     ) -> None:
+        """hurried: it hardly waits before it tries again."""
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(PLUGINS),
@@ -83,7 +90,7 @@ class DriverProcess:
         }
         if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
             environment["STORAGE_EMULATOR_HOST"] = emulator
-        command = [sys.executable, "-m", "nightshift.driver"]
+        command = [sys.executable, *(("-c", HURRIED) if hurried else ("-m", "nightshift.driver"))]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         self.log: list[dict[str, Any]] = []
 

@@ -144,7 +144,8 @@ def test_a_row_that_always_fails_is_given_up_with_its_reason(tmp_path: Path) -> 
         return web.json_response({"message": "boom"}, status=500) if "poison" in sent else None
 
     prepared = prepare(tmp_path, texts)
-    code, _ = run_driver(prepared, behave)
+    with CannedEngine(behave) as engine:
+        code = DriverProcess(prepared, engine.url, hurried=True).finish()
 
     assert code == exits.DONE
     check_all_answered(prepared, texts, {3: "engine_error"})
