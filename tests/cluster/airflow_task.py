@@ -8,7 +8,7 @@ import json
 import logging
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,8 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 from airflow.triggers.base import BaseTrigger
 
+from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
+from nightshift.jobset.names import OWNER_ANNOTATION
 from nightshift.operators.jobset import KubernetesJobSetOperator
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.cluster.kube import Namespace
@@ -168,6 +170,11 @@ class Task:
     def jobsets(self) -> list[dict[str, Any]]:
         return self.namespace.get("jobsets")
 
+    def owner(self) -> str:
+        """Who waits for the JobSet, as it says itself."""
+        [jobset] = self.jobsets()
+        return str(jobset["metadata"]["annotations"][OWNER_ANNOTATION])
+
     def _stored(self, attempt: str, deferred: TaskDeferred) -> Deferred:
         assert deferred.method_name == "execute_complete"
         path, kwargs = deferred.trigger.serialize()
@@ -186,10 +193,21 @@ async def first_event(trigger: BaseTrigger, patience_s: float | None = PATIENCE_
 
 
 class Following:
-    """A trigger that runs in the background of an asynchronous test, and can be killed as its triggerer would be."""
+    """A trigger that runs in the background of an asynchronous test, and can be killed as its triggerer would be.
+
+    sessions: how often it has begun to talk to the API.
+    """
 
     def __init__(self, task: Task, deferred: Deferred) -> None:
+        self.sessions = 0
         self.trigger = task.trigger(deferred)
+        connect = self.trigger.connect
+
+        def counted() -> AbstractAsyncContextManager[AsyncJobSetApi]:
+            self.sessions += 1
+            return connect()
+
+        self.trigger.connect = counted  # type: ignore[method-assign]
         self._running = asyncio.create_task(first_event(self.trigger))
 
     async def event(self) -> dict[str, Any]:

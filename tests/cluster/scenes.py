@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
+from local.cluster.processes import StartError
 from tests.cluster.kube import Namespace, a_jobset
 
 WORKS: Final = "import time; print('at work'); time.sleep(600)"
+UNTIL_LET_GO: Final = """
+import os, time
+while not os.path.exists('/tmp/go'): time.sleep(0.1)
+"""
+"""The rest of a program that is at work however long a test takes, until `let_go`."""
 SHORT: Final = "import time; print('at work'); time.sleep(3); print('done')"
 
 
@@ -49,6 +57,31 @@ def at_work(namespace: Namespace) -> dict[str, Any]:
     """The pod, once it runs."""
     [pod] = namespace.wait_until("a pod at work", partial(running, namespace))
     return dict(pod)
+
+
+def let_go(namespace: Namespace) -> None:
+    """The programs of all pods that run now come to their ends."""
+    for pod in running(namespace):
+        with suppress(StartError):
+            namespace.kubectl("exec", pod["metadata"]["name"], "--", "touch", "/tmp/go")
+
+
+@contextmanager
+def letting_go(namespace: Namespace) -> Iterator[None]:
+    """The same of all pods that come to run meanwhile."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(0.5):
+            let_go(namespace)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def evict(namespace: Namespace, pod: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from nightshift.jobset.kubernetes import follow, paths
-from nightshift.jobset.names import JUDGED_ANNOTATION, OWNER_ANNOTATION
+from nightshift.jobset.names import JUDGED_ANNOTATION
 from nightshift.operators.jobset import (
     JobSetApplicationFailure,
     JobSetLost,
@@ -34,11 +34,13 @@ from tests.cluster.api_proxy import ApiProxy, Call
 from tests.cluster.kube import Kubernetes, Namespace, a_queue, require
 from tests.cluster.scenes import (
     SHORT,
+    UNTIL_LET_GO,
     WORKS,
     a_short_jobset,
     at_work,
     evict,
     job_of,
+    letting_go,
     pod_of,
     running,
     until,
@@ -202,8 +204,9 @@ class TestLogs:
             deferred = await asyncio.to_thread(task.execute)
             proxy.fail(lambda call: call.resource == "pods")
             following = Following(task, deferred)
-            await asyncio.to_thread(namespace.wait_until, "its end", partial(namespace.ended, deferred.jobset))
-            await asyncio.sleep(3)
+            await until("the trigger's first look at its end", lambda: task.log.said(": Completed"))
+            before = following.sessions
+            await until("two further ones", lambda: following.sessions >= before + 2)
             assert not following.fired
             proxy.mend()
             await following.event()
@@ -364,17 +367,11 @@ def task_through(task: Task, cluster: Kubernetes) -> Task:
     return task
 
 
-def owner(task: Task) -> str:
-    """Who waits for the JobSet, as it says itself."""
-    [jobset] = task.jobsets()
-    return str(jobset["metadata"]["annotations"][OWNER_ANNOTATION])
-
-
 class TestKilled:
     """By a person who marks the waiting task failed or clears it."""
 
     # Index 0 is done before anybody is killed; index 1 is not.
-    HALF = "import os, time; n = os.environ['JOB_COMPLETION_INDEX']; print('index', n); time.sleep(0 if n == '0' else 12)"
+    HALF = f"import os; n = os.environ['JOB_COMPLETION_INDEX']; print('index', n); n == '0' and os._exit(0)\n{UNTIL_LET_GO}"
 
     async def half_done(self, task: Task) -> Deferred:
         deferred = await asyncio.to_thread(task.execute)
@@ -401,7 +398,8 @@ class TestKilled:
         assert jobset["spec"]["suspend"] is True
         again = await asyncio.to_thread(task.execute)
         assert uids(task) == before
-        assert (await asyncio.to_thread(task.finish, again))["outcome"] == "succeeded"
+        with letting_go(namespace):
+            assert (await asyncio.to_thread(task.finish, again))["outcome"] == "succeeded"
         assert Counter(task.log.of("driver"))["index 1"] >= 2
         assert len([pod for pod in task.log.lines if "-0-0-" in pod and "index 0" in pod]) <= 2
 
@@ -440,9 +438,9 @@ class TestKilled:
         for _ in range(2):
             followings.append(Following(task, deferred))
             await asyncio.to_thread(
-                namespace.wait_until, "a signature", lambda: owner(task) not in {deferred.attempt, *signatures}
+                namespace.wait_until, "a signature", lambda: task.owner() not in {deferred.attempt, *signatures}
             )
-            signatures.add(owner(task))
+            signatures.add(task.owner())
         still, taken_over = followings
 
         await still.trigger.on_kill()
@@ -512,12 +510,17 @@ class TestQueue:
         await asyncio.to_thread(namespace.wait_until, "the pods' end", lambda: not running(namespace))
         [workload] = namespace.get("workloads.kueue.x-k8s.io")
         assert workload["spec"]["active"] is False
-        # Asked for nothing, Kueue would admit it again at once.
-        await asyncio.sleep(3)
+        # Asked for nothing, Kueue would admit it again at once, and before what comes later: the later one finds room.
+        later = self.a_queued_jobset("later", "print('done')", "200m")
+        later["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "nightly"}
+        namespace.create(later)
+        assert await asyncio.to_thread(namespace.wait_until, "its end", partial(namespace.ended, "later")) == "Completed"
         assert running(namespace) == []
+        namespace.kubectl("delete", "jobset", "later")
         again = await asyncio.to_thread(task.execute)
         assert uids(task) == before
-        done = await asyncio.to_thread(task.finish, again)
+        with letting_go(namespace):
+            done = await asyncio.to_thread(task.finish, again)
         assert done["outcome"] == "succeeded"
 
 

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import threading
-import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -33,12 +32,23 @@ from nightshift.operators.jobset import (
 from tests.cluster.airflow_task import Deferred, Following, LoggingOperator, Task
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.kube import IMAGE, Kubernetes, Namespace, a_jobset
-from tests.cluster.scenes import SHORT, WORKS, a_short_jobset, at_work, evict, pod_of, running, until, without_patience
+from tests.cluster.scenes import (
+    SHORT,
+    UNTIL_LET_GO,
+    WORKS,
+    a_short_jobset,
+    at_work,
+    evict,
+    letting_go,
+    pod_of,
+    running,
+    until,
+    without_patience,
+)
 
 pytestmark = pytest.mark.cluster
 
-OUTAGE_S = 25
-"""Longer than the provider's client tries again, shorter than anybody's patience."""
+PATIENCE_S = 90
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +103,8 @@ class TestPitfalls:
         deferred = await asyncio.to_thread(task.execute)
         following = Following(task, deferred)
         await until("the trigger's word", lambda: task.log.said("is suspended"))
-        await asyncio.sleep(3)
+        # It signs the JobSet when it has looked around for a while.
+        await asyncio.to_thread(namespace.wait_until, "its signature", lambda: task.owner() != deferred.attempt)
         assert not following.fired
 
         namespace.kubectl("patch", "jobset", deferred.jobset, "--type=merge", "-p", '{"spec": {"suspend": false}}')
@@ -128,7 +139,8 @@ class TestPitfalls:
             following = Following(task, deferred)
             await until("the trigger's first look", lambda: any(call.verb == "watch" for call in proxy.calls))
             with proxy.refusing():
-                await asyncio.sleep(OUTAGE_S)
+                # The provider's trigger ends at the first.
+                await until("its fourth try", lambda: following.sessions > 4)
                 assert not following.fired
             event = await following.event()
             done = await asyncio.to_thread(task.resume, deferred, event)
@@ -138,14 +150,18 @@ class TestPitfalls:
         assert task.log.of("driver") == ["at work", "done"]
 
     async def test_7_a_pod_that_replaces_another_is_seen(self, namespace: Namespace) -> None:
-        task = Task(namespace, a_short_jobset("replaced", "import time, uuid; print(uuid.uuid4()); time.sleep(10)"))
+        task = Task(namespace, a_short_jobset("replaced", f"import uuid; print(uuid.uuid4())\n{UNTIL_LET_GO}"))
         deferred = await asyncio.to_thread(task.execute)
         following = Following(task, deferred)
+        await until("its first words", lambda: task.log.of("driver"))
         pod = await asyncio.to_thread(at_work, namespace)
 
         await asyncio.to_thread(evict, namespace, pod)
 
-        done = await asyncio.to_thread(task.resume, deferred, await following.event())
+        await until("the other pod's first words", lambda: len(task.log.of("driver")) == 2)
+        with letting_go(namespace):
+            event = await following.event()
+        done = await asyncio.to_thread(task.resume, deferred, event)
         assert done["outcome"] == "succeeded"
         first, second = task.log.of("driver")
         assert first != second
@@ -193,7 +209,7 @@ class TestPitfalls:
     async def test_11_a_disruption_is_read_before_exit_codes(self, namespace: Namespace) -> None:
         """A program that is told to end may leave any exit code; when its pod was taken away, it is not the program's."""
         misleading = (
-            "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)); print('at work'); time.sleep(8)"
+            f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)); print('at work')\n{UNTIL_LET_GO}"
         )
         task = Task(namespace, without_patience(a_jobset("taken", misleading, pods=1)))
         deferred = await asyncio.to_thread(task.execute)
@@ -206,7 +222,8 @@ class TestPitfalls:
         assert isinstance(again, Deferred)
         assert again.jobset != deferred.jobset
         assert task.log.said("EvictionByEvictionAPI")
-        assert (await asyncio.to_thread(task.finish, again))["outcome"] == "succeeded"
+        with letting_go(namespace):
+            assert (await asyncio.to_thread(task.finish, again))["outcome"] == "succeeded"
 
     def test_11_and_an_exit_code_without_one_is_the_programs(self, namespace: Namespace) -> None:
         task = Task(namespace, without_patience(a_short_jobset("own", "print('last words'); raise SystemExit(137)")))
@@ -327,12 +344,16 @@ class TestToday:
 
         assert len(namespace.get("jobs")) == 1
 
-    def test_4_a_job_whose_waiting_task_is_killed_stays(self, namespace: Namespace) -> None:
-        trigger = self.execute(namespace, WORKS)
+    def test_4_a_job_whose_waiting_task_is_killed_stays(
+        self, cluster: Kubernetes, namespace: Namespace, tmp_path: Path
+    ) -> None:
+        with ApiProxy(cluster.kubeconfig, tmp_path) as proxy:
+            trigger = self.execute(namespace, WORKS, kubeconfig=proxy.kubeconfig)
 
-        asyncio.run(trigger.on_kill())
+            asyncio.run(trigger.on_kill())
 
-        time.sleep(3)
+        assert proxy.calls
+        assert "delete" not in {call.verb for call in proxy.calls}
         [job] = namespace.get("jobs")
         assert "deletionTimestamp" not in job["metadata"]
 
@@ -343,18 +364,19 @@ class TestToday:
             execute = partial(self.execute, namespace, WORKS, kubeconfig=proxy.kubeconfig)
             trigger = await asyncio.to_thread(execute)
             with proxy.refusing(), pytest.raises(Exception, match=r"Cannot connect|refused"):
-                await asyncio.wait_for(first_event(trigger), OUTAGE_S * 2)
+                await asyncio.wait_for(first_event(trigger), PATIENCE_S)
 
     async def test_7_and_8_the_pod_that_replaces_another_is_not_seen_and_a_deleted_ones_log_is_lost(
         self, namespace: Namespace
     ) -> None:
-        code = "import time; print('in the log'); time.sleep(8)"
+        code = f"print('in the log')\n{UNTIL_LET_GO}"
         trigger = await asyncio.to_thread(self.execute, namespace, code, backoff_limit=3)
         [first] = trigger.pod_names
         await asyncio.to_thread(at_work, namespace)
         await asyncio.to_thread(namespace.kubectl, "delete", "pod", first)
 
-        event = await asyncio.wait_for(first_event(trigger), 90)
+        with letting_go(namespace):
+            event = await asyncio.wait_for(first_event(trigger), PATIENCE_S)
 
         assert event["status"] == "success"
         assert event["pod_names"] == [first]
