@@ -203,6 +203,7 @@ class TestLogs:
             task = Task(namespace, document, kubeconfig=proxy.kubeconfig)
             deferred = await asyncio.to_thread(task.execute)
             proxy.fail(lambda call: call.resource == "pods")
+            await asyncio.to_thread(namespace.wait_until, "its end", partial(namespace.ended, deferred.jobset))
             following = Following(task, deferred)
             await until("the trigger's first look at its end", lambda: task.log.said(": Completed"))
             before = following.sessions
