@@ -117,6 +117,7 @@ def starve(namespace: Namespace, proxy: ApiProxy) -> None:
         Task(namespace, document, kubeconfig=proxy.kubeconfig, startup_timeout=timedelta(seconds=4)).finish()
 
 
+@pytest.mark.gate
 def test_a_right_that_is_missing_is_named_with_the_place_where_it_is_given(
     cluster: Kubernetes, namespace: Namespace, accounts: None, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.gate
 def test_a_jobset_runs_to_its_end_and_its_logs_are_there(namespace: Namespace) -> None:
     namespace.create(a_jobset("hello", "import os; print('index', os.environ['JOB_COMPLETION_INDEX'])"))
 

@@ -17,7 +17,7 @@ from tests.integration.runtime import contract
 from tests.integration.runtime.manifests import jobset_name
 from tests.integration.runtime.side_by_side import cases_of, chosen, run
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 CASES = cases_of(contract)
 

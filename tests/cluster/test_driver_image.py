@@ -13,7 +13,7 @@ from local.stack.parts import DRIVER_IMAGE
 from nightshift import exits
 from tests.cluster.kube import Namespace
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,

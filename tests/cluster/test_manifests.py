@@ -24,7 +24,7 @@ from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 from tests.cluster.kube import OURS, Kubernetes, Namespace, require
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(600)]
 
 K8S = Path(__file__).parents[2] / "k8s"
 CRDS = Path(__file__).parent / "crds"

@@ -66,6 +66,7 @@ def creates_a_jobset(call: Call) -> bool:
 
 
 class TestOneJobSet:
+    @pytest.mark.gate
     def test_a_lost_reply_to_its_creation_makes_no_second_one(
         self, cluster: Kubernetes, namespace: Namespace, tmp_path: Path
     ) -> None:
@@ -194,6 +195,7 @@ class TestLogs:
 
         assert task.log.of("driver") == self.expected(150)
 
+    @pytest.mark.gate
     async def test_an_end_that_is_seen_while_connections_break_has_its_last_lines(
         self, cluster: Kubernetes, namespace: Namespace, tmp_path: Path
     ) -> None:
@@ -257,6 +259,7 @@ class TestFailures:
             Task(namespace, document).execute()
         assert namespace.get("jobsets") == []
 
+    @pytest.mark.gate
     def test_a_program_that_fails_says_index_exit_code_and_last_lines(self, namespace: Namespace) -> None:
         code = "import os, sys; n = os.environ['JOB_COMPLETION_INDEX']; print('last words of', n); sys.exit(3 * (n == '1'))"
         task = Task(namespace, without_patience(a_short_jobset("failing", code, pods=2)))
@@ -325,6 +328,7 @@ class TestOutages:
 
             assert task.finish()["outcome"] == "succeeded"
 
+    @pytest.mark.gate
     async def test_nor_does_it_hang_a_trigger(
         self, cluster: Kubernetes, namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -387,6 +391,7 @@ class TestKilled:
         await following.kill()
         return deferred
 
+    @pytest.mark.gate
     async def test_suspend_keeps_what_is_done_and_the_next_attempt_resumes_it(self, namespace: Namespace) -> None:
         task = Task(namespace, a_short_jobset("paused", self.HALF, pods=2), on_kill_policy="suspend")
         deferred = await self.half_done(task)

@@ -20,7 +20,7 @@ from airflow.models.trigger import Trigger
 from nightshift.jobset.kubernetes.follow import Followed
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 LINES: Final = 100
 """About what a pod writes in an outage of a minute; 40 KiB on their way to the parent."""

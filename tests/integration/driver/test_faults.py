@@ -68,6 +68,7 @@ def stalls_after(count: int) -> Behaviour:
     return behave
 
 
+@pytest.mark.gate
 def test_all_rows_are_answered_and_sealed(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS, workers=2)
 
@@ -100,6 +101,7 @@ def test_passing_errors_cost_no_row(tmp_path: Path, status: int) -> None:
     check_all_answered(prepared, TEXTS)
 
 
+@pytest.mark.gate
 def test_broken_connections_cost_no_row(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS[:24])
     broken: set[str] = set()
@@ -136,6 +138,7 @@ def test_one_refused_row_costs_no_other(tmp_path: Path, bad: int) -> None:
     assert engine.seen.count("poison") == 3, "in four rows, in two, alone"
 
 
+@pytest.mark.gate
 def test_a_row_that_always_fails_is_given_up_with_its_reason(tmp_path: Path) -> None:
     texts = [*TEXTS[:8]]
     texts[3] = "poison"
@@ -174,6 +177,7 @@ def test_committed_chunks_are_never_sent_again(tmp_path: Path) -> None:
     assert prepared.rows() == before
 
 
+@pytest.mark.gate
 def test_only_missing_chunks_are_computed(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS)
     run_driver(prepared)
@@ -185,6 +189,7 @@ def test_only_missing_chunks_are_computed(tmp_path: Path) -> None:
     check_all_answered(prepared, TEXTS)
 
 
+@pytest.mark.gate
 def test_a_drain_saves_every_finished_row_and_the_next_attempt_computes_the_rest(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS, chunk_rows=60)
 
@@ -221,6 +226,7 @@ def test_a_drain_with_all_committed_is_done(tmp_path: Path) -> None:
     assert code == exits.DONE
 
 
+@pytest.mark.gate
 def test_an_engine_that_comes_back_is_waited_for(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS)
 
@@ -268,6 +274,7 @@ def test_a_worker_without_home_helps_with_everything(tmp_path: Path, index: int 
     check_all_answered(prepared, TEXTS)
 
 
+@pytest.mark.gate
 def test_an_owner_helps_when_its_own_range_is_done(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS, workers=2)
 
@@ -278,6 +285,7 @@ def test_an_owner_helps_when_its_own_range_is_done(tmp_path: Path) -> None:
     check_all_answered(prepared, TEXTS)
 
 
+@pytest.mark.gate
 def test_too_many_dead_letters_end_a_run_before_its_end(tmp_path: Path) -> None:
     async def refuse(texts: list[str]) -> web.StreamResponse:
         await asyncio.sleep(0.5)
@@ -294,6 +302,7 @@ def test_too_many_dead_letters_end_a_run_before_its_end(tmp_path: Path) -> None:
     assert any("the job tolerates 10" in entry.get("error", "") for entry in driver.log)
 
 
+@pytest.mark.gate
 def test_a_torn_partial_is_left_out(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS[:8])
     folder = prepared.folder / "partials/chunk-00000000"
@@ -356,6 +365,7 @@ def test_a_run_url_without_sense_is_a_configuration_error(tmp_path: Path, run_ur
         assert driver.finish() == exits.CONFIG
 
 
+@pytest.mark.gate
 def test_a_row_that_kills_the_engine_is_the_only_dead_letter(tmp_path: Path) -> None:
     texts = [*TEXTS[:40]]
     texts[13] = "killer"

@@ -13,7 +13,7 @@ from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
 from tests.integration.runtime.manifests import IMAGE, jobset_name
 from tests.integration.runtime.side_by_side import cases_of, chosen, run
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 CASES = cases_of(contract)
 

@@ -97,6 +97,7 @@ def _logs(stack: Stack) -> str:
     return "\n".join(f"{file}:\n{file.read_text()[-2000:]}" for file in files)
 
 
+@pytest.mark.gate
 def test_a_run_succeeds_and_writes_its_lineage(stack: Stack) -> None:
     _run_chain(stack)
 
@@ -113,6 +114,7 @@ def test_a_run_succeeds_and_writes_its_lineage(stack: Stack) -> None:
     assert {event["job"]["namespace"] for event in events()} == {"nightshift-local"}
 
 
+@pytest.mark.gate
 def test_every_process_of_airflow_carries_the_mark(stack: Stack) -> None:
     session = os.getsid(stack.document()["parts"]["airflow"]["pid"])
 
@@ -144,6 +146,7 @@ def test_a_backfill_of_a_year_is_made_while_airflow_is_at_work(stack: Stack) -> 
     assert _call(stack, "/api/v2/dags/daily/dagRuns?limit=1", token=token)["total_entries"] == 366
 
 
+@pytest.mark.gate
 def test_a_killed_component_comes_back(stack: Stack) -> None:
     # The scheduler and the triggerer are killed in the middle of a night, in tests/chaos.
     component = "dag-processor"

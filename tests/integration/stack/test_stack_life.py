@@ -60,6 +60,7 @@ def _kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.gate
 def test_its_document_tells_the_truth_and_down_leaves_nothing(stack: Stack) -> None:
     stack.up()
     document = stack.document()
@@ -105,6 +106,7 @@ def test_ports_are_kept_unless_somebody_else_has_them(stack: Stack) -> None:
         assert stack.environment()["STORAGE_EMULATOR_HOST"] != first
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("name", PARTS)
 def test_a_killed_part_comes_back_at_the_same_address(stack: Stack, name: str) -> None:
     stack.up()
@@ -126,6 +128,7 @@ def test_a_killed_guardian_is_replaced(stack: Stack) -> None:
     wait_until(lambda: stack.processes() == [], "the new guardian has ended everything")
 
 
+@pytest.mark.gate
 def test_the_supervisors_death_ends_everything_and_up_goes_on(stack: Stack) -> None:
     stack.up()
     # What a part has started has no tie to the supervisor but its mark.
