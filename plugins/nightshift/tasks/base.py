@@ -34,7 +34,7 @@ class Reason(StrEnum):
     ENGINE_ERROR = "engine_error"
     """The engine, otherwise healthy, failed on this row again and again."""
     ENGINE_KILLED = "engine_killed"
-    """The engine died with this row in flight three times, the last time with no other row."""
+    """The engine died four times with this row in flight, the last two times with no other row."""
     TIMEOUT = "timeout"
     """No reply within the request's time, again and again, from an engine that answered others."""
 
