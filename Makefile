@@ -10,13 +10,13 @@ export PARTITION Q RUNTIME STATE
 .DEFAULT_GOAL := help
 .PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock
 
-help: ## say what there is
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## make all environments (every other target makes those that it needs)
+setup: ## make all environments (every other target makes the ones that it needs)
 	@$(ENVIRONMENTS) driver airflow emulators server test
 
-demo: ## one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: again; RUNTIME=kubernetes: its workers are pods of a real cluster)
+demo: ## one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: compute it again; RUNTIME=kubernetes: with pods of a real cluster as workers)
 	@$(ENVIRONMENTS) driver airflow emulators server
 	@$(DEMO) $(if $(RUNTIME),--runtime "$$RUNTIME") $(if $(PARTITION),--partition "$$PARTITION") $(if $(FRESH),--fresh)
 
@@ -24,7 +24,7 @@ search: ## search what the demo published: make search Q="parse yaml"
 	@$(ENVIRONMENTS) driver airflow emulators server
 	@$(DEMO) --search "$$Q"
 
-lineage: ## the datasets that the stack's OpenLineage events name
+lineage: ## list the datasets that the stack's OpenLineage events name
 	@$(PYTHON) -m local.lineage --state $(STATE)
 
 up: ## start the local stack and leave it up; prints Airflow's address and password
@@ -34,21 +34,21 @@ up: ## start the local stack and leave it up; prints Airflow's address and passw
 down: ## stop the local stack and everything that it started
 	@$(PYTHON) -m local.stack down --state "$$STATE"
 
-status: ## say what of the local stack is up
+status: ## show what is up in the local stack
 	@$(PYTHON) -m local.stack status --state "$$STATE"
 
-env: ## print the variables of the local stack for a shell: eval "$(make env)" (then airflow, nightshift status and Google's clients talk to it)
+env: ## print the variables of the local stack for a shell: eval "$(make env)" (airflow, nightshift status and Google's clients then use it)
 	@$(PYTHON) -m local.stack env --state "$$STATE"
 
-cluster-up: ## a real Kubernetes on this machine, with JobSet and Kueue: built at the first time (root, Linux, Go); prints its KUBECONFIG
+cluster-up: ## start a real Kubernetes on this machine, with JobSet and Kueue; the first time builds it (root, Linux, Go); prints its KUBECONFIG
 	@$(ENVIRONMENTS) test
 	@$(CLUSTER) up
 
-cluster-down: ## stop it and remove every trace
+cluster-down: ## stop that Kubernetes and remove every trace
 	@$(ENVIRONMENTS) test
 	@$(CLUSTER) down
 
-screenshots: ## pictures of Airflow's pages into docs/images/, with Chromium (after make demo, and while make up is up)
+screenshots: ## take pictures of Airflow's pages into docs/images/, with Chromium (after make demo and make up)
 	@$(ENVIRONMENTS) test
 	@PYTHONPATH=plugins .envs/test/bin/python -m local.screenshots --state "$$STATE"
 
@@ -58,21 +58,21 @@ test: ## the tests that every change has to pass, in a quarter of an hour (REQUI
 test-all: ## all tests, with random seeds that it prints
 	@$(PYTHON) -m local.test --all $(foreach tier,$(REQUIRE),--require $(tier))
 
-chaos: ## real faults to all processes of a night, and the proof that nothing was lost: make chaos N=200 SEED=7
+chaos: ## inject real faults into all processes of a night, and prove that nothing was lost: make chaos N=200 SEED=7
 	@$(ENVIRONMENTS) emulators server test
 	@PYTHONPATH=plugins .envs/test/bin/python -m tests.chaos.soak --faults $(or $(N),200) $(if $(SEED),--seed $(SEED))
 
-bench: ## the measures of the driver and the ledger, into docs/benchmarks.md: make bench P="p2 p6"
+bench: ## measure the driver and the ledger, and write docs/benchmarks.md: make bench P="p2 p6"
 	@$(ENVIRONMENTS) driver emulators server test
 	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks $(P)
 
-lint: ## ruff and mypy, as the tests run them
+lint: ## run ruff and mypy as the tests do
 	@$(ENVIRONMENTS) test
 	@.envs/test/bin/ruff format --check .
 	@.envs/test/bin/ruff check .
 	@.envs/test/bin/mypy
 
-format: ## put the code into shape
+format: ## format the code
 	@$(ENVIRONMENTS) test
 	@.envs/test/bin/ruff format .
 	@.envs/test/bin/ruff check --fix .
