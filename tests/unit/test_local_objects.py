@@ -123,6 +123,15 @@ class TestJudgement:
 
         assert (outcome.ending, [each.exit_code for each in outcome.failed]) == (Ending.APPLICATION, [42])
 
+    def test_a_pod_that_the_job_ended_was_not_deleted_by_a_person(self) -> None:
+        """Only the Job's event tells the two apart, within the second in which its end was decided."""
+        evicted = a_pod(exits.RESUME, reason="EvictionByEvictionAPI", ruling="FailJob")
+        others = a_pod(exits.RESUME, index=1, ruling="Deleted", deleted_at=DECIDED - 1)
+        outcome = judged(JobEnd(False, "PodFailurePolicy", "because"), evicted, others)
+
+        assert outcome.ending is Ending.PREEMPTED
+        assert outcome.explanation.endswith("taken away or refused: EvictionByEvictionAPI (1 pod)")
+
     def test_a_pod_without_a_place_says_what_it_waits_for(self) -> None:
         waiting = PodRecord("night-worker-0-0-bcdfg", 0, 1, BEGAN)
         outcome = judged(None, waiting)
