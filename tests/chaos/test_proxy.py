@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tests.chaos.proxy import FaultProxy
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 
 class Upstream:

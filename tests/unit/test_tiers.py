@@ -28,6 +28,14 @@ def test_a_file_in_a_folder_that_no_group_has_is_refused() -> None:
         group_of("integration", "tests/integration/new/test_x.py")
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_gate_holds_tests_of_every_group(tier: str) -> None:
+    """What the gate lacks is found in `make test-all` only, perhaps days later."""
+    there = {group_of(tier, file).name for file in files(tier, gate=True)}
+
+    assert there == {group.name for group in GROUPS if group.tier == tier}
+
+
 def test_a_group_covers_and_needs_what_there_is() -> None:
     assert [path for group in GROUPS for path in (*group.covers, group.place) if not (ROOT / path).exists()] == []
     assert {need for group in GROUPS for need in group.needs} <= {*ENVIRONMENTS, MODELS, CLUSTER}

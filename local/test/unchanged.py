@@ -1,0 +1,42 @@
+"""Tiers of `make test` that need not run again: their inputs are those of a run that passed on this machine.
+
+A tier is here only if a program can list everything that decides its outcome. The simulation's can: it has no process, no clock
+and no network, and `tests.simulation.inputs` follows its imports.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from local.environments import ROOT, cache_dir, environment_dir, python_of
+
+INPUTS: Final[Mapping[str, str]] = {"simulation": "tests.simulation.inputs"}
+"""Tier -> the module that prints the key of its inputs on its first line, and the inputs after it."""
+
+
+def key_of(tier: str) -> str | None:
+    """The key of a tier's inputs, the test environment's pins included; None for a tier that always runs."""
+    if tier not in INPUTS:
+        return None
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT}"}
+    command = [str(python_of("test")), "-m", INPUTS[tier]]
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    return f"{done.stdout.splitlines()[0][:32]}-{environment_dir('test').name}"
+
+
+def has_passed(tier: str, key: str) -> bool:
+    return _mark(tier, key).exists()
+
+
+def note_passed(tier: str, key: str) -> None:
+    mark = _mark(tier, key)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
+def _mark(tier: str, key: str) -> Path:
+    return cache_dir() / "passed" / f"{tier}-{key}"
