@@ -2,12 +2,16 @@
 
 import argparse
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from nightshift import cli
+from nightshift.run import seal
+from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.spec import load
+from tests.builders import a_plan, a_spec
 from tests.citations import Repository
 from tests.unit.test_architecture import ALLOWED
 
@@ -111,3 +115,11 @@ def test_the_tutorials_job_has_the_one_mistake_that_it_shows(tmp_path: Path) -> 
     assert str(caught.value).splitlines() == [f"{file}{shown[1]}"]
     file.write_text(job[1].replace("boddy", "body") + 'dead_letters: {tolerate: "10%"}\n')
     assert load(file).job == "ticket-vectors"
+
+
+def test_the_tutorial_shows_what_the_seal_says() -> None:
+    spec = a_spec(dead_letters__tolerate=0)
+    with pytest.raises(ToleranceExceeded) as caught:
+        seal._judge(spec, a_plan(rows=12), 1, Counter({"bad_input": 1}))
+
+    assert str(caught.value) in (ROOT / "docs/tutorial.md").read_text()
