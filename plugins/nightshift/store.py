@@ -136,7 +136,7 @@ class StoreUnavailable(Exception):
 
 
 class ObjectStorage:
-    """`Objects` over an obstore store. Errors of the store are mapped here and nowhere else."""
+    """`Objects` over an obstore store, for the ledger: every error of the store becomes StoreUnavailable."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

@@ -40,7 +40,7 @@ def partition_of(context: Context) -> str:
 
 class PlanOperator(RunOperator):
     """
-    Checks the job against the warehouse, freezes it into a run, and says how large the run will be.
+    Checks the job against the warehouse, freezes it into a run, and counts its rows.
 
     Returns ``{run_prefix, run_id, partition, rows, spec}``, by which every later task knows the run and its terms.
 
@@ -66,7 +66,6 @@ class PlanOperator(RunOperator):
         from nightshift.run.opening import open_run
         from nightshift.run.plan import load_plan
         from nightshift.run.seal import load_manifest
-        from nightshift.run.sizing import size
         from nightshift.spec import JobSpec
 
         partition = partition_of(context)
@@ -77,7 +76,6 @@ class PlanOperator(RunOperator):
             warehouse = warehouse_for(self.settings)
             warehouse.check_query(spec, partition)
             rows = warehouse.count_rows(spec, partition)
-            sizing = size(rows, spec, workers_max=self.settings.workers_max)
             run = open_run(
                 self.store,
                 spec,
@@ -100,7 +98,7 @@ class PlanOperator(RunOperator):
         elif plan is not None:
             self.log.info("The run was planned before with %d rows: it continues where it stopped", plan.rows)
         elif rows:
-            self.log.info("The query has %d rows: %s", rows, "; ".join(sizing.reasons))
+            self.log.info("The query has %d rows. The task 'extract' plans workers and chunks once they are exported.", rows)
         else:
             self.log.warning(
                 "The query has no rows for %s: the partition will be published without rows. Is the source late? "

@@ -24,7 +24,7 @@ class Reason(StrEnum):
     """Why a row is a dead letter."""
 
     BAD_INPUT = "bad_input"
-    """The row cannot be made into a request: its template failed or rendered to nothing, its image is none, and the like."""
+    """The row cannot be made into a request: its template failed or rendered to nothing, its image is not one, and the like."""
     TOO_LONG = "too_long"
     """The engine refused the row for its length."""
     REJECTED = "rejected"
