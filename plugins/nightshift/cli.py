@@ -31,14 +31,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"nightshift {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    validate = commands.add_parser("validate", help="say everything that is wrong with job files")
+    validate = commands.add_parser("validate", help="report every mistake in job files")
     validate.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a job's YAML file, as in dags/jobs/")
     validate.set_defaults(command=_validate)
 
     schema = commands.add_parser("schema", help="print the JSON schema of a job file (docs/job.schema.json)")
     schema.set_defaults(command=_schema)
 
-    status = commands.add_parser("status", help="say how far a run is, from its ledger alone, while it runs and after")
+    status = commands.add_parser("status", help="show how far a run is, from its ledger alone, during the run and after it")
     status.add_argument("url", metavar="RUN_URL", help="gs://BUCKET/JOB/PARTITION/RUN or file:///FOLDER/JOB/PARTITION/RUN")
     status.add_argument(
         "--watch",
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds,
         const=5.0,
         metavar="SECONDS",
-        help="again and again until all chunks are committed (without a number: every 5 s)",
+        help="repeat until all chunks are committed (default interval: 5 s)",
     )
     status.add_argument("--json", action="store_true", help="one JSON object a line (keys: docs/status.md)")
     status.set_defaults(command=_status)
@@ -59,41 +59,55 @@ def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     render = commands.add_parser(
         "render",
         help="print the JobSet that a night of a job would submit (docs/compute.md)",
-        description="Prints the Kubernetes JobSet of a job for one partition as YAML, by this deployment's NIGHTSHIFT_* "
-        "variables where they are set. Asks nothing and submits nothing.",
+        description="Prints the Kubernetes JobSet of a job for one partition as YAML, with this deployment's NIGHTSHIFT_* "
+        "variables if they are set. Contacts no service and submits nothing.",
     )
     render.add_argument("file", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/")
     render.add_argument("--partition", type=_day, required=True, metavar="DATE", help="the day of the run, as 2026-11-20")
     render.add_argument("--rows", type=_positive, metavar="N", help="rows of the run, from which its workers are planned")
     render.add_argument(
-        "--profile", type=_profile, metavar="P", help="another compute profile than the job's, as for a fallback"
+        "--profile", type=_profile, metavar="P", help="a compute profile other than the job's, as for a fallback"
     )
-    render.add_argument("--workers", type=_positive, metavar="N", help="so many workers, whatever the plan says")
-    render.add_argument("--helper", action="store_true", help="the further JobSet that helps a run on a fallback profile")
+    render.add_argument("--workers", type=_positive, metavar="N", help="use N workers, whatever the plan says")
+    render.add_argument("--helper", action="store_true", help="the additional JobSet that helps a run on a fallback profile")
     render.set_defaults(command=_render)
 
 
 def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     batch = commands.add_parser(
         "batch",
-        help="send an OpenAI batch file to a server, and go on where it stopped when run again",
+        help="send an OpenAI batch file to a server; run it again to resume where it stopped",
         description="Sends every line of an OpenAI batch file (as `vllm run-batch` reads it) to an OpenAI-compatible server "
-        "and writes a line for each, in order. Run it again after whatever ended it: what is saved is not sent again.",
-        epilog="OPENAI_API_KEY, if set, is sent as the bearer token. Exit codes: 0 the output is written; 1 that too, but "
-        "lines failed (--fail-on-error); 2 bad input; 75 work is left, run the same command again. docs/batch.md has the rest.",
+        "and writes a line for each, in order. If it ends early for any reason, run it again: saved lines are not sent again.",
+        epilog="OPENAI_API_KEY, if set, is sent as the bearer token. Exit codes: 0 the output is written; 1 the output is "
+        "written but lines failed (--fail-on-error); 2 bad input; 75 work is left, run the same command again. docs/batch.md "
+        "has the rest.",
     )
     batch.add_argument("-i", "--input-file", required=True, metavar="FILE", help="a path or gs://BUCKET/NAME")
     batch.add_argument("-o", "--output-file", required=True, metavar="FILE", help="a path or gs://BUCKET/NAME")
     batch.add_argument("--base-url", required=True, metavar="URL", help="the server, with or without /v1 at the end")
-    batch.add_argument("--model", metavar="NAME", help="takes the place of the model that the lines name")
-    batch.add_argument("--max-inflight", type=_positive, metavar="N", help="requests at once (default: what keeps it busy)")
-    batch.add_argument("--chunk-rows", type=_positive, metavar="N", help="lines saved at once (default: by the file's size)")
-    batch.add_argument("--state", metavar="DIR_OR_URL", help="where progress is kept (default: OUTPUT.nightshift beside it)")
-    batch.add_argument("--fresh", action="store_true", help="begin again in spite of earlier progress; leave it out to resume")
+    batch.add_argument("--model", metavar="NAME", help="replaces the model that the lines name")
+    batch.add_argument(
+        "--max-inflight",
+        type=_positive,
+        metavar="N",
+        help="requests in flight at once (default: enough to keep the server busy)",
+    )
+    batch.add_argument(
+        "--chunk-rows", type=_positive, metavar="N", help="lines that are saved together (default: by the file's size)"
+    )
+    batch.add_argument(
+        "--state", metavar="DIR_OR_URL", help="where progress is kept (default: OUTPUT.nightshift, next to the output)"
+    )
+    batch.add_argument("--fresh", action="store_true", help="start over and ignore earlier progress; leave it out to resume")
     batch.add_argument("--clean", action="store_true", help="remove the progress once the output is written")
     batch.add_argument("--fail-on-error", action="store_true", help="exit with 1 when lines failed")
-    batch.add_argument("--timeout", type=_limit, default=600.0, metavar="SECONDS", help="of one request (default: 600)")
-    batch.add_argument("--wait", type=_limit, default=300.0, metavar="SECONDS", help="for the server (default: 300)")
+    batch.add_argument(
+        "--timeout", type=_limit, default=600.0, metavar="SECONDS", help="time limit of one request (default: 600)"
+    )
+    batch.add_argument(
+        "--wait", type=_limit, default=300.0, metavar="SECONDS", help="how long to wait for the server (default: 300)"
+    )
     batch.set_defaults(command=_batch)
 
 
@@ -101,7 +115,7 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a day; write YEAR-MONTH-DAY, for example 2026-11-20") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date; write YEAR-MONTH-DAY, for example 2026-11-20") from None
 
 
 def _profile(text: str) -> str:
@@ -121,14 +135,14 @@ def _limit(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0, 86400 at most")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and up to 86400")
     return value
 
 
 def _positive(text: str) -> int:
     value = int(text) if text.isascii() and text.isdecimal() else 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return value
 
 
@@ -138,7 +152,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.1 <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 86400; write RUN_URL before --watch")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400; write RUN_URL before --watch")
     return value
 
 

@@ -14,7 +14,7 @@ _CHOICES: Final = {"image_pull_policy": ("Always", "IfNotPresent", "Never"), "we
 
 
 class SettingsError(ValueError):
-    """A deployment variable is missing or has no sense; the message names it and what to set."""
+    """A deployment variable is missing or not valid; the message names it and what to set."""
 
 
 @dataclass(frozen=True)

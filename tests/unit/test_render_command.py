@@ -97,12 +97,12 @@ def test_a_helper_is_another_jobset_of_the_same_run() -> None:
             "compute_topology.yaml:27: compute.topology: tpu-v6e-spot has no",
         ),
         (("absent.yaml", *DAY), "absent.yaml: The file cannot be read"),
-        ((DEMO, "--partition", "20 Nov"), "argument --partition: '20 Nov' is not a day; write YEAR-MONTH-DAY"),
+        ((DEMO, "--partition", "20 Nov"), "argument --partition: '20 Nov' is not a date; write YEAR-MONTH-DAY"),
         (
             (DEMO, *DAY, "--profile", "gpu-l5"),
             "argument --profile: There is no compute profile 'gpu-l5'. Did you mean 'gpu-l4'?",
         ),
-        ((DEMO, *DAY, "--rows", "0"), "argument --rows: '0' is no whole number from 1"),
+        ((DEMO, *DAY, "--rows", "0"), "argument --rows: '0' is not a whole number of 1 or more"),
     ],
 )
 def test_bad_input_is_explained_and_the_code_is_2(arguments: tuple[str, ...], message: str) -> None:

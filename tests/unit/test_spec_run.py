@@ -139,7 +139,7 @@ class TestRequest:
         (message,) = mistakes(tmp_path, job(task=task, request=value))
 
         assert message.startswith("request: ")
-        assert "where a mapping belongs" in message
+        assert "a mapping is expected" in message
 
     def test_a_question_about_an_image_needs_no_column(self, tmp_path: Path) -> None:
         query = "SELECT name, version, photo FROM t WHERE d = @partition"

@@ -135,4 +135,4 @@ def test_watch_takes_seconds(run: Run, seconds: str) -> None:
     done = nightshift(run.url, f"--watch={seconds}")
 
     assert done.returncode == 2
-    assert f"'{seconds}' is no number of seconds" in done.stderr
+    assert f"'{seconds}' is not a number of seconds" in done.stderr

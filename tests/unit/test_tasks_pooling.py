@@ -155,7 +155,7 @@ class TestRerank:
             ("a", "is not an array"),
             ([b"\xff"], "not UTF-8"),
             (["\ud800"], "cannot be encoded"),
-            ([{"title": "a"}], "where a text belongs"),
+            ([{"title": "a"}], "where text is expected"),
         ],
     )
     def test_rows_without_documents(self, documents: Any, message: str) -> None:

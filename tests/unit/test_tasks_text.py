@@ -127,8 +127,8 @@ class TestChat:
             ([{"content": "a"}], "message 0 has the role None"),
             (["\udc00"], "cannot be encoded"),
             ([b"\xff"], "not UTF-8"),
-            ([["a"]], "where a text belongs"),
-            ([{"role": "user", "content": {"text": "a"}}], "where a text belongs"),
+            ([["a"]], "where text is expected"),
+            ([{"role": "user", "content": {"text": "a"}}], "where text is expected"),
         ],
     )
     def test_no_conversation(self, turns: Any, message: str) -> None:

@@ -212,7 +212,7 @@ def _check_writable(out: Path, given: str) -> None:
     if out.is_dir():
         raise Usage(f"-o {out}: it is a folder")
     if not out.absolute().parent.is_dir():
-        raise Usage(f"-o {out}: there is no folder {out.absolute().parent}")
+        raise Usage(f"-o {out}: the folder {out.absolute().parent} does not exist")
     if not os.access(out.absolute().parent, os.W_OK):
         raise Usage(f"-o {out}: nothing can be written into its folder")
     if "://" not in given and out.exists() and out.samefile(given):

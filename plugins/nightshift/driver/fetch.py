@@ -39,7 +39,7 @@ class Fetcher:
             result = await obstore.get_async(store, path, options={"range": (0, want.bytes_max + 1)})
             return bytes(await result.bytes_async())
         except (FileNotFoundError, obstore.exceptions.NotFoundError) as error:
-            raise BadInput(f"there is no object {want.url}") from error
+            raise BadInput(f"the object {want.url} does not exist") from error
         except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError, PermissionError) as error:
             raise BadInput(f"no permission to read {want.url}") from error
         except (obstore.exceptions.BaseError, OSError) as error:

@@ -28,7 +28,7 @@ def mistake(problem: str, remedy: str) -> PydanticCustomError:
 
 
 def choice(value: str, choices: Iterable[str]) -> str:
-    """A remedy for a word that is not among `choices`: the nearest one, and all there are."""
+    """A remedy for a word that is not among `choices`: the nearest one, and the full list."""
     listed = list(choices)
     near = nearest(value, listed)
     known = f"Choose from {', '.join(listed)}" if len(listed) > 1 else f"The only one is {listed[0]}"

@@ -52,7 +52,7 @@ def duration(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
         raise mistake(f"{shown(value)} is not a duration", form)
     if not 0 < duration_seconds(value) <= _DURATION_SECONDS_MAX:
-        raise mistake(f"{value!r} has no sense as a duration", "Write more than nothing and at most 7d, for example 3h")
+        raise mistake(f"{value!r} is not a valid duration", "Write more than 0 and at most 7d, for example 3h")
     return value
 
 

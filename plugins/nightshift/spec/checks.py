@@ -84,7 +84,7 @@ def _lacking(path: FieldPath, user: str, column: str, columns: tuple[str, ...]) 
         return
     same = next((name for name in columns if name.casefold() == column.casefold()), None)
     if same is not None:
-        yield Finding(path, f"{user} names the column {column!r}, which the query spells {same!r}", "Spell it in the same way")
+        yield Finding(path, f"{user} names the column {column!r}, which the query spells {same!r}", "Spell it the same way")
         return
     near = nearest(column, columns)
     listed = ", ".join(columns) or "no named column"
@@ -108,7 +108,7 @@ def _request(document: Document, columns: tuple[str, ...] | None) -> Iterator[Fi
             yield from _lacking(("request", name), "The template", column, columns or ())
     # Without its question the request has a mistake already.
     if not used and sources and sources[-1][0] == request.TEMPLATES[-1]:
-        problem = f"The template{'s use' if len(sources) > 1 else ' uses'} no column, so that every row would be the same"
+        problem = f"The template{'s use' if len(sources) > 1 else ' uses'} no column, so every row would be the same"
         yield Finding(("request", sources[-1][0]), problem, "Name one, for example {{ summary }}")
     for name, column in named if columns is not None else ():
         if re.fullmatch(COLUMN_PATTERN, column):  # else the model says so
@@ -158,10 +158,10 @@ def _destination(document: Document) -> Iterator[Finding]:
                 "Give one of them another name",
             )
         if column.casefold() in keys:
-            remedy = "Name the column of the predictions otherwise, for example embedding"
+            remedy = "Give the predictions another column name, for example embedding"
             yield Finding(("destination", "column"), f"{column!r} is a key column already", remedy)
     if partition.casefold() in keys:
-        remedy = "Leave it out of source.key, or name destination.partition_column otherwise"
+        remedy = "Leave it out of source.key, or give destination.partition_column another name"
         yield Finding(
             ("destination", place), f"{partition!r} is a key column already; publishing adds it as the date of the run", remedy
         )
@@ -180,7 +180,7 @@ def _compute(document: Document) -> Iterator[Finding]:
     for index, name in enumerate(fallback if isinstance(fallback, list) else ()):
         path: FieldPath = ("compute", "fallback", index)
         if name in seen:
-            yield Finding(path, f"{name!r} is there already", "Name each profile once; compute.profile is the first")
+            yield Finding(path, f"{name!r} is already listed", "Name each profile once; compute.profile is the first")
         elif _is_profile(name) and not mine:
             for each in misfits(PROFILES[name], span):
                 yield Finding(path, f"This fallback cannot be as compute says: {each.problem}", "Leave it out, or name another")

@@ -29,7 +29,7 @@ _FORM: Final = 'Write minute, hour, day, month and weekday, for example "0 2 * *
 
 
 class _NoSense(ValueError):
-    """Why a field of a cron expression has no sense."""
+    """Why a field of a cron expression is not valid."""
 
 
 def schedule(value: str) -> str:

@@ -13,14 +13,14 @@ _STRING_TAG = "tag:yaml.org,2002:str"
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _REMEDIES = (
-    (r"'\t' that cannot", "Indent with spaces; YAML takes no tabs"),
+    (r"'\t' that cannot", "Indent with spaces; YAML does not allow tabs"),
     ("that cannot start any token", "Put the value in quotes"),
-    ("unhashable key", 'Put a value that begins with {{ in quotes, as in "{{ summary }}"'),
-    ("mapping values are not allowed", 'Check the indentation, and put a text that holds ": " in quotes'),
+    ("unhashable key", 'Put a value that starts with {{ in quotes, as in "{{ summary }}"'),
+    ("mapping values are not allowed", 'Check the indentation, and put text that contains ": " in quotes'),
     ("but found another document", "Keep one job in a file; remove the second '---'"),
-    ("undefined alias", "Put a value that begins with * in quotes"),
+    ("undefined alias", "Put a value that starts with * in quotes"),
     ("could not determine a constructor", "Remove the tag that begins with !"),
-    ("expected <block end>", "Check the indentation, and put the whole of a value in quotes"),
+    ("expected <block end>", "Check the indentation, and put the whole value in quotes"),
     ("found unexpected end of stream", "Close the quotes"),
     ("special characters are not allowed", "Remove the character"),
 )
@@ -146,11 +146,11 @@ def _key_findings(root: yaml.Node) -> Iterator[Finding]:
                 )
             if key.value in first:
                 remedy = f"Keep one of the two; the first is in line {first[key.value]}"
-                yield Finding(here, f"The key {key.value!r} is there twice", remedy, line)
+                yield Finding(here, f"The key {key.value!r} appears twice", remedy, line)
             first.setdefault(key.value, line)
             pending.append((here, value))
 
 
 def _unreadable(line: int, problem: str) -> Unreadable:
-    remedy = next((remedy for sign, remedy in _REMEDIES if sign in problem), "Mend the YAML at this place")
+    remedy = next((remedy for sign, remedy in _REMEDIES if sign in problem), "Correct the YAML here")
     return Unreadable(line, f"This is not YAML: {problem}", remedy)

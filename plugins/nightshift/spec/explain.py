@@ -17,14 +17,14 @@ from nightshift.spec.model import JobSpec
 from nightshift.tasks import TASK_KINDS, request_model
 
 _EXPECTED: Final = {
-    "string_type": "a text",
+    "string_type": "text",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "tuple_type": "a list",
     "model_type": "a mapping",
     "dict_type": "a mapping",
-    "literal_error": "a text",
+    "literal_error": "text",
 }
 _LIMITS: Final = {
     "greater_than_equal": ("ge", "less than {}", "{} or more"),
@@ -78,10 +78,10 @@ class _Words:
         if expected is None:
             return f"{self._shown(item, path)} does not fit: {item['msg']}", self._example(path)
         if value is None:
-            return f"There is no value where {expected} belongs", self._example(path)
-        problem = f"{self._shown(item, path)} is {_kind(value)}, where {expected} belongs"
+            return f"The value is missing; {expected} is expected", self._example(path)
+        problem = f"{self._shown(item, path)} is {_kind(value)}, but {expected} is expected"
         written = self._document.source(path)
-        if expected == "a text" and written is not None:
+        if expected == "text" and written is not None:
             return problem, f'Put it in quotes: "{written}"'
         if expected == "a list" and written is not None:
             only = written if re.fullmatch(r"[\w.-]+", written) else json.dumps(written)
@@ -169,8 +169,8 @@ def _tasks_with(key: str) -> list[str]:
 
 def _kind(value: Any) -> str:
     if isinstance(value, bool):
-        return "a truth value"
-    kinds: Mapping[type, str] = {str: "a text", int: "a whole number", float: "a number", list: "a list", dict: "a mapping"}
+        return "a boolean"
+    kinds: Mapping[type, str] = {str: "text", int: "a whole number", float: "a number", list: "a list", dict: "a mapping"}
     return kinds.get(type(value), f"a {type(value).__name__}")
 
 

@@ -106,7 +106,7 @@ def day(value: object) -> datetime.date:
         if isinstance(value, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
             return datetime.date.fromisoformat(value)
     except ValueError as error:
-        raise mistake(f"{value!r} is not a day: {error}", "Write a day that there is, as YEAR-MONTH-DAY") from None
+        raise mistake(f"{value!r} is not a day: {error}", "Write a real date as YEAR-MONTH-DAY") from None
     shown = "a collection" if isinstance(value, dict | list) else repr(str(value))
     raise mistake(f"{shown} is not a date", "Write YEAR-MONTH-DAY, for example 2026-11-01")
 

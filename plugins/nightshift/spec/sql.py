@@ -45,10 +45,12 @@ def parse(query: str) -> exp.Query:
         near = f" near {first['highlight']!r}" if first.get("highlight") else ""
         # sqlglot names a class of its own for an operand that is not there.
         reason = "something is missing there" if first["description"].startswith("Required keyword") else first["description"]
-        raise BadQuery(f"The query does not parse{near}: {reason}", "Mend the SQL", first.get("line")) from None
+        raise BadQuery(f"The query does not parse{near}: {reason}", "Correct the SQL", first.get("line")) from None
     except (SqlglotError, RecursionError) as error:
         detail = "it is nested too deeply" if isinstance(error, RecursionError) else "a text, name or comment has no end"
-        raise BadQuery(f"The query does not parse: {detail}", "Mend the SQL; look at quotes, backquotes and comments") from None
+        raise BadQuery(
+            f"The query does not parse: {detail}", "Correct the SQL; check quotes, backquotes and comments"
+        ) from None
     if len(statements) != 1:
         problem = f"The query holds {len(statements)} statements" if statements else "The query holds no statement"
         raise BadQuery(problem, "Write exactly one SELECT")
@@ -72,7 +74,7 @@ def parameters(query: exp.Query) -> Iterator[BadQuery]:
         yield BadQuery(f"The query uses @{name}", f"Write @{PARAMETER}, the date of the run; there is no other parameter")
     if PARAMETER not in {name.lower() for name in used}:
         yield BadQuery(
-            f"The query does not use @{PARAMETER}, so that every run would read the same rows",
+            f"The query does not use @{PARAMETER}, so every run would read the same rows",
             f"Add a condition on the date, for example WHERE snapshot_date = @{PARAMETER}",
         )
 

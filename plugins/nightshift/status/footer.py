@@ -155,7 +155,7 @@ def _provenance(metadata: pq.FileMetaData) -> dict[str, Any]:
     except (KeyError, ValueError) as error:
         raise NotReadable("its footer lacks nightshift's provenance") from error
     if not isinstance(provenance, dict):
-        raise NotReadable("its provenance is no object")
+        raise NotReadable("its provenance is not a JSON object")
     return provenance
 
 

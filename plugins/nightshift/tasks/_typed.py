@@ -286,7 +286,7 @@ class _Compiler:
             return
         belongs = next((other for other, known in _KEYWORDS.items() if keyword in known), None)
         if belongs is not None:
-            problem = f"{keyword} has no sense for a value of type {kind}"
+            problem = f"{keyword} does not apply to a value of type {kind}"
         else:
             problem = f"{keyword} is not supported for a value of type {kind}"
         self.problem((*path, keyword), problem, f"Leave it out. There are {', '.join(sorted(_KEYWORDS[kind])) or 'none'}")
@@ -308,10 +308,10 @@ class _Compiler:
         before = len(self.problems)
         for keyword in ("minLength", "maxLength", "minItems", "maxItems"):
             if keyword in schema and (type(schema[keyword]) is not int or schema[keyword] < 0):
-                self.problem((*path, keyword), f"{schema[keyword]!r} is no count", "Write a whole number")
+                self.problem((*path, keyword), f"{schema[keyword]!r} is not a count", "Write a whole number")
         for keyword in _COMPARISONS:
             if keyword in schema and type(schema[keyword]) not in (int, float):
-                self.problem((*path, keyword), f"{schema[keyword]!r} is no limit", "Write a number")
+                self.problem((*path, keyword), f"{schema[keyword]!r} is not a limit", "Write a number")
         if "enum" in schema and (not isinstance(schema["enum"], list) or not schema["enum"]):
             self.problem((*path, "enum"), "The value is not a list of choices", "Write for example [good, bad]")
         elif any(_type_name(value) not in (kind, "null") for value in _choices(schema)):
@@ -363,7 +363,7 @@ class _Compiler:
                     "Write letters, digits and underscores, not beginning with a digit",
                 )
             elif name.casefold() in seen:
-                self.problem((*path, "properties", name), f"{name!r} is there twice", "Rename one: BigQuery folds case")
+                self.problem((*path, "properties", name), f"{name!r} appears twice", "Rename one: BigQuery folds case")
             seen.add(str(name).casefold())
 
 

@@ -215,7 +215,7 @@ def plain_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, list | dict):
-        raise BadInput("there is an array or a struct where a text belongs")
+        raise BadInput("the row holds an array or a struct where text is expected")
     try:
         return encodable(value.decode() if isinstance(value, bytes) else str(value))
     except UnicodeDecodeError as error:
