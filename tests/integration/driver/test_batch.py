@@ -204,7 +204,7 @@ def test_an_empty_file_gives_an_empty_file(tmp_path: Path) -> None:
     [
         ({"-i": "nowhere.jsonl"}, "-i nowhere.jsonl: "),
         ({"-i": "s3://bucket/x"}, "-i s3://bucket/x: "),
-        ({"-o": "nowhere/out.jsonl"}, "there is no folder"),
+        ({"-o": "nowhere/out.jsonl"}, "does not exist"),
         ({"-o": "in.jsonl"}, "it is the input"),
         ({"-o": "."}, "it is a folder"),
         ({"--state": "s3://bucket/x"}, "is not a store"),
