@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from local.test import report, running, unchanged
@@ -16,7 +16,20 @@ from local.test.groups import CLUSTER, TIERS, Group, groups_of
 from local.test.machine import Machine
 
 ALL: Final = "all"
-CHAOS_SEED: Final = "NIGHTSHIFT_CHAOS_SEED"
+SCHEDULES: Final = 2500
+"""Random ones of the simulation, in `make test-all`."""
+
+
+def _seeds() -> str:
+    first = secrets.randbelow(1 << 40)
+    return f"{first}:{first + SCHEDULES}"
+
+
+RANDOM: Final[Mapping[str, tuple[str, Callable[[], str]]]] = {
+    "simulation": ("NIGHTSHIFT_SEEDS", _seeds),
+    "chaos": ("NIGHTSHIFT_CHAOS_SEED", lambda: str(secrets.randbelow(1 << 31))),
+}
+"""Tier -> the variable that its random seeds are read from, and what draws them."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -85,10 +98,10 @@ def _able(machine: Machine, groups: Sequence[Group], not_run: dict[str, str]) ->
 
 def _run(machine: Machine, tier: str, groups: Sequence[Group], *, gate: bool, arguments: Sequence[str]) -> running.Ran:
     environment = machine.environment()
-    if tier == "chaos" and not gate:
-        # Another seed each time, and printed here, since a worker's own output is not shown.
-        environment.setdefault(CHAOS_SEED, str(secrets.randbelow(1 << 31)))
-        print(f"{CHAOS_SEED}={environment[CHAOS_SEED]}", flush=True)
+    if not gate and tier in RANDOM:
+        # Others each time, and printed here, since a worker's own output is not shown.
+        variable, draw = RANDOM[tier]
+        print(f"{variable}={environment.setdefault(variable, draw())}", flush=True)
     cluster = any(CLUSTER in group.needs for group in groups) and machine.own_cluster
     return running.run_tier(tier, groups, gate=gate, environment=environment, cluster=cluster, arguments=arguments)
 
