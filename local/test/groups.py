@@ -26,8 +26,8 @@ class Group:
     place: a path below the repository's root, of a folder or a file; where several groups match, the longest one counts.
     covers: what it tests, as paths. needs: environments (`local.environments`), MODELS, CLUSTER.
     gate_s, all_s: the budgets of `make test` and `make test-all`, in seconds of its tests added up: tests that run beside each
-        other count in full. They were recorded on two cores (those of `make test-all` for the cluster and chaos: estimates, until a
-        whole run has been timed); a run prints what it took beside them.
+        other count in full. They were recorded on two cores (of `make test-all`, those of the cluster and chaos are estimates
+        until a whole run has been timed); a run prints what it took beside them.
     """
 
     name: str
