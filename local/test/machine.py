@@ -16,7 +16,8 @@ from local.test.groups import CLUSTER, MODELS
 
 LOWLY: Final = ("nice", "-n", "19")
 NAMED_CLUSTER: Final = "NIGHTSHIFT_CLUSTER"
-"""Set where a cluster is up already: its state folder (`make cluster-up`)."""
+"""Set where a cluster is up already: its state folder (`make cluster-up`). `local.cluster.cluster` has it as STATE_VARIABLE,
+which cannot be imported here: this runs before any package is installed."""
 
 Say = Callable[[str], None]
 
