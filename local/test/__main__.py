@@ -62,6 +62,8 @@ def main(arguments: Sequence[str]) -> int:
     report.print_report(ran, not_run, gate=gate)
     failed += [tier for tier, each in ran.items() if not each.ok]
     lines = report.missing(ran, not_run, [tier for tier in required if tier not in unchanged_tiers])
+    if report.nothing(ran):
+        lines.append("no test ran: check the arguments after --")
     print("\n".join([*lines, f"failed: {', '.join(failed)}" if failed else "everything that ran has passed"]))
     return 1 if failed or lines else 0
 

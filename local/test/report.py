@@ -33,6 +33,11 @@ def missing(ran: Mapping[str, Ran], not_run: Mapping[str, str], required: Sequen
     return lines
 
 
+def nothing(ran: Mapping[str, Ran]) -> bool:
+    """Whether tiers ran without a single test, as they do when a path after ``--`` is misspelt."""
+    return bool(ran) and not any(each.cases for each in ran.values())
+
+
 def _counts(ran: Ran) -> str:
     skipped = sum(case.skipped is not None for case in ran.cases)
     failed = sum(case.failed for case in ran.cases)

@@ -323,7 +323,7 @@ class TestOutages:
             task = Task(namespace, a_short_jobset("away", "print('done')"), kubeconfig=proxy.kubeconfig)
             operator = task.operator()
             operator.hook.patience_s = 1.0
-            with proxy.refusing(), pytest.raises(JobSetUnavailable, match="The JobSet, if there is one, works on"):
+            with proxy.refusing(), pytest.raises(JobSetUnavailable, match="The JobSet, if it exists, keeps running"):
                 operator.execute(task.context("first"))
 
             assert task.finish()["outcome"] == "succeeded"

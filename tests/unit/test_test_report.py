@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from local.test.groups import Group, group_of
-from local.test.report import missing, print_report
+from local.test.report import missing, nothing, print_report
 from local.test.running import Case, Ran
 
 pytestmark = pytest.mark.unit
@@ -57,3 +57,9 @@ def test_the_report_names_what_did_not_run_and_groups_over_their_budget(capsys: 
     assert "integration  2 passed, 1 failed, 0 skipped in 12 s" in lines
     assert "NOT RUN: cluster, chaos: no root" in lines
     assert [line.split()[0] for line in lines if line.endswith("OVER")] == ["integration/storage"]
+
+
+def test_tiers_without_a_single_test_are_told_from_those_with_some() -> None:
+    assert nothing({"unit": ran(), "cluster": ran()})
+    assert not nothing({"unit": ran(), "cluster": ran(passed(DRIVER))})
+    assert not nothing({}), "every tier was left out because nothing had changed, or this machine lacks something"

@@ -29,7 +29,7 @@ class JobSetLost(JobSetTaskError):
 
 
 class JobSetUnavailable(JobSetTaskError):
-    """The cluster cannot be reached. The JobSet, if it exists, works on, and the next attempt finds it."""
+    """The cluster cannot be reached. The JobSet, if it exists, keeps running, and the next attempt finds it."""
 
 
 class JobSetUnknown(JobSetTaskError):
@@ -72,6 +72,6 @@ def runtime_failures() -> Iterator[None]:
     except JobSetNotFound as error:
         raise JobSetLost(f"{error}: it has just been deleted") from error
     except RuntimeUnavailable as error:
-        raise JobSetUnavailable(f"The cluster cannot be reached ({error}). The JobSet, if it exists, works on.") from error
+        raise JobSetUnavailable(f"The cluster cannot be reached ({error}). The JobSet, if it exists, keeps running.") from error
     except RequestRefused as error:
         raise JobSetRefused(str(error)) from error
