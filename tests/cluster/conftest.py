@@ -21,17 +21,26 @@ from tests.cluster.kube import OURS, Existing, Kubernetes, Namespace, a_namespac
 from tests.cluster.turns import a_turn
 
 PATIENCE_S = 600
+ALONE = "faults"
+"""The fixture whose tests run alone."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The others would wait for each test that is alone, one after the other. So these come last, from one worker.
+    items.sort(key=_is_alone)
     lacking = _lacking()
     for item in items:
         if item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.xdist_group(ALONE if _is_alone(item) else item.path.name))
             if lacking:
                 item.add_marker(pytest.mark.skip(reason=lacking))
             stated = item.get_closest_marker("timeout")
             # A test that waits for its turn, or for the cluster, has not begun yet.
             item.add_marker(pytest.mark.timeout(stated.args[0] if stated else PATIENCE_S, func_only=True), append=False)
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return ALONE in getattr(item, "fixturenames", ())
 
 
 def _lacking() -> str | None:
@@ -103,7 +112,7 @@ def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
     if "cluster" not in request.fixturenames:
         yield
         return
-    with a_turn(alone="faults" in request.fixturenames):
+    with a_turn(alone=ALONE in request.fixturenames):
         yield
 
 

@@ -232,6 +232,7 @@ def test_a_worker_that_dies_between_making_the_jobset_and_saying_so(world: World
     night.must_have_told_all(once=True)
 
 
+@pytest.mark.gate
 def test_a_triggerer_that_dies_while_the_task_waits(world: World) -> None:
     night = Night(world)
     night.wait_for_lines()

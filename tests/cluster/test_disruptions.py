@@ -27,7 +27,7 @@ from tests.cluster.nights import Document, HeldNight, Place, a_place, container,
 from tests.cluster.scenes import evict
 from tests.cluster.turns import a_turn
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(900)]
 
 Story = Callable[[Place, int], HeldNight]
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -114,14 +114,12 @@ def disturbed(place: Place, number: int) -> HeldNight:
     return night
 
 
-@pytest.mark.gate
 @during(disturbed)
 def test_the_disruptions_of_single_pods_never_wake_the_task(night: HeldNight) -> None:
     assert night.failures_counted() == 2
     assert_never_woken(night)
 
 
-@pytest.mark.gate
 @during(disturbed)
 def test_an_eviction_is_not_counted_and_its_drain_saves_every_row(night: HeldNight) -> None:
     assert_struck(night, EVICTED, "EvictionByEvictionAPI", exits.RESUME)
@@ -129,7 +127,6 @@ def test_an_eviction_is_not_counted_and_its_drain_saves_every_row(night: HeldNig
     assert night.index_failures(EVICTED) == 0
 
 
-@pytest.mark.gate
 @during(disturbed)
 def test_a_deleted_pod_is_counted_since_nothing_marks_it_and_its_drain_saves_every_row(night: HeldNight) -> None:
     assert_struck(night, DELETED, "", exits.RESUME)
@@ -137,7 +134,6 @@ def test_a_deleted_pod_is_counted_since_nothing_marks_it_and_its_drain_saves_eve
     assert night.index_failures(DELETED) == 1
 
 
-@pytest.mark.gate
 @during(disturbed)
 def test_a_killed_driver_is_counted_and_loses_only_what_was_not_committed(night: HeldNight) -> None:
     assert_struck(night, KILLED, "", SIGKILL)
@@ -145,7 +141,6 @@ def test_a_killed_driver_is_counted_and_loses_only_what_was_not_committed(night:
     assert night.index_failures(KILLED) == 1
 
 
-@pytest.mark.gate
 @during(disturbed)
 def test_a_killed_engine_is_started_again_in_its_pod_and_nothing_is_counted(night: HeldNight) -> None:
     (pod,) = night.pods(UNARMED)
@@ -242,7 +237,6 @@ def outranked(place: Place, number: int) -> HeldNight:
     return night
 
 
-@pytest.mark.gate
 @during(outranked)
 def test_a_run_that_kueue_preempts_goes_on_after_the_more_urgent_one_and_nothing_is_counted(night: HeldNight) -> None:
     assert len(night.jobs()) == 1
@@ -277,7 +271,6 @@ def test_a_profile_that_gets_no_nodes_is_helped_by_the_next_one_which_does_all_t
 # Runs that have the cluster to themselves.
 
 
-@pytest.mark.gate
 def test_a_spot_preemption_is_not_counted_and_its_drain_saves_every_row(place: Place, faults: Faults) -> None:
     night = begun(place, 100, workers=2)
     node, pods = node_of_index_0(night)
@@ -307,7 +300,6 @@ def test_a_spot_preemption_with_a_second_of_grace_loses_only_what_was_not_commit
     assert_never_woken(night)
 
 
-@pytest.mark.gate
 def test_a_noexecute_taint_is_not_counted_and_its_drain_saves_every_row(place: Place, faults: Faults) -> None:
     night = begun(place, 102, workers=2)
     node, pods = node_of_index_0(night)
@@ -325,7 +317,6 @@ def test_a_noexecute_taint_is_not_counted_and_its_drain_saves_every_row(place: P
     assert_never_woken(night)
 
 
-@pytest.mark.gate
 def test_a_node_that_is_gone_while_its_pods_live_on_is_not_counted_and_the_twins_repeat_nothing(
     place: Place, faults: Faults
 ) -> None:

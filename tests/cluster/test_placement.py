@@ -185,6 +185,7 @@ def test_each_slice_has_a_node_pool_to_itself_and_a_further_one_waits_for_the_fi
     assert len(pools) == 1
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(("code", "disruption", "counted"), [(exits.RESUME, "TerminationByKubelet", 0), (1, "", 1)])
 def test_a_host_that_fails_has_every_host_made_anew_and_each_slice_is_in_one_pool_again(
     machines: Machines, code: int, disruption: str, counted: int

@@ -136,6 +136,7 @@ def test_a_slice_is_in_one_pool_alone_and_done_when_its_host_0_is(night: Night) 
     assert {job["status"]["completedIndexes"] for job in night.namespace.get("jobs")} == {"0"}
 
 
+@pytest.mark.gate
 def test_a_host_that_is_taken_away_restarts_its_slice_and_does_not_count(night: Night) -> None:
     night.submit(slices=1, seconds=3600)
     head, other = night.wait_for_hosts(2)
