@@ -17,7 +17,7 @@ from benchmarks.runs import Run, prepare, short_sentences
 from local import hub, vllm
 from local.environments import python_of
 from nightshift.jobset.local.client import LocalRuntime
-from nightshift.jobset.manifest.names import DRIVER
+from nightshift.jobset.manifest.constants import DRIVER
 from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
 from tests.integration.runtime.agents import AgentProcess

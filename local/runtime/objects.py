@@ -12,7 +12,7 @@ from typing import Any, Final
 from local.runtime import policy
 from local.runtime.model import JobSetSpec
 from local.runtime.records import JobSetRecord, PodRecord
-from nightshift.jobset.names import (
+from nightshift.jobset.labels import (
     FAILURES_ANNOTATION,
     IGNORED_FAILURES_ANNOTATION,
     INDEX_ANNOTATION,

@@ -17,8 +17,8 @@ from local.runtime.model import JobSetSpec
 from local.runtime.process import CONTAINER_MARK, POD_MARK, STATE_MARK
 from local.runtime.records import Containers
 from local.runtime.spec import CPU_REQUEST
+from nightshift.jobset.labels import INDEX_ANNOTATION
 from nightshift.jobset.local.folder import JobSetFolder
-from nightshift.jobset.names import INDEX_ANNOTATION
 
 _FROM_THE_AGENT = ("HOME", "LANG", "TMPDIR", "NIGHTSHIFT_STACK")
 """Variables that processes get from the agent: what any program of this machine needs, and the mark of the stack."""

@@ -15,8 +15,8 @@ from local.runtime.expansion import EnvVar
 from local.runtime.fields import Fields, ManifestError
 from local.runtime.model import Container, JobSetSpec, PodTemplate, Probe
 from local.runtime.policy import Action, Job, Rule
+from nightshift.jobset.labels import INDEX_ANNOTATION, JOBSET_API_VERSION, PORT_ENV_ANNOTATION
 from nightshift.jobset.local.shape import LABEL_MAX, is_dns_label
-from nightshift.jobset.names import INDEX_ANNOTATION, JOBSET_API_VERSION, PORT_ENV_ANNOTATION
 
 FIELD_PATHS: Final = ("metadata.name", "metadata.namespace", f"metadata.annotations['{INDEX_ANNOTATION}']", "spec.nodeName")
 CPU_REQUEST: Final = "requests.cpu"

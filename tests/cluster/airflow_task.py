@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.triggers.base import BaseTrigger
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
-from nightshift.jobset.names import OWNER_ANNOTATION
+from nightshift.jobset.labels import OWNER_ANNOTATION
 from nightshift.operators.jobset import KubernetesJobSetOperator
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.cluster.kube import Namespace

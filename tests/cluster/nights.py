@@ -29,8 +29,8 @@ from obstore.store import ObjectStore
 from local.cluster import images
 from local.cluster.cluster import Cluster
 from local.cluster.faults import Faults
-from nightshift.jobset.manifest.names import DRIVER, SERVER
-from nightshift.jobset.names import INDEX_ANNOTATION, RUN_LABEL
+from nightshift.jobset.labels import INDEX_ANNOTATION, RUN_LABEL
+from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.verdict.outcome import Ending, Outcome
 from nightshift.operators.infer import InferOperator

@@ -21,7 +21,7 @@ from typing import Any
 from local.cluster import images
 from local.cluster.cluster import STATE_VARIABLE, Cluster
 from local.cluster.faults import Faults
-from nightshift.jobset.names import JOBSET_NAME_LABEL
+from nightshift.jobset.labels import JOBSET_NAME_LABEL
 from tests.cluster.kube import OURS, Existing, Kubernetes, Namespace
 from tests.cluster.watch import Watch
 from tests.unit.recorded import FOLDER, as_text

@@ -18,8 +18,8 @@ from local.cluster.cluster import Cluster
 from local.cluster.faults import Faults
 from nightshift import exits
 from nightshift.jobset import fallback
-from nightshift.jobset.manifest.names import DRIVER, SERVER
-from nightshift.jobset.names import PROFILE_LABEL
+from nightshift.jobset.labels import PROFILE_LABEL
+from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.verdict.outcome import Ending
 from nightshift.operators.jobset_errors import JobSetApplicationFailure
 from tests.cluster.kube import a_namespace, a_queue

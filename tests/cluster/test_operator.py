@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from nightshift.jobset.kubernetes import follow, paths
-from nightshift.jobset.names import JUDGED_ANNOTATION
+from nightshift.jobset.labels import JUDGED_ANNOTATION
 from nightshift.operators.jobset import (
     JobSetApplicationFailure,
     JobSetLost,

@@ -21,9 +21,9 @@ from local.cluster.cluster import Cluster
 from local.cluster.ground import HOST
 from local.ports import new_port
 from nightshift import exits
-from nightshift.jobset.manifest.names import DRIVER, SERVER
+from nightshift.jobset.labels import INDEX_ANNOTATION, NODE_POOL_LABEL
+from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.manifest.render import render
-from nightshift.jobset.names import INDEX_ANNOTATION, NODE_POOL_LABEL
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from tests.builders import RUN, a_plan, a_spec

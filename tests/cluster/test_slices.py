@@ -14,8 +14,8 @@ import yaml
 
 from local.cluster.cluster import Cluster
 from nightshift import exits
+from nightshift.jobset.labels import NODE_POOL_LABEL
 from nightshift.jobset.manifest.render import render
-from nightshift.jobset.names import NODE_POOL_LABEL
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 from tests.cluster.kube import IMAGE, Namespace

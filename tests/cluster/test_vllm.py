@@ -15,8 +15,8 @@ from local.cluster.cluster import Cluster
 from local.cluster.deployment import NAMESPACE, deploy
 from local.cluster.faults import Faults
 from nightshift import exits
-from nightshift.jobset.manifest.names import DRIVER, SERVER
-from nightshift.jobset.names import RUN_LABEL
+from nightshift.jobset.labels import RUN_LABEL
+from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.verdict.outcome import Ending
 from tests.chaos.inputs import CHUNK_ROWS, Input, a_job, real_texts
 from tests.cluster.kube import Namespace

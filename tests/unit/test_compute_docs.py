@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nightshift.jobset.manifest.names import RETRIES
+from nightshift.jobset.manifest.constants import RETRIES
 from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.render import render
 from nightshift.profiles import PROFILES, Span, fit, misfits

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from nightshift.driver import drain
-from nightshift.jobset.manifest.names import GRACE_SECONDS
+from nightshift.jobset.manifest.constants import GRACE_SECONDS
 
 pytestmark = pytest.mark.unit
 

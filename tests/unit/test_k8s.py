@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nightshift.jobset.manifest.names import ENGINE_PORT, METRICS_PORT
+from nightshift.jobset.manifest.constants import ENGINE_PORT, METRICS_PORT
 from nightshift.jobset.manifest.render import render
 from nightshift.profiles import PROFILES, Profile, Provisioning, Span, Worker, fit, profile_of
 from nightshift.profiles.hardware import Gpu, Tpu

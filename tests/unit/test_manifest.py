@@ -18,12 +18,12 @@ import yaml
 from local.runtime.fields import ManifestError
 from local.runtime.spec import read_manifest
 from nightshift import exits
-from nightshift.jobset.manifest.names import DRIVER, SERVER
+from nightshift.jobset.identity import spec_hash
+from nightshift.jobset.labels import EXCLUSIVE_TOPOLOGY_ANNOTATION, PROFILE_LABEL, ROLE_LABEL, RUN_LABEL, SPEC_HASH_ANNOTATION
+from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.server import server_args
 from nightshift.jobset.manifest.text import to_yaml
-from nightshift.jobset.names import EXCLUSIVE_TOPOLOGY_ANNOTATION, PROFILE_LABEL, ROLE_LABEL, RUN_LABEL, SPEC_HASH_ANNOTATION
-from nightshift.jobset.naming import spec_hash
 from nightshift.profiles import PROFILES
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec

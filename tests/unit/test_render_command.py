@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nightshift.jobset.names import PROFILE_LABEL, ROLE_LABEL
+from nightshift.jobset.labels import PROFILE_LABEL, ROLE_LABEL
 
 pytestmark = pytest.mark.unit
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from nightshift.jobset.names import FAILURES_ANNOTATION, INDEX_ANNOTATION, JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, RESTART_LABEL
+from nightshift.jobset.labels import FAILURES_ANNOTATION, INDEX_ANNOTATION, JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, RESTART_LABEL
 
 _ANNOTATIONS: Final = (INDEX_ANNOTATION, FAILURES_ANNOTATION)
 _LABELS: Final = (REPLICATED_JOB_LABEL, JOB_INDEX_LABEL, RESTART_LABEL)

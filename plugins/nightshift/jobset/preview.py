@@ -10,11 +10,11 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
-from nightshift.jobset.manifest.names import Role
+from nightshift.jobset.identity import digest_name
+from nightshift.jobset.manifest.constants import Role
 from nightshift.jobset.manifest.patch import PatchError
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.text import to_yaml
-from nightshift.jobset.naming import digest_name
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
 from nightshift.run.sizing import Sizing, size

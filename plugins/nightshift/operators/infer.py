@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nightshift.jobset.naming import digest_name
+from nightshift.jobset.identity import digest_name
 from nightshift.operators.jobset_errors import runtime_failures
 from nightshift.operators.jobset_memory import Kept, Live
 from nightshift.operators.jobset_task import JobSetTask

@@ -11,8 +11,8 @@ import yaml
 from airflow.sdk import BaseOperator
 
 from nightshift import exits
-from nightshift.jobset.names import JOBSET_API_VERSION, QUEUE_LABEL, QUEUE_PRIORITY_LABEL
-from nightshift.jobset.naming import digest_name
+from nightshift.jobset.identity import digest_name
+from nightshift.jobset.labels import JOBSET_API_VERSION, QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from nightshift.operators.jobset_errors import (
     JobSetApplicationFailure,
     JobSetDeadlineExceeded,

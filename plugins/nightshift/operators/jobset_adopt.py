@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.jobset.names import JUDGED_ANNOTATION, OWNER_ANNOTATION, SPEC_HASH_ANNOTATION, WORK_ANNOTATION
+from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, SPEC_HASH_ANNOTATION, WORK_ANNOTATION
 from nightshift.operators.jobset_errors import JobSetRefused, JobSetUnavailable
 from nightshift.operators.jobset_work import JobSetWork, Waited, attempt_of
 
@@ -95,7 +95,7 @@ class Adoption:
         return Waited(live, name, uid, Observation(manifest))
 
     def _stamped(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        from nightshift.jobset.naming import spec_hash
+        from nightshift.jobset.identity import spec_hash
 
         meta = manifest["metadata"]
         stamps = {
@@ -115,7 +115,7 @@ class Adoption:
             )
 
     def _is_as_submitted(self, live: Live, meta: Mapping[str, Any]) -> bool:
-        from nightshift.jobset.naming import spec_hash
+        from nightshift.jobset.identity import spec_hash
 
         try:
             ours = spec_hash(self._task.manifest(self._context, live, meta["name"]))

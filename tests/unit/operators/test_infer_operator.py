@@ -18,8 +18,8 @@ from obstore.store import MemoryStore, ObjectStore
 
 from nightshift import exits
 from nightshift.jobset.kubernetes.follow import Followed, WaitEnd
+from nightshift.jobset.labels import WORK_ANNOTATION
 from nightshift.jobset.local.client import LocalRuntime
-from nightshift.jobset.names import WORK_ANNOTATION
 from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.operators import jobset_end
 from nightshift.operators.deployment import Deployment

@@ -12,7 +12,7 @@ from kubernetes_asyncio.client import ApiClient
 
 from nightshift.jobset.kubernetes import paths
 from nightshift.jobset.kubernetes.streams import Streams
-from nightshift.jobset.names import JOBSET_NAME_LABEL, KUEUE_JOB_UID_LABEL
+from nightshift.jobset.labels import JOBSET_NAME_LABEL, KUEUE_JOB_UID_LABEL
 from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
 
 WATCH_S: Final = 1500

@@ -13,7 +13,7 @@ from kubernetes.client.exceptions import ApiException
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from nightshift.jobset.kubernetes import paths
-from nightshift.jobset.names import KUEUE_JOB_UID_LABEL, QUEUE_LABEL
+from nightshift.jobset.labels import KUEUE_JOB_UID_LABEL, QUEUE_LABEL
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 

@@ -20,7 +20,7 @@ from nightshift.jobset.kubernetes.aio import AsyncJobSetApi, WatchExpired
 from nightshift.jobset.kubernetes.logs import Logs
 from nightshift.jobset.kubernetes.on_kill import owner_of, signed
 from nightshift.jobset.kubernetes.pods import Pods
-from nightshift.jobset.names import LOGGED_UNTIL_ANNOTATION, OWNER_ANNOTATION, QUEUE_LABEL
+from nightshift.jobset.labels import LOGGED_UNTIL_ANNOTATION, OWNER_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
 from nightshift.jobset.verdict.pod_ends import end_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
-from nightshift.jobset.names import OWNER_ANNOTATION, QUEUE_LABEL
+from nightshift.jobset.labels import OWNER_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
 
 TRIES: Final = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from nightshift.jobset.names import JOBSET_API_VERSION, JOBSET_NAME_LABEL, KUEUE_API_VERSION
+from nightshift.jobset.labels import JOBSET_API_VERSION, JOBSET_NAME_LABEL, KUEUE_API_VERSION
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
 
 CONNECT_S: Final = 5.0

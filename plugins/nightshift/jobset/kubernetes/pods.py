@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nightshift.jobset.names import INDEX_ANNOTATION
+from nightshift.jobset.labels import INDEX_ANNOTATION
 from nightshift.jobset.observation import condition, slim_pod
 from nightshift.jobset.verdict.wording import shorten
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nightshift.jobset.kubernetes.api import JobSetApi
-from nightshift.jobset.names import JUDGED_ANNOTATION, OWNER_ANNOTATION, QUEUE_LABEL
+from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
 

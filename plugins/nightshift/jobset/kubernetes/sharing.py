@@ -15,7 +15,7 @@ from typing import Any, Final
 from kubernetes_asyncio.client import ApiClient
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
-from nightshift.jobset.names import JOBSET_NAME_LABEL
+from nightshift.jobset.labels import JOBSET_NAME_LABEL
 
 JOIN_S: Final = 900.0
 """A client older than this gets no new users: together with the time that they use it, Google's tokens last an hour."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nightshift.jobset.labels import JUDGED_ANNOTATION
 from nightshift.jobset.local.folder import STATUS_VERSION, JobSetFolder, StateFolder
 from nightshift.jobset.local.shape import is_dns_label, must_be_a_jobset
-from nightshift.jobset.names import JUDGED_ANNOTATION
 from nightshift.jobset.observation import Observation, moment
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RuntimeUnavailable
 from nightshift.settings import Settings

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from nightshift.jobset.names import JOBSET_API_VERSION
+from nightshift.jobset.labels import JOBSET_API_VERSION
 from nightshift.jobset.runtime import RequestRefused
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nightshift.jobset.manifest.names import LOAD_PATIENCE, Role
+from nightshift.jobset.manifest.constants import LOAD_PATIENCE, Role
 from nightshift.profiles import Worker
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.jobset.manifest.names import DRIVER, ENGINE_PORT, GRACE_SECONDS, METRICS_PORT, SERVER
+from nightshift.jobset.labels import JOB_INDEX_LABEL, RUN_LABEL
+from nightshift.jobset.manifest.constants import DRIVER, ENGINE_PORT, GRACE_SECONDS, METRICS_PORT, SERVER
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.server import environment, image, launch
 from nightshift.jobset.manifest.weights import mounts, volumes
-from nightshift.jobset.names import JOB_INDEX_LABEL, RUN_LABEL
 
 PROBE_SECONDS: Final = 5
 LIVENESS_SECONDS: Final = 30

@@ -14,12 +14,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift import exits
-from nightshift.jobset.manifest.names import DRIVER, KEEP_FINISHED_SECONDS, PORTS, REPLICATED_JOB, RETRIES, Role
-from nightshift.jobset.manifest.order import Order
-from nightshift.jobset.manifest.patch import Patch
-from nightshift.jobset.manifest.pod import pod
-from nightshift.jobset.manifest.weights import pod_annotations
-from nightshift.jobset.names import (
+from nightshift.jobset.identity import spec_hash
+from nightshift.jobset.labels import (
     EXCLUSIVE_TOPOLOGY_ANNOTATION,
     JOB_LABEL,
     JOBSET_API_VERSION,
@@ -33,7 +29,11 @@ from nightshift.jobset.names import (
     RUN_URL_ANNOTATION,
     SPEC_HASH_ANNOTATION,
 )
-from nightshift.jobset.naming import spec_hash
+from nightshift.jobset.manifest.constants import DRIVER, KEEP_FINISHED_SECONDS, PORTS, REPLICATED_JOB, RETRIES, Role
+from nightshift.jobset.manifest.order import Order
+from nightshift.jobset.manifest.patch import Patch
+from nightshift.jobset.manifest.pod import pod
+from nightshift.jobset.manifest.weights import pod_annotations
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
 from nightshift.settings import Settings

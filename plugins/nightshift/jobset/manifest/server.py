@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.jobset.manifest.names import ENGINE_PORT, REPLICATED_JOB
+from nightshift.jobset.labels import JOB_INDEX_LABEL
+from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.weights import is_mounted, model_args
-from nightshift.jobset.names import JOB_INDEX_LABEL
 from nightshift.profiles import Worker
 from nightshift.spec import JobSpec
 from nightshift.tasks.base import load as load_kind

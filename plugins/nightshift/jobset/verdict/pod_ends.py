@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from nightshift.jobset.names import INDEX_ANNOTATION, JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, RESTART_LABEL
+from nightshift.jobset.labels import INDEX_ANNOTATION, JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, RESTART_LABEL
 from nightshift.jobset.observation import condition
 from nightshift.jobset.verdict.exit_codes import signal_name
 

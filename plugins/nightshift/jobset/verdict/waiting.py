@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nightshift.jobset.names import QUEUE_LABEL
+from nightshift.jobset.labels import QUEUE_LABEL
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.verdict import indexes
 from nightshift.jobset.verdict.exit_codes import in_words

@@ -1,4 +1,4 @@
-"""Names and numbers that a manifest shares with those who read it: operator, runtimes, tests."""
+"""Names and numbers that a JobSet manifest shares with those who read it: operator, runtimes, tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A name of Kubernetes' stands in one place: who writes a label and who reads it must mean the same."""
+"""A label, annotation or API version stands in one place: who writes a label and who reads it must mean the same."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from nightshift.jobset import names
+from nightshift.jobset import labels
 from tests.unit.architecture import Module, modules_of
 
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = {value for key, value in vars(names).items() if key.isupper()}
+NAMES = {value for key, value in vars(labels).items() if key.isupper()}
 
 
 def repeated(module: Module) -> Iterator[str]:
@@ -27,7 +27,7 @@ def repeated(module: Module) -> Iterator[str]:
 
 def test_no_other_module_repeats_one() -> None:
     modules = modules_of(ROOT / "plugins" / "nightshift") | modules_of(ROOT / "local" / "runtime")
-    found = {each.name: list(repeated(each)) for each in modules.values() if each.name != "nightshift.jobset.names"}
+    found = {each.name: list(repeated(each)) for each in modules.values() if each.name != "nightshift.jobset.labels"}
 
     assert {name: strings for name, strings in found.items() if strings} == {}
 

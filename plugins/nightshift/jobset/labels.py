@@ -1,4 +1,4 @@
-"""Names that Kubernetes, JobSet, Kueue and nightshift give: versions of APIs, labels, annotations. Each stands here only."""
+"""The labels, annotations and API versions of Kubernetes, JobSet, Kueue and nightshift. Each stands here only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUN_URL_ANNOTATION: Final = "nightshift.dev/run-url"
 PORT_ENV_ANNOTATION: Final = "nightshift.dev/port-env"
 """Tells a runtime whose pods share one network which variable carries which port; a cluster does not read it."""
 SPEC_HASH_ANNOTATION: Final = "nightshift.dev/spec-hash"
-"""See `nightshift.jobset.naming.spec_hash`."""
+"""See `nightshift.jobset.identity.spec_hash`."""
 WORK_ANNOTATION: Final = "nightshift.dev/work"
 """Whose work a JobSet does; only a task with the same work may adopt it."""
 OWNER_ANNOTATION: Final = "nightshift.dev/owner"
