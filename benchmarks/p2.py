@@ -81,7 +81,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
     """One worker on a run of its own, put together as `nightshift.driver.process` does."""
     from nightshift.driver.codec import ParquetCodec
     from nightshift.driver.engine import Engine
-    from nightshift.driver.loop import Limits, Worker
+    from nightshift.driver.loop import Worker, WorkerLimits
     from nightshift.driver.reader import InputReader
     from nightshift.driver.stats import Stats
     from nightshift.run.ledger import Ledger
@@ -110,7 +110,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
             ),
             key_columns=("id",),
             attempt="a",
-            limits=Limits(window_start=IN_FLIGHT, window_most=IN_FLIGHT),
+            limits=WorkerLimits(window_start=IN_FLIGHT, window_most=IN_FLIGHT),
             rng=random.Random(1),
             stats=Stats(),
         )

@@ -16,7 +16,7 @@ from benchmarks.report import Report, say
 from nightshift import exits
 from nightshift.driver import loop as driver_loop
 from nightshift.driver.engine import Load, Replied, SendResult
-from nightshift.driver.loop import Limits, Worker
+from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.stats import Stats
 from nightshift.run.ledger import Chunks, Ledger
 from nightshift.run.names import RunRef
@@ -222,7 +222,7 @@ class World:
             codec=LightCodec(RUN.run_id, name),
             key_columns=("id",),
             attempt=name,
-            limits=Limits(window_start=2, window_most=2),
+            limits=WorkerLimits(window_start=2, window_most=2),
             rng=random.Random(f"{name} worker"),
             stats=Stats(),
         )

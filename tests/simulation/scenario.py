@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from nightshift.driver.loop import Limits
+from nightshift.driver.loop import WorkerLimits
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
 from tests.simulation.engines import Climate
@@ -75,7 +75,7 @@ class Scenario:
     plan: Plan
     rows: Rows
     rows_per_request: int
-    limits: Limits
+    limits: WorkerLimits
     weather: Weather
     climate: Climate
     reader_error: float
@@ -166,9 +166,9 @@ def _rows(rng: random.Random, plan: Plan, without: frozenset[str]) -> Rows:
     return Rows(plan.rows, {ordinal: nature for ordinal, nature in sorted(natures.items()) if nature not in without})
 
 
-def _limits(rng: random.Random, rows: Rows) -> Limits:
+def _limits(rng: random.Random, rows: Rows) -> WorkerLimits:
     tolerated = rng.choice((None, None, None, None, 0, 1, 3, len(rows.natures)))
-    limits = Limits(
+    limits = WorkerLimits(
         window_start=rng.choice((1, 2, 4, 8, 16)),
         window_most=rng.choice((1, 4, 16, 64, 64)),
         buffer_bytes=rng.choice((1, 500, 256 << 20, 256 << 20)),
@@ -205,7 +205,7 @@ def _weather(rng: random.Random, busy_s: float) -> Weather:
     )
 
 
-def _climate(rng: random.Random, limits: Limits) -> Climate:
+def _climate(rng: random.Random, limits: WorkerLimits) -> Climate:
     row_s, seats = rng.choice((0.05, 0.2, 1.0, 3.0)), rng.choice((2, 4, 8, 32))
     return Climate(
         row_s=row_s,

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from nightshift.driver.loop import Limits
+from nightshift.driver.loop import WorkerLimits
 from nightshift.run.plan import InputFile, Plan
 from tests.simulation.engines import Climate
 from tests.simulation.rows import Nature, Rows
@@ -53,7 +53,7 @@ def a_scenario(
         plan=plan,
         rows=Rows(rows, natures or {}),
         rows_per_request=2,
-        limits=Limits(window_start=4, window_most=16),
+        limits=WorkerLimits(window_start=4, window_most=16),
         weather=weather or Weather(),
         climate=climate or Climate(row_s=1.0),
         reader_error=0.0,
@@ -123,7 +123,7 @@ def twins_compute() -> float:
             workers=1,
             events=[Event(0.1, "twin", 0.0, 1.0)],
             climate=Climate(row_s=1.0, seats=4),
-            limits=Limits(window_start=4, window_most=4),
+            limits=WorkerLimits(window_start=4, window_most=4),
         ),
         draws=20,
     )
@@ -185,7 +185,7 @@ def test_4_no_mixing_with_runs_beside_it_and_partials_that_lie() -> None:
 
 @pytest.mark.parametrize(("buffer_bytes", "window_most"), [(1, 4), (400, 2), (256 << 20, 16)])
 def test_5_flat_memory_is_a_window_of_rows_and_a_buffer_of_chunks(buffer_bytes: int, window_most: int) -> None:
-    limits = Limits(window_start=4, window_most=window_most, buffer_bytes=buffer_bytes)
+    limits = WorkerLimits(window_start=4, window_most=window_most, buffer_bytes=buffer_bytes)
 
     run(a_scenario(rows=60, chunk_rows=2, limits=limits, weather=Weather(outages=((2.0, 25.0),))), draws=20)
 
@@ -215,7 +215,7 @@ def test_6_more_rows_that_never_end_than_an_attempt_may_blame() -> None:
             workers=1,
             rows_per_request=1,
             climate=Climate(row_s=0.2, seats=32, timeout_s=60.0),
-            limits=Limits(window_start=16, window_most=64),
+            limits=WorkerLimits(window_start=16, window_most=64),
             events=[drain],
             calm_at=110.0,
         ),

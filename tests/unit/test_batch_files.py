@@ -214,7 +214,7 @@ def batch_chunk(results: list[Result]) -> bytes:
 
 def test_output_lines_have_the_schema_of_vllm_run_batch() -> None:
     body = a_chunk([Result(4, b'{"x":1.5,"y":null}', None, None, 1), Result(5, None, "rejected", "no", 1)])
-    counts = output.Counts()
+    counts = output.OutputCounts()
 
     lines = [json.loads(line) for line in output.lines_of(body, RUN.run_id, range(4, 6), counts).splitlines()]
 
@@ -261,7 +261,7 @@ def test_the_servers_own_status_is_reported_where_it_is_known(
 ) -> None:
     body = batch_chunk([Result(0, None, reason, message, 1, status)])
 
-    (line,) = map(json.loads, output.lines_of(body, RUN.run_id, range(1), output.Counts()).splitlines())
+    (line,) = map(json.loads, output.lines_of(body, RUN.run_id, range(1), output.OutputCounts()).splitlines())
 
     assert line["response"]["status_code"] == code
     assert line["error"]["error"] == {"message": message, "type": kind, "param": None, "code": code}
@@ -287,7 +287,7 @@ def test_a_chunk_of_an_earlier_release_gives_the_same_output(reason: str, messag
     body = a_chunk([Result(0, None, reason, message, 1)])
     assert chunks.STATUS not in chunks.decode(body)[0].column_names
 
-    (line,) = map(json.loads, output.lines_of(body, RUN.run_id, range(1), output.Counts()).splitlines())
+    (line,) = map(json.loads, output.lines_of(body, RUN.run_id, range(1), output.OutputCounts()).splitlines())
 
     assert (line["response"]["status_code"], line["error"]["error"]["message"]) == (code, said)
 

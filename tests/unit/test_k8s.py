@@ -10,7 +10,7 @@ import yaml
 
 from nightshift.jobset.manifest.constants import ENGINE_PORT, METRICS_PORT
 from nightshift.jobset.manifest.render import render
-from nightshift.profiles import PROFILES, Profile, Provisioning, Span, Worker, fit, profile_of
+from nightshift.profiles import PROFILES, Profile, Provisioning, Span, WorkerShape, fit, profile_of
 from nightshift.profiles.hardware import Gpu, Tpu
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
@@ -36,7 +36,7 @@ def spans(profile: Profile) -> list[Span]:
     return [Span(tensor_parallel=machine.accelerators) for machine in profile.hardware.machines]
 
 
-def bought(worker: Worker, how: Provisioning, span: Span) -> Worker:
+def bought(worker: WorkerShape, how: Provisioning, span: Span) -> WorkerShape:
     family = worker.profile.name.removesuffix(Provisioning.ANY)
     return fit(profile_of(f"{family}{how}"), span)
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from nightshift.profiles import PROFILES, Profile, Provisioning, Span, Worker, fit, misfits, profile_of
+from nightshift.profiles import PROFILES, Profile, Provisioning, Span, WorkerShape, fit, misfits, profile_of
 from nightshift.profiles.hardware import GPUS, TPUS, Gpu, Tpu
 
 pytestmark = pytest.mark.unit
@@ -17,7 +17,7 @@ SPANS = [
 ] + [Span(topology=topology, hosts=hosts) for topology in ("1x1", "2x4", "4x4", "3x3") for hosts in (None, 1, 4)]
 
 
-def worker(name: str, **span: object) -> Worker:
+def worker(name: str, **span: object) -> WorkerShape:
     return fit(profile_of(name), Span(**span))  # type: ignore[arg-type]
 
 

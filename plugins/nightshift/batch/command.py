@@ -24,7 +24,7 @@ from nightshift.batch.source import Index, LineReader, Source, source_of
 from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch, place_of
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
-from nightshift.driver.loop import Limits, Worker
+from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.reader import InputChanged
 from nightshift.driver.stats import Stats
 from nightshift.run.ledger import ForeignObject, Ledger
@@ -153,7 +153,7 @@ class _Command:
             ),
             key_columns=KEY,
             attempt=self._attempt,
-            limits=Limits(window_start=min(WINDOW_KNOWN if known else WINDOW_UNKNOWN, most), window_most=most),
+            limits=WorkerLimits(window_start=min(WINDOW_KNOWN if known else WINDOW_UNKNOWN, most), window_most=most),
             rng=random.Random(),
             stats=self._stats,
         )

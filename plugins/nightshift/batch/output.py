@@ -50,7 +50,7 @@ class Missing(Exception):
 
 
 @dataclass
-class Counts:
+class OutputCounts:
     """What the output holds."""
 
     answered: int = 0
@@ -59,7 +59,7 @@ class Counts:
     output_tokens: int = 0
 
 
-def lines_of(body: bytes, run_id: str, expected: range, counts: Counts) -> bytes:
+def lines_of(body: bytes, run_id: str, expected: range, counts: OutputCounts) -> bytes:
     """The output lines of one committed chunk. Raises Incomplete unless it holds these rows of this run."""
     try:
         table, provenance = chunks.decode(body)
@@ -107,9 +107,9 @@ def _line(run_id: str, ordinal: int, custom_id: str, code: int, body: bytes, err
     )
 
 
-def write(store: ObjectStore, run: RunRef, plan: Plan, out: str) -> Counts:
+def write(store: ObjectStore, run: RunRef, plan: Plan, out: str) -> OutputCounts:
     """Writes the output of a run whose every chunk is committed. Raises Incomplete, Missing, StoreUnavailable, OSError."""
-    counts = Counts()
+    counts = OutputCounts()
     try:
         if "://" in out:
             target, path = store_of(out)
@@ -121,7 +121,7 @@ def write(store: ObjectStore, run: RunRef, plan: Plan, out: str) -> Counts:
     return counts
 
 
-def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: Counts) -> Iterator[bytes]:
+def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: OutputCounts) -> Iterator[bytes]:
     """The lines, a chunk at a time, the next chunk being read meanwhile."""
 
     def fetch(chunk: int) -> tuple[str, bytes]:

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Final
 
-from nightshift.batch.output import Counts
+from nightshift.batch.output import OutputCounts
 from nightshift.driver.stats import Stats
 
 EVERY_S: Final = 5.0
@@ -79,7 +79,7 @@ class Progress:
             say(self.line())
 
 
-def summary(counts: Counts, out: str, seconds: float, stats: Stats) -> str:
+def summary(counts: OutputCounts, out: str, seconds: float, stats: Stats) -> str:
     """The last line of a batch that is done."""
     failed = sum(counts.failed.values())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.failed.items()))

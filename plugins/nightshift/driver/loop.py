@@ -43,7 +43,7 @@ compute the same chunk, and the sooner one of them stops the better. Else three 
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkerLimits:
     """window_start, window_most: rows in flight. buffer_bytes: input rows held at once, one chunk at least.
 
     dead_letters: how many the whole run may have; None where somebody else judges.
@@ -70,7 +70,7 @@ class Worker:
         codec: Codec,
         key_columns: tuple[str, ...],
         attempt: str,
-        limits: Limits,
+        limits: WorkerLimits,
         rng: random.Random,
         stats: Stats,
     ) -> None:

@@ -37,7 +37,7 @@ from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import Engine, WrongEngine
 from nightshift.driver.health import ENGINE_BUDGET_S
-from nightshift.driver.loop import Limits, Worker
+from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.metrics import serve_metrics
 from nightshift.driver.reader import InputChanged, InputReader
 from nightshift.driver.stats import Stats
@@ -144,7 +144,7 @@ async def work(config: Config) -> int:
             attempt=config.attempt,
             # Twice what the engine computes at once: its batch stays full while as many wait at its door. A first guess;
             # the window follows what the engine says.
-            limits=Limits(
+            limits=WorkerLimits(
                 window_start=2 * spec.engine.max_num_seqs,
                 buffer_bytes=config.buffer_mb << 20,
                 dead_letters=config.dead_letters,

@@ -69,7 +69,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Decision:
+class FallbackDecision:
     """submit: the profile of a JobSet to make; drop: that of the JobSet to delete; '' for none. why: a sentence."""
 
     step: Step
@@ -83,7 +83,7 @@ def enough(wanted: int) -> int:
     return max(1, (wanted + 1) // 2)
 
 
-def decide(profiles: Sequence[str], live: Sequence[Measured], *, left_s: float) -> Decision:
+def decide(profiles: Sequence[str], live: Sequence[Measured], *, left_s: float) -> FallbackDecision:
     """profiles: in the order of falling back. live: the run's JobSets. left_s: seconds to its deadline.
 
     Raises ValueError for a JobSet on a profile that is not in the list, for two on the same one, and for none.
@@ -92,35 +92,37 @@ def decide(profiles: Sequence[str], live: Sequence[Measured], *, left_s: float) 
     if not found or len({each.profile for each in found}) < len(found):
         raise ValueError(f"a run has one or two JobSets, each on its own profile, not {[each.profile for each in live]}")
     if len(found) > 2:
-        return Decision(Step.STAY, f"{len(found)} JobSets are at work, more than the two that help and replace")
+        return FallbackDecision(Step.STAY, f"{len(found)} JobSets are at work, more than the two that help and replace")
     patience_s = min(PATIENCE_S, left_s / PATIENCE_SHARE)
     old, new = found[0], found[-1]
     trouble = _trouble(old, patience_s)
     after = _position(profiles, new) + 1
     following = profiles[after] if after < len(profiles) else ""
     if not trouble:
-        return Decision(Step.STAY, f"{old.profile} has {old.running} of {old.wanted} pods at work")
+        return FallbackDecision(Step.STAY, f"{old.profile} has {old.running} of {old.wanted} pods at work")
     if old is not new:
         return _with_helper(old, new, trouble, following, patience_s, left_s)
     if not following:
-        return Decision(Step.STAY, f"{trouble}, and no profile comes after {old.profile}")
+        return FallbackDecision(Step.STAY, f"{trouble}, and no profile comes after {old.profile}")
     if left_s <= START_S:
-        return Decision(Step.STAY, f"{trouble}, and the {left_s:.0f} s left are too few for {following} to start")
-    return Decision(Step.HELP, f"{trouble}: {following} helps", submit=following)
+        return FallbackDecision(Step.STAY, f"{trouble}, and the {left_s:.0f} s left are too few for {following} to start")
+    return FallbackDecision(Step.HELP, f"{trouble}: {following} helps", submit=following)
 
 
-def _with_helper(old: Measured, new: Measured, trouble: str, following: str, patience_s: float, left_s: float) -> Decision:
+def _with_helper(
+    old: Measured, new: Measured, trouble: str, following: str, patience_s: float, left_s: float
+) -> FallbackDecision:
     """trouble: the old one's."""
     if new.held_s >= HOLD_S:
         why = f"{trouble}, and {new.profile} has had enough pods for {new.held_s:.0f} s: it replaces {old.profile}"
-        return Decision(Step.REPLACE, why, drop=old.profile)
+        return FallbackDecision(Step.REPLACE, why, drop=old.profile)
     second = _trouble(new, patience_s)
     if not second:
-        return Decision(Step.STAY, f"{trouble}; {new.profile} helps with {new.running} of {new.wanted} pods")
+        return FallbackDecision(Step.STAY, f"{trouble}; {new.profile} helps with {new.running} of {new.wanted} pods")
     if not following or left_s <= START_S:
-        return Decision(Step.STAY, f"{trouble}; {second}; and nothing after it could still start")
+        return FallbackDecision(Step.STAY, f"{trouble}; {second}; and nothing after it could still start")
     drop = min((old, new), key=lambda each: each.running).profile
-    return Decision(Step.REPLACE, f"{trouble}; {second}: {following} replaces {drop}", submit=following, drop=drop)
+    return FallbackDecision(Step.REPLACE, f"{trouble}; {second}: {following} replaces {drop}", submit=following, drop=drop)
 
 
 def _trouble(jobset: Measured, patience_s: float) -> str:

@@ -5,6 +5,6 @@
 
 from nightshift.profiles.catalog import PROFILES, Profile, Provisioning, profile_of
 from nightshift.profiles.fit import Misfit, Span, fit, misfits
-from nightshift.profiles.worker import Worker
+from nightshift.profiles.worker import WorkerShape
 
-__all__ = ["PROFILES", "Misfit", "Profile", "Provisioning", "Span", "Worker", "fit", "misfits", "profile_of"]
+__all__ = ["PROFILES", "Misfit", "Profile", "Provisioning", "Span", "WorkerShape", "fit", "misfits", "profile_of"]

@@ -8,7 +8,7 @@ from typing import Final
 
 from nightshift.profiles.catalog import PROFILES, Profile, Provisioning
 from nightshift.profiles.hardware import Gpu, Machine, Slice, Tpu
-from nightshift.profiles.worker import Worker
+from nightshift.profiles.worker import WorkerShape
 
 _SIZES: Final = (1, 2, 4, 8)
 """GPUs of one engine on one host: engines of these sizes fill a machine of 8 without a rest."""
@@ -37,23 +37,23 @@ class Misfit:
     remedy: str
 
 
-def fit(profile: Profile, span: Span) -> Worker:
+def fit(profile: Profile, span: Span) -> WorkerShape:
     """The worker that a job gets. Raises ValueError with everything that does not fit."""
     found = list(misfits(profile, span))
     if found:
         raise ValueError(" ".join(f"compute.{each.field}: {each.problem}. {each.remedy}." for each in found))
     hardware = profile.hardware
     if hardware is None:
-        return Worker(profile)
+        return WorkerShape(profile)
     if isinstance(hardware, Tpu):
         topology, slice_ = _slice(hardware, span)
         tensor, pipeline = _tpu_parallel(slice_, span)
-        return Worker(profile, slice_.machine, slice_.hosts, slice_.machine.accelerators, topology, tensor, pipeline)
+        return WorkerShape(profile, slice_.machine, slice_.hosts, slice_.machine.accelerators, topology, tensor, pipeline)
     hosts = span.hosts or 1
     tensor, pipeline = _gpu_parallel(hardware, hosts, span)
     accelerators = tensor * pipeline // hosts
     machine = _machine(profile, hardware, accelerators)
-    return Worker(profile, machine, hosts, accelerators, None, tensor, pipeline)
+    return WorkerShape(profile, machine, hosts, accelerators, None, tensor, pipeline)
 
 
 def misfits(profile: Profile, span: Span) -> Iterator[Misfit]:

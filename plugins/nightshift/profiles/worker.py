@@ -23,7 +23,7 @@ _BOUGHT: Final[dict[Provisioning, dict[str, str]]] = {
 
 
 @dataclass(frozen=True)
-class Worker:
+class WorkerShape:
     """A profile with everything decided: one engine, on one host or on several.
 
     machine: the smallest that one of its hosts fits; None on a CPU of any kind. accelerators: on each host, 0 without any.

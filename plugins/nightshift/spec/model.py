@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 
 from nightshift.fields.parts import ColumnName, Duration, Part, Text, enum, pattern
 from nightshift.fields.values import duration_seconds
-from nightshift.profiles import PROFILES, Span, Worker, fit, profile_of
+from nightshift.profiles import PROFILES, Span, WorkerShape, fit, profile_of
 from nightshift.spec import cron, names
 from nightshift.tasks import TASK_KINDS, TaskRequest, request_model
 
@@ -161,7 +161,7 @@ class Compute(Part):
         """The profiles to go on with, in this order."""
         return profile_of(self.profile).fallbacks if self.fallback is None else self.fallback
 
-    def worker(self, profile: str | None = None) -> Worker:
+    def worker(self, profile: str | None = None) -> WorkerShape:
         """One worker of the job, on its own profile or on a fallback. Raises ValueError where the profile cannot be so."""
         span = Span(self.topology, self.hosts, self.tensor_parallel, self.pipeline_parallel)
         return fit(profile_of(profile or self.profile), span)

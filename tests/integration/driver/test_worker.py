@@ -12,7 +12,7 @@ import pytest
 from nightshift import exits
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.engine import Engine
-from nightshift.driver.loop import Limits, Worker
+from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.reader import InputReader
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
@@ -85,7 +85,7 @@ async def a_worker(
             codec=codec,
             key_columns=("id",),
             attempt="pod",
-            limits=Limits(window_start=16, window_most=16),
+            limits=WorkerLimits(window_start=16, window_most=16),
             rng=rng or random.Random(),
             stats=Stats(),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nightshift.jobset.manifest.constants import LOAD_PATIENCE, Role
-from nightshift.profiles import Worker
+from nightshift.profiles import WorkerShape
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -19,7 +19,7 @@ class Order:
     spec: JobSpec
     run: RunRef
     settings: Settings
-    worker: Worker
+    worker: WorkerShape
     workers: int
     rows: int
     role: Role

@@ -12,7 +12,7 @@ from nightshift.jobset.labels import JOB_INDEX_LABEL
 from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.weights import is_mounted, model_args
-from nightshift.profiles import Worker
+from nightshift.profiles import WorkerShape
 from nightshift.spec import JobSpec
 from nightshift.tasks.base import load as load_kind
 
@@ -49,7 +49,7 @@ exec python3 -m vllm.entrypoints.openai.api_server "$@"
 """
 
 
-def server_args(spec: JobSpec, worker: Worker | None = None, *, mounted: bool = False) -> list[str]:
+def server_args(spec: JobSpec, worker: WorkerShape | None = None, *, mounted: bool = False) -> list[str]:
     """vLLM's arguments on one host: the model, what the task kind needs, the engine's settings, then the user's own flags.
 
     worker: the job's own when absent. mounted: whether weights in a bucket are mounted.
@@ -115,7 +115,7 @@ def _threads() -> list[dict[str, Any]]:
     return [{"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"}, {"name": "OMP_NUM_THREADS", "valueFrom": request}]
 
 
-def _common(spec: JobSpec, worker: Worker) -> list[str]:
+def _common(spec: JobSpec, worker: WorkerShape) -> list[str]:
     args = ["--served-model-name", spec.model.name, "--port", "$(ENGINE_PORT)"]
     args += [*load_kind(spec).server_args, "--max-num-seqs", str(spec.engine.max_num_seqs)]
     if spec.engine.max_model_len is not None:
