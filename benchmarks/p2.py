@@ -80,7 +80,7 @@ async def _driver(url: str, requests: int, bucket: Path, kind: str) -> dict[str,
 async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, float]:
     """One worker on a run of its own, put together as `nightshift.driver.process` does."""
     from nightshift.driver.codec import ParquetCodec
-    from nightshift.driver.engine import Engine
+    from nightshift.driver.engine import EngineClient
     from nightshift.driver.loop import Worker, WorkerLimits
     from nightshift.driver.reader import InputReader
     from nightshift.driver.stats import Stats
@@ -92,7 +92,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
     store = open_store(f"file://{bucket}")
     kind = load_kind(run.spec)
     cpu, wall = time.process_time(), time.monotonic()
-    async with Engine(url, "m") as engine:
+    async with EngineClient(url, "m") as engine:
         worker = Worker(
             plan=run.plan,
             index=0,

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from local.runtime.agent import Agent
-from local.runtime.config import ConfigError, load_config
+from local.runtime.config import AgentConfigError, load_config
 from nightshift.jobset.local.folder import StateFolder
 
 
@@ -24,7 +24,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
         config = load_config(arguments.config)
-    except ConfigError as error:
+    except AgentConfigError as error:
         print(error, file=sys.stderr)
         return 2
     state = StateFolder(arguments.state)

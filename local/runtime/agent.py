@@ -12,7 +12,7 @@ import logging
 import signal
 import time
 
-from local.runtime.config import Config
+from local.runtime.config import AgentConfig
 from local.runtime.controller import Controller, Node
 from local.runtime.fields import ManifestError
 from local.runtime.objects import refused
@@ -28,7 +28,7 @@ HEARTBEAT_S = 1.0
 class Agent:
     """Runs until SIGTERM or SIGINT, then ends its pods as a node that shuts down; a second signal ends them at once."""
 
-    def __init__(self, state: StateFolder, config: Config) -> None:
+    def __init__(self, state: StateFolder, config: AgentConfig) -> None:
         self._state = state
         self._config = config
         self._wake = asyncio.Event()

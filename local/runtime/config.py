@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 
-class ConfigError(ValueError):
+class AgentConfigError(ValueError):
     """The configuration file is wrong; the message names the file and the key."""
 
 
 @dataclass(frozen=True)
-class Image:
+class ImageConfig:
     """What a container of one image gets.
 
     path: folders put in front of PATH. env: variables; those of the manifest win. entrypoint: what runs when the container
@@ -34,7 +34,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Config:
+class AgentConfig:
     """One node.
 
     images: by the exact name that manifests use. env: variables of every container; an image's and the manifest's win.
@@ -46,7 +46,7 @@ class Config:
     poll_s: how often the agent looks for requests.
     """
 
-    images: Mapping[str, Image] = field(default_factory=dict)
+    images: Mapping[str, ImageConfig] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     max_pods: int = 110
@@ -61,52 +61,52 @@ class Config:
         return max(1, self.cores // min(pods, self.max_pods))
 
 
-def load_config(path: Path) -> Config:
-    """Raises ConfigError for a file that cannot be read, an unknown key or a value of the wrong type."""
+def load_config(path: Path) -> AgentConfig:
+    """Raises AgentConfigError for a file that cannot be read, an unknown key or a value of the wrong type."""
     try:
         values = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-    _check_keys(values, Config, str(path))
+        raise AgentConfigError(f"{path}: {error}") from error
+    _check_keys(values, AgentConfig, str(path))
     images = values.get("images", {})
     env = values.get("env", {})
     _check_strings(env, f"{path}: env")
     if not isinstance(images, dict):
-        raise ConfigError(f"{path}: images: not a mapping")
+        raise AgentConfigError(f"{path}: images: not a mapping")
     for key, value in values.items():
         if key.endswith("_s") and (not isinstance(value, int | float) or isinstance(value, bool) or value < 0):
-            raise ConfigError(f"{path}: {key}: {value!r} is not a number of seconds")
+            raise AgentConfigError(f"{path}: {key}: {value!r} is not a number of seconds")
     for key in ("cores", "max_pods"):
         if not isinstance(values.get(key, 1), int) or values.get(key, 1) < 1:
-            raise ConfigError(f"{path}: {key}: {values[key]!r} is not a whole number above 0")
+            raise AgentConfigError(f"{path}: {key}: {values[key]!r} is not a whole number above 0")
     if not isinstance(values.get("node_name", ""), str):
-        raise ConfigError(f"{path}: node_name: not a text")
+        raise AgentConfigError(f"{path}: node_name: not a text")
     read = {name: _read_image(image, f"{path}: images[{name!r}]") for name, image in images.items()}
-    return Config(**{**values, "images": read, "env": env})
+    return AgentConfig(**{**values, "images": read, "env": env})
 
 
-def _read_image(value: Any, where: str) -> Image:
-    _check_keys(value, Image, where)
+def _read_image(value: Any, where: str) -> ImageConfig:
+    _check_keys(value, ImageConfig, where)
     _check_strings(value.get("env", {}), f"{where}: env")
     for key in ("path", "entrypoint"):
         words = value.get(key, [])
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ConfigError(f"{where}: {key}: not a list of texts")
+            raise AgentConfigError(f"{where}: {key}: not a list of texts")
     for folder in value.get("path", []):
         if not os.path.isabs(folder):  # noqa: PTH117 -- a text, not a path of this process
-            raise ConfigError(f"{where}: path: {folder!r} is not absolute")
-    return Image(tuple(value.get("path", [])), value.get("env", {}), tuple(value.get("entrypoint", [])))
+            raise AgentConfigError(f"{where}: path: {folder!r} is not absolute")
+    return ImageConfig(tuple(value.get("path", [])), value.get("env", {}), tuple(value.get("entrypoint", [])))
 
 
-def _check_keys(value: Any, kind: type[Config] | type[Image], where: str) -> None:
+def _check_keys(value: Any, kind: type[AgentConfig] | type[ImageConfig], where: str) -> None:
     if not isinstance(value, dict):
-        raise ConfigError(f"{where}: not a mapping")
+        raise AgentConfigError(f"{where}: not a mapping")
     known = [entry.name for entry in fields(kind)]
     for key in value:
         if key not in known:
-            raise ConfigError(f"{where}: unknown key {key!r}; known: {', '.join(known)}")
+            raise AgentConfigError(f"{where}: unknown key {key!r}; known: {', '.join(known)}")
 
 
 def _check_strings(value: Any, where: str) -> None:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise ConfigError(f"{where}: not a mapping of texts")
+        raise AgentConfigError(f"{where}: not a mapping of texts")

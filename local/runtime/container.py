@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from local.runtime import probe
-from local.runtime.model import Container as ContainerSpec
-from local.runtime.model import Probe
+from local.runtime.model import ContainerSpec, Probe
 from local.runtime.objects import container_status, terminated
 from local.runtime.process import CONTAINER_MARK, Process
 from local.runtime.shim import CANNOT_START

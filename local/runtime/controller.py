@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from local.runtime import policy
-from local.runtime.config import Config
+from local.runtime.config import AgentConfig
 from local.runtime.objects import objects
 from local.runtime.pod import Pod, Ports
 from local.runtime.records import JobSetRecord, PodRecord
@@ -38,7 +38,7 @@ _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 class Node:
     """What the JobSets of one agent share. bound: pods that have their place. draining: no pod gets one any more."""
 
-    config: Config
+    config: AgentConfig
     wake: Callable[[], None]
     ports: Ports = field(default_factory=Ports)
     bound: int = 0
@@ -197,9 +197,9 @@ class Controller:
     def _advance(self, now: float) -> None:
         record = self._record
         if record.end is None:
-            attempts = [pod.view() for pod in record.pods]
+            pods = [pod.view() for pod in record.pods]
             backoff_s = self._node.config.pod_backoff_s
-            following = policy.decide(self._spec.job, attempts, started_at=record.started_at, now=now, backoff_s=backoff_s)
+            following = policy.decide(self._spec.job, pods, started_at=record.started_at, now=now, backoff_s=backoff_s)
             if following.end is not None:
                 record.end, record.decided_at = following.end, now
             for index in following.start:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from local.runtime.expansion import EnvVar
-from local.runtime.policy import Job
+from local.runtime.policy import IndexedJob
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Container:
+class ContainerSpec:
     """One container. sidecar: an init container with restartPolicy Always. ports: name -> containerPort."""
 
     name: str
@@ -46,8 +46,8 @@ class Container:
 class PodTemplate:
     """port_env: containerPort name -> environment variable that gets the port that the runtime chose."""
 
-    init: tuple[Container, ...]
-    main: tuple[Container, ...]
+    init: tuple[ContainerSpec, ...]
+    main: tuple[ContainerSpec, ...]
     grace_s: int
     port_env: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
@@ -61,7 +61,7 @@ class JobSetSpec:
     name: str
     namespace: str
     replicated_job: str
-    job: Job
+    job: IndexedJob
     pod: PodTemplate
     suspended: bool
     ttl_s: int | None

@@ -71,16 +71,16 @@ def _jobset_conditions(spec: JobSetSpec, record: JobSetRecord) -> list[Objects]:
 
 def _job(manifest: Mapping[str, Any], spec: JobSetSpec, record: JobSetRecord) -> Objects:
     template = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
-    attempts = [pod.view() for pod in record.pods]
+    pods = [pod.view() for pod in record.pods]
     status: Objects = {
         "startTime": moment(record.started_at),
         "conditions": _job_conditions(record),
         "active": sum(not pod.ruling for pod in record.pods),
         "succeeded": sum(pod.phase == "Succeeded" for pod in record.pods),
         "failed": sum(pod.phase == "Failed" for pod in record.pods),
-        "completedIndexes": indexes.write(policy.completed_indexes(attempts)),
+        "completedIndexes": indexes.write(policy.completed_indexes(pods)),
     }
-    if failed := policy.failed_indexes(spec.job, attempts):
+    if failed := policy.failed_indexes(spec.job, pods):
         status["failedIndexes"] = indexes.write(failed)
     return {
         "metadata": {"name": spec.job_name, "namespace": spec.namespace, "labels": _labels(spec)},

@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable
 
 from local.ports import new_port
-from local.runtime.config import Config, Image
+from local.runtime.config import AgentConfig, ImageConfig
 from local.runtime.container import Container, Launch
 from local.runtime.expansion import declared_environment, expand
-from local.runtime.model import Container as ContainerSpec
-from local.runtime.model import JobSetSpec
+from local.runtime.model import ContainerSpec, JobSetSpec
 from local.runtime.process import CONTAINER_MARK, POD_MARK, STATE_MARK
 from local.runtime.records import Containers
 from local.runtime.spec import CPU_REQUEST
@@ -48,7 +47,7 @@ class Pod:
         index: int,
         spec: JobSetSpec,
         folder: JobSetFolder,
-        config: Config,
+        config: AgentConfig,
         ports: Ports,
         changed: Callable[[], None],
     ) -> None:
@@ -163,7 +162,7 @@ class Pod:
             problem = f"the container has no command, and the agent's configuration has no entrypoint for {container.image!r}"
         return Launch(
             command=command,
-            env=self._environment(container, image or Image(), declared),
+            env=self._environment(container, image or ImageConfig(), declared),
             folder=self._folder.scratch(self.name),
             log=self._folder.log(self.name, container.name),
             ports=self.ports,
@@ -172,7 +171,7 @@ class Pod:
             problem=problem,
         )
 
-    def _environment(self, container: ContainerSpec, image: Image, declared: dict[str, str]) -> dict[str, str]:
+    def _environment(self, container: ContainerSpec, image: ImageConfig, declared: dict[str, str]) -> dict[str, str]:
         """Processes get nothing of the agent's environment but what is named here."""
         path = os.pathsep.join([*image.path, os.environ.get("PATH", os.defpath)])
         inherited = {name: os.environ[name] for name in _FROM_THE_AGENT if name in os.environ}

@@ -33,7 +33,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Job:
+class IndexedJob:
     """Rules of one Indexed Job. A limit that is None does not apply."""
 
     completions: int
@@ -46,7 +46,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class JobPod:
     """What the policy knows of one pod. ended_at: seconds since the epoch; 0 while it lives."""
 
     index: int
@@ -90,55 +90,55 @@ def judge(rules: Sequence[Rule], pod: str, exit_codes: Sequence[tuple[str, int]]
     return "Count", ""
 
 
-def completed_indexes(attempts: Sequence[Attempt]) -> tuple[int, ...]:
+def completed_indexes(pods: Sequence[JobPod]) -> tuple[int, ...]:
     """Indexes with a pod that succeeded, sorted."""
-    return tuple(sorted({attempt.index for attempt in attempts if attempt.ruling == "Succeeded"}))
+    return tuple(sorted({pod.index for pod in pods if pod.ruling == "Succeeded"}))
 
 
-def failed_indexes(job: Job, attempts: Sequence[Attempt]) -> tuple[int, ...]:
+def failed_indexes(job: IndexedJob, pods: Sequence[JobPod]) -> tuple[int, ...]:
     """Indexes given up on, sorted; always empty without backoffLimitPerIndex."""
     if job.backoff_limit_per_index is None:
         return ()
-    given_up = {attempt.index for attempt in attempts if attempt.ruling == "FailIndex"}
-    counted = Counter(attempt.index for attempt in attempts if attempt.ruling == "Count")
+    given_up = {pod.index for pod in pods if pod.ruling == "FailIndex"}
+    counted = Counter(pod.index for pod in pods if pod.ruling == "Count")
     given_up |= {index for index, failures in counted.items() if failures > job.backoff_limit_per_index}
-    return tuple(sorted(given_up - set(completed_indexes(attempts))))
+    return tuple(sorted(given_up - set(completed_indexes(pods))))
 
 
-def decide(job: Job, attempts: Sequence[Attempt], *, started_at: float, now: float, backoff_s: float) -> Next:
+def decide(job: IndexedJob, pods: Sequence[JobPod], *, started_at: float, now: float, backoff_s: float) -> Next:
     """What to do with a Job that runs.
 
     started_at, now: seconds since the epoch. backoff_s: wait after the first failure; doubles with each one more.
     """
-    end = _end(job, attempts, started_at, now)
+    end = _end(job, pods, started_at, now)
     if end is not None:
         return Next(end=end)
-    taken = {*completed_indexes(attempts), *failed_indexes(job, attempts)}
-    active = {attempt.index for attempt in attempts if not attempt.ruling}
+    taken = {*completed_indexes(pods), *failed_indexes(job, pods)}
+    active = {pod.index for pod in pods if not pod.ruling}
     free = [index for index in range(job.completions) if index not in taken and index not in active]
     if job.backoff_limit_per_index is None:
-        ready = free if _ready_at(attempts, backoff_s) <= now else []
+        ready = free if _ready_at(pods, backoff_s) <= now else []
     else:
-        failures: dict[int, list[Attempt]] = {}
-        for attempt in attempts:
-            failures.setdefault(attempt.index, []).append(attempt)
+        failures: dict[int, list[JobPod]] = {}
+        for pod in pods:
+            failures.setdefault(pod.index, []).append(pod)
         ready = [index for index in free if _ready_at(failures.get(index, ()), backoff_s) <= now]
     return Next(start=tuple(ready[: max(job.parallelism - len(active), 0)]))
 
 
-def _end(job: Job, attempts: Sequence[Attempt], started_at: float, now: float) -> JobEnd | None:
-    succeeded = completed_indexes(attempts)
+def _end(job: IndexedJob, pods: Sequence[JobPod], started_at: float, now: float) -> JobEnd | None:
+    succeeded = completed_indexes(pods)
     if len(succeeded) == job.completions:
         return JobEnd(True, "CompletionsReached", "Reached expected number of succeeded pods")
-    for attempt in attempts:
-        if attempt.ruling == "FailJob":
-            return JobEnd(False, "PodFailurePolicy", attempt.message)
-    failures = sum(attempt.ruling in ("Count", "FailIndex") for attempt in attempts)
+    for pod in pods:
+        if pod.ruling == "FailJob":
+            return JobEnd(False, "PodFailurePolicy", pod.message)
+    failures = sum(pod.ruling in ("Count", "FailIndex") for pod in pods)
     if job.backoff_limit is not None and failures > job.backoff_limit:
         return JobEnd(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     if job.active_deadline_s is not None and now >= started_at + job.active_deadline_s:
         return JobEnd(False, "DeadlineExceeded", "Job was active longer than specified deadline")
-    failed = failed_indexes(job, attempts)
+    failed = failed_indexes(job, pods)
     if job.max_failed_indexes is not None and len(failed) > job.max_failed_indexes:
         return JobEnd(False, "MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes")
     if failed and len(failed) + len(succeeded) == job.completions:
@@ -146,15 +146,13 @@ def _end(job: Job, attempts: Sequence[Attempt], started_at: float, now: float) -
     return None
 
 
-def _ready_at(attempts: Sequence[Attempt], backoff_s: float) -> float:
+def _ready_at(pods: Sequence[JobPod], backoff_s: float) -> float:
     """When the next pod may start after these: of one index, or of all where they share their delay (no backoffLimitPerIndex).
 
     The delay grows with the failures since the last success. Ignored ones count here.
     """
-    last_success = max((attempt.ended_at for attempt in attempts if attempt.ruling == "Succeeded"), default=0.0)
-    failed_at = [
-        attempt.ended_at for attempt in attempts if attempt.ruling in ("Count", "Ignore") and attempt.ended_at > last_success
-    ]
+    last_success = max((pod.ended_at for pod in pods if pod.ruling == "Succeeded"), default=0.0)
+    failed_at = [pod.ended_at for pod in pods if pod.ruling in ("Count", "Ignore") and pod.ended_at > last_success]
     if not failed_at:
         return 0.0
     # The exponent is capped: with a large count the power would not fit a float.

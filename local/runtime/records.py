@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from local.runtime.policy import Attempt, JobEnd, Ruling
+from local.runtime.policy import JobEnd, JobPod, Ruling
 
 Containers = dict[str, list[dict[str, Any]]]
 """``initContainerStatuses`` and ``containerStatuses`` of a pod, as a kubelet writes them; {} before its first container."""
@@ -37,8 +37,8 @@ class PodRecord:
     message: str = ""
     ended_at: float = 0.0
 
-    def view(self) -> Attempt:
-        return Attempt(self.index, self.ruling, self.ended_at, self.message)
+    def view(self) -> JobPod:
+        return JobPod(self.index, self.ruling, self.ended_at, self.message)
 
     def disrupt(self, reason: str, now: float) -> None:
         """The first reason counts."""

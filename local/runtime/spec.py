@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, cast
 
 from local.runtime.expansion import EnvVar
 from local.runtime.fields import Fields, ManifestError
-from local.runtime.model import Container, JobSetSpec, PodTemplate, Probe
-from local.runtime.policy import Action, Job, Rule
+from local.runtime.model import ContainerSpec, JobSetSpec, PodTemplate, Probe
+from local.runtime.policy import Action, IndexedJob, Rule
 from nightshift.jobset.labels import INDEX_ANNOTATION, JOBSET_API_VERSION, PORT_ENV_ANNOTATION
 from nightshift.jobset.local.shape import LABEL_MAX, is_dns_label
 
@@ -84,7 +84,7 @@ def _read_success_policy(spec: Fields) -> None:
         policy.close()
 
 
-def _read_job(fields: Fields, pod: PodTemplate) -> Job:
+def _read_job(fields: Fields, pod: PodTemplate) -> IndexedJob:
     fields.expect("completionMode", "Indexed")
     fields.expect("podReplacementPolicy", "Failed", default="Failed")
     completions = fields.number("completions", None, least=1)
@@ -100,7 +100,7 @@ def _read_job(fields: Fields, pod: PodTemplate) -> Job:
         names = {container.name for container in (*pod.init, *pod.main)}
         rules = tuple(_read_rule(rule, names, per_index is not None) for rule in policy.children("rules"))
         policy.close()
-    return Job(
+    return IndexedJob(
         completions=completions,
         parallelism=fields.number("parallelism", 1, least=0) or 0,
         backoff_limit=fields.number("backoffLimit", 6 if per_index is None else None, least=0),
@@ -167,7 +167,7 @@ def _read_pod(template: Fields) -> PodTemplate:
     return PodTemplate(init, main, grace_s, port_env, labels, annotations)
 
 
-def _read_port_env(text: str, containers: Sequence[Container], path: str) -> tuple[tuple[str, str], ...]:
+def _read_port_env(text: str, containers: Sequence[ContainerSpec], path: str) -> tuple[tuple[str, str], ...]:
     where = f"{path}.metadata.annotations[{PORT_ENV_ANNOTATION}]"
     known = {name for container in containers for name, _ in container.ports}
     pairs = []
@@ -181,7 +181,7 @@ def _read_port_env(text: str, containers: Sequence[Container], path: str) -> tup
     return tuple(pairs)
 
 
-def _read_container(fields: Fields, *, init: bool) -> Container:
+def _read_container(fields: Fields, *, init: bool) -> ContainerSpec:
     name = fields.need("name", str)
     _check_dns_label(name, fields.at("name"))
     sidecar = False
@@ -197,7 +197,7 @@ def _read_container(fields: Fields, *, init: bool) -> Container:
     probes = {key: _read_probe(fields.optional(f"{key}Probe"), dict(ports)) for key in ("startup", "liveness", "readiness")}
     if init and not sidecar and any(probes.values()):
         raise ManifestError(f"{fields.path}: an init container has probes only with restartPolicy Always")
-    container = Container(
+    container = ContainerSpec(
         name=name,
         image=fields.need("image", str),
         command=tuple(fields.items("command", str)),

@@ -20,7 +20,7 @@ from nightshift.driver.commits import Commits
 from nightshift.driver.feeder import Feeder
 from nightshift.driver.loop import Worker
 from nightshift.driver.ranges import Ranges
-from nightshift.driver.scheduler import Cause, Group, OpenChunk, Scheduler
+from nightshift.driver.scheduler import DeadLetterCause, Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.window import Window
 from nightshift.run.chunks import Result, decode, results_of
@@ -188,7 +188,7 @@ def _death_blamed_on_all() -> tuple[Change, ...]:
             chunk = self._landed(group)
             if chunk is not None:
                 for row in group.rows:
-                    self._bury(chunk, row.ordinal, Cause(Reason.ENGINE_KILLED, message, status), row.tries)
+                    self._bury(chunk, row.ordinal, DeadLetterCause(Reason.ENGINE_KILLED, message, status), row.tries)
                 self._settle(chunk)
         return len(groups)
 
@@ -196,7 +196,7 @@ def _death_blamed_on_all() -> tuple[Change, ...]:
 
 
 def _group_condemned_whole() -> tuple[Change, ...]:
-    def condemn(self: Scheduler, chunk: OpenChunk, group: Group, cause: Cause) -> None:
+    def condemn(self: Scheduler, chunk: OpenChunk, group: Group, cause: DeadLetterCause) -> None:
         for row in group.rows:
             self._bury(chunk, row.ordinal, cause, row.tries)
         self._settle(chunk)

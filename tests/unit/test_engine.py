@@ -9,7 +9,7 @@ import pytest
 from nightshift.driver.engine import (
     MESSAGE_MAX,
     Busy,
-    Engine,
+    EngineClient,
     Failed,
     Gone,
     Load,
@@ -193,12 +193,12 @@ def test_load_of_pages_that_say_less(page: bytes, load: Load | None) -> None:
 )
 def test_an_engine_that_cannot_be_asked_is_told_at_once(url: str, headers: dict[str, str], says: str) -> None:
     with pytest.raises(WrongEngine, match=says) as raised:
-        Engine(url, "m", headers=headers)
+        EngineClient(url, "m", headers=headers)
 
     assert "hunter22" not in str(raised.value)
 
 
 def test_no_secret_is_shown() -> None:
-    engine: Any = Engine("http://[::1]:8000/base/", "m", headers={"Authorization": "Bearer hunter22"})
+    engine: Any = EngineClient("http://[::1]:8000/base/", "m", headers={"Authorization": "Bearer hunter22"})
 
-    assert repr(engine) == "<Engine 'm' <HttpClient http://[::1]:8000/base connections=0 idle=0>>"
+    assert repr(engine) == "<EngineClient 'm' <HttpClient http://[::1]:8000/base connections=0 idle=0>>"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from local.runtime.config import Config, ConfigError, Image, load_config
+from local.runtime.config import AgentConfig, AgentConfigError, ImageConfig, load_config
 
 pytestmark = pytest.mark.unit
 
@@ -18,7 +18,7 @@ def test_full_file(tmp_path: Path) -> None:
     image = {"path": ["/bin"], "env": {"A": "b"}, "entrypoint": ["run"]}
     path.write_text(json.dumps({"images": {"i:1": image}, "env": {"C": "d"}, "cores": 8, "max_pods": 2, "node_name": "n"}))
 
-    assert load_config(path) == Config({"i:1": Image(("/bin",), {"A": "b"}, ("run",))}, {"C": "d"}, 8, 2, "n")
+    assert load_config(path) == AgentConfig({"i:1": ImageConfig(("/bin",), {"A": "b"}, ("run",))}, {"C": "d"}, 8, 2, "n")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_mistakes_are_named(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "config.json"
     path.write_text(text)
 
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(AgentConfigError) as caught:
         load_config(path)
 
     assert str(caught.value).startswith(str(path))
@@ -53,7 +53,7 @@ def test_mistakes_are_named(tmp_path: Path, text: str, says: str) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
+    with pytest.raises(AgentConfigError, match="No such file"):
         load_config(tmp_path / "none.json")
 
 
@@ -64,7 +64,7 @@ def test_missing_file(tmp_path: Path) -> None:
 )
 def test_pods_that_run_at_once_share_the_cores(cores: int, pods: int, share: int) -> None:
     """Of 100 pods, four run at once; no pod gets less than one core."""
-    assert Config(cores=cores, max_pods=4).share(pods) == share
+    assert AgentConfig(cores=cores, max_pods=4).share(pods) == share
 
 
 def test_the_cores_are_those_that_the_agent_may_use() -> None:
@@ -72,6 +72,6 @@ def test_the_cores_are_those_that_the_agent_may_use() -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        assert Config().cores == 1
+        assert AgentConfig().cores == 1
     finally:
         os.sched_setaffinity(0, allowed)

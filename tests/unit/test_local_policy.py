@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local.runtime.policy import Attempt, Job, Rule, Ruling, completed_indexes, decide, failed_indexes, judge
+from local.runtime.policy import IndexedJob, JobPod, Rule, Ruling, completed_indexes, decide, failed_indexes, judge
 
 pytestmark = pytest.mark.unit
 
@@ -14,9 +14,9 @@ FATAL = Rule("FailJob", "In", (42, 43))
 ODD = Rule("FailIndex", "NotIn", (1, 75), "driver")
 
 
-def pods(*rulings: tuple[int, Ruling], at: float = 100.0) -> list[Attempt]:
+def pods(*rulings: tuple[int, Ruling], at: float = 100.0) -> list[JobPod]:
     """Pods of (index, ruling) that ended at one time."""
-    return [Attempt(index, ruling, at if ruling else 0.0, "because") for index, ruling in rulings]
+    return [JobPod(index, ruling, at if ruling else 0.0, "because") for index, ruling in rulings]
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_judgement_says_why(disrupted: bool, message: str) -> None:
         (0, pods((3, "Succeeded"), (1, "Succeeded"), (0, "")), (1, 3), ()),
     ],
 )
-def test_indexes_close(limit: int | None, history: list[Attempt], completed: tuple[int, ...], failed: tuple[int, ...]) -> None:
-    job = Job(completions=4, backoff_limit_per_index=limit)
+def test_indexes_close(limit: int | None, history: list[JobPod], completed: tuple[int, ...], failed: tuple[int, ...]) -> None:
+    job = IndexedJob(completions=4, backoff_limit_per_index=limit)
 
     assert (completed_indexes(history), failed_indexes(job, history)) == (completed, failed)
 
@@ -94,8 +94,8 @@ def test_indexes_close(limit: int | None, history: list[Attempt], completed: tup
         (1, pods((0, "Count"), at=980.0), (0,)),
     ],
 )
-def test_lowest_open_indexes_start(parallelism: int, history: list[Attempt], start: tuple[int, ...]) -> None:
-    job = Job(completions=4, parallelism=parallelism, backoff_limit_per_index=3)
+def test_lowest_open_indexes_start(parallelism: int, history: list[JobPod], start: tuple[int, ...]) -> None:
+    job = IndexedJob(completions=4, parallelism=parallelism, backoff_limit_per_index=3)
 
     assert decide(job, history, started_at=0.0, now=1000.0, backoff_s=10.0).start == start
 
@@ -113,7 +113,7 @@ def test_lowest_open_indexes_start(parallelism: int, history: list[Attempt], sta
 )
 def test_replacement_waits_twice_as_long_each_time(rulings: list[Ruling], delay: float) -> None:
     """Ignored failures too, and never over ten minutes."""
-    job = Job(completions=1, backoff_limit_per_index=9000)
+    job = IndexedJob(completions=1, backoff_limit_per_index=9000)
     history = pods(*((0, ruling) for ruling in rulings), at=100.0)
 
     def start(now: float) -> tuple[int, ...]:
@@ -124,7 +124,7 @@ def test_replacement_waits_twice_as_long_each_time(rulings: list[Ruling], delay:
 
 def test_indexes_share_one_delay_without_a_limit_of_their_own() -> None:
     """And a success ends it."""
-    job = Job(completions=3, parallelism=3, backoff_limit=6)
+    job = IndexedJob(completions=3, parallelism=3, backoff_limit=6)
     failed = pods((0, "Count"), at=100.0)
 
     assert decide(job, failed, started_at=0.0, now=105.0, backoff_s=10.0).start == ()
@@ -135,32 +135,32 @@ def test_indexes_share_one_delay_without_a_limit_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("job", "history", "now", "reason"),
     [
-        (Job(2), pods((0, "Succeeded"), (1, "Succeeded")), 5.0, "CompletionsReached"),
-        (Job(2), pods((0, "Succeeded"), (1, "")), 5.0, None),
+        (IndexedJob(2), pods((0, "Succeeded"), (1, "Succeeded")), 5.0, "CompletionsReached"),
+        (IndexedJob(2), pods((0, "Succeeded"), (1, "")), 5.0, None),
         # Other indexes finish first; only then do failed ones fail the job.
-        (Job(2, backoff_limit_per_index=0), pods((0, "Count"), (1, "")), 5.0, None),
-        (Job(2, backoff_limit_per_index=0), pods((0, "Count")), 5.0, None),
-        (Job(2, backoff_limit_per_index=0), pods((0, "Count"), (1, "Succeeded")), 5.0, "FailedIndexes"),
-        (Job(2, backoff_limit_per_index=9), pods((0, "FailIndex"), (1, "Succeeded")), 5.0, "FailedIndexes"),
-        (Job(3, backoff_limit_per_index=0, max_failed_indexes=1), pods((0, "Count")), 5.0, None),
+        (IndexedJob(2, backoff_limit_per_index=0), pods((0, "Count"), (1, "")), 5.0, None),
+        (IndexedJob(2, backoff_limit_per_index=0), pods((0, "Count")), 5.0, None),
+        (IndexedJob(2, backoff_limit_per_index=0), pods((0, "Count"), (1, "Succeeded")), 5.0, "FailedIndexes"),
+        (IndexedJob(2, backoff_limit_per_index=9), pods((0, "FailIndex"), (1, "Succeeded")), 5.0, "FailedIndexes"),
+        (IndexedJob(3, backoff_limit_per_index=0, max_failed_indexes=1), pods((0, "Count")), 5.0, None),
         (
-            Job(3, backoff_limit_per_index=0, max_failed_indexes=1),
+            IndexedJob(3, backoff_limit_per_index=0, max_failed_indexes=1),
             pods((0, "Count"), (1, "Count"), (2, "")),
             5.0,
             "MaxFailedIndexesExceeded",
         ),
-        (Job(1, backoff_limit_per_index=3), pods((0, "FailJob")), 5.0, "PodFailurePolicy"),
-        (Job(1, backoff_limit=1), pods((0, "Count")), 5.0, None),
-        (Job(1, backoff_limit=1), pods((0, "Count"), (0, "Count")), 5.0, "BackoffLimitExceeded"),
-        (Job(1, backoff_limit=1), pods((0, "Ignore"), (0, "Ignore"), (0, "Deleted")), 5.0, None),
-        (Job(1, active_deadline_s=60), pods((0, "")), 61.9, None),
-        (Job(1, active_deadline_s=60), pods((0, "")), 62.0, "DeadlineExceeded"),
+        (IndexedJob(1, backoff_limit_per_index=3), pods((0, "FailJob")), 5.0, "PodFailurePolicy"),
+        (IndexedJob(1, backoff_limit=1), pods((0, "Count")), 5.0, None),
+        (IndexedJob(1, backoff_limit=1), pods((0, "Count"), (0, "Count")), 5.0, "BackoffLimitExceeded"),
+        (IndexedJob(1, backoff_limit=1), pods((0, "Ignore"), (0, "Ignore"), (0, "Deleted")), 5.0, None),
+        (IndexedJob(1, active_deadline_s=60), pods((0, "")), 61.9, None),
+        (IndexedJob(1, active_deadline_s=60), pods((0, "")), 62.0, "DeadlineExceeded"),
         # Work that is done is not undone by the clock.
-        (Job(1, active_deadline_s=60), pods((0, "Succeeded")), 99.0, "CompletionsReached"),
-        (Job(1, active_deadline_s=60, backoff_limit=0), pods((0, "Count")), 99.0, "BackoffLimitExceeded"),
+        (IndexedJob(1, active_deadline_s=60), pods((0, "Succeeded")), 99.0, "CompletionsReached"),
+        (IndexedJob(1, active_deadline_s=60, backoff_limit=0), pods((0, "Count")), 99.0, "BackoffLimitExceeded"),
     ],
 )
-def test_job_ends(job: Job, history: list[Attempt], now: float, reason: str | None) -> None:
+def test_job_ends(job: IndexedJob, history: list[JobPod], now: float, reason: str | None) -> None:
     """The job started at 2 s."""
     decision = decide(job, history, started_at=2.0, now=now, backoff_s=10.0)
 
@@ -171,7 +171,7 @@ def test_job_ends(job: Job, history: list[Attempt], now: float, reason: str | No
 
 
 def test_fail_job_gives_the_pods_message() -> None:
-    end = decide(Job(1), pods((0, "FailJob")), started_at=0.0, now=1.0, backoff_s=10.0).end
+    end = decide(IndexedJob(1), pods((0, "FailJob")), started_at=0.0, now=1.0, backoff_s=10.0).end
 
     assert end is not None
     assert end.message == "because"

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nightshift.driver.engine import Engine, Load, Refused, SendResult, WrongEngine
+from nightshift.driver.engine import EngineClient, Load, Refused, SendResult, WrongEngine
 from nightshift.driver.http import HttpClient
 from nightshift.tasks.base import Reason
 
@@ -41,7 +41,7 @@ class Server:
     def __init__(self, base_url: str, key: str | None, timeout_s: float) -> None:
         headers = headers_of(key)
         # The model is the lines' own affair: the name is for `version`, which is not asked here.
-        self._engine = Engine(base_url, "", request_timeout_s=timeout_s, headers=headers)
+        self._engine = EngineClient(base_url, "", request_timeout_s=timeout_s, headers=headers)
         self._probe = HttpClient(base_url, headers=headers)
 
     async def __aenter__(self) -> Server:

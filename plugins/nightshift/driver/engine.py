@@ -121,7 +121,7 @@ class Load:
     preemptions: float
 
 
-class Engine:
+class EngineClient:
     """A vLLM server at `base_url`, serving `model`. Use as an async context manager.
 
     headers: sent with every request; what they hold is kept out of every result. Raises WrongEngine for a URL or headers that
@@ -146,9 +146,9 @@ class Engine:
         self._secrets = _secrets(own)
 
     def __repr__(self) -> str:
-        return f"<Engine {self._model!r} {self._client!r}>"
+        return f"<EngineClient {self._model!r} {self._client!r}>"
 
-    async def __aenter__(self) -> Engine:
+    async def __aenter__(self) -> EngineClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:

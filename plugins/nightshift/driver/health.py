@@ -31,7 +31,7 @@ PROBE_EVERY_S: Final = 0.5
 
 
 class EngineLike(Protocol):
-    """What the loop needs of the engine: `nightshift.driver.engine.Engine`, or the simulator's."""
+    """What the loop needs of the engine: `nightshift.driver.engine.EngineClient`, or the simulator's."""
 
     async def send(self, path: str, body: bytes) -> SendResult: ...
 

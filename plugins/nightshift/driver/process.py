@@ -35,7 +35,7 @@ from obstore.store import ObjectStore
 from nightshift import exits
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
-from nightshift.driver.engine import Engine, WrongEngine
+from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.health import ENGINE_BUDGET_S
 from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.metrics import serve_metrics
@@ -58,7 +58,7 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True)
-class Config:
+class DriverConfig:
     """What the process is told. index: None for a helper. attempt names this life of the worker in partials and provenance.
     bystander: another host of the same slice has the driver that works."""
 
@@ -74,7 +74,7 @@ class Config:
     bystander: bool = False
 
     @classmethod
-    def from_environment(cls) -> Config:
+    def from_environment(cls) -> DriverConfig:
         """Raises ConfigError naming the variable that is missing or wrong."""
         for name in ("NIGHTSHIFT_RUN_URL", "ENGINE_URL"):
             if not os.environ.get(name):
@@ -108,7 +108,7 @@ def _number(name: str) -> int | None:
     return int(value)
 
 
-async def work(config: Config) -> int:
+async def work(config: DriverConfig) -> int:
     """Runs one worker to its end; returns its exit code. Raises the errors that `main` sorts."""
     drain = DrainOnSignal()
     store, run = _locate(config.run_url)
@@ -121,7 +121,7 @@ async def work(config: Config) -> int:
     stats = Stats()
     if config.metrics_port is not None:
         serve_metrics(stats, config.metrics_port)
-    async with Engine(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
+    async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
         version = await _meet(engine, drain, config.engine_wait_s)
         if version is None:
             return exits.RESUME
@@ -183,7 +183,7 @@ async def stand_by() -> int:
     return exits.RESUME
 
 
-async def _meet(engine: Engine, drain: DrainOnSignal, wait_s: float) -> str | None:
+async def _meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> str | None:
     """Waits for the engine; its version, or None when it did not come in time or the pod must end first."""
     waiting = asyncio.create_task(engine.wait_healthy(wait_s))
     asked = asyncio.create_task(drain.asked.wait())
@@ -220,7 +220,7 @@ def main() -> NoReturn:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     started = time.monotonic()
     try:
-        config = Config.from_environment()
+        config = DriverConfig.from_environment()
         log.info("started", extra={"fields": {"run": config.run_url, "index": config.index, "attempt": config.attempt}})
         # Never closed: that would wait for threads, and one may be reading from a store that hangs, while a drain has 15 s.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)

@@ -101,7 +101,7 @@ class OpenChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class DeadLetterCause:
     """Why rows become dead letters; the fields are those of `Result`."""
 
     reason: Reason
@@ -215,7 +215,7 @@ class Scheduler:
         """The request was refused for good: one row becomes a dead letter, several are sent again in halves."""
         chunk = self._landed(group)
         if chunk is not None:
-            self._condemn(chunk, group, Cause(reason, message, status))
+            self._condemn(chunk, group, DeadLetterCause(reason, message, status))
 
     def failed(self, group: Group, reason: Reason, message: str, status: int | None = None) -> None:
         """The request failed inside the engine, or its reply was none: sent again, and after `TRIES` judged as refused."""
@@ -229,7 +229,7 @@ class Scheduler:
             for row in group.rows:
                 # In a smaller group a row gets a second chance, so that one hiccup more does not condemn an innocent one.
                 row.faults = TRIES - 2
-            self._condemn(chunk, group, Cause(reason, message, status))
+            self._condemn(chunk, group, DeadLetterCause(reason, message, status))
         else:
             self._queue(group.rows)
 
@@ -261,7 +261,7 @@ class Scheduler:
             (row,) = group.rows
             row.alone += 1
             if row.alone >= ALONE_DEATHS and (chunk := self._landed(group)) is not None:
-                self._condemn(chunk, group, Cause(Reason.ENGINE_KILLED, message, status))
+                self._condemn(chunk, group, DeadLetterCause(Reason.ENGINE_KILLED, message, status))
                 buried += 1
         return buried
 
@@ -295,7 +295,7 @@ class Scheduler:
                 group.append(Row(chunk.number, ordinal, self._kind.render(row, ordinal)))
             except Exception as error:  # Whatever a row makes its kind raise concerns that row alone.
                 message = str(error) if isinstance(error, BadInput) else f"the row cannot be rendered: {error!r}"
-                self._bury(chunk, ordinal, Cause(Reason.BAD_INPUT, message), 0)
+                self._bury(chunk, ordinal, DeadLetterCause(Reason.BAD_INPUT, message), 0)
                 continue
             chars += self._filling.chars(group[-1].payload) if self._filling else 0
             if len(group) == self._kind.rows_per_request or chars >= self._chars_per_request:
@@ -328,7 +328,7 @@ class Scheduler:
         if innocent:
             self._again.append(Group(innocent))
 
-    def _condemn(self, chunk: OpenChunk, group: Group, cause: Cause) -> None:
+    def _condemn(self, chunk: OpenChunk, group: Group, cause: DeadLetterCause) -> None:
         if len(group.rows) == 1:
             (row,) = group.rows
             self._bury(chunk, row.ordinal, cause, row.tries)
@@ -338,7 +338,7 @@ class Scheduler:
         self._queue(group.rows[:middle])
         self._queue(group.rows[middle:])
 
-    def _bury(self, chunk: OpenChunk, ordinal: int, cause: Cause, tries: int) -> None:
+    def _bury(self, chunk: OpenChunk, ordinal: int, cause: DeadLetterCause, tries: int) -> None:
         # JSON can escape half a surrogate pair, which no Parquet file takes: the chunk's other rows must not suffer for it.
         kept = cause.message[:MESSAGE_MAX].encode(errors="replace").decode()
         chunk.results[ordinal] = Result(ordinal, None, str(cause.reason), kept, tries, cause.status)

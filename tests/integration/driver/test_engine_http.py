@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from nightshift.driver.engine import Engine, Failed, Gone, Load, Replied, SendResult, WrongEngine
+from nightshift.driver.engine import EngineClient, Failed, Gone, Load, Replied, SendResult, WrongEngine
 from nightshift.driver.http import ConnectionLost
 from tests.integration.driver.peers import LONG_S, Peer, on_both_loops, replying, serving, well_behaved
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.gate]
 async def answer(reply: bytes, headers: dict[str, str] | None = None, request_timeout_s: float = LONG_S) -> SendResult:
     async with (
         serving(replying(reply)) as url,
-        Engine(url, "m", headers=headers, request_timeout_s=request_timeout_s) as engine,
+        EngineClient(url, "m", headers=headers, request_timeout_s=request_timeout_s) as engine,
     ):
         return await engine.send("/v1/x", b"{}")
 
@@ -35,7 +35,7 @@ async def test_an_engine_that_hangs_or_has_gone() -> None:
         await peer.closed()
 
     async with serving(script) as url:
-        engine = Engine(url, "m", request_timeout_s=0.1)
+        engine = EngineClient(url, "m", request_timeout_s=0.1)
         assert await engine.send("/x", b"{}") == Failed("no reply within 0.1 s", timeout=True)
     assert isinstance(await engine.send("/x", b"{}"), Gone)
     assert not await engine.healthy()
@@ -66,7 +66,7 @@ async def test_what_an_engine_says_about_itself() -> None:
             return web.Response(text="vllm:num_requests_running 2\n")
         return web.json_response(pages[request.path]) if request.path in pages else web.Response(status=404)
 
-    async with well_behaved(handler) as url, Engine(url, "m") as engine, Engine(url, "other") as other:
+    async with well_behaved(handler) as url, EngineClient(url, "m") as engine, EngineClient(url, "other") as other:
         assert await engine.wait_healthy(LONG_S)
         assert await engine.load() == Load(2.0, 0.0, 0.0, 0.0)
         assert await engine.version() == "1.2"

@@ -11,7 +11,7 @@ import pytest
 
 from nightshift import exits
 from nightshift.driver.codec import ParquetCodec
-from nightshift.driver.engine import Engine
+from nightshift.driver.engine import EngineClient
 from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.reader import InputReader
 from nightshift.driver.scheduler import OpenChunk
@@ -74,7 +74,7 @@ async def a_worker(
         prediction_type=kind.prediction_type,
     )
     codec.unwritable = unwritable
-    async with Engine(engine_url, "m") as engine:
+    async with EngineClient(engine_url, "m") as engine:
         yield Worker(
             plan=prepared.plan,
             index=0,

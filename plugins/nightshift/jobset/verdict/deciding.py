@@ -7,7 +7,7 @@ from typing import Any
 
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.verdict import indexes
-from nightshift.jobset.verdict.pod_ends import Cause, JobKey, PodEnd, restart_of
+from nightshift.jobset.verdict.pod_ends import EndCause, JobKey, PodEnd, restart_of
 
 
 def deciding(seen: Observation, ends: Sequence[PodEnd]) -> list[PodEnd]:
@@ -21,15 +21,15 @@ def deciding(seen: Observation, ends: Sequence[PodEnd]) -> list[PodEnd]:
     - Earlier restarts of the JobSet used up what it may restart. Their Jobs are gone: their pods go by the rule of the Jobs
       that are left, without those that were deleted, which is what a restart does to pods.
     """
-    over = [end for end in ends if end.cause in (Cause.DISRUPTED, Cause.DELETED, Cause.FAILED)]
+    over = [end for end in ends if end.cause in (EndCause.DISRUPTED, EndCause.DELETED, EndCause.FAILED)]
     # Within one second a disruption explains a failure, and a failure a deletion, which may be the Job's answer to it.
-    order = (Cause.DISRUPTED, Cause.FAILED, Cause.DELETED)
+    order = (EndCause.DISRUPTED, EndCause.FAILED, EndCause.DELETED)
     over.sort(key=lambda end: (end.restart, end.since, order.index(end.cause)))
     jobs = {JobKey.of(job): job for job in seen.jobs if condition(job, "Failed")}
     if not jobs:
         return over
     last = max(restart_of(job) for job in jobs.values())
-    earlier = [end for end in over if end.restart < last and end.cause is not Cause.DELETED]
+    earlier = [end for end in over if end.restart < last and end.cause is not EndCause.DELETED]
     found = earlier + [end for end in over if end.restart == last and end.job in jobs and _counts(jobs[end.job], end)]
     if not any(_fails_at_once(job) for job in jobs.values()):
         return found

@@ -28,7 +28,7 @@ from nightshift import exits
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.verdict import wording
 from nightshift.jobset.verdict.deciding import deciding
-from nightshift.jobset.verdict.pod_ends import Cause, FailedContainer, PodEnd, end_of, stopped_by_jobs
+from nightshift.jobset.verdict.pod_ends import EndCause, FailedContainer, PodEnd, end_of, stopped_by_jobs
 from nightshift.jobset.verdict.waiting import LATER, waiting_of
 from nightshift.jobset.verdict.wording import EVIDENCE_MAX, fact, shorten
 
@@ -131,8 +131,8 @@ class _Judge:
         raw = (f"jobset/{name}: {fact(failed)}", *(_job_line(job, why) for job, why in jobs))
         reason = jobs[0][1]["reason"] if jobs else failed["reason"]
         decided = deciding(self._seen, self._ends)
-        own = [end for end in decided if end.cause is Cause.FAILED]
-        taken = [end for end in decided if end.cause is not Cause.FAILED]
+        own = [end for end in decided if end.cause is EndCause.FAILED]
+        taken = [end for end in decided if end.cause is not EndCause.FAILED]
         if late := [job["metadata"]["name"] for job, why in jobs if why["reason"] == "DeadlineExceeded"]:
             explanation = f"Job {late[0]} was active longer than its activeDeadlineSeconds"
             return Outcome(Ending.DEADLINE, "DeadlineExceeded", explanation, _MORE_TIME, _evidence(raw, own), _containers(own))
@@ -199,8 +199,8 @@ class _Judge:
         waiting = waiting_of(self._seen, self._ends)
         if waiting is None:
             counts = Counter(end.cause for end in self._ends)
-            said = ", ".join(f"{counts[cause]} {cause}" for cause in Cause if counts[cause]) or "none yet"
-            over = [end for end in self._ends if end.cause not in (Cause.WAITING, Cause.RUNNING, Cause.SUCCEEDED)]
+            said = ", ".join(f"{counts[cause]} {cause}" for cause in EndCause if counts[cause]) or "none yet"
+            over = [end for end in self._ends if end.cause not in (EndCause.WAITING, EndCause.RUNNING, EndCause.SUCCEEDED)]
             return Outcome(Ending.RUNNING, "Running", f"JobSet {name} runs; its pods: {said}", "Wait.", _evidence((), over))
         explanation, evidence = f"{waiting.subject}: {waiting.words}", waiting.evidence[:EVIDENCE_MAX]
         if not starved:

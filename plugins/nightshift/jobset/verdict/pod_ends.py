@@ -28,7 +28,7 @@ _END_NOT_SEEN: Final = "ContainerStatusUnknown"
 """A kubelet's word for a container that was gone when it looked: the node went down with it."""
 
 
-class Cause(StrEnum):
+class EndCause(StrEnum):
     """Whose doing a pod's end was; the first two live."""
 
     WAITING = "waiting"
@@ -90,7 +90,7 @@ class PodEnd:
     job: JobKey
     restart: int
     index: int
-    cause: Cause
+    cause: EndCause
     reason: str = ""
     message: str = ""
     since: str = ""
@@ -116,32 +116,32 @@ def end_of(
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
 
-    def end(cause: Cause, **more: Any) -> PodEnd:
+    def end(cause: EndCause, **more: Any) -> PodEnd:
         return PodEnd(pod["metadata"]["name"], JobKey.of(pod), restart_of(pod), index_of(pod), cause, **more)
 
     if phase == "Succeeded":
-        return end(Cause.SUCCEEDED)
+        return end(EndCause.SUCCEEDED)
     own = tuple(_own_failures(pod))
     since = min((at for _, at in own), default=pod["metadata"].get("deletionTimestamp", ""))
     if disruption := condition(pod, "DisruptionTarget"):
         told = {"reason": disruption.get("reason", ""), "message": disruption.get("message", "")}
-        return end(Cause.DISRUPTED, since=disruption.get("lastTransitionTime") or since, **told)
+        return end(EndCause.DISRUPTED, since=disruption.get("lastTransitionTime") or since, **told)
     kubelet = status.get("reason", "")
     if kubelet in NODE_REASONS or kubelet.startswith(_REFUSED_PREFIX):
-        return end(Cause.DISRUPTED, reason=kubelet, message=status.get("message", ""), since=since)
+        return end(EndCause.DISRUPTED, reason=kubelet, message=status.get("message", ""), since=since)
     failed = tuple(each for each, _ in own)
     drained = {*resume_codes, *_TERMINATION_CODES}.difference(permanent_codes)
     if "deletionTimestamp" in pod["metadata"] and all(_may_be_told(each, drained) for each in failed):
         codes = ", ".join(f"{each.container} ended with exit code {each.exit_code}" for each in failed)
-        cause, reason = (Cause.STOPPED, "Stopped") if pod["metadata"]["name"] in stopped else (Cause.DELETED, "Deleted")
+        cause, reason = (EndCause.STOPPED, "Stopped") if pod["metadata"]["name"] in stopped else (EndCause.DELETED, "Deleted")
         return end(cause, reason=reason, message=codes or "how its containers ended is not known", since=since)
     ended = phase == "Failed" or "deletionTimestamp" in pod["metadata"]
     if not ended:
-        return end(Cause.WAITING if phase == "Pending" else Cause.RUNNING)
+        return end(EndCause.WAITING if phase == "Pending" else EndCause.RUNNING)
     if failed and all(each.reason == _END_NOT_SEEN for each in failed):
-        return end(Cause.DISRUPTED, reason=_END_NOT_SEEN, since=since)
+        return end(EndCause.DISRUPTED, reason=_END_NOT_SEEN, since=since)
     reason = kubelet or (failed[0].reason if failed else "")
-    return end(Cause.FAILED, reason=reason, message=status.get("message", ""), since=since, failed=failed)
+    return end(EndCause.FAILED, reason=reason, message=status.get("message", ""), since=since, failed=failed)
 
 
 def index_of(pod: Mapping[str, Any]) -> int:

@@ -10,7 +10,7 @@ from nightshift.jobset.labels import QUEUE_LABEL
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.verdict import indexes
 from nightshift.jobset.verdict.exit_codes import in_words
-from nightshift.jobset.verdict.pod_ends import Cause, FailedContainer, PodEnd, failed_container
+from nightshift.jobset.verdict.pod_ends import EndCause, FailedContainer, PodEnd, failed_container
 from nightshift.jobset.verdict.wording import count_pods, fact, look_at, shorten
 
 LATER: Final = "Try again later, or on another compute profile."
@@ -49,8 +49,8 @@ def waiting_of(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
     jobset = seen.jobset or {}
     if jobset.get("spec", {}).get("suspend"):
         return _suspended(jobset, seen.workload)
-    waiting = [pod for pod, end in zip(seen.pods, ends, strict=True) if end.cause is Cause.WAITING]
-    subject = _count(len(waiting), sum(end.cause in (Cause.WAITING, Cause.RUNNING) for end in ends))
+    waiting = [pod for pod, end in zip(seen.pods, ends, strict=True) if end.cause is EndCause.WAITING]
+    subject = _count(len(waiting), sum(end.cause in (EndCause.WAITING, EndCause.RUNNING) for end in ends))
     return (
         _broken(waiting, subject)
         or _unplaced(waiting, subject)
@@ -139,7 +139,7 @@ def _unplaced(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None
 
 def _not_created(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
     """A Job without all of its pods says only in events what refuses them; an old event may be about pods that came later."""
-    lacking = _wanted(seen.jobs) - sum(end.cause in (Cause.WAITING, Cause.RUNNING) for end in ends)
+    lacking = _wanted(seen.jobs) - sum(end.cause in (EndCause.WAITING, EndCause.RUNNING) for end in ends)
     event = _latest(seen.events, _OWNER_EVENTS)
     if event is None or (seen.jobs and lacking <= 0):
         return None
