@@ -14,7 +14,7 @@ import yaml
 from local.cluster.build import Programs
 from local.cluster.layout import Layout
 from local.cluster.pki import Authority
-from local.cluster.processes import Group, run, succeeds
+from local.cluster.processes import ProgramGroup, run, succeeds
 
 HOST: Final = "127.0.0.1"
 
@@ -26,7 +26,7 @@ class Ground:
     layout: Layout
     programs: Programs
     authority: Authority
-    group: Group
+    group: ProgramGroup
     port: int
 
     @property

@@ -34,7 +34,7 @@ class _Child:
     starts: int = 1
 
 
-class Group:
+class ProgramGroup:
     """Starts programs, restarts those that die, and tells their pids. All die with the process that holds the group."""
 
     def __init__(self, layout: Layout) -> None:

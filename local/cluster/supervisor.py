@@ -25,7 +25,7 @@ from local.cluster.build import Programs
 from local.cluster.ground import Ground
 from local.cluster.layout import Layout
 from local.cluster.pki import Authority
-from local.cluster.processes import Group, StartError
+from local.cluster.processes import ProgramGroup, StartError
 from local.cluster.teardown import teardown
 from local.ports import new_port
 
@@ -51,7 +51,7 @@ class Supervisor:
             signal.signal(number, self._signalled)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         layout.path.mkdir(parents=True)
-        self._group = Group(layout)
+        self._group = ProgramGroup(layout)
         self._write()
 
     def start(self, real: int, kwok: int, kueue: bool, more_images: list[Path]) -> None:

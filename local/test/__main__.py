@@ -13,7 +13,7 @@ from typing import Final
 
 from local.test import report, running, unchanged
 from local.test.groups import CLUSTER, TIERS, Group, groups_of
-from local.test.machine import Machine
+from local.test.prerequisites import Prerequisites
 
 ALL: Final = "all"
 SCHEDULES: Final = 2500
@@ -38,9 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     tiers = tuple(tier for tier in TIERS if not options.tier or tier in options.tier)
     required = TIERS if ALL in options.require else tuple(options.require)
     groups = groups_of(tiers)
-    machine = Machine(lambda line: print(f"[test] {line}", flush=True))
-    machine.prepare({need for group in groups for need in group.needs})
-    if reason := machine.lacks({"test"}):
+    prerequisites = Prerequisites(lambda line: print(f"[test] {line}", flush=True))
+    prerequisites.prepare({need for group in groups for need in group.needs})
+    if reason := prerequisites.lacks({"test"}):
         print(f"No test can run here: {reason}.", file=sys.stderr)
         return 1
     failed = [] if options.tier else running.failed_checks()
@@ -54,9 +54,9 @@ def main(arguments: Sequence[str]) -> int:
             print(f"== {tier}: not run again, it has passed here with the same inputs (key {key})", flush=True)
             unchanged_tiers.append(tier)
             continue
-        able = _able(machine, groups_of([tier]), not_run)
+        able = _able(prerequisites, groups_of([tier]), not_run)
         if able:
-            ran[tier] = _run(machine, tier, able, gate=gate, arguments=options.rest)
+            ran[tier] = _run(prerequisites, tier, able, gate=gate, arguments=options.rest)
             if key and ran[tier].ok:
                 unchanged.note_passed(tier, key)
     report.print_report(ran, not_run, gate=gate)
@@ -85,26 +85,28 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _able(machine: Machine, groups: Sequence[Group], not_run: dict[str, str]) -> list[Group]:
+def _able(prerequisites: Prerequisites, groups: Sequence[Group], not_run: dict[str, str]) -> list[Group]:
     """Those of the groups that can run here; notes why the others cannot."""
     able = []
     for group in groups:
         if CLUSTER in group.needs:
-            machine.wait_for_cluster()
-        if reason := machine.lacks(group.needs):
+            prerequisites.wait_for_cluster()
+        if reason := prerequisites.lacks(group.needs):
             not_run[group.name] = reason
         else:
             able.append(group)
     return able
 
 
-def _run(machine: Machine, tier: str, groups: Sequence[Group], *, gate: bool, arguments: Sequence[str]) -> running.Ran:
-    environment = machine.environment()
+def _run(
+    prerequisites: Prerequisites, tier: str, groups: Sequence[Group], *, gate: bool, arguments: Sequence[str]
+) -> running.Ran:
+    environment = prerequisites.environment()
     if not gate and tier in RANDOM:
         # Others each time, and printed here, since a worker's own output is not shown.
         variable, draw = RANDOM[tier]
         print(f"{variable}={environment.setdefault(variable, draw())}", flush=True)
-    cluster = any(CLUSTER in group.needs for group in groups) and machine.own_cluster
+    cluster = any(CLUSTER in group.needs for group in groups) and prerequisites.own_cluster
     return running.run_tier(tier, groups, gate=gate, environment=environment, cluster=cluster, arguments=arguments)
 
 

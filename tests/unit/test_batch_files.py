@@ -342,7 +342,7 @@ def test_no_output_from_chunks_that_are_not_whole(tmp_path: Path, body: bytes, s
     with pytest.raises(output.Incomplete, match=said):
         output.write(store, RUN, plan, str(out))
     (ledger / "chunk-00000000.parquet").unlink()
-    with pytest.raises(output.Missing, match=r"chunk-00000000\.parquet is gone"):
+    with pytest.raises(output.ChunkMissing, match=r"chunk-00000000\.parquet is gone"):
         output.write(store, RUN, plan, str(out))
     assert out.read_bytes() == before, "what stood there before still does"
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["out.jsonl"]

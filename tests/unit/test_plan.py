@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nightshift.run.names import canonical_json
-from nightshift.run.plan import InputFile, Plan, PlanError, Source
+from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError
 from nightshift.run.sizing import size
 from tests.builders import a_plan, a_spec
 
@@ -65,8 +65,8 @@ def test_every_ordinal_is_located_once() -> None:
     assert found == [("a", n) for n in range(5)] + [("b", n) for n in range(4)]
 
 
-@pytest.mark.parametrize("source", [None, Source({"id": "INT64", "at": "DATETIME"}, ("p.d.t", "p.d.u"))])
-def test_a_plan_survives_its_json_form(source: Source | None) -> None:
+@pytest.mark.parametrize("source", [None, ExportedSource({"id": "INT64", "at": "DATETIME"}, ("p.d.t", "p.d.u"))])
+def test_a_plan_survives_its_json_form(source: ExportedSource | None) -> None:
     plan = replace(a_plan(10, 4, 2), source=source)
 
     assert Plan.from_json(json.loads(canonical_json(plan.to_json()))) == plan

@@ -106,7 +106,7 @@ def test_a_footer_with_an_altered_byte_is_not_counted(run: Run) -> None:
         body[at] ^= 0xFF
 
         with pytest.raises(footer.NotReadable):
-            footer.read_footer(run.store, footer.Entry(f"{RUN.prefix}/ledger/chunk-00000001.parquet", len(body), 0.0))
+            footer.read_footer(run.store, footer.ListedObject(f"{RUN.prefix}/ledger/chunk-00000001.parquet", len(body), 0.0))
 
 
 def test_a_broken_chunk_is_nobodys_work(run: Run) -> None:

@@ -18,9 +18,9 @@ from nightshift.batch import source as sources
 from nightshift.batch.codec import LineCodec
 from nightshift.batch.engine import About, Server, base_of
 from nightshift.batch.kind import KEY, BatchLines
-from nightshift.batch.output import Incomplete, Missing, write
+from nightshift.batch.output import ChunkMissing, Incomplete, write
 from nightshift.batch.progress import Progress, duration, log_to_stderr, say, summary
-from nightshift.batch.source import Index, LineReader, Source, source_of
+from nightshift.batch.source import BatchFile, Index, LineReader, source_of
 from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch, place_of
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
@@ -73,7 +73,7 @@ def run(options: Options) -> int:
     except Incomplete as error:
         say(f"the output cannot be written: {error}. Remove that file and run the same command again.")
         return BAD_USAGE
-    except (Missing, StoreUnavailable, OSError) as error:
+    except (ChunkMissing, StoreUnavailable, OSError) as error:
         say(f"{error}. {_AGAIN}")
         return exits.RESUME
 
@@ -184,7 +184,7 @@ async def _lines_in(batch: Batch) -> int:
     return sum(len(batch.plan.chunk_range(chunk)) for chunk in await _ledger(batch).committed())
 
 
-def _read(options: Options) -> tuple[Source, Index]:
+def _read(options: Options) -> tuple[BatchFile, Index]:
     """The input, read through once. Raises Usage where there is none."""
     try:
         source = source_of(options.input)

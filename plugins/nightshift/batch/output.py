@@ -45,7 +45,7 @@ class Incomplete(Exception):
     """A chunk is torn or foreign: the output cannot be written from what is there."""
 
 
-class Missing(Exception):
+class ChunkMissing(Exception):
     """A chunk that was there is gone: somebody removed the progress."""
 
 
@@ -108,7 +108,7 @@ def _line(run_id: str, ordinal: int, custom_id: str, code: int, body: bytes, err
 
 
 def write(store: ObjectStore, run: RunRef, plan: Plan, out: str) -> OutputCounts:
-    """Writes the output of a run whose every chunk is committed. Raises Incomplete, Missing, StoreUnavailable, OSError."""
+    """Writes the output of a run whose every chunk is committed. Raises Incomplete, ChunkMissing, StoreUnavailable, OSError."""
     counts = OutputCounts()
     try:
         if "://" in out:
@@ -129,7 +129,7 @@ def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: OutputCounts) -
         try:
             return path, bytes(obstore.get(store, path).bytes())
         except FileNotFoundError as error:
-            raise Missing(f"{path} is gone") from error
+            raise ChunkMissing(f"{path} is gone") from error
 
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(fetch, 0) if plan.chunk_count else None

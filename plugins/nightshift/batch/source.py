@@ -24,7 +24,7 @@ MARKS_MOST: Final = 1 << 20
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-class Source(Protocol):
+class BatchFile(Protocol):
     """A file that can be read in pieces. name: what the user calls it."""
 
     name: str
@@ -88,7 +88,7 @@ class StoredFile:
             raise StoreUnavailable(f"read {self.name}: {error}") from error
 
 
-def source_of(name: str) -> Source:
+def source_of(name: str) -> BatchFile:
     """The file that a path or a gs:// URL names. Raises ValueError for another kind of URL."""
     if "://" not in name:
         return LocalFile(name)
@@ -125,7 +125,7 @@ class Index:
         return self.marks[first], stop - self.marks[first], skip
 
 
-def index(source: Source, marks_most: int = MARKS_MOST) -> Index:
+def index(source: BatchFile, marks_most: int = MARKS_MOST) -> Index:
     """Reads the file once. Blank lines count for nothing, as for vLLM. Raises OSError, StoreUnavailable, InputChanged."""
     version = source.version()
     digest = hashlib.sha256()
@@ -157,7 +157,7 @@ def _blank(line: bytes, at: int) -> bool:
 class LineReader:
     """The driver's reader of a batch file: a chunk's lines as a table with the columns custom_id, path, body and error."""
 
-    def __init__(self, source: Source, index: Index, plan: Plan, model: str | None) -> None:
+    def __init__(self, source: BatchFile, index: Index, plan: Plan, model: str | None) -> None:
         self._source = source
         self._index = index
         self._plan = plan

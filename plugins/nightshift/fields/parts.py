@@ -42,7 +42,7 @@ Duration = Annotated[str, BeforeValidator(values.duration), pattern(values.DURAT
 SchemaText = Annotated[str, BeforeValidator(_schema_text), WithJsonSchema({"type": "object"})]
 
 
-class Part(BaseModel):
+class Section(BaseModel):
     """A mapping of the file: no unknown key, no value turned silently into another type, frozen once read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from nightshift.lineage.facets import Lineage
-    from nightshift.run.plan import Source
+    from nightshift.run.plan import ExportedSource
     from nightshift.warehouse import Warehouse
 
 
@@ -81,7 +81,7 @@ class PublishOperator(RunOperator):
         return manifest
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> ExportedSource:
         """What the run's plan recorded. Only for a run of nightshift 0.1.0, whose plan lacks it, the query is asked again."""
         return self.plan.source or self.warehouse.read_source(self.spec, self.run.partition)
 

@@ -40,7 +40,7 @@ class InputFile:
 
 
 @dataclass(frozen=True)
-class Source:
+class ExportedSource:
     """What the query returned when its rows were exported: publishing needs the source no more.
 
     columns: GoogleSQL types by name, which the Parquet files do not tell (DATETIME and TIMESTAMP are one type there).
@@ -65,7 +65,7 @@ class Plan:
     workers: int
     files: tuple[InputFile, ...]
     reasons: tuple[str, ...] = ()
-    source: Source | None = None
+    source: ExportedSource | None = None
 
     def __post_init__(self) -> None:
         if self.chunk_rows < 1 or self.workers < 1:
@@ -135,7 +135,7 @@ class Plan:
                 value["workers"],
                 files,
                 tuple(value.get("reasons", ())),
-                None if source is None else Source(source["columns"], tuple(source["tables"])),
+                None if source is None else ExportedSource(source["columns"], tuple(source["tables"])),
             )
         except (KeyError, TypeError) as error:
             raise PlanError(f"plan.json is not a valid plan: {error!r}") from error

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema, field_validator
 
-from nightshift.fields.parts import ColumnName, Duration, Part, Text, enum, pattern
+from nightshift.fields.parts import ColumnName, Duration, Section, Text, enum, pattern
 from nightshift.fields.values import duration_seconds
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit, profile_of
 from nightshift.spec import cron, names
@@ -37,7 +37,7 @@ FlagValue = Annotated[bool | int | float | str, BeforeValidator(names.engine_val
 ROWS_MAX: Final = 1_000_000
 
 
-class Source(Part):
+class Source(Section):
     """Where the rows come from."""
 
     query: Text = Field(
@@ -52,7 +52,7 @@ class Source(Part):
     )
 
 
-class Model(Part):
+class Model(Section):
     """The model, fixed to a revision."""
 
     name: Label = Field(description="The name by which the server offers the model.", examples=["all-minilm-l6-v2"])
@@ -65,7 +65,7 @@ class Model(Part):
     )
 
 
-class Engine(Part):
+class Engine(Section):
     """Settings of vLLM."""
 
     max_num_seqs: int = Field(ge=1, le=4096, description="How many rows the engine computes at once.", examples=[64])
@@ -82,7 +82,7 @@ class Engine(Part):
     )
 
 
-class Destination(Part):
+class Destination(Section):
     """Where the predictions go."""
 
     table: TableName = Field(
@@ -97,7 +97,7 @@ class Destination(Part):
     )
 
 
-class DeadLetters(Part):
+class DeadLetters(Section):
     """Rows that cannot be answered."""
 
     tolerate: Tolerance = Field(
@@ -113,7 +113,7 @@ class DeadLetters(Part):
         return math.floor(rows * Fraction(self.tolerate.removesuffix("%")) / 100)
 
 
-class Compute(Part):
+class Compute(Section):
     """What it runs on. None of it decides answers, so that another value keeps the run."""
 
     profile: ProfileName = Field(
@@ -167,7 +167,7 @@ class Compute(Part):
         return fit(profile_of(profile or self.profile), span)
 
 
-class JobSpec(Part):
+class JobSpec(Section):
     """One nightly job: a query's rows, turned into predictions by a model, published to a table."""
 
     job: JobName = Field(

@@ -34,7 +34,7 @@ class NotReadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListedObject:
     """One object of a listing. modified: seconds since 1970 by the store's clock, the one clock that all objects share."""
 
     path: str
@@ -67,7 +67,7 @@ class Footer:
         return max(0, self.rows - (self.merged or 0))
 
 
-def read_footer(store: ObjectStore, entry: Entry) -> Footer:
+def read_footer(store: ObjectStore, entry: ListedObject) -> Footer:
     """Raises NotReadable for what is not a chunk, StoreUnavailable when the store does not answer."""
     try:
         return _read(store, entry)
@@ -82,7 +82,7 @@ def unavailable(what: str, error: Exception) -> StoreUnavailable:
     return StoreUnavailable(f"{what}: {str(error).partition(chr(10))[0]}")
 
 
-def _read(store: ObjectStore, entry: Entry) -> Footer:
+def _read(store: ObjectStore, entry: ListedObject) -> Footer:
     footer = _footer_bytes(store, entry)
     metadata = _parse(footer)
     try:
@@ -122,7 +122,7 @@ def _merged(value: Any) -> int | None:
     return sum(count(rows) for rows in value.values()) if isinstance(value, dict) else None
 
 
-def _footer_bytes(store: ObjectStore, entry: Entry) -> bytes:
+def _footer_bytes(store: ObjectStore, entry: ListedObject) -> bytes:
     """The footer with its length and magic word at the end."""
     if entry.size < len(_MAGIC) + _END_BYTES:
         raise NotReadable(f"it has {entry.size} bytes")
@@ -137,7 +137,7 @@ def _footer_bytes(store: ObjectStore, entry: Entry) -> bytes:
     return tail[-length:]
 
 
-def _last(store: ObjectStore, entry: Entry, length: int) -> bytes:
+def _last(store: ObjectStore, entry: ListedObject, length: int) -> bytes:
     return bytes(obstore.get_range(store, entry.path, start=entry.size - length, length=length))
 
 
@@ -159,7 +159,7 @@ def _provenance(metadata: pq.FileMetaData) -> dict[str, Any]:
     return provenance
 
 
-def _reasons(store: ObjectStore, entry: Entry, metadata: pq.FileMetaData) -> Counter[str]:
+def _reasons(store: ObjectStore, entry: ListedObject, metadata: pq.FileMetaData) -> Counter[str]:
     known = _reasons_by_statistics(metadata)
     return _reasons_by_rows(store, entry) if known is None else known
 
@@ -180,7 +180,7 @@ def _reasons_by_statistics(metadata: pq.FileMetaData) -> Counter[str] | None:
     return reasons
 
 
-def _reasons_by_rows(store: ObjectStore, entry: Entry) -> Counter[str]:
+def _reasons_by_rows(store: ObjectStore, entry: ListedObject) -> Counter[str]:
     try:
         file = pq.ParquetFile(ObjectFile(store, entry.path, entry.size), page_checksum_verification=True)
         column = file.read([DEAD_REASON]).column(DEAD_REASON)

@@ -18,7 +18,7 @@ from obstore.store import ObjectStore
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
-from nightshift.status.footer import Entry, Footer, NotReadable, read_footer, unavailable
+from nightshift.status.footer import Footer, ListedObject, NotReadable, read_footer, unavailable
 from nightshift.status.rate import Rate
 from nightshift.status.report import Attempt, Status
 from nightshift.store import StoreUnavailable, get_bytes
@@ -85,7 +85,7 @@ class Survey:
         """Counts the chunks that are new; returns what has no place in the ledger, by path, with the reason."""
         foreign = {}
         for page in self._pages(self._run.ledger_folder):
-            new: list[tuple[int, Entry]] = []
+            new: list[tuple[int, ListedObject]] = []
             for entry in page:
                 chunk = self._run.parse_chunk(entry.path)
                 if chunk is None or chunk >= plan.chunk_count:
@@ -105,7 +105,9 @@ class Survey:
             ]
             self._each(new, lambda chunk, entry, footer: self._count_partial(plan, chunk, entry, footer), passing)
 
-    def _each(self, new: list[tuple[int, Entry]], use: Callable[[int, Entry, Footer], None], passing: dict[str, str]) -> None:
+    def _each(
+        self, new: list[tuple[int, ListedObject]], use: Callable[[int, ListedObject, Footer], None], passing: dict[str, str]
+    ) -> None:
         """Reads footers, `READERS` at a time. What is broken is noted for good, what did not answer for this refresh."""
         reading = [(chunk, entry, self._readers.submit(read_footer, self._store, entry)) for chunk, entry in new]
         try:
@@ -121,7 +123,7 @@ class Survey:
             for _, _, footer in reading:
                 footer.cancel()
 
-    def _note_bad(self, chunk: int, entry: Entry, error: NotReadable) -> None:
+    def _note_bad(self, chunk: int, entry: ListedObject, error: NotReadable) -> None:
         self._problems[entry.path] = str(error)
         if self._run.parse_chunk(entry.path) is not None:
             self._bad_chunks.add(chunk)
@@ -129,7 +131,7 @@ class Survey:
             self._partials_seen.add(entry.path)
             self._bad_partials += 1
 
-    def _count_chunk(self, plan: Plan, chunk: int, entry: Entry, footer: Footer) -> None:
+    def _count_chunk(self, plan: Plan, chunk: int, entry: ListedObject, footer: Footer) -> None:
         _check_run(plan, footer)
         if footer.rows != (planned := len(plan.chunk_range(chunk))):
             raise NotReadable(f"it holds {footer.rows} rows, the plan says {planned}")
@@ -147,7 +149,7 @@ class Survey:
         attempt.chunks += 1
         attempt.rows += footer.own
 
-    def _count_partial(self, plan: Plan, chunk: int, entry: Entry, footer: Footer) -> None:
+    def _count_partial(self, plan: Plan, chunk: int, entry: ListedObject, footer: Footer) -> None:
         _check_run(plan, footer)
         self._partials_seen.add(entry.path)
         self._own_by_partials[chunk] += footer.own
@@ -222,10 +224,10 @@ class Survey:
             if chunk not in self._committed and chunk not in self._bad_chunks
         )
 
-    def _pages(self, folder: str) -> Iterator[list[Entry]]:
+    def _pages(self, folder: str) -> Iterator[list[ListedObject]]:
         try:
             for page in obstore.list(self._store, folder, chunk_size=PAGE):
-                yield [Entry(meta["path"], meta["size"], meta["last_modified"].timestamp()) for meta in page]
+                yield [ListedObject(meta["path"], meta["size"], meta["last_modified"].timestamp()) for meta in page]
         except (obstore.exceptions.BaseError, OSError) as error:
             raise unavailable(f"list {folder}", error) from error
 

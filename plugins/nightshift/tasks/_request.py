@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from nightshift.fields.mistakes import Finding
-from nightshift.fields.parts import Duration, Part
+from nightshift.fields.parts import Duration, Section
 from nightshift.fields.values import duration_seconds
 
 Overlong = Literal["truncate", "dead_letter"]
 
 
-class TaskRequest(Part):
+class TaskRequest(Section):
     """The section ``request:`` of every task kind, each of which adds what it needs in a class of its own.
 
     TEMPLATES: the fields that are Jinja2 templates over the query's columns. COLUMNS: the fields that name one column, each

@@ -126,7 +126,7 @@ class Sampling:
         self._options: dict[str, Any] = {"model": job.model.name, "n": 1}
         self._options |= {name: value for name, value in values.items() if value is not None and value != ()}
         self._seed = request.seed
-        self._typed: _typed.Node | None = None
+        self._typed: _typed.SchemaNode | None = None
         if request.json_schema is not None:
             self._typed = _typed.compile_text(request.json_schema)
             schema = {"name": "answer", "schema": orjson.Fragment(request.json_schema), "strict": True}

@@ -43,7 +43,7 @@ _COMPARISONS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
 }
 
 
-class Node(ABC):
+class SchemaNode(ABC):
     """One place of a schema."""
 
     nullable = False
@@ -69,7 +69,7 @@ class Node(ABC):
         return self.convert(value, "the answer")
 
 
-class _String(Node):
+class _String(SchemaNode):
     def __init__(self, schema: Mapping[str, Any], choices: tuple[Any, ...]) -> None:
         self._choices = choices
         self._least, self._most = schema.get("minLength", 0), schema.get("maxLength", math.inf)
@@ -92,7 +92,7 @@ class _String(Node):
         return storable(value)
 
 
-class _Number(Node):
+class _Number(SchemaNode):
     def __init__(self, schema: Mapping[str, Any], choices: tuple[Any, ...], *, whole: bool) -> None:
         self._choices, self._whole = choices, whole
         self._limits = [(name, schema[name]) for name in _COMPARISONS if name in schema]
@@ -130,7 +130,7 @@ class _Number(Node):
         return number
 
 
-class _Boolean(Node):
+class _Boolean(SchemaNode):
     def arrow(self) -> pa.DataType:
         import pyarrow as pa
 
@@ -142,8 +142,8 @@ class _Boolean(Node):
         return value
 
 
-class _Array(Node):
-    def __init__(self, schema: Mapping[str, Any], items: Node) -> None:
+class _Array(SchemaNode):
+    def __init__(self, schema: Mapping[str, Any], items: SchemaNode) -> None:
         self._items = items
         self._least, self._most = schema.get("minItems", 0), schema.get("maxItems", math.inf)
 
@@ -160,8 +160,8 @@ class _Array(Node):
         return [self._items.convert(item, f"{where}[{index}]") for index, item in enumerate(value)]
 
 
-class _Object(Node):
-    def __init__(self, fields: Mapping[str, Node], required: frozenset[str], *, closed: bool) -> None:
+class _Object(SchemaNode):
+    def __init__(self, fields: Mapping[str, SchemaNode], required: frozenset[str], *, closed: bool) -> None:
         self._fields, self._required, self._closed = fields, required, closed
 
     def arrow(self) -> pa.DataType:
@@ -181,7 +181,7 @@ class _Object(Node):
         }
 
 
-def compile_text(schema: str) -> Node:
+def compile_text(schema: str) -> SchemaNode:
     """The root of a schema that was found good. Raises ValueError for another."""
     node, problems = compile_schema(json.loads(schema))
     if problems:
@@ -190,7 +190,7 @@ def compile_text(schema: str) -> Node:
     return node
 
 
-def compile_schema(schema: Mapping[str, Any]) -> tuple[Node, list[Problem]]:
+def compile_schema(schema: Mapping[str, Any]) -> tuple[SchemaNode, list[Problem]]:
     """The root and everything that is wrong; where something is, the root is of no use."""
     compiler = _Compiler(schema)
     root = compiler.node(schema, (), ())
@@ -207,7 +207,7 @@ class _Compiler:
     def problem(self, path: Path, problem: str, remedy: str) -> None:
         self.problems.append((path, problem, remedy))
 
-    def node(self, schema: Any, path: Path, through: tuple[str, ...]) -> Node:
+    def node(self, schema: Any, path: Path, through: tuple[str, ...]) -> SchemaNode:
         """through: the references that led here, so that one to itself is found."""
         if not isinstance(schema, dict):
             self.problem(path, "A schema is a mapping", "Write for example {type: string}")
@@ -229,7 +229,7 @@ class _Compiler:
         node.nullable = nullable
         return node
 
-    def _reference(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> Node:
+    def _reference(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
         target: Any = self._root
         name = schema["$ref"]
         if not isinstance(name, str) or not re.fullmatch(r"#/(\$defs|definitions)/[^/~%]+", name):
@@ -245,7 +245,7 @@ class _Compiler:
             return _Boolean()
         return self.node(target, path, (*through, name))
 
-    def _optional(self, schema: Mapping[str, Any], keyword: str, path: Path, through: tuple[str, ...]) -> Node:
+    def _optional(self, schema: Mapping[str, Any], keyword: str, path: Path, through: tuple[str, ...]) -> SchemaNode:
         """anyOf of one schema and null, as pydantic writes what is optional."""
         branches = schema[keyword] if isinstance(schema[keyword], list) else []
         others = [branch for branch in branches if branch != {"type": "null"}]
@@ -291,7 +291,7 @@ class _Compiler:
             problem = f"{keyword} is not supported for a value of type {kind}"
         self.problem((*path, keyword), problem, f"Leave it out. There are {', '.join(sorted(_KEYWORDS[kind])) or 'none'}")
 
-    def _built(self, kind: str, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> Node:
+    def _built(self, kind: str, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
         if not self._values_fit(kind, schema, path):
             return _Boolean()
         choices = tuple(value for value in _choices(schema) if value is not None)
@@ -323,7 +323,7 @@ class _Compiler:
             self.problem((*path, "pattern"), f"The pattern does not compile: {error}", "Write a regular expression")
         return len(self.problems) == before
 
-    def _array(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> Node:
+    def _array(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
         if "items" not in schema:
             self.problem(path, "The array has no items", "Write for example items: {type: string}")
             return _Boolean()
@@ -334,7 +334,7 @@ class _Compiler:
             self.problem((*path, "items"), "BigQuery keeps no null in an array", "Leave the null out")
         return _Array(schema, items)
 
-    def _object(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> Node:
+    def _object(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
         properties, required = schema.get("properties"), schema.get("required", [])
         if not isinstance(properties, dict) or not properties:
             self.problem(path, "The object has no properties", "Write at least one below properties")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
 
     from nightshift.run.names import RunRef
-    from nightshift.run.plan import Source
+    from nightshift.run.plan import ExportedSource
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
@@ -36,16 +36,16 @@ class Warehouse:
         self._settings = settings
         self._jobs = Jobs(client, settings.project, settings.location)
 
-    def read_source(self, spec: JobSpec, partition: str) -> Source:
+    def read_source(self, spec: JobSpec, partition: str) -> ExportedSource:
         """The query's columns, their types and its tables, by a dry run: nothing is read or billed.
 
         Raises WarehouseError for SQL that BigQuery refuses and for a key or template column that the query lacks.
         """
-        from nightshift.run.plan import Source
+        from nightshift.run.plan import ExportedSource
 
         job = self._dry_run(spec, partition)
         tables = {f"{table.project}.{table.dataset_id}.{table.table_id}" for table in job.referenced_tables}
-        return Source(query.check_columns(spec, job.schema or ()), tuple(sorted(tables)))
+        return ExportedSource(query.check_columns(spec, job.schema or ()), tuple(sorted(tables)))
 
     def check_query(self, spec: JobSpec, partition: str) -> None:
         """Raises WarehouseError as `read_source` does, and for a destination that cannot take the predictions."""
@@ -69,7 +69,7 @@ class Warehouse:
 
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
 
-    def start_staging(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: Source) -> list[str]:
+    def start_staging(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource) -> list[str]:
         """Starts loading exactly the manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
 
         Returns the job ids: none for a run without rows, and none for a run that the destination shows already.
@@ -93,7 +93,7 @@ class Warehouse:
             started.append(self._start_load(run, _step(f"stage{number}", manifest), name, fields, uris, rows=rows))
         return started
 
-    def start_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: Source) -> str:
+    def start_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource) -> str:
         """Starts the transaction that replaces the partition by the staged run; returns its job id.
 
         The last publish wins: an older run that is published again replaces a newer one.
@@ -112,7 +112,7 @@ class Warehouse:
         """The state of a job. Raises only WarehouseUnavailable, or WarehouseError where jobs may not be read."""
         return self._jobs.state(job_id)
 
-    def finish_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    def finish_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource) -> dict[str, Any]:
         """Counts what destination and dead letter table show, then drops the staging tables.
 
         Returns table, partition, rows, predictions, dead_letters, source_tables, job_id and published_at (ISO 8601, the end

@@ -10,7 +10,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from nightshift.run.plan import InputFile, Plan, PlanError, Source, load_plan, save_plan
+from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError, load_plan, save_plan
 from nightshift.run.sizing import size
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ READERS: Final = 16
 
 
 def build_plan(
-    store: ObjectStore, run: RunRef, spec: JobSpec, source: Source, *, rows: int | None = None, workers_max: int = 0
+    store: ObjectStore, run: RunRef, spec: JobSpec, source: ExportedSource, *, rows: int | None = None, workers_max: int = 0
 ) -> Plan:
     """Writes the run's plan from the files of the export that has just succeeded; returns the plan that is there.
 

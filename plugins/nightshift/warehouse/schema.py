@@ -67,7 +67,7 @@ def prediction_field(spec: JobSpec, name: str) -> SchemaField:
 
 
 def key_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
-    """The key columns with the source's types; `columns` are those of `nightshift.run.plan.Source`."""
+    """The key columns with the source's types; `columns` are those of `nightshift.run.plan.ExportedSource`."""
     from google.cloud.bigquery import SchemaField
 
     return [SchemaField(name, columns[name]) for name in spec.source.key]

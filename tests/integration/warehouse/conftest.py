@@ -20,7 +20,7 @@ from nightshift import exits
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef, run_digest
-from nightshift.run.plan import InputFile, Plan, Source, save_plan
+from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
 from nightshift.run.seal import seal
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -95,7 +95,7 @@ class Night:
         return {table.table_id for table in self.client.list_tables(f"{PROJECT}.{self.settings.dataset}")}
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> ExportedSource:
         return self.warehouse.read_source(self.spec, PARTITION)
 
     def extract(self, run: RunRef) -> Plan:

@@ -14,7 +14,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
-from nightshift.run.plan import PlanError, Source, load_plan
+from nightshift.run.plan import ExportedSource, PlanError, load_plan
 from nightshift.spec import JobSpec
 from nightshift.warehouse import Warehouse, WarehouseError, jobs
 from nightshift.warehouse.extract import build_plan, exported
@@ -201,7 +201,7 @@ def test_the_plan_records_the_types_of_the_query_and_its_tables(night: Night) ->
 
     columns = {"name": "STRING", "version": "INT64", "text": "STRING", "day": "DATE", "parts": "ARRAY<STRING>"}
     assert plan is not None
-    assert plan.source == Source(columns, (f"{PROJECT}.{night.settings.bucket}.source",))
+    assert plan.source == ExportedSource(columns, (f"{PROJECT}.{night.settings.bucket}.source",))
 
 
 @pytest.mark.parametrize(

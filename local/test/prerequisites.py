@@ -22,7 +22,7 @@ which cannot be imported here: this runs before any package is installed."""
 Say = Callable[[str], None]
 
 
-class Machine:
+class Prerequisites:
     """What could be made of what the tests need. lacking: need -> why it is missing, a sentence without its full stop."""
 
     def __init__(self, say: Say) -> None:
