@@ -86,7 +86,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
     from nightshift.driver.stats import Stats
     from nightshift.run.ledger import Ledger
     from nightshift.store import ObjectStorage, open_store
-    from nightshift.tasks.base import load as load_kind
+    from nightshift.tasks.base import load_kind
 
     run = prepare(bucket, rows, chunk_rows=CHUNK_ROWS, **KINDS[kind_name])
     store = open_store(f"file://{bucket}")

@@ -11,7 +11,7 @@ import uvicorn
 
 from local.storage.app import HEALTH_PATH, Application
 from local.storage.database import DataDirError
-from local.storage.store import open_store
+from local.storage.store import open_state
 
 KEEP_ALIVE_S = 600
 SHUTDOWN_S = 2
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     try:
-        store = open_store(options.data_dir)
+        store = open_state(options.data_dir)
     except DataDirError as error:
         print(error, file=sys.stderr)
         return 1

@@ -18,7 +18,7 @@ class Store:
     sessions: Sessions
 
 
-def open_store(folder: Path) -> Store:
+def open_state(folder: Path) -> Store:
     """Opens or creates the state in ``folder`` and clears away what a killed process left. Raises DataDirError."""
     folder.mkdir(parents=True, exist_ok=True)
     database = Database(folder)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nightshift.batch.kind import BatchLines
-from nightshift.batch.lines import ENDPOINTS, STREAM, parse
+from nightshift.batch.lines import ENDPOINTS, STREAM, parse_line
 from nightshift.tasks.base import BadInput, InvalidReply, NotDone
 
 pytestmark = pytest.mark.unit
@@ -22,7 +22,7 @@ def line(**changes: Any) -> bytes:
 
 
 def test_a_good_line_is_sent_as_it_is() -> None:
-    parsed = parse(line(), 1)
+    parsed = parse_line(line(), 1)
 
     assert (parsed.custom_id, parsed.path, parsed.error) == ("a", "/v1/chat/completions", None)
     assert json.loads(parsed.body) == BODY
@@ -30,17 +30,17 @@ def test_a_good_line_is_sent_as_it_is() -> None:
 
 @pytest.mark.parametrize("url", ENDPOINTS)
 def test_every_endpoint(url: str) -> None:
-    assert parse(line(url=url), 1).path == url
+    assert parse_line(line(url=url), 1).path == url
 
 
 def test_score_and_rerank_below_any_path_as_vllm_takes_them() -> None:
-    assert parse(line(url="/any/thing/score"), 1).path == "/score"
-    assert parse(line(url="/any/rerank"), 1).path == "/rerank"
+    assert parse_line(line(url="/any/thing/score"), 1).path == "/score"
+    assert parse_line(line(url="/any/rerank"), 1).path == "/rerank"
 
 
 def test_the_model_can_be_replaced_and_given() -> None:
-    assert json.loads(parse(line(), 1, "other").body)["model"] == "other"
-    assert json.loads(parse(line(body={"input": "x"}), 1, "other").body) == {"input": "x", "model": "other"}
+    assert json.loads(parse_line(line(), 1, "other").body)["model"] == "other"
+    assert json.loads(parse_line(line(body={"input": "x"}), 1, "other").body) == {"input": "x", "model": "other"}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_model_can_be_replaced_and_given() -> None:
     ],
 )
 def test_a_bad_line_says_what_is_wrong_with_it(raw: bytes, custom_id: str, said: str) -> None:
-    parsed = parse(raw, 7)
+    parsed = parse_line(raw, 7)
 
     assert parsed.custom_id == custom_id
     assert parsed.error is not None
@@ -75,12 +75,12 @@ def test_a_bad_line_says_what_is_wrong_with_it(raw: bytes, custom_id: str, said:
 
 
 def test_what_strict_json_lacks_reaches_the_server_as_it_stands() -> None:
-    assert parse(line(body={"temperature": float("nan")}), 1).body == b'{"temperature": NaN}'
-    assert json.loads(parse(line(body={"prompt": "half \ud83d"}), 1).body) == {"prompt": "half \ud83d"}
+    assert parse_line(line(body={"temperature": float("nan")}), 1).body == b'{"temperature": NaN}'
+    assert json.loads(parse_line(line(body={"prompt": "half \ud83d"}), 1).body) == {"prompt": "half \ud83d"}
 
 
 def test_big_numbers_stay_whole() -> None:
-    assert json.loads(parse(line(body={"seed": 2**63 - 1}), 1).body) == {"seed": 2**63 - 1}
+    assert json.loads(parse_line(line(body={"seed": 2**63 - 1}), 1).body) == {"seed": 2**63 - 1}
 
 
 def test_the_kind_sends_the_line_and_keeps_the_whole_reply() -> None:

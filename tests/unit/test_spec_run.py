@@ -166,7 +166,7 @@ class TestRequest:
         path = write(tmp_path, job(task="sentiment", request={"input": "{{ name }}"}))
         program = (
             "import sys; sys.path.insert(0, sys.argv[1]); from nightshift import spec; from nightshift.spec import schema;"
-            "from nightshift.tasks import base; kind = base.load(spec.load(sys.argv[2]));"
+            "from nightshift.tasks import base; kind = base.load_kind(spec.load(sys.argv[2]));"
             "assert base.__file__.startswith(sys.argv[1]);"
             "print(type(kind).__module__, 'sentiment-request' in schema.json_schema()['$defs'])"
         )

@@ -13,7 +13,7 @@ import yaml
 from nightshift import spec
 from nightshift.spec.schema import json_schema
 from nightshift.tasks import TASK_KINDS, request_model
-from nightshift.tasks.base import Reason, load
+from nightshift.tasks.base import Reason, load_kind
 from nightshift.warehouse.schema import arrow_field, sql_type
 
 pytestmark = pytest.mark.unit
@@ -39,7 +39,7 @@ def test_an_example_is_a_job_of_the_type_it_says(tmp_path: Path, example: str) -
     job = spec.load(path)
 
     jsonschema.validate({**REST, **yaml.safe_load(example)}, json_schema())
-    assert example.splitlines()[0] == f"# prediction: {sql_type(arrow_field('prediction', load(job).prediction_type))}"
+    assert example.splitlines()[0] == f"# prediction: {sql_type(arrow_field('prediction', load_kind(job).prediction_type))}"
 
 
 def test_every_kind_has_an_example() -> None:

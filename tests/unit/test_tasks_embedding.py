@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from nightshift.tasks.base import InvalidReply, load
+from nightshift.tasks.base import InvalidReply, load_kind
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -22,22 +22,22 @@ def reply(*vectors: str) -> dict[str, Any]:
 
 
 def test_a_row_becomes_its_text() -> None:
-    kind = load(a_spec(request__input="{{ name }}: {{ text }}"))
+    kind = load_kind(a_spec(request__input="{{ name }}: {{ text }}"))
 
     assert kind.columns == ("name", "text")
     assert kind.render({"name": "a", "text": "b<c>\x00é😀"}, 0) == "a: b<c>\x00é😀"
 
 
 def test_the_request_holds_the_texts_in_order() -> None:
-    path, body = load(a_spec()).request(["x", "é"], 0)
+    path, body = load_kind(a_spec()).request(["x", "é"], 0)
 
     assert path == "/v1/embeddings"
     assert orjson.loads(body) == {"model": "m", "encoding_format": "base64", "input": ["x", "é"]}
 
 
 def test_overlong_rows_are_cut_only_where_the_job_says_so() -> None:
-    assert b"truncate_prompt_tokens" not in load(a_spec()).request(["x"], 0)[1]
-    assert orjson.loads(load(a_spec(request__overlong="truncate")).request(["x"], 0)[1])["truncate_prompt_tokens"] == -1
+    assert b"truncate_prompt_tokens" not in load_kind(a_spec()).request(["x"], 0)[1]
+    assert orjson.loads(load_kind(a_spec(request__overlong="truncate")).request(["x"], 0)[1])["truncate_prompt_tokens"] == -1
 
 
 def test_vectors_come_back_in_the_order_of_the_rows() -> None:
@@ -46,7 +46,7 @@ def test_vectors_come_back_in_the_order_of_the_rows() -> None:
         "usage": {"prompt_tokens": 7},
     }
 
-    answers = load(a_spec()).answers(shuffled, ["x", "y"])
+    answers = load_kind(a_spec()).answers(shuffled, ["x", "y"])
 
     assert [list(answer.prediction) for answer in answers.rows] == [[1.0, 0.5], [2.0]]
     assert (answers.prompt_tokens, answers.output_tokens) == (7, 0)
@@ -75,4 +75,4 @@ def test_vectors_come_back_in_the_order_of_the_rows() -> None:
 )
 def test_a_reply_that_is_not_two_vectors_is_invalid(bad: Any) -> None:
     with pytest.raises(InvalidReply):
-        load(a_spec()).answers(bad, ["x", "y"])
+        load_kind(a_spec()).answers(bad, ["x", "y"])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from nightshift.tasks import image
-from nightshift.tasks.base import BadInput, Fetch, Fetching, InvalidReply, NotDone, TaskKind, load
+from nightshift.tasks.base import BadInput, Fetch, Fetching, InvalidReply, NotDone, TaskKind, load_kind
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -25,7 +25,7 @@ FORMS = {
 
 
 def make(**request: Any) -> TaskKind:
-    return load(a_spec(task="image", request={"image": "photo", "user": "What is {{ name }}?", **request}))
+    return load_kind(a_spec(task="image", request={"image": "photo", "user": "What is {{ name }}?", **request}))
 
 
 def fetching(kind: TaskKind) -> Fetching:
@@ -132,4 +132,4 @@ def test_server_takes_one_image_a_request() -> None:
 
 @pytest.mark.parametrize("task", ["embedding", "classify"])
 def test_other_kinds_fetch_nothing(task: str) -> None:
-    assert not isinstance(load(a_spec(task=task, request={"input": "{{ text }}"})), Fetching)
+    assert not isinstance(load_kind(a_spec(task=task, request={"input": "{{ text }}"})), Fetching)

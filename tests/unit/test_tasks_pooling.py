@@ -8,7 +8,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from nightshift.tasks.base import BadInput, Filling, InvalidReply, TaskKind, load
+from nightshift.tasks.base import BadInput, Filling, InvalidReply, TaskKind, load_kind
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -43,15 +43,15 @@ RERANKED = {
 
 
 def classify(**request: Any) -> TaskKind:
-    return load(a_spec(task="classify", request={"input": "{{ text }}", **request}))
+    return load_kind(a_spec(task="classify", request={"input": "{{ text }}", **request}))
 
 
 def score(**request: Any) -> TaskKind:
-    return load(a_spec(task="score", request={"text_1": "q: {{ q }}", "text_2": "{{ d }}", **request}))
+    return load_kind(a_spec(task="score", request={"text_1": "q: {{ q }}", "text_2": "{{ d }}", **request}))
 
 
 def rerank(**request: Any) -> TaskKind:
-    return load(a_spec(task="rerank", request={"query": "{{ q }}", "documents": "docs", **request}))
+    return load_kind(a_spec(task="rerank", request={"query": "{{ q }}", "documents": "docs", **request}))
 
 
 @pytest.mark.parametrize("kind", [classify(), score(), rerank()])

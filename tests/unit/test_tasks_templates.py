@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from nightshift.tasks import _templates
-from nightshift.tasks.base import BadInput, load
+from nightshift.tasks.base import BadInput, load_kind
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
 
 
 def rendered(template: str, **row: Any) -> str:
-    text: str = load(a_spec(request__input=template)).render(row, 0)
+    text: str = load_kind(a_spec(request__input=template)).render(row, 0)
     return text
 
 
@@ -51,7 +51,7 @@ def test_arrays_and_structs_can_be_walked_and_written_as_json() -> None:
 
 
 def test_what_a_template_calls_is_no_column() -> None:
-    kind = load(a_spec(request__input="{% for n in range(2) %}{{ text }}{% endfor %}"))
+    kind = load_kind(a_spec(request__input="{% for n in range(2) %}{{ text }}{% endfor %}"))
 
     assert kind.columns == ("text",)
     assert kind.render({"text": "ab"}, 0) == "abab"
@@ -167,7 +167,7 @@ def test_nothing_random_is_offered(template: str) -> None:
 
 
 def test_a_template_cannot_change_what_later_rows_see() -> None:
-    kind = load(a_spec(request__input="{% set x = x ~ 1 %}{{ x }}{% set range = 7 %}"))
+    kind = load_kind(a_spec(request__input="{% set x = x ~ 1 %}{{ x }}{% set range = 7 %}"))
 
     assert [kind.render({"x": value}, 0) for value in "ab"] == ["a1", "b1"]
     assert "range" in _templates.Environment().globals

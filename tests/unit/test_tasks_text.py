@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from nightshift.tasks._sampling import row_seed
-from nightshift.tasks.base import BadInput, InvalidReply, NotDone, TaskKind, load
+from nightshift.tasks.base import BadInput, InvalidReply, NotDone, TaskKind, load_kind
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -23,15 +23,15 @@ SCHEMA = {
 
 
 def chat(**request: Any) -> TaskKind:
-    return load(a_spec(task="chat", request={"user": "{{ text }}", **request}))
+    return load_kind(a_spec(task="chat", request={"user": "{{ text }}", **request}))
 
 
 def conversations(**request: Any) -> TaskKind:
-    return load(a_spec(task="chat", request={"messages_column": "turns", **request}))
+    return load_kind(a_spec(task="chat", request={"messages_column": "turns", **request}))
 
 
 def completion(**request: Any) -> TaskKind:
-    return load(a_spec(task="completion", request={"prompt": "{{ text }}", **request}))
+    return load_kind(a_spec(task="completion", request={"prompt": "{{ text }}", **request}))
 
 
 def body(kind: TaskKind, row: dict[str, Any], ordinal: int = 0, retry: int = 0) -> dict[str, Any]:
@@ -281,7 +281,7 @@ class TestStructured:
         ]
         frozen = orjson.loads(orjson.dumps(specs[0].model_dump(mode="json"), option=orjson.OPT_SORT_KEYS))
 
-        assert load(type(specs[0]).model_validate(frozen)).prediction_type == load(specs[0]).prediction_type
+        assert load_kind(type(specs[0]).model_validate(frozen)).prediction_type == load_kind(specs[0]).prediction_type
         assert specs[0].semantic() != specs[1].semantic()
 
     def test_answer_is_typed(self) -> None:

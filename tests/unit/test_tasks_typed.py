@@ -10,7 +10,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
-from nightshift.tasks._typed import compile_schema, compile_text
+from nightshift.tasks._typed import compile_checked, compile_schema
 from nightshift.tasks.base import InvalidReply
 
 pytestmark = pytest.mark.unit
@@ -67,7 +67,7 @@ def test_types(schema: dict[str, Any], arrow: pa.DataType) -> None:
     ],
 )
 def test_values(schema: dict[str, Any], text: str, value: Any) -> None:
-    assert compile_text(json.dumps(schema)).parse(text) == value
+    assert compile_checked(json.dumps(schema)).parse(text) == value
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_values(schema: dict[str, Any], text: str, value: Any) -> None:
 )
 def test_values_of_another_form(schema: dict[str, Any], text: str, message: str) -> None:
     with pytest.raises(InvalidReply, match=message) as caught:
-        compile_text(json.dumps(schema)).parse(text)
+        compile_checked(json.dumps(schema)).parse(text)
 
     assert len(str(caught.value)) < 500
 

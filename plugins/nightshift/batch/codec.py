@@ -28,10 +28,10 @@ class LineCodec(ParquetCodec):
         return chunks.encode(keys, results, self.prediction_type, provenance, with_status=True)
 
     def _results(self, table: pa.Table) -> list[Result]:
-        return results_of(table)
+        return results_with_status(table)
 
 
-def results_of(table: pa.Table) -> list[Result]:
+def results_with_status(table: pa.Table) -> list[Result]:
     """The rows of a batch's chunk or partial, with statuses whichever release wrote it. Predictions are bytes of JSON."""
     results = chunks.results_of(table, pa.large_binary())
     return results if chunks.STATUS in table.column_names else [_with_status(result) for result in results]

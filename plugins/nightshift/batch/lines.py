@@ -48,7 +48,7 @@ class _Unusable(ValueError):
     """The line cannot be sent; the message says why."""
 
 
-def parse(raw: bytes, number: int, model: str | None = None) -> Line:
+def parse_line(raw: bytes, number: int, model: str | None = None) -> Line:
     """Reads one line. number: its place among the lines that are not blank, from 1; it names what no custom_id does.
 
     model: takes the place of the body's own.

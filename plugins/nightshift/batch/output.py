@@ -19,7 +19,7 @@ import obstore
 import orjson
 from obstore.store import ObjectStore
 
-from nightshift.batch.codec import results_of
+from nightshift.batch.codec import results_with_status
 from nightshift.batch.source import store_of
 from nightshift.run import chunks
 from nightshift.run.chunks import Result
@@ -67,7 +67,7 @@ def lines_of(body: bytes, run_id: str, expected: range, counts: OutputCounts) ->
         raise Incomplete(str(error)) from error
     if provenance.run_id != run_id:
         raise Incomplete(f"it is of run {provenance.run_id}")
-    results = results_of(table)
+    results = results_with_status(table)
     if [result.ordinal for result in results] != list(expected):
         raise Incomplete(f"it does not hold the lines {expected.start + 1} to {expected.stop}")
     ids = table.column("custom_id").to_pylist()

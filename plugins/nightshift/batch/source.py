@@ -13,7 +13,7 @@ import obstore
 import pyarrow as pa
 from obstore.store import ObjectStore
 
-from nightshift.batch.lines import parse
+from nightshift.batch.lines import parse_line
 from nightshift.driver.reader import InputChanged
 from nightshift.run.plan import Plan
 from nightshift.store import ObjectFile, StoreUnavailable, open_store
@@ -180,7 +180,8 @@ class LineReader:
         if start == 0 and raws:
             raws[0] = raws[0].removeprefix(_BOM)
         lines = [
-            parse(raw, number + 1, self._model) for number, raw in zip(numbers, raws[skip : skip + len(numbers)], strict=True)
+            parse_line(raw, number + 1, self._model)
+            for number, raw in zip(numbers, raws[skip : skip + len(numbers)], strict=True)
         ]
         return pa.table(
             {

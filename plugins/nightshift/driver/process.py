@@ -48,7 +48,7 @@ from nightshift.run.plan import Plan, load_plan
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
-from nightshift.tasks.base import load as load_kind
+from nightshift.tasks.base import load_kind
 
 log = logging.getLogger("nightshift.driver")
 

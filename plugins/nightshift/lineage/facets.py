@@ -141,7 +141,7 @@ def _run_facets(spec: JobSpec, run: RunRef, manifest: Mapping[str, Any] | None) 
 def _template_columns(spec: JobSpec) -> tuple[str, ...]:
     from nightshift.tasks import base
 
-    return base.load(spec).columns
+    return base.load_kind(spec).columns
 
 
 def _carried(spec: JobSpec) -> list[str]:

@@ -128,7 +128,7 @@ class Sampling:
         self._seed = request.seed
         self._typed: _typed.SchemaNode | None = None
         if request.json_schema is not None:
-            self._typed = _typed.compile_text(request.json_schema)
+            self._typed = _typed.compile_checked(request.json_schema)
             schema = {"name": "answer", "schema": orjson.Fragment(request.json_schema), "strict": True}
             self._options["response_format"] = orjson.Fragment(orjson.dumps({"type": "json_schema", "json_schema": schema}))
 

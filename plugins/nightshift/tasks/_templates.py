@@ -90,7 +90,7 @@ class _Code(CodeGenerator):
 
 
 class Environment(ImmutableSandboxedEnvironment):
-    """`compile_text` makes templates of it; it has no loader, no randomness, and no way out."""
+    """`compile_template` makes templates of it; it has no loader, no randomness, and no way out."""
 
     code_generator_class = _Code
     intercepted_binops = frozenset({"*", "**", "+", "%"})
@@ -169,7 +169,7 @@ def plain(value: Any) -> Any:
 _environment: Environment | None = None
 
 
-def compile_text(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
+def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
     """A template and the columns it reads, sorted. Raises jinja2.TemplateSyntaxError."""
     global _environment
     _environment = _environment or Environment()

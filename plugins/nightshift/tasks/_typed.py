@@ -181,7 +181,7 @@ class _Object(SchemaNode):
         }
 
 
-def compile_text(schema: str) -> SchemaNode:
+def compile_checked(schema: str) -> SchemaNode:
     """The root of a schema that was found good. Raises ValueError for another."""
     node, problems = compile_schema(json.loads(schema))
     if problems:

@@ -157,7 +157,7 @@ class Fetching(Protocol):
         ...
 
 
-def load(job: Job) -> TaskKind:
+def load_kind(job: Job) -> TaskKind:
     """The kind that `job` names. Raises ValueError for one that does not exist."""
     if job.task not in TASK_KINDS:
         raise ValueError(f"{job.task!r} is not a task kind: choose from {', '.join(TASK_KINDS)}")
@@ -176,9 +176,9 @@ def usage(reply: Mapping[str, Any]) -> tuple[int, int]:
 
 def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
     """A sandboxed Jinja2 template and the columns it reads, sorted. Raises jinja2.TemplateSyntaxError."""
-    from nightshift.tasks._templates import compile_text
+    from nightshift.tasks import _templates
 
-    return compile_text(source)
+    return _templates.compile_template(source)
 
 
 def render_text(template: jinja2.Template, columns: Sequence[str], row: Mapping[str, Any], *, blank: bool = False) -> str:

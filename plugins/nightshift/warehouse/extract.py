@@ -79,7 +79,7 @@ def _input_file(store: ObjectStore, run: RunRef, spec: JobSpec, path: str) -> In
 
     meta = obstore.head(store, path)
     parquet = pq.ParquetFile(ObjectFile(store, path, meta["size"]))
-    missing = [name for name in (*spec.source.key, *base.load(spec).columns) if name not in parquet.schema_arrow.names]
+    missing = [name for name in (*spec.source.key, *base.load_kind(spec).columns) if name not in parquet.schema_arrow.names]
     if missing:
         raise PlanError(f"{path} lacks the columns {missing}; it has {parquet.schema_arrow.names}")
     groups = tuple(parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups))

@@ -63,7 +63,7 @@ def prediction_field(spec: JobSpec, name: str) -> SchemaField:
     """The column that holds the predictions of `spec`'s task, called `name`."""
     from nightshift.tasks import base
 
-    return arrow_field(name, base.load(spec).prediction_type)
+    return arrow_field(name, base.load_kind(spec).prediction_type)
 
 
 def key_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:

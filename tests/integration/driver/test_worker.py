@@ -18,7 +18,7 @@ from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
 from nightshift.run.ledger import Ledger
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
-from nightshift.tasks.base import load
+from nightshift.tasks.base import load_kind
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import PreparedRun, prepare
 
@@ -64,7 +64,7 @@ async def a_worker(
     unwritable: int | None = None,
     rng: random.Random | None = None,
 ) -> AsyncIterator[Worker]:
-    kind = load(prepared.spec)
+    kind = load_kind(prepared.spec)
     codec = Codec(
         run_id=prepared.run.run_id,
         attempt="pod",

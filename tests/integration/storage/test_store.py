@@ -10,7 +10,7 @@ import pytest
 from local.storage.bodies import Body
 from local.storage.database import DataDirError
 from local.storage.preconditions import Preconditions
-from local.storage.store import Store, open_store
+from local.storage.store import Store, open_state
 from local.storage.stored import StoredObject
 
 pytestmark = pytest.mark.integration
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    store = open_store(tmp_path)
+    store = open_state(tmp_path)
     store.catalog.create_bucket("b", {})
     return store
 
@@ -69,4 +69,4 @@ def test_bytes_of_an_open_upload_are_with_the_kernel_before_they_are_acknowledge
 
 def test_a_folder_is_opened_once(store: Store, tmp_path: Path) -> None:
     with pytest.raises(DataDirError):
-        open_store(tmp_path)
+        open_state(tmp_path)

@@ -25,7 +25,7 @@ from nightshift.run.seal import seal
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import create_or_read, open_store
-from nightshift.tasks.base import load
+from nightshift.tasks.base import load_kind
 from nightshift.warehouse import JobState, Warehouse
 from nightshift.warehouse.extract import build_plan
 from tests.builders import a_spec
@@ -200,7 +200,7 @@ def _chunk(
         dead_letters=len(gone),
         prompt_tokens=10 * len(ordinals),
     )
-    return chunks.encode(keys, results, load(spec).prediction_type, provenance)
+    return chunks.encode(keys, results, load_kind(spec).prediction_type, provenance)
 
 
 def make_night(client: bigquery.Client, storage: StorageClient, monkeypatch: pytest.MonkeyPatch, storage_url: str) -> Night:

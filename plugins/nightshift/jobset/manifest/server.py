@@ -14,7 +14,7 @@ from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.weights import is_mounted, model_args
 from nightshift.profiles import WorkerShape
 from nightshift.spec import JobSpec
-from nightshift.tasks.base import load as load_kind
+from nightshift.tasks.base import load_kind
 
 MASTER_PORT: Final = 29501
 RAY_PORT: Final = 6379
