@@ -19,7 +19,7 @@ from nightshift.batch.codec import LineCodec
 from nightshift.batch.engine import About, Server, base_of
 from nightshift.batch.kind import KEY, BatchLines
 from nightshift.batch.output import ChunkMissing, Incomplete, write
-from nightshift.batch.progress import Progress, in_words, log_to_stderr, say, summary
+from nightshift.batch.progress import Progress, format_duration, log_to_stderr, say, summary
 from nightshift.batch.source import BatchFile, Index, LineReader, source_of
 from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch, place_of
 from nightshift.driver.drain import DrainOnSignal
@@ -121,7 +121,7 @@ class _Command:
 
     async def _meet(self, server: Server, drain: DrainOnSignal) -> bool:
         """Waits for the server; False when it did not come in time, or the command must end first."""
-        say(f"waiting for {self._options.base_url} to answer, {in_words(self._options.wait_s)} at most")
+        say(f"waiting for {self._options.base_url} to answer, {format_duration(self._options.wait_s)} at most")
         waiting = asyncio.create_task(server.wait_healthy(self._options.wait_s))
         asked = asyncio.create_task(drain.asked.wait())
         await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)

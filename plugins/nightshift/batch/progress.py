@@ -68,7 +68,7 @@ class Progress:
         here = stats.rows_answered + stats.rows_dead
         done = min(self._lines, self._before + stats.rows_from_partials + here)
         rate = here / max(time.monotonic() - self._began, 1e-3)
-        left = f"{in_words((self._lines - done) / rate)} left" if rate else "no answer yet"
+        left = f"{format_duration((self._lines - done) / rate)} left" if rate else "no answer yet"
         failed = f", {stats.rows_dead:,} failed" if stats.rows_dead else ""
         return f"{done:,} of {self._lines:,} lines, {rate:,.1f}/s, {left}{failed}, {stats.rows_in_flight:,} in flight"
 
@@ -85,12 +85,12 @@ def summary(counts: OutputCounts, out: str, seconds: float, stats: Stats) -> str
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.failed.items()))
     tokens = f"; {counts.prompt_tokens:,} prompt and {counts.output_tokens:,} output tokens" if counts.prompt_tokens else ""
     return (
-        f"{out}: {counts.answered + failed:,} lines in {in_words(seconds)}, {counts.answered:,} answered, {failed:,} failed"
-        f"{f' ({reasons})' if reasons else ''}; {stats.requests_sent:,} requests sent{tokens}"
+        f"{out}: {counts.answered + failed:,} lines in {format_duration(seconds)}, "
+        f"{counts.answered:,} answered, {failed:,} failed{f' ({reasons})' if reasons else ''}; {stats.requests_sent:,} requests sent{tokens}"
     )
 
 
-def in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """For people: 8.4 s, 3 min, 2.5 h."""
     if seconds < 100:
         return f"{seconds:.1f} s"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class PublishOperator(RunOperator):
     """
-    Loads exactly the manifest's objects into a staging table, then replaces the partition in one transaction.
+    Loads exactly the run manifest's objects into a staging table, then replaces the partition in one transaction.
 
     A repeat gives the same tables, so a run that is published already may be published again. Deferred while BigQuery
     works. Its outlet is the table: the asset's event says partition, run and counts.

@@ -83,7 +83,7 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str
 
 
 def load_manifest(store: ObjectStore, run: RunRef) -> dict[str, Any] | None:
-    """The manifest of a sealed run, else None."""
+    """The run manifest of a sealed run, else None."""
     body = get_bytes(store, run.manifest_path)
     return None if body is None else json.loads(body)
 

@@ -70,7 +70,7 @@ class Warehouse:
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
 
     def start_staging(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource) -> list[str]:
-        """Starts loading exactly the manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
+        """Starts loading exactly the run manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
 
         Returns the job ids: none for a run without rows, and none for a run that the destination shows already.
         """
