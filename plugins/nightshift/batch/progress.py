@@ -86,7 +86,8 @@ def summary(counts: OutputCounts, out: str, seconds: float, stats: Stats) -> str
     tokens = f"; {counts.prompt_tokens:,} prompt and {counts.output_tokens:,} output tokens" if counts.prompt_tokens else ""
     return (
         f"{out}: {counts.answered + failed:,} lines in {format_duration(seconds)}, "
-        f"{counts.answered:,} answered, {failed:,} failed{f' ({reasons})' if reasons else ''}; {stats.requests_sent:,} requests sent{tokens}"
+        f"{counts.answered:,} answered, {failed:,} failed{f' ({reasons})' if reasons else ''}; "
+        f"{stats.requests_sent:,} requests sent{tokens}"
     )
 
 
