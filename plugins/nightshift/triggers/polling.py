@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from nightshift.jobset.kubernetes.follow import Log
 
 Answer = TypeVar("Answer")
 
@@ -16,14 +19,6 @@ SETTLE_S: Final = 10.0
 process for the resumed task's, calls the task dead and spends a retry (`SchedulerJobRunner.process_executor_events`)."""
 CHATTER_S: Final = 60.0
 """An outage is logged when it begins, when it ends, and this often in between."""
-
-
-class Log(Protocol):
-    """The part of Airflow's task logger, and of Python's, that is used here."""
-
-    def info(self, event: str, /, *args: Any) -> Any: ...
-
-    def warning(self, event: str, /, *args: Any) -> Any: ...
 
 
 class DeadlinePassed(Exception):

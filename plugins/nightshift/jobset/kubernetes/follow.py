@@ -44,7 +44,7 @@ BACKOFF_MAX_S: Final = 30.0
 
 
 class Log(Protocol):
-    """The part of a logger that is used here."""
+    """What is used of a logger: Airflow's task logger and Python's both have it."""
 
     def info(self, event: str, /, *args: Any) -> Any: ...
 
