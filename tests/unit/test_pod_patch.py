@@ -119,7 +119,7 @@ class TestMerge:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("spec: [", "This is not YAML"),
+        ("spec: [", "This is not valid YAML"),
         ("- a", "A patch of a pod has metadata and spec; here is no mapping"),
         ("containers: []", "A patch of a pod has metadata and spec; here is containers"),
         (

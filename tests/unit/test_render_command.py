@@ -121,7 +121,7 @@ def test_a_profile_that_the_job_does_not_fit_is_explained(tmp_path: Path) -> Non
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"{path}: compute.topology: gpu-l4 is a GPU; a topology is a TPU's. Leave it out, or choose a TPU.\n"
+        f"{path}: compute.topology: gpu-l4 is a GPU, and only TPUs have a topology. Leave it out, or choose a TPU profile.\n"
     )
 
 

@@ -145,7 +145,7 @@ class TestFolder:
         specs, errors = load_all(tmp_path, relative_to=tmp_path)
 
         assert list(specs) == [good]
-        assert str(errors[bad]).startswith("a.yaml: The file breaks its reader (RecursionError: too deep).")
+        assert str(errors[bad]).startswith("a.yaml: nightshift fails to read the file (RecursionError: too deep).")
 
     def test_second_file_with_a_name_is_the_bad_one(self, tmp_path: Path) -> None:
         first, other = write(tmp_path, job(), "a.yaml"), write(tmp_path, job(job="other"), "c.yaml")
@@ -155,4 +155,4 @@ class TestFolder:
         assert list(specs) == [first, other]
         (error,) = errors[second].errors
         assert second.read_text(encoding="utf-8").splitlines()[(error.line or 0) - 1] == "job: package-embeddings"
-        assert f"The name 'package-embeddings' is taken by {first}" in str(error)
+        assert f"The name 'package-embeddings' is already used by {first}" in str(error)

@@ -134,7 +134,7 @@ class TestNames:
         """argparse takes --served-model for --served-model-name."""
         (message,) = mistakes(tmp_path, job(engine__args={"served-model": "x"}))
 
-        assert "--served-model-name is not a free flag" in message
+        assert "--served-model-name cannot be set here" in message
 
 
 class TestValues:

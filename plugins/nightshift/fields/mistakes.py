@@ -1,4 +1,4 @@
-"""A mistake in a job file: what is wrong with a value and what to write instead. Where it stands in a file is the loader's."""
+"""A mistake in a job file: what is wrong with a value and what to write instead. The loader adds the place in the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FieldPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake at a place in a document. problem, remedy: a sentence each. line: where it is not the line of the path."""
+    """A mistake at a place in a document. problem, remedy: a sentence each. line: if it is not the line of the path."""
 
     path: FieldPath
     problem: str
@@ -23,7 +23,7 @@ class Finding:
 
 
 def mistake(problem: str, remedy: str) -> PydanticCustomError:
-    """What a validator of a field raises: the value's own problem and remedy. File, line and field are the loader's."""
+    """What a validator of a field raises: the value's own problem and remedy. The loader adds file, line and field."""
     return PydanticCustomError("nightshift", "{problem} {remedy}", {"problem": sentence(problem), "remedy": sentence(remedy)})
 
 
@@ -36,7 +36,7 @@ def choice(value: str, choices: Iterable[str]) -> str:
 
 
 def nearest(value: str, choices: Iterable[str]) -> str | None:
-    """The choice that `value` is a slip of, if one is near."""
+    """The choice that `value` misspells, if one is near."""
     folded = {item.casefold(): item for item in choices}
     near = difflib.get_close_matches(value.casefold(), folded, n=1, cutoff=0.7)
     return folded[near[0]] if near else None

@@ -20,14 +20,14 @@ def enum(*values: str) -> Any:
 
 
 def _schema_text(value: object) -> object:
-    """A mapping as JSON text, so that the order of its keys, which decides answers and columns, outlives sorted JSON."""
+    """A mapping as JSON text: the order of its keys decides answers and columns, and must survive sorted JSON."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError:
             raise mistake("The text is not JSON", "Write the schema as a mapping") from None
     if not isinstance(value, dict):
-        raise mistake("The value is not a mapping", "Write a JSON schema, for example type: object and below it properties")
+        raise mistake("The value is not a mapping", "Write a JSON schema, for example type: object with properties below it")
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -37,7 +37,7 @@ def _schema_text(value: object) -> object:
 Text = Annotated[str, AfterValidator(values.text)]
 ColumnName = Annotated[str, AfterValidator(values.column_name), pattern(values.COLUMN_PATTERN)]
 InputColumn = Annotated[str, AfterValidator(values.input_column), pattern(values.COLUMN_PATTERN)]
-"""A column of the query; one that nightshift published before may be read again."""
+"""A column of the query; it may be one that nightshift published before."""
 Duration = Annotated[str, BeforeValidator(values.duration), pattern(values.DURATION_PATTERN)]
 SchemaText = Annotated[str, BeforeValidator(_schema_text), WithJsonSchema({"type": "object"})]
 

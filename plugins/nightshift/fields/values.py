@@ -13,13 +13,13 @@ DURATION_PATTERN: Final = r"^(?=[0-9])([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
 _DURATION_SECONDS_MAX: Final = 7 * 86_400
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _OWN_PREFIX: Final = "nightshift_"
-# BigQuery keeps these for itself (its documentation, "Column names").
+# BigQuery reserves these (its documentation, "Column names").
 _BIGQUERY_PREFIXES: Final = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
 
 
 def text(value: str) -> str:
     if not value.strip():
-        raise mistake("The text is empty", "Write it, or leave the key out where it is optional")
+        raise mistake("The text is empty", "Write some, or leave the key out if it is optional")
     return value
 
 
@@ -27,20 +27,20 @@ def input_column(value: str) -> str:
     """A BigQuery column name, of the characters that SQL and templates take unquoted."""
     if not re.fullmatch(COLUMN_PATTERN, value):
         raise mistake(
-            f"{value!r} cannot be the name of a BigQuery column",
-            "Write letters, digits and underscores, not beginning with a digit, at most 300 characters",
+            f"{value!r} is not a valid BigQuery column name",
+            "Use at most 300 letters, digits and underscores, and do not start with a digit",
         )
     return value
 
 
 def column_name(value: str) -> str:
-    """An `input_column` that BigQuery and nightshift leave free to be written."""
+    """An `input_column` that neither BigQuery nor nightshift reserves."""
     input_column(value)
     if value.casefold().startswith(_OWN_PREFIX):
-        raise mistake(f"{value!r} begins with {_OWN_PREFIX}, as the columns that publishing adds", "Write another name")
+        raise mistake(f"{value!r} begins with {_OWN_PREFIX}, like the columns that publishing adds", "Choose another name")
     reserved = next((prefix for prefix in _BIGQUERY_PREFIXES if value.upper().startswith(prefix)), None)
     if reserved is not None:
-        raise mistake(f"{value!r} begins with {reserved}, which BigQuery keeps for itself", "Write another name")
+        raise mistake(f"{value!r} begins with {reserved}, which BigQuery reserves", "Choose another name")
     return value
 
 

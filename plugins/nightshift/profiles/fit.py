@@ -1,4 +1,4 @@
-"""How far one engine reaches: whether what a job states about hosts, topology and parallelism fits its profile."""
+"""What one engine spans: whether the hosts, topology and parallelism that a job states fit its profile."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nightshift.profiles.hardware import Gpu, Machine, Slice, Tpu
 from nightshift.profiles.worker import WorkerShape
 
 _SIZES: Final = (1, 2, 4, 8)
-"""GPUs of one engine on one host: engines of these sizes fill a machine of 8 without a rest."""
+"""GPUs of one engine on one host: engines of these sizes fill a machine of 8."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """What a job states of ``compute:``; None where the profile decides."""
+    """What a job states under ``compute:``; None where the profile decides."""
 
     topology: str | None = None
     hosts: int | None = None
@@ -61,8 +61,8 @@ def misfits(profile: Profile, span: Span) -> Iterator[Misfit]:
     hardware = profile.hardware
     if hardware is None:
         for name in span.stated:
-            problem = f"{profile.name} has no accelerator, and {name} says how an engine reaches over several"
-            yield Misfit(name, problem, "Leave it out, or choose a profile with an accelerator")
+            problem = f"{name} is for engines with accelerators, and {profile.name} has none"
+            yield Misfit(name, problem, "Leave it out, or choose another profile")
     elif isinstance(hardware, Tpu):
         yield from _tpu_misfits(profile, hardware, span)
     else:
@@ -76,7 +76,7 @@ def _tpu_misfits(profile: Profile, tpu: Tpu, span: Span) -> Iterator[Misfit]:
     topology, slice_ = _slice(tpu, span)
     chips = _chips(slice_)
     if span.hosts not in (None, slice_.hosts):
-        problem = f"The {_n(chips, 'chip')} of {topology} are {_n(slice_.hosts, 'host')} of {slice_.machine.accelerators}"
+        problem = f"Topology {topology} is {_n(slice_.hosts, 'host')} of {_n(slice_.machine.accelerators, 'chip')}"
         others = [name for name, each in tpu.slices.items() if each.hosts == span.hosts]
         other = f", or choose a topology of {_n(span.hosts or 0, 'host')} ({', '.join(others)})" if others else ""
         yield Misfit("hosts", f"{problem}, not {_n(span.hosts or 0, 'host')}", f"Leave it out{other}")
@@ -87,14 +87,16 @@ def _tpu_misfits(profile: Profile, tpu: Tpu, span: Span) -> Iterator[Misfit]:
         yield Misfit(
             "tensor_parallel" if span.tensor_parallel else "pipeline_parallel",
             f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {_n(tensor * pipeline, 'chip')}, "
-            f"and {topology} has {chips}",
-            f"Leave it out: one engine takes the whole slice{other}",
+            f"but {topology} has {chips}",
+            f"Leave it out, so that one engine takes the whole slice{other}",
         )
 
 
 def _gpu_misfits(profile: Profile, gpu: Gpu, span: Span) -> Iterator[Misfit]:
     if span.topology is not None:
-        yield Misfit("topology", f"{profile.name} is a GPU; a topology is a TPU's", "Leave it out, or choose a TPU")
+        yield Misfit(
+            "topology", f"{profile.name} is a GPU, and only TPUs have a topology", "Leave it out, or choose a TPU profile"
+        )
     most, hosts = gpu.machines[-1].accelerators, span.hosts or 1
     if hosts > 1 and not gpu.spans_hosts:
         able = [
@@ -103,19 +105,20 @@ def _gpu_misfits(profile: Profile, gpu: Gpu, span: Span) -> Iterator[Misfit]:
             if isinstance(each.hardware, Gpu) and each.hardware.spans_hosts and each.provisioning is profile.provisioning
         ]
         problem = f"{profile.name} cannot spread one engine over {hosts} hosts"
-        yield Misfit("hosts", problem, f"Leave it out, or choose from {', '.join(able)}")
+        yield Misfit("hosts", problem, f"Leave it out, or choose a profile that can: {', '.join(able)}")
         return
     tensor, pipeline = _gpu_parallel(gpu, hosts, span)
     total = tensor * pipeline
     if tensor > most:
         spread = f", pipeline_parallel: {tensor // most} and hosts: {tensor // most}"
-        remedy = f"Write tensor_parallel: {most}" + (spread if gpu.spans_hosts and tensor % most == 0 else " at most")
+        whole = gpu.spans_hosts and tensor % most == 0
+        remedy = f"Write tensor_parallel: {most}{spread}" if whole else f"Write at most {most}"
         yield Misfit("tensor_parallel", f"{tensor} is more than the {most} GPUs of a host", remedy)
     elif hosts > 1 and total != hosts * most:
         whole = f", or hosts: {total // most}" if total % most == 0 else ""
         yield Misfit(
             "hosts",
-            f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {_n(total, 'GPU')}, and {hosts} hosts of {most} have "
+            f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {_n(total, 'GPU')}, but {hosts} hosts of {most} have "
             f"{hosts * most}",
             f"Write tensor_parallel: {most} and pipeline_parallel: {hosts}{whole}",
         )
@@ -123,9 +126,9 @@ def _gpu_misfits(profile: Profile, gpu: Gpu, span: Span) -> Iterator[Misfit]:
         several = gpu.spans_hosts and total % most == 0
         yield Misfit(
             "tensor_parallel" if span.tensor_parallel else "pipeline_parallel",
-            f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {_n(total, 'GPU')}; an engine takes "
-            f"{', '.join(map(str, _SIZES[:-1]))} or {_SIZES[-1]} of one host",
-            f"Write hosts: {total // most}" if several else "Choose two that make one of these",
+            f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {_n(total, 'GPU')}, but an engine takes "
+            f"{', '.join(map(str, _SIZES[:-1]))} or {_SIZES[-1]} on one host",
+            f"Write hosts: {total // most}" if several else "Choose values whose product is one of these",
         )
 
 
@@ -144,14 +147,14 @@ def _tpu_parallel(slice_: Slice, span: Span) -> tuple[int, int]:
 
 
 def _gpu_parallel(gpu: Gpu, hosts: int, span: Span) -> tuple[int, int]:
-    """Several hosts: tensor parallelism inside each, pipeline parallelism across them, which asks least of the network."""
+    """Several hosts: tensor parallelism inside each, pipeline parallelism across them, which needs the network least."""
     pipeline, most = span.pipeline_parallel or hosts, gpu.machines[-1].accelerators
     share = min(most, max(1, hosts * most // pipeline)) if hosts > 1 else 1
     return span.tensor_parallel or share, pipeline
 
 
 def _machine(profile: Profile, gpu: Gpu, accelerators: int) -> Machine:
-    """The smallest that has so many and that can be bought in the profile's way."""
+    """The smallest that has enough and that can be bought in the profile's way."""
     rare = gpu.rare if profile.provisioning is Provisioning.ON_DEMAND else ()
     return next(each for each in gpu.machines if each.accelerators >= accelerators and each.name not in rare)
 

@@ -1,6 +1,6 @@
-"""What several values of a job tell together: whether key, template and destination fit the query and each other.
+"""Checks across values of a job: whether key, template and destination fit the query and each other.
 
-Works on the document, not on the model, so that a mistake elsewhere hides none of these.
+They work on the document, not on the model, so a mistake elsewhere hides none of these.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _query_finding(document: Document, error: Any) -> Finding:
 def _repeated(path: FieldPath, columns: tuple[str, ...]) -> Iterator[Finding]:
     folded = [column.casefold() for column in columns]
     for column in {name.casefold(): name for name in columns if folded.count(name.casefold()) > 1}.values():
-        yield Finding(path, f"The query gives the column {column!r} more than once", "Rename one with AS, or leave it out")
+        yield Finding(path, f"The query returns the column {column!r} more than once", "Rename one with AS, or leave it out")
 
 
 def _key(document: Document, columns: tuple[str, ...] | None) -> Iterator[Finding]:
@@ -79,7 +79,7 @@ def _key(document: Document, columns: tuple[str, ...] | None) -> Iterator[Findin
 
 
 def _lacking(path: FieldPath, user: str, column: str, columns: tuple[str, ...]) -> Iterator[Finding]:
-    """The query must give the column in the same spelling: BigQuery folds case, the Parquet files of a run do not."""
+    """The query must return the column in the same spelling: BigQuery folds case, the Parquet files of a run do not."""
     if column in columns:
         return
     same = next((name for name in columns if name.casefold() == column.casefold()), None)
@@ -88,7 +88,7 @@ def _lacking(path: FieldPath, user: str, column: str, columns: tuple[str, ...]) 
         return
     near = nearest(column, columns)
     listed = ", ".join(columns) or "no named column"
-    remedy = (f"Did you mean {near!r}? " if near else "Add it to the query, or name another. ") + f"The query gives {listed}"
+    remedy = (f"Did you mean {near!r}? " if near else "Add it to the query, or name another. ") + f"The query returns {listed}"
     yield Finding(path, f"{user} names the column {column!r}, which the query lacks", remedy)
 
 
@@ -128,7 +128,7 @@ def _template(document: Document, path: FieldPath, source: str) -> Generator[Fin
         template, used = compile_template(source)
     except jinja2.TemplateSyntaxError as error:
         unknown = isinstance(error, jinja2.TemplateAssertionError)
-        remedy = "Use what Jinja2 itself offers" if unknown else "Write a column as {{ column }}"
+        remedy = "Use the filters and tests built into Jinja2" if unknown else "Write a column as {{ column }}"
         line = document.line_within(path, error.lineno)
         yield Finding(path, f"The template does not compile: {error.message}", remedy, line)
         return None
@@ -136,7 +136,7 @@ def _template(document: Document, path: FieldPath, source: str) -> Generator[Fin
         yield Finding(path, f"Python cannot compile the template: {error}", "Write a simpler one, or do the work in the query")
         return None
     if any(True for _ in meta.find_referenced_templates(template.environment.parse(source))):
-        yield Finding(path, "The template reads another file", "Write the whole template here; there are no files beside it")
+        yield Finding(path, "The template reads another file", "Write the whole template here; it cannot include files")
     return used
 
 
@@ -154,16 +154,18 @@ def _destination(document: Document) -> Iterator[Finding]:
         if column.casefold() == partition.casefold():
             yield Finding(
                 ("destination", place),
-                f"{partition!r} is the column of the predictions and of the date",
-                "Give one of them another name",
+                f"{partition!r} would hold both the predictions and the date",
+                "Give one of the two columns another name",
             )
         if column.casefold() in keys:
             remedy = "Give the predictions another column name, for example embedding"
-            yield Finding(("destination", "column"), f"{column!r} is a key column already", remedy)
+            yield Finding(("destination", "column"), f"{column!r} is already a key column", remedy)
     if partition.casefold() in keys:
         remedy = "Leave it out of source.key, or give destination.partition_column another name"
         yield Finding(
-            ("destination", place), f"{partition!r} is a key column already; publishing adds it as the date of the run", remedy
+            ("destination", place),
+            f"{partition!r} is already a key column, but publishing adds it for the date of the run",
+            remedy,
         )
 
 
@@ -180,10 +182,14 @@ def _compute(document: Document) -> Iterator[Finding]:
     for index, name in enumerate(fallback if isinstance(fallback, list) else ()):
         path: FieldPath = ("compute", "fallback", index)
         if name in seen:
-            yield Finding(path, f"{name!r} is already listed", "Name each profile once; compute.profile is the first")
+            yield Finding(path, f"{name!r} is already listed", "List each profile once; compute.profile is the first")
         elif _is_profile(name) and not mine:
             for each in misfits(PROFILES[name], span):
-                yield Finding(path, f"This fallback cannot be as compute says: {each.problem}", "Leave it out, or name another")
+                yield Finding(
+                    path,
+                    f"This fallback does not fit the rest of compute: {each.problem}",
+                    "Leave it out, or name another profile",
+                )
         seen.append(name)
 
 

@@ -1,4 +1,4 @@
-"""Whether a schedule is cron: five fields, each within its range, on a day that comes."""
+"""Whether a schedule is cron: five fields, each within its range, on a day that exists."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def schedule(value: str) -> str:
     """Accepts what cron does: ``*``, numbers, names, lists, ranges and steps, and also ``L`` for a month's last day and
     ``5#2`` for its second Friday. Raises `mistake`."""
     if value in _PRESETS:
-        raise mistake(f"{value!r} is a shorthand; a schedule is written out", f'Write "{_PRESETS[value]}"')
+        raise mistake(f"Shorthands such as {value!r} are not supported", f'Write "{_PRESETS[value]}"')
     parts = value.split()
     if len(parts) != len(_FIELDS):
-        raise mistake(f"{value!r} is not a cron schedule: it has {len(parts)} of 5 fields", _FORM)
+        raise mistake(f"{value!r} is not a cron schedule, which has 5 fields", _FORM)
     try:
         fields = {name: _field(part.lower(), name, low, high) for part, (name, low, high) in zip(parts, _FIELDS, strict=True)}
     except _NoSense as reason:
         raise mistake(f"{value!r} is not a cron schedule: {reason}", _FORM) from None
     longest = max(_MONTH_LENGTHS[month - 1] for month in fields["month"])
-    # With a weekday as well, cron takes either of the two, and a weekday always comes.
+    # With a weekday as well, cron takes days that match either, and every weekday exists.
     if parts[4] == "*" and min(fields["day"]) > longest:
-        raise mistake(f"{value!r} never comes: those months have at most {longest} days", _FORM)
+        raise mistake(f"{value!r} never matches a date: those months have at most {longest} days", _FORM)
     return value
 
 
@@ -66,7 +66,7 @@ def _field(text: str, name: str, low: int, high: int) -> set[int]:
 def _range(item: str, name: str, low: int, high: int) -> range:
     match = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?", item)
     if match is None:
-        raise _NoSense(f"{item!r} cannot be a {name}")
+        raise _NoSense(f"{item!r} is not a valid {name}")
     star, first, last, step = match.groups()
     start = low if star else _number(first, name, low, high)
     stop = high if star or (step and not last) else _number(last or first, name, low, high)
@@ -75,12 +75,12 @@ def _range(item: str, name: str, low: int, high: int) -> range:
     if start > stop:
         raise _NoSense(f"the {name} range {item!r} runs backwards")
     if step and not 1 <= int(step) <= high:
-        raise _NoSense(f"a step of {step} leaves the {name}s, which end at {high}")
+        raise _NoSense(f"a step of {step} is not in 1-{high}, the {name}s")
     return range(start, stop + 1, int(step or 1))
 
 
 def _number(text: str, name: str, low: int, high: int) -> int:
     number = _NAMES.get(name, {}).get(text, int(text) if re.fullmatch(r"[0-9]{1,2}", text) else None)
     if number is None or not low <= number <= high:
-        raise _NoSense(f"the {name} {text!r} is not within {low}-{high}")
+        raise _NoSense(f"the {name} {text!r} is not in {low}-{high}")
     return number

@@ -17,9 +17,9 @@ _REMEDIES = (
     ("that cannot start any token", "Put the value in quotes"),
     ("unhashable key", 'Put a value that starts with {{ in quotes, as in "{{ summary }}"'),
     ("mapping values are not allowed", 'Check the indentation, and put text that contains ": " in quotes'),
-    ("but found another document", "Keep one job in a file; remove the second '---'"),
+    ("but found another document", "Keep one job per file; remove the second '---'"),
     ("undefined alias", "Put a value that starts with * in quotes"),
-    ("could not determine a constructor", "Remove the tag that begins with !"),
+    ("could not determine a constructor", "Remove the tag, the word that starts with '!'"),
     ("expected <block end>", "Check the indentation, and put the whole value in quotes"),
     ("found unexpected end of stream", "Close the quotes"),
     ("special characters are not allowed", "Remove the character"),
@@ -35,9 +35,9 @@ class Unreadable(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads a scalar that is no valid date or number as text, so that the model can say what is wrong with it.
+    """Reads a scalar that is not a valid date or number as text, so that the model can say what is wrong with it.
 
-    So is 1:30, which YAML 1.1 takes for the number 90.
+    1:30, which YAML 1.1 takes for the number 90, is text too.
     """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -65,9 +65,9 @@ class Document:
             raise _unreadable(line, f"the character #x{error.character:04x}: {error.reason}") from None
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            raise _unreadable(mark.line + 1 if mark else 1, error.problem or str(error)) from None
+            raise _unreadable(mark.line + 1 if mark else 1, _problem(error)) from None
         except RecursionError:
-            raise Unreadable(1, "The YAML is nested too deeply", "Write a job; its mappings are three levels deep") from None
+            raise Unreadable(1, "The YAML is nested too deeply", "Write a job; it needs only three levels") from None
 
     def line(self, path: FieldPath) -> int:
         """Line of the key or list item at `path`; for one that is not there, of the nearest parent."""
@@ -123,7 +123,7 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | N
 
 
 def _key_findings(root: yaml.Node) -> Iterator[Finding]:
-    """Keys that are there twice, of which YAML would silently keep the last, and keys that are not text."""
+    """Duplicate keys, of which YAML would silently keep the last, and keys that are not text."""
     pending: list[tuple[FieldPath, yaml.Node]] = [((), root)]
     seen: set[int] = set()
     while pending:
@@ -141,16 +141,20 @@ def _key_findings(root: yaml.Node) -> Iterator[Finding]:
                 continue
             line, here = key.start_mark.line + 1, (*path, key.value)
             if key.tag != _STRING_TAG:
-                yield Finding(
-                    here, f"YAML reads the key {key.value} as another type, not as text", f'Write "{key.value}"', line
-                )
+                yield Finding(here, f"YAML does not read the key {key.value} as text", f'Put it in quotes: "{key.value}"', line)
             if key.value in first:
-                remedy = f"Keep one of the two; the first is in line {first[key.value]}"
+                remedy = f"Keep one of the two; the first is on line {first[key.value]}"
                 yield Finding(here, f"The key {key.value!r} appears twice", remedy, line)
             first.setdefault(key.value, line)
             pending.append((here, value))
 
 
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    problem = error.problem or str(error)
+    # Some of PyYAML's problems only continue their context.
+    return f"{error.context}, {problem}" if error.context and problem.startswith("but ") else problem
+
+
 def _unreadable(line: int, problem: str) -> Unreadable:
     remedy = next((remedy for sign, remedy in _REMEDIES if sign in problem), "Correct the YAML here")
-    return Unreadable(line, f"This is not YAML: {problem}", remedy)
+    return Unreadable(line, f"This is not valid YAML: {problem}", remedy)

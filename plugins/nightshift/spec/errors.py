@@ -1,4 +1,4 @@
-"""What is said about a job file that is wrong: each mistake with its place, the value, and what to write instead."""
+"""The mistakes of a job file: where each is, the value, and what to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pydantic's errors in words for the person who wrote the file: what is wrong, with the value, and what to write."""
+"""Pydantic's errors, explained to the person who wrote the file: what is wrong, with the value, and what to write."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class _Words:
         if kind == "literal_error" and isinstance(item["input"], str):
             field = self._field(path)
             choices = get_args(field.annotation) if field else ()
-            return f"There is no {path[-1]} {item['input']!r}", choice(item["input"], choices)
+            return f"{path[-1]} cannot be {item['input']!r}", choice(item["input"], choices)
         return self._wrong_type(item, path)
 
     def _wrong_type(self, item: ErrorDetails, path: FieldPath) -> tuple[str, str]:
         value, expected = item["input"], _EXPECTED.get(item["type"])
         if expected is None:
-            return f"{self._shown(item, path)} does not fit: {item['msg']}", self._example(path)
+            return f"{self._shown(item, path)} is not valid: {item['msg']}", self._example(path)
         if value is None:
             return f"The value is missing; {expected} is expected", self._example(path)
         problem = f"{self._shown(item, path)} is {_kind(value)}, but {expected} is expected"
@@ -112,9 +112,10 @@ class _Words:
         tasks = _tasks_with(key) if path[:-1] == ("request",) else []
         if tasks:
             *others, last = tasks
-            listed = f"{', '.join(others)} or {last}" if others else last
-            return problem + f" of the task {self._document.get('task')}", f"It belongs to the task {listed}"
-        return problem, f"Remove it. There {'are' if len(siblings) > 1 else 'is'} {', '.join(siblings)}"
+            only = f"{', '.join(others)} and {last} have" if others else f"{last} has"
+            problem = f"The request of the task {self._document.get('task')} has no key {key!r}"
+            return problem, f"Remove it: only {only} this key"
+        return problem, f"Remove it. The key{'s' if len(siblings) > 1 else ''} here: {', '.join(siblings)}"
 
     def slip_of(self, path: FieldPath) -> str | None:
         """The key that an unknown one was meant to be."""
@@ -130,11 +131,11 @@ class _Words:
             return "Write a job: a mapping from keys to values" if not path else "Write a value that fits"
         name = path[-1]
         if field.examples:
-            return f"Write for example {name}: {json.dumps(field.examples[0])}"
+            return f"Write, for example, {name}: {json.dumps(field.examples[0])}"
         part = self._part(str(name), field)
         fields = part.model_fields if part else {}
         keys = [key for key, inner in fields.items() if inner.is_required()] or list(fields)
-        return f"Write {name}: and below it {', '.join(keys)}"
+        return f"Write {name}: with {', '.join(keys)} below it"
 
     def _field(self, path: FieldPath) -> FieldInfo | None:
         """The model's field that `path` is or lies in; None for an unknown one and for the whole file."""

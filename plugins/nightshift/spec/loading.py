@@ -27,15 +27,15 @@ def load(path: str | Path, *, shown: Path | None = None) -> JobSpec:
         raise SpecErrors([SpecError(file, None, "", f"The file cannot be read: {error.strerror}", "Check its path")]) from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        problem = f"The file is not UTF-8: it holds the byte 0x{error.object[error.start]:02x}"
+        problem = f"The file is not UTF-8: it contains the byte 0x{error.object[error.start]:02x}"
         raise SpecErrors([SpecError(file, line, "", problem, "Save it as UTF-8")]) from None
     try:
         document = Document(text)
     except Unreadable as error:
         raise SpecErrors([SpecError(file, error.line, "", error.problem, error.remedy)]) from None
     if not isinstance(document.value, dict):
-        what = "The file is empty" if document.value is None else "The file does not hold a mapping"
-        raise SpecErrors([SpecError(file, 1, "", what, "Write a job, beginning with job: NAME")])
+        what = "The file is empty" if document.value is None else "The file is not a mapping"
+        raise SpecErrors([SpecError(file, 1, "", what, "Write a job, starting with job: NAME")])
     findings = list(document.findings)
     spec: JobSpec | None = None
     try:
@@ -64,21 +64,21 @@ def load_files(paths: Iterable[Path], *, relative_to: Path | None = None) -> tup
             errors[path] = error
             continue
         except Exception as error:  # One file that breaks the reader itself must not take every other job with it.
-            problem = f"The file breaks its reader ({type(error).__name__}: {error})"
-            errors[path] = SpecErrors([SpecError(shown, None, "", problem, "Write it more simply, and report this")])
+            problem = f"nightshift fails to read the file ({type(error).__name__}: {error})"
+            errors[path] = SpecErrors([SpecError(shown, None, "", problem, "Simplify it, and report this as a bug")])
             continue
         holder = holders.setdefault(spec.job, shown)
         if holder == shown:
             specs[path] = spec
         else:
             line = Document(path.read_text(encoding="utf-8")).line(("job",))
-            problem = f"The name {spec.job!r} is taken by {holder}"
+            problem = f"The name {spec.job!r} is already used by {holder}"
             errors[path] = SpecErrors([SpecError(shown, line, "job", problem, "Give one of the two jobs another name")])
     return specs, errors
 
 
 def load_all(folder: str | Path, *, relative_to: Path | None = None) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
-    """`load_files` of a folder's ``*.yaml`` and ``*.yml`` in the order of their names; hidden files are passed over."""
+    """`load_files` of a folder's ``*.yaml`` and ``*.yml`` in the order of their names; hidden files are skipped."""
     found = sorted(
         path
         for path in Path(folder).iterdir()

@@ -23,7 +23,7 @@ PARTITION_COLUMN: Final = "partition_date"
 
 
 _TABLE_FORM: Final = "Write dataset.table or project.dataset.table, for example catalog.package_embeddings"
-_ONE_ENGINE: Final = "Leave it out: compute.hosts and compute.topology say over how many machines one engine reaches"
+_ONE_ENGINE: Final = "Leave it out: compute.hosts and compute.topology say how many machines one engine spans"
 _INSIDE_POD: Final = "Leave it out: server and driver talk plain HTTP inside their pod"
 ENGINE_FLAGS: Final = {
     "model": "Write it as model.uri",
@@ -41,7 +41,7 @@ ENGINE_FLAGS: Final = {
     "ssl-certfile": _INSIDE_POD,
     "tensor-parallel-size": "Write it as compute.tensor_parallel",
     "pipeline-parallel-size": "Write it as compute.pipeline_parallel",
-    "data-parallel-size": "Leave it out, and raise compute.workers: each worker is an engine of its own",
+    "data-parallel-size": "Leave it out, and raise compute.workers: each worker has its own engine",
     "nnodes": _ONE_ENGINE,
     "node-rank": _ONE_ENGINE,
     "master-addr": _ONE_ENGINE,
@@ -63,12 +63,12 @@ def job_name(value: str) -> str:
         example = example[:40].rpartition("-")[0] or example[:40]
     if len(value) > 40:
         raise mistake(
-            f"{value!r} has {len(value)} characters; Kubernetes names are made from it, which leaves it 40",
+            f"{value!r} has {len(value)} characters; at most 40 fit into the Kubernetes names made from it",
             f"Write a shorter name, for example {example}",
         )
     raise mistake(
-        f"{value!r} cannot be the name of a Kubernetes object",
-        f"Write lower-case letters, digits and dashes, beginning with a letter and not ending in a dash, for example {example}",
+        f"{value!r} is not a valid name for a Kubernetes object",
+        f"Use lower-case letters, digits and dashes, starting with a letter and not ending with a dash, for example {example}",
     )
 
 
@@ -76,8 +76,8 @@ def label(value: str) -> str:
     """A Kubernetes label value."""
     if not re.fullmatch(LABEL_PATTERN, value):
         raise mistake(
-            f"{value!r} cannot be a Kubernetes label",
-            "Write at most 63 letters, digits, dashes, underscores and dots, with a letter or digit at both ends",
+            f"{value!r} is not a valid Kubernetes label",
+            "Use at most 63 letters, digits, dashes, underscores and dots; start and end with a letter or digit",
         )
     return value
 
@@ -86,8 +86,8 @@ def object_name(value: str) -> str:
     """The name of a Kueue object; pods carry it as a label."""
     if not re.fullmatch(OBJECT_PATTERN, value):
         raise mistake(
-            f"{value!r} cannot be the name of a Kueue object",
-            "Write at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends",
+            f"{value!r} is not a valid name for a Kueue object",
+            "Use at most 63 lower-case letters, digits and dashes; start and end with a letter or digit",
         )
     return value
 
@@ -106,20 +106,20 @@ def day(value: object) -> datetime.date:
         if isinstance(value, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", value):
             return datetime.date.fromisoformat(value)
     except ValueError as error:
-        raise mistake(f"{value!r} is not a day: {error}", "Write a real date as YEAR-MONTH-DAY") from None
+        raise mistake(f"{value!r} is not a real date: {error}", "Write an existing date as YEAR-MONTH-DAY") from None
     shown = "a collection" if isinstance(value, dict | list) else repr(str(value))
     raise mistake(f"{shown} is not a date", "Write YEAR-MONTH-DAY, for example 2026-11-01")
 
 
 def revision(value: str) -> str:
     if not re.fullmatch(r"\S+", value):
-        raise mistake(f"{value!r} cannot be a revision", "Write a tag, a branch or a commit, without spaces")
+        raise mistake(f"{value!r} is not a valid revision", "Write a tag, a branch or a commit, without spaces")
     return value
 
 
 def model_uri(value: str) -> str:
     if not re.fullmatch(URI_PATTERN, value):
-        raise mistake(f"{value!r} is not the address of a model", "Write hf://ORGANISATION/NAME or gs://BUCKET/FOLDER")
+        raise mistake(f"{value!r} is not a model address", "Write hf://ORGANISATION/NAME or gs://BUCKET/FOLDER")
     return value
 
 
@@ -133,13 +133,13 @@ def profile(value: str) -> str:
     if value not in PROFILES:
         near = nearest(value, PROFILES)
         plain = [name for name, each in PROFILES.items() if each.provisioning is Provisioning.ON_DEMAND]
-        listed = f"Choose from {', '.join(plain)}; all but cpu also with -spot, -flex or -any at the end"
+        listed = f"Choose from {', '.join(plain)}; you can add -spot, -flex or -any to all but cpu"
         raise mistake(f"There is no compute profile {value!r}", (f"Did you mean {near!r}? " if near else "") + listed)
     return value
 
 
 def key_columns(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises `mistake` for none, and for one that is named twice; BigQuery does not tell upper from lower case."""
+    """Raises `mistake` if there is none or one is named twice; BigQuery ignores case."""
     if not value:
         raise mistake("The list is empty", "Write at least one column, for example [name, version]")
     folded = [name.casefold() for name in value]
@@ -163,16 +163,16 @@ def table_name(value: str) -> str:
         raise mistake(f"{value!r} is not a table name: it has no dataset", _TABLE_FORM)
     if not re.fullmatch(r"[A-Za-z0-9_]{1,1024}", dataset):
         raise mistake(
-            f"{value!r} is not a table name: {dataset!r} cannot be a dataset, which has letters, digits and underscores",
+            f"{value!r} is not a table name: {dataset!r} is not a dataset name, which has only letters, digits and underscores",
             _TABLE_FORM,
         )
     if not re.fullmatch(r"[\w -]+", table) or len(table.encode()) > 1024:
         raise mistake(
-            f"{value!r} is not a table name: {table!r} cannot be a table, which has letters, digits, underscores and dashes",
+            f"{value!r} is not a table name: {table!r} may have only letters, digits, underscores, dashes and spaces",
             _TABLE_FORM,
         )
     if dot and not re.fullmatch(r"(?:[a-z0-9.-]+:)?[a-z][-a-z0-9]{0,28}[a-z0-9]", project):
-        raise mistake(f"{value!r} is not a table name: {project!r} cannot be a Google Cloud project", _TABLE_FORM)
+        raise mistake(f"{value!r} is not a table name: {project!r} is not a Google Cloud project id", _TABLE_FORM)
     return value
 
 
@@ -185,26 +185,24 @@ def tolerance(value: object) -> int | str:
         if float(value[:-1]) > 100:
             raise mistake(f"{value!r} is more than all rows", form)
         return value
-    raise mistake(f"{shown(value)} is neither a number of rows nor a share of them", form)
+    raise mistake(f"{shown(value)} is neither a number of rows nor a share", form)
 
 
 def engine_flag(value: str) -> str:
-    """The name of a ``vllm serve`` flag without its dashes, and none that nightshift sets itself."""
+    """The name of a ``vllm serve`` flag without its dashes; not one that nightshift sets itself."""
     if not re.fullmatch(r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?", value):
         raise mistake(
-            f"{value!r} is not the name of a flag", f"Write it without leading dashes, for example {value.strip('-').lower()}"
+            f"{value!r} is not a flag name", f"Write it without the leading dashes, for example {value.strip('-').lower()}"
         )
-    # vllm takes underscores for dashes, and argparse takes any beginning of a name for the name.
+    # vllm reads underscores as dashes, and argparse accepts any prefix of a name.
     dashed = value.replace("_", "-")
     owned = next((flag for flag in ENGINE_FLAGS if flag.startswith(dashed)), None)
     if owned is not None:
-        raise mistake(f"--{owned} is not a free flag: nightshift decides it", ENGINE_FLAGS[owned])
+        raise mistake(f"--{owned} cannot be set here: nightshift sets it", ENGINE_FLAGS[owned])
     return value
 
 
 def engine_value(value: object) -> object:
     if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
-        raise mistake(
-            f"{shown(value)} cannot be passed to a flag", "Write true, false, a number or a text; for JSON, a text in quotes"
-        )
+        raise mistake(f"A flag cannot take {shown(value)}", "Write true, false, a number or text; put JSON in quotes")
     return value

@@ -1,6 +1,6 @@
-"""What a query tells without a warehouse: whether it is one SELECT over @partition, and which columns it gives.
+"""What a query reveals without a warehouse: whether it is one SELECT over @partition, and which columns it returns.
 
-The warehouse judges the rest (types, tables, functions) by a dry run; what cannot be known here is not judged here.
+The warehouse judges the rest (types, tables, functions) in a dry run.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ PARAMETER: Final = "partition"
 Columns = tuple[str, ...] | None
 """Column names in order, as the query spells them; None where they cannot be known."""
 
-# sqlglot warns about statements that it only half knows; they are refused below, with a message of our own.
+# sqlglot warns about statements that it only partly supports; they are refused below, with our own message.
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())
 
 
 class BadQuery(ValueError):
-    """A query that cannot be a job's source. line: of the query, from 1; None where no place is known."""
+    """A query that cannot be a job's source. line: of the query, from 1; None if unknown."""
 
     def __init__(self, problem: str, remedy: str, line: int | None = None) -> None:
         super().__init__(problem)
@@ -34,7 +34,7 @@ def parse(query: str) -> exp.Query:
     """Raises BadQuery for what does not parse or is not exactly one SELECT."""
     if "{{" in query or "{%" in query:
         raise BadQuery(
-            "The query is not a template", "Write @partition for the date of the run, in place of {{ ds }} and the like"
+            "The query is not rendered as a template", "Write @partition, the date of the run, instead of {{ ds }} and the like"
         )
     try:
         statements = [
@@ -43,22 +43,22 @@ def parse(query: str) -> exp.Query:
     except ParseError as error:
         first = error.errors[0]
         near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        # sqlglot names a class of its own for an operand that is not there.
+        # For a missing operand sqlglot names one of its own classes.
         reason = "something is missing there" if first["description"].startswith("Required keyword") else first["description"]
         raise BadQuery(f"The query does not parse{near}: {reason}", "Correct the SQL", first.get("line")) from None
     except (SqlglotError, RecursionError) as error:
-        detail = "it is nested too deeply" if isinstance(error, RecursionError) else "a text, name or comment has no end"
+        detail = "it is nested too deeply" if isinstance(error, RecursionError) else "a string, name or comment is not closed"
         raise BadQuery(
             f"The query does not parse: {detail}", "Correct the SQL; check quotes, backquotes and comments"
         ) from None
     if len(statements) != 1:
-        problem = f"The query holds {len(statements)} statements" if statements else "The query holds no statement"
+        problem = f"The query has {len(statements)} statements" if statements else "The query has no statement"
         raise BadQuery(problem, "Write exactly one SELECT")
     statement = statements[0]
     if not isinstance(statement, exp.Query):
         words = re.sub(r"(?s)/\*.*?\*/|--[^\n]*|#[^\n]*", " ", query).split()
         raise BadQuery(
-            f"The query is not a SELECT: it begins with {words[0].upper()}", "Write one SELECT; publishing is nightshift's part"
+            f"The query is not a SELECT: it begins with {words[0].upper()}", "Write one SELECT; nightshift itself publishes"
         )
     return statement
 
@@ -67,11 +67,9 @@ def parameters(query: exp.Query) -> Iterator[BadQuery]:
     """What is wrong with the parameters: the only one there is, @partition, must be used."""
     used = {parameter.name for parameter in query.find_all(exp.Parameter) if _is_named(parameter)}
     if query.find(exp.Placeholder):
-        yield BadQuery(
-            "The query uses the parameter '?'", f"Write @{PARAMETER}, the date of the run; there is no other parameter"
-        )
+        yield BadQuery("The query uses the parameter '?'", f"Write @{PARAMETER}, the date of the run; it is the only parameter")
     for name in sorted(used - {PARAMETER}):
-        yield BadQuery(f"The query uses @{name}", f"Write @{PARAMETER}, the date of the run; there is no other parameter")
+        yield BadQuery(f"The query uses @{name}", f"Write @{PARAMETER}, the date of the run; it is the only parameter")
     if PARAMETER not in {name.lower() for name in used}:
         yield BadQuery(
             f"The query does not use @{PARAMETER}, so every run would read the same rows",
@@ -90,7 +88,7 @@ def columns(query: exp.Expr, tables: Mapping[str, Columns] | None = None) -> Col
     if not isinstance(query, exp.Query):
         return None
     for cte in query.ctes:
-        scope[cte.alias.lower()] = None  # what a recursive one gives to itself is not known
+        scope[cte.alias.lower()] = None  # what a recursive one sees of itself is not known
         scope[cte.alias.lower()] = columns(cte.this, scope)
     if isinstance(query, exp.Subquery):
         return None if query.args.get("pivots") else columns(query.this, scope)

@@ -1,7 +1,7 @@
 """What the kinds that generate text have in common: sampling, a seed for each row, and reading one choice of a reply.
 
 The seed of a row is a hash of the job's seed, the row's ordinal and the count of its invalid answers so far. So a resumed
-run gives the same answers, no two rows share their randomness, and an invalid answer is drawn anew from another seed.
+run gives the same answers, no two rows share their randomness, and an invalid answer is drawn again from another seed.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ SAMPLING: Final = (
 
 def _stops(value: tuple[str, ...]) -> tuple[str, ...]:
     if len(value) > STOPS_MAX:
-        raise mistake(f"There are {len(value)} stop texts", f"Write at most {STOPS_MAX}, which is vLLM's own limit")
+        raise mistake(f"There are {len(value)} stop strings", f"Write at most {STOPS_MAX}, vLLM's own limit")
     if "" in value:
-        raise mistake("A stop text is empty", "Write a text, or leave it out")
+        raise mistake("A stop string is empty", "Write some text, or leave it out")
     return value
 
 
@@ -71,7 +71,7 @@ class SamplingRequest(TaskRequest):
     max_tokens: int = Field(default=256, ge=1, le=10_000_000, description="Most tokens of an answer.", examples=[64])
     stop: Annotated[tuple[str, ...], AfterValidator(_stops)] = Field(
         default=(),
-        description="At most four texts that end the answer and are not part of it.",
+        description="At most four strings that end the answer and are not part of it.",
         examples=[["###"]],
         strict=False,
         json_schema_extra={"maxItems": 4, "items": {"type": "string", "minLength": 1}},

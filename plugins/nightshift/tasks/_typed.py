@@ -182,7 +182,7 @@ class _Object(SchemaNode):
 
 
 def compile_checked(schema: str) -> SchemaNode:
-    """The root of a schema that was found good. Raises ValueError for another."""
+    """The root of a schema. Raises ValueError with the first thing that is wrong."""
     node, problems = compile_schema(json.loads(schema))
     if problems:
         path, problem, remedy = problems[0]
@@ -191,11 +191,11 @@ def compile_checked(schema: str) -> SchemaNode:
 
 
 def compile_schema(schema: Mapping[str, Any]) -> tuple[SchemaNode, list[Problem]]:
-    """The root and everything that is wrong; where something is, the root is of no use."""
+    """The root and everything that is wrong; if anything is, the root is unusable."""
     compiler = _Compiler(schema)
     root = compiler.node(schema, (), ())
     if root.nullable:
-        compiler.problem((), "The answer itself may be null", "Make it an object with a property that may be null")
+        compiler.problem((), "The answer itself must not be null", "Make it an object with a property that may be null")
     return root, compiler.problems
 
 
@@ -210,7 +210,7 @@ class _Compiler:
     def node(self, schema: Any, path: Path, through: tuple[str, ...]) -> SchemaNode:
         """through: the references that led here, so that one to itself is found."""
         if not isinstance(schema, dict):
-            self.problem(path, "A schema is a mapping", "Write for example {type: string}")
+            self.problem(path, "A schema must be a mapping", "Write, for example, {type: string}")
             return _Boolean()
         if len(path) > 2 * DEPTH_MAX + 2:
             self.problem(path, "The schema is nested too deeply for BigQuery", f"Nest at most {DEPTH_MAX} objects")
@@ -241,7 +241,7 @@ class _Compiler:
         for part in name.split("/")[1:]:
             target = target.get(part) if isinstance(target, dict) else None
         if target is None:
-            self.problem((*path, "$ref"), f"There is no {name}", "Define it below $defs")
+            self.problem((*path, "$ref"), f"There is no {name}", "Define it under $defs")
             return _Boolean()
         return self.node(target, path, (*through, name))
 
@@ -250,7 +250,7 @@ class _Compiler:
         branches = schema[keyword] if isinstance(schema[keyword], list) else []
         others = [branch for branch in branches if branch != {"type": "null"}]
         if len(branches) != 2 or len(others) != 1 or schema.keys() - _NOTES - {keyword}:
-            remedy = f"Write one type, or {keyword} of one and null"
+            remedy = f"Write one type, or {keyword} of one type and null"
             self.problem((*path, keyword), f"{keyword} of several types has no column type", remedy)
             return _Boolean()
         node = self.node(others[0], path, through)
@@ -274,9 +274,9 @@ class _Compiler:
                 f"Write a type: {', '.join(_KEYWORDS)}",
             )
         elif len(kinds) != 1 or kinds[0] not in _KEYWORDS:
-            remedy = f'Write one of {", ".join(_KEYWORDS)}, or a list of one and "null"'
+            remedy = f'Write one of {", ".join(_KEYWORDS)}, or a list of one of them and "null"'
             shown = repr(named) if named else ", ".join(names)
-            self.problem((*path, "type") if named else path, f"{shown} is not one type that a column can have", remedy)
+            self.problem((*path, "type") if named else path, f"{shown} is not a single column type", remedy)
         else:
             return kinds[0], "null" in names and (not values or None in values)
         return None, False
@@ -289,7 +289,7 @@ class _Compiler:
             problem = f"{keyword} does not apply to a value of type {kind}"
         else:
             problem = f"{keyword} is not supported for a value of type {kind}"
-        self.problem((*path, keyword), problem, f"Leave it out. There are {', '.join(sorted(_KEYWORDS[kind])) or 'none'}")
+        self.problem((*path, keyword), problem, f"Leave it out. Supported: {', '.join(sorted(_KEYWORDS[kind])) or 'none'}")
 
     def _built(self, kind: str, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
         if not self._values_fit(kind, schema, path):
@@ -304,7 +304,7 @@ class _Compiler:
         return self._object(schema, path, through) if kind == "object" else _Boolean()
 
     def _values_fit(self, kind: str, schema: Mapping[str, Any], path: Path) -> bool:
-        """Whether the keywords' own values are of use."""
+        """Whether the keywords' own values are usable."""
         before = len(self.problems)
         for keyword in ("minLength", "maxLength", "minItems", "maxItems"):
             if keyword in schema and (type(schema[keyword]) is not int or schema[keyword] < 0):
@@ -313,10 +313,10 @@ class _Compiler:
             if keyword in schema and type(schema[keyword]) not in (int, float):
                 self.problem((*path, keyword), f"{schema[keyword]!r} is not a limit", "Write a number")
         if "enum" in schema and (not isinstance(schema["enum"], list) or not schema["enum"]):
-            self.problem((*path, "enum"), "The value is not a list of choices", "Write for example [good, bad]")
+            self.problem((*path, "enum"), "The value is not a list of choices", "Write, for example, [good, bad]")
         elif any(_type_name(value) not in (kind, "null") for value in _choices(schema)):
             keyword = "enum" if "enum" in schema else "const"
-            self.problem((*path, keyword), f"Not every choice is of type {kind}", "Write choices of one type")
+            self.problem((*path, keyword), f"Not every choice is of type {kind}", "Write choices of that type")
         try:
             re.compile(schema.get("pattern", ""))
         except (re.error, TypeError) as error:
@@ -325,30 +325,32 @@ class _Compiler:
 
     def _array(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
         if "items" not in schema:
-            self.problem(path, "The array has no items", "Write for example items: {type: string}")
+            self.problem(path, "The array has no items", "Write, for example, items: {type: string}")
             return _Boolean()
         items = self.node(schema["items"], (*path, "items"), through)
         if isinstance(items, _Array):
             self.problem((*path, "items"), "BigQuery has no array of arrays", "Put an object between the two")
         if items.nullable:
-            self.problem((*path, "items"), "BigQuery keeps no null in an array", "Leave the null out")
+            self.problem((*path, "items"), "A BigQuery array cannot hold null", "Leave the null out")
         return _Array(schema, items)
 
     def _object(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
         properties, required = schema.get("properties"), schema.get("required", [])
         if not isinstance(properties, dict) or not properties:
-            self.problem(path, "The object has no properties", "Write at least one below properties")
+            self.problem(path, "The object has no properties", "Write at least one under properties")
             return _Boolean()
         if schema.get("additionalProperties", False) is not False:
             self.problem(
-                (*path, "additionalProperties"), "Properties without a name have no column", "Name them all; write false here"
+                (*path, "additionalProperties"),
+                "Properties that are not named have no column",
+                "Name them all, and write false here",
             )
         self._names_fit(properties, path)
         if not isinstance(required, list):
             self.problem((*path, "required"), "The value is not a list of properties", f"Write [{next(iter(properties))}]")
             required = []
         for name in [name for name in required if name not in list(properties)]:
-            self.problem((*path, "required"), f"There is no property {name!r}", "Define it below properties, or leave it out")
+            self.problem((*path, "required"), f"There is no property {name!r}", "Define it under properties, or leave it out")
         fields = {str(name): self.node(inner, (*path, "properties", name), through) for name, inner in properties.items()}
         closed = schema.get("additionalProperties") is False
         return _Object(fields, frozenset(map(str, required)), closed=closed)
@@ -359,11 +361,11 @@ class _Compiler:
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 self.problem(
                     (*path, "properties", name),
-                    f"{name!r} cannot be the name of a field in BigQuery",
-                    "Write letters, digits and underscores, not beginning with a digit",
+                    f"{name!r} is not a valid BigQuery field name",
+                    "Use letters, digits and underscores, and do not start with a digit",
                 )
             elif name.casefold() in seen:
-                self.problem((*path, "properties", name), f"{name!r} appears twice", "Rename one: BigQuery folds case")
+                self.problem((*path, "properties", name), f"{name!r} appears twice", "Rename one: BigQuery ignores case")
             seen.add(str(name).casefold())
 
 

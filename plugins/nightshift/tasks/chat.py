@@ -41,9 +41,9 @@ class Request(SamplingRequest):
     @model_validator(mode="after")
     def _one_question(self) -> Request:
         if self.user is None and self.messages_column is None:
-            raise mistake("There is neither user nor messages_column", 'Write for example user: "{{ question }}"')
+            raise mistake("The request has neither user nor messages_column", 'Write, for example, user: "{{ question }}"')
         if self.user is not None and self.messages_column is not None:
-            raise mistake("There are both user and messages_column", "Keep one of the two")
+            raise mistake("The request has both user and messages_column", "Keep one of the two")
         return self
 
 

@@ -41,7 +41,7 @@ class Patch:
         except (OSError, UnicodeDecodeError) as error:
             raise PatchError(f"{path}: The file cannot be read: {error}. Check NIGHTSHIFT_POD_PATCH.") from error
         except yaml.YAMLError as error:
-            raise PatchError(f"{path}: This is not YAML: {' '.join(str(error).split())}.") from error
+            raise PatchError(f"{path}: This is not valid YAML: {' '.join(str(error).split())}.") from error
         if not isinstance(value, dict) or not set(value) <= {"metadata", "spec"}:
             found = ", ".join(map(str, value)) if isinstance(value, dict) else "no mapping"
             raise PatchError(f"{path}: A patch of a pod has metadata and spec; here is {found}. Write them as in a Pod.")
