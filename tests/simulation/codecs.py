@@ -49,7 +49,7 @@ class LightCodec:
     def decode(self, body: bytes, chunk: int) -> list[Result]:
         content = decode_light(body)
         if (content.run_id, content.chunk) != (self._run_id, chunk):
-            raise chunks.NotAChunk(f"it is of chunk {content.chunk} of run {content.run_id}")
+            raise chunks.NotAChunk(f"it belongs to chunk {content.chunk} of run {content.run_id}")
         return content.results
 
 

@@ -26,7 +26,7 @@ def test_bytes_that_are_no_text_concern_their_own_row_alone() -> None:
 
     assert (first["text"], last["text"], dict(last)) == ("good", "é", {"text": "é", "n": 3})
     assert broken["n"] == 2
-    with pytest.raises(BadInput, match="the column text holds a value that cannot be read: 'utf-8' codec"):
+    with pytest.raises(BadInput, match="the column text has a value that cannot be read: 'utf-8' codec"):
         broken["text"]
 
 

@@ -111,4 +111,4 @@ def test_a_port_that_cannot_be_had_is_a_warning(offset: int, caplog: pytest.LogC
 
         assert serve_metrics(Stats(), taken.getsockname()[1] + offset) is None
 
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", "no metrics")]
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", "metrics not served")]

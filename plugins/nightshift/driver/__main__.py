@@ -1,7 +1,7 @@
 """``python -m nightshift.driver``: see `nightshift.driver.process`.
 
-A pod may be told to end while the driver is still being imported. Python's default would end it by the signal, a code that
-nobody agreed on; as a container's first process it would not even notice. So the handlers come before the imports.
+A pod may be told to end while the driver is still being imported. By default Python would die of the signal, with an
+exit code that means nothing here; as a container's first process it would ignore it. So the handlers come before the imports.
 """
 
 import faulthandler
@@ -14,7 +14,7 @@ if __name__ == "__main__":
     faulthandler.enable()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(exits.RESUME))
-    # Arrow's own pool keeps what it once had, some 30 MiB for good. Read when pyarrow is imported.
+    # Arrow's own pool never gives back some 30 MiB. pyarrow reads this on import.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from nightshift.driver.process import main
 

@@ -1,4 +1,4 @@
-"""An open chunk to the bytes of its object and back, stamped with who made it."""
+"""Turns an open chunk into the bytes of its object and back, and records who made it."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class ParquetCodec:
         return self._bytes(keys, results, provenance)
 
     def decode(self, body: bytes, chunk: int) -> list[Result]:
-        """The rows of a partial. Raises NotAChunk for what is torn, or of another run or chunk."""
+        """The rows of a partial. Raises NotAChunk if it is torn or belongs to another run or chunk."""
         table, provenance = chunks.decode(body)
         if (provenance.run_id, provenance.chunk) != (self._run_id, chunk):
-            raise chunks.NotAChunk(f"it is of chunk {provenance.chunk} of run {provenance.run_id}")
+            raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of run {provenance.run_id}")
         return self._results(table)
 
     def _bytes(self, keys: pa.Table, results: list[Result], provenance: Provenance) -> bytes:

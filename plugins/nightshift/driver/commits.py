@@ -1,4 +1,4 @@
-"""Puts finished chunks into the ledger beside the work, and saves what is unfinished when the worker must go."""
+"""Commits finished chunks in the background, and saves unfinished ones when the worker must stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 4
 WAITING_MOST: Final = 8
-"""Finished chunks that may wait for the store; with more, no further chunk is opened, so that an outage fills no memory."""
+"""Finished chunks that may wait for the store. With more, no chunk is opened, so an outage does not fill the memory."""
 
 
 class Codec(Protocol):
@@ -33,10 +33,10 @@ class Codec(Protocol):
 
 
 class Commits:
-    """The commits of one worker that are under way.
+    """The commits in progress of one worker.
 
-    ended(chunk, ours): called when the chunk is in the ledger, by this worker or by another. given_up(): when the store did
-    not take a chunk within the patience that there is; the chunk is then left to whoever comes next. changed(): after either.
+    ended(chunk, ours): called when the chunk is in the ledger, written by this worker or by another. given_up(): called when
+    the store did not take a chunk in time; the next attempt then does it. changed(): called after either.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Commits:
         self._run(chunk.number, self._commit(chunk, keys))
 
     def lost(self, chunk: OpenChunk) -> None:
-        """Another worker has committed a chunk that was open here: says in the background what was computed for nothing."""
+        """Another worker has committed a chunk that was open here: notes in the background what was computed for nothing."""
         self._run(chunk.number, self._note(chunk, ours=False))
 
     def _run(self, number: int, work: Coroutine[Any, Any, None]) -> None:
@@ -84,7 +84,7 @@ class Commits:
         task.add_done_callback(lambda done: self._finish(number, done))
 
     async def end(self, deadline: float) -> None:
-        """Waits for what is under way until `deadline` (the loop's time), then lets go of it."""
+        """Waits for commits in progress until `deadline` (the loop's time), then cancels them."""
         tasks = list(self._running.values())
         await _all_until(tasks, deadline)
 
@@ -109,7 +109,7 @@ class Commits:
         await self._note(chunk, ours)
 
     async def _note(self, chunk: OpenChunk, ours: bool) -> None:
-        """Tells what became of the chunk; whether that succeeds or not, the chunk is done."""
+        """Notes what became of the chunk. Even if that fails, the chunk is done."""
         if not ours:
             self._stats.chunks_lost += 1
             self._stats.rows_lost += chunk.computed
@@ -119,13 +119,13 @@ class Commits:
             elif ours and (reasons := dead_reasons(chunk)):
                 await self._ledger.note_dead(chunk.number, reasons)
         except StoreUnavailable as error:
-            log.warning("not noted", extra={"fields": {"chunk": chunk.number, "error": str(error)}})
+            log.warning("note not saved", extra={"fields": {"chunk": chunk.number, "error": str(error)}})
 
     def _finish(self, number: int, task: asyncio.Task[None]) -> None:
         del self._running[number]
         if not task.cancelled() and (error := task.exception()):
-            # The chunk stays open, so the worker will ask to be resumed; the others go on.
-            log.error("not committed", exc_info=error, extra={"fields": {"chunk": number}})
+            # The chunk stays open, so the worker will ask to be resumed; the others continue.
+            log.error("commit failed", exc_info=error, extra={"fields": {"chunk": number}})
         self._changed()
 
     async def _save(self, chunk: OpenChunk, keys: pa.Table) -> None:
@@ -144,4 +144,4 @@ async def _all_until(tasks: list[asyncio.Task[None]], deadline: float) -> None:
         if not task.done():
             task.cancel()
         elif not task.cancelled() and (error := task.exception()):
-            log.error("not saved", extra={"fields": {"error": str(error)}})
+            log.error("save failed", extra={"fields": {"error": str(error)}})

@@ -1,10 +1,10 @@
-"""The drain: what SIGTERM and SIGINT do to a worker, and how its 15 s are spent.
+"""The drain: what a worker does on SIGTERM and SIGINT, and how it spends its 15 s.
 
-A Spot machine leaves a pod 15 s after the signal, whatever longer grace period the pod has. Counted from the signal:
+A Spot machine gives a pod 15 s after the signal, even if its grace period is longer. Counted from the signal:
 
-- until 6 s requests in flight may still come back (`DRAIN_IN_FLIGHT_S`);
-- until 12.5 s finished chunks are committed and open ones saved as partials (`DRAIN_SAVED_S`);
-- at 13.5 s the process ends itself, whatever hangs (`DRAIN_LIMIT_S`), and the last 1.5 s are for the container to end.
+- until 6 s, requests in flight may still be answered (`DRAIN_IN_FLIGHT_S`);
+- until 12.5 s, finished chunks are committed and open ones saved as partials (`DRAIN_SAVED_S`);
+- at 13.5 s, the process exits, whatever hangs (`DRAIN_LIMIT_S`); the last 1.5 s are for the container to end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DRAIN_IN_FLIGHT_S: Final = 6.0
 DRAIN_SAVED_S: Final = 12.5
 DRAIN_LIMIT_S: Final = 13.5
 SAY_S: Final = 0.5
-"""How long the last resort tries to say that it was needed: the log may be what hangs."""
+"""How long the last resort tries to log: the log may be what hangs."""
 
 
 class DrainOnSignal:
@@ -39,7 +39,7 @@ class DrainOnSignal:
         self._loop = asyncio.get_running_loop()
         self._last_resort: threading.Timer | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Not the loop's own handlers: those end with the loop, and the process, its exit code decided, lives on a moment.
+            # Not the loop's own handlers: they end with the loop, and the process lives a moment longer.
             signal.signal(number, self._signalled)
 
     def attach(self, then: Callable[[], None]) -> None:
@@ -49,8 +49,8 @@ class DrainOnSignal:
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
         if self._last_resort is None:
-            # Whatever hangs, the store, a thread or the loop itself, the pod has 15 s: to leave says "resume me", to be killed
-            # does not. Set here and not by the loop, which may be what hangs.
+            # The pod has 15 s, whatever hangs. Exiting says "resume me"; being killed does not.
+            # Set here and not by the loop, which may be what hangs.
             self._last_resort = threading.Timer(DRAIN_LIMIT_S, _leave)
             self._last_resort.daemon = True
             self._last_resort.start()
@@ -64,8 +64,8 @@ class DrainOnSignal:
 
 
 def _leave() -> None:
-    """Ends the process as one that asks to be resumed, whatever its other threads do."""
-    saying = threading.Thread(target=log.error, args=("last resort",), daemon=True)
+    """Exits with "resume me", whatever the other threads do."""
+    saying = threading.Thread(target=log.error, args=("drain took too long, exiting",), daemon=True)
     saying.start()
     saying.join(SAY_S)
     os._exit(exits.RESUME)

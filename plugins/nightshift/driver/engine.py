@@ -16,20 +16,20 @@ from nightshift.driver.http import ConnectionLost, HttpClient, ReplyTooLarge, Re
 from nightshift.tasks.base import Reason
 
 REQUEST_TIMEOUT_S: Final = 600.0
-"""A request waits for its turn inside the engine, so it may take long; only a hung engine takes longer than this."""
+"""A request queues inside the engine, so it may take long; only a hung engine takes longer than this."""
 PROBE_TIMEOUT_S: Final = 5.0
 LOAD_TIMEOUT_S: Final = 2.0
 MESSAGE_MAX: Final = 2000
 """Characters of an error's text that are kept."""
 SECRET_MIN: Final = 8
-"""A header's value shorter than this is no secret, and looked for in an error's text it would only garble that."""
+"""A shorter header value is not a secret, and replacing it would only garble the error's text."""
 
-# Words by which vLLM says that an input is too long; it has no error code of its own for that.
+# How vLLM says that an input is too long; it has no error code for that.
 _LENGTH_WORDS: Final = ("maximum context length", "maximum model length", "max_model_len", "too long", "longer than the")
-# How vLLM says that its core has died; the name of the exception is not always part of the text.
+# How vLLM says that its core has died; the text does not always name the exception.
 _DEAD_WORDS: Final = ("EngineDeadError", "EngineCore encountered an issue")
 
-# A line of the Prometheus text format: name, labels (their values may hold anything but an end of line), value.
+# A line of the Prometheus text format: name, labels (values may contain anything but a newline), value.
 _GAUGES: Final = re.compile(
     rb"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc|num_preemptions_total)(?:\{.*\})?[ \t]+(\S+)",
     re.MULTILINE,
@@ -37,9 +37,9 @@ _GAUGES: Final = re.compile(
 
 
 class WrongEngine(Exception):
-    """The engine runs but does not serve what the job asks for: trying again cannot help.
+    """The engine runs but does not serve what the job asks for; retrying cannot help.
 
-    status, message: of the HTTP reply that showed it, None and "" if it was something else.
+    status, message: of the HTTP reply that showed it, None and "" otherwise.
     """
 
     def __init__(self, problem: str, *, status: int | None = None, message: str = "") -> None:
@@ -55,7 +55,7 @@ class Replied:
 
 
 class _Said:
-    """``str()`` is the message for people; a status stands before it."""
+    """``str()`` is the message for people, after the status if there is one."""
 
     __slots__ = ()
     message: str
@@ -67,7 +67,7 @@ class _Said:
 
 @dataclass(frozen=True, slots=True)
 class Refused(_Said):
-    """The request can never succeed as it is. status: of the reply, if the reason alone does not tell it."""
+    """The request can never succeed as it is. status: of the reply, if the reason alone does not show it."""
 
     reason: Reason
     message: str
@@ -76,9 +76,9 @@ class Refused(_Said):
 
 @dataclass(frozen=True, slots=True)
 class Failed(_Said):
-    """The engine failed on this request while it goes on serving; the rows may be at fault.
+    """The engine failed on this request but still serves others; the rows may be at fault.
 
-    timeout: there was no reply in time, by this client's clock or by that of a gateway in between. status: of the reply, if
+    timeout: there was no reply in time, by this client's clock or a gateway's. status: of the reply, if
     there was one.
     """
 
@@ -89,7 +89,7 @@ class Failed(_Said):
 
 @dataclass(frozen=True, slots=True)
 class Busy(_Said):
-    """The engine has no room at the moment. retry_after: seconds it asked for, if it did."""
+    """The engine has no room now. retry_after: seconds it asked for, if it did."""
 
     message: str
     retry_after: float | None = None
@@ -110,7 +110,7 @@ SendResult = Replied | Refused | Failed | Busy | Gone
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the engine says about itself; several engines behind one server (data parallel) taken together.
+    """What the engine says about itself; several engines behind one server (data parallel) are added up.
 
     running, waiting: requests. kv_cache: used part of the fullest engine's cache, 0 to 1. preemptions: since the start.
     """
@@ -124,7 +124,7 @@ class Load:
 class EngineClient:
     """A vLLM server at `base_url`, serving `model`. Use as an async context manager.
 
-    headers: sent with every request; what they hold is kept out of every result. Raises WrongEngine for a URL or headers that
+    headers: sent with every request; their values never appear in a result. Raises WrongEngine for a URL or headers that
     cannot be used.
     """
 
@@ -140,7 +140,7 @@ class EngineClient:
         try:
             self._client = HttpClient(base_url, headers={**own, "Content-Type": "application/json"})
         except ValueError as error:
-            raise WrongEngine(f"the engine cannot be asked: {error}") from None
+            raise WrongEngine(f"cannot send requests to the engine: {error}") from None
         self._model = model
         self._request_timeout_s = request_timeout_s
         self._secrets = _secrets(own)
@@ -155,7 +155,7 @@ class EngineClient:
         await self._client.close()
 
     async def send(self, path: str, body: bytes) -> SendResult:
-        """POSTs one JSON body. What the network or the engine does to it is the result; raises WrongEngine alone."""
+        """POSTs one JSON body. Errors of the network and the engine are results; raises only WrongEngine."""
         try:
             reply = await self._client.request("POST", path, body, timeout_s=self._request_timeout_s)
         except TimeoutError as error:
@@ -174,7 +174,7 @@ class EngineClient:
             return False
 
     async def load(self) -> Load | None:
-        """The engine's load by ``/metrics``; None when it does not answer at once or has no such metrics."""
+        """The engine's load from ``/metrics``; None if it does not answer at once or has no such metrics."""
         try:
             reply = await self._client.request("GET", "/metrics", timeout_s=LOAD_TIMEOUT_S)
         except OSError:
@@ -192,13 +192,13 @@ class EngineClient:
         return True
 
     async def version(self) -> str:
-        """The engine's version, once it is seen to serve the model; "unknown" where it has no ``/version``.
+        """Checks that the engine serves the model. Returns its version; "unknown" if it has no ``/version``.
 
-        Raises WrongEngine; OSError (ConnectionLost, TimeoutError) when it gives no answer.
+        Raises WrongEngine; OSError (ConnectionLost, TimeoutError) when it does not answer.
         """
         served = _served(await self._ask("/v1/models"))
         if self._model not in served:
-            raise WrongEngine(f"the engine serves {served}, the job asks for {self._model!r}")
+            raise WrongEngine(f"the engine serves {served}, but the job asks for {self._model!r}")
         reply = await self._client.request("GET", "/version", timeout_s=self._request_timeout_s)
         try:
             return str(orjson.loads(reply.body)["version"]) if reply.status == 200 else "unknown"
@@ -212,11 +212,11 @@ class EngineClient:
         if isinstance(outcome, Replied):
             return outcome.body
         if reply.status == 200 or isinstance(outcome, Refused):
-            raise WrongEngine(f"{path} is not an engine's: {outcome}")
+            raise WrongEngine(f"this is not an engine: {path} answers {outcome}")
         raise ConnectionLost(f"{path}: {outcome}")
 
     def _without_secrets(self, reply: Response) -> bytes:
-        """The body; that of an error without what this client sent, for servers that repeat a wrong key in their answer."""
+        """The body; in an error, secrets are masked, because some servers repeat a wrong key in their answer."""
         body = reply.body
         if reply.status != 200:
             for secret in self._secrets:
@@ -227,9 +227,9 @@ class EngineClient:
 def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
     """What a reply means. headers: names in lower case.
 
-    400, 413 and 422 are the request's fault. 429 and 503 are load. 502, and a 500 that says that the engine's core is dead, are
-    a lost engine; 408 and 504 are no reply in time. 401 to 405 and redirects concern every row alike and raise WrongEngine. All
-    other errors are the engine's own, and so is a 200 that is not JSON (NaN and lone surrogates are not).
+    400, 413 and 422 are the request's fault. 429 and 503 mean load. 502, and a 500 that says that the engine's core is dead,
+    mean a lost engine; 408 and 504 mean no reply in time. 401 to 405 and redirects affect every row alike and raise
+    WrongEngine. All other errors are the engine's, and so is a 200 that is not JSON (NaN and lone surrogates are not).
     """
     if status == 200:
         try:
@@ -251,7 +251,7 @@ def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
 
 
 def parse_load(text: bytes) -> Load | None:
-    """Load by a page in the Prometheus text format; None when it has neither running nor waiting requests."""
+    """The load in a page of the Prometheus text format; None if it names neither running nor waiting requests."""
     found: dict[bytes, list[float]] = {}
     for name, value in _GAUGES.findall(text):
         try:
@@ -279,7 +279,7 @@ def _served(models: Any) -> list[str]:
 
 
 def _message(body: bytes) -> str:
-    """The text of an error's body: the message inside it where it is as OpenAI's errors are, else as it came."""
+    """The text of an error's body: the message in it if it has the form of OpenAI's errors, else the whole body."""
     try:
         parsed = orjson.loads(body)
         error = parsed.get("error", parsed)
@@ -289,7 +289,7 @@ def _message(body: bytes) -> str:
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:
-    """Retry-After in seconds. Its date form is read by the reply's own Date alone: the two clocks need not agree."""
+    """Retry-After in seconds. A date in it is compared with the reply's own Date: the two clocks need not agree."""
     value = headers.get("retry-after")
     if value is None:
         return None
@@ -304,6 +304,6 @@ def _seconds(headers: Mapping[str, str]) -> float | None:
 
 
 def _secrets(headers: Mapping[str, str]) -> list[bytes]:
-    """What must not be seen of these headers: their values, and the credentials alone of "Bearer ...", longest first."""
+    """What must not be shown of these headers: their values, and the credentials after "Bearer", longest first."""
     values = {part for value in headers.values() for part in (value, value.rpartition(" ")[2]) if len(part) >= SECRET_MIN}
     return [value.encode("latin-1") for value in sorted(values, key=lambda value: (-len(value), value))]

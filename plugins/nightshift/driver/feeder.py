@@ -1,4 +1,4 @@
-"""Opens chunks: chooses the next one, reads its rows and what earlier attempts saved of it, one chunk ahead of the senders."""
+"""Opens chunks: chooses the next one, and reads its rows and what earlier attempts saved, one chunk ahead of the senders."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from nightshift.tasks.base import BadInput
 log = logging.getLogger(__name__)
 
 BATCH_ROWS: Final = 256
-"""Rows turned into Python objects at once: few enough not to hold up the requests meanwhile."""
+"""Rows turned into Python objects at once: few enough not to hold up requests."""
 ALL_EVERY_S: Final = 60.0
 ALL_EVERY_S_PER_CHUNK: Final = 0.0005
-"""A LIST of everything costs a page for each thousand chunks: a thousand helpers of a huge run must not ask all the time."""
+"""A LIST of everything costs a page per thousand chunks: a thousand helpers of a huge run must not ask all the time."""
 _NO_VALUE: Final = (ValueError, OverflowError, pa.ArrowException)
 
 
@@ -68,28 +68,28 @@ class Feeder:
         self._seen_all_at: float | None = None
 
     async def next_chunk(self) -> Opened | None:
-        """The next chunk that nobody has committed, marked as open; None when none is left that is not open here.
+        """The next uncommitted chunk, marked as open; None when all that is left is open here.
 
         Raises StoreUnavailable, InputChanged, ForeignObject.
         """
         while (chunk := await self._choose()) is not None:
-            # Between the choice and the reading others go on: a LIST is cheaper than a minute's work of an accelerator.
+            # Others may have committed it since: a LIST is cheaper than a minute of an accelerator.
             await self.look_again(range(chunk, self._ranges.shard_of(chunk).stop))
             if chunk in self._ranges.committed:
                 continue
             self._ranges.open(chunk)
-            table = await self._patience.outlast(lambda: asyncio.to_thread(self._reader.read, chunk), f"input of {chunk}")
+            table = await self._patience.outlast(lambda: asyncio.to_thread(self._reader.read, chunk), f"input of chunk {chunk}")
             self._stats.bytes_read += table.nbytes
             return Opened(chunk, table, await self._saved(chunk))
         return None
 
     async def look_again(self, chunks: range) -> None:
-        """Learns what was committed of these chunks since the last look. Raises StoreUnavailable, ForeignObject."""
+        """Learns which of these chunks were committed since the last look. Raises StoreUnavailable, ForeignObject."""
         await self._patience.outlast(lambda: self._ledger.refresh(self._ranges.committed, chunks), "listing")
         self._news()
 
     async def look_around(self, open_chunks: list[int]) -> None:
-        """Looks at the ranges of these chunks and, now and then while helping, at all."""
+        """Looks at the ranges of these chunks; while helping, now and then at all ranges."""
         loop = asyncio.get_running_loop()
         if self._seen_all_at is not None and loop.time() - self._seen_all_at > self._all_every_s:
             self._seen_all_at = loop.time()
@@ -111,18 +111,18 @@ class Feeder:
         if chunk is not None:
             return chunk
         if not self.helping:
-            # An owner needs to know its own range alone; now it needs to know all of them.
+            # An owner only needs its own range; a helper needs all of them.
             self._seen_all_at = asyncio.get_running_loop().time()
             await self.look_again(self._ranges.everything)
         return self._ranges.next_to_help()
 
     async def _saved(self, chunk: int) -> dict[str, list[Result]]:
         """Rows that earlier attempts saved, by attempt."""
-        paths = await self._patience.outlast(lambda: self._ledger.partials(chunk), f"partials of {chunk}")
+        paths = await self._patience.outlast(lambda: self._ledger.partials(chunk), f"partials of chunk {chunk}")
         return {attempt: await self._saved_at(path, chunk) for attempt, path in paths.items()}
 
     async def _saved_at(self, path: str, chunk: int) -> list[Result]:
-        """One partial's rows. A torn or foreign one has none: it only saves work."""
+        """One partial's rows. A torn or foreign one counts as empty: partials only save work."""
         body = await self._patience.outlast(lambda: self._ledger.read_partial(path), path)
         try:
             return self._codec.decode(body or b"", chunk)
@@ -134,8 +134,8 @@ class Feeder:
 def rows_of(table: pa.Table, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
     """The rows of a table as mappings of these columns, made a batch at a time.
 
-    A value that is none in Python (a string of bytes that are no UTF-8, a date beyond the year 9999) raises BadInput when it is
-    asked for, so that it concerns its own row alone.
+    A value that Python cannot hold (a string that is not UTF-8, a date after the year 9999) raises BadInput when it is read,
+    so it affects only its own row.
     """
     for batch in table.select(list(columns)).to_batches(max_chunksize=BATCH_ROWS):
         try:
@@ -145,7 +145,7 @@ def rows_of(table: pa.Table, columns: tuple[str, ...]) -> Iterator[Mapping[str, 
 
 
 class _BrokenRow(Mapping[str, Any]):
-    """One row, each value made when it is asked for."""
+    """One row, each value made when it is read."""
 
     def __init__(self, row: pa.RecordBatch) -> None:
         self._row = row
@@ -154,7 +154,7 @@ class _BrokenRow(Mapping[str, Any]):
         try:
             return self._row.column(name)[0].as_py()
         except _NO_VALUE as error:
-            raise BadInput(f"the column {name} holds a value that cannot be read: {error}") from error
+            raise BadInput(f"the column {name} has a value that cannot be read: {error}") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._row.schema.names)

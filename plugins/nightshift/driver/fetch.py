@@ -1,4 +1,4 @@
-"""Reads the objects that payloads name (an image at gs://...), off the hot path."""
+"""Reads the objects that payloads name (an image at gs://...)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STORES_KEPT = 64
 
 
 class Fetcher:
-    """Completes the payloads of one kind. Buckets are opened once."""
+    """Completes the payloads of one kind. Each bucket is opened once."""
 
     def __init__(self, kind: Fetching, patience: Patience) -> None:
         self._kind = kind
@@ -25,7 +25,7 @@ class Fetcher:
         self._stores: dict[str, ObjectStore] = {}
 
     async def complete(self, payload: Any) -> Any:
-        """The payload with what it names read into it. Raises BadInput when that is not to be had, StoreUnavailable."""
+        """The payload with the object that it names. Raises BadInput if that cannot be had, StoreUnavailable."""
         want = self._kind.fetches(payload)
         if want is None:
             return payload
@@ -35,7 +35,7 @@ class Fetcher:
     async def _read(self, want: Fetch) -> bytes:
         store, path = self._locate(want.url)
         try:
-            # One byte more than is allowed tells too much from just enough, and no more than that is ever held.
+            # One byte more than is allowed shows that an object is too large without reading all of it.
             result = await obstore.get_async(store, path, options={"range": (0, want.bytes_max + 1)})
             return bytes(await result.bytes_async())
         except (FileNotFoundError, obstore.exceptions.NotFoundError) as error:

@@ -1,4 +1,4 @@
-"""Whether the engine can be used: notices its death once, waits for its restart within a budget, and gives up in the end."""
+"""Whether the engine can be used: notices its death once, waits for its restart within a budget, then gives up."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from nightshift.driver.stats import Stats
 log = logging.getLogger(__name__)
 
 ENGINE_BUDGET_S: Final = 300.0
-"""How long an engine may stay away (a restart loads the weights again) before the worker gives its place to a new one."""
+"""How long an engine may stay away (a restart loads the weights again) before the worker makes way for a new one."""
 ENGINE_LOSSES: Final = 5
-"""Times in a row that the engine may vanish without an answer, or a dead letter that explains it, in between."""
+"""Times in a row that the engine may vanish with no answer in between, and no dead letter that explains it."""
 STALLS: Final = 3
-"""Times in a row that several requests may run out of time, and none be answered, while the engine calls itself healthy. Less
-than a row's tries, so that rows are not given up for an engine that hangs."""
+"""Times in a row that several requests may time out, with none answered, while the engine calls itself healthy. Fewer than a
+row's tries, so that rows are not given up because the engine hangs."""
 SLOW_ROWS: Final = 8
-"""Rows that always run out of time may be all that is left for an attempt: the one before was answered, gave up, and left them.
-An attempt that was never answered therefore does not give up; it keeps to so many requests in flight, which their tries then
-judge, else no attempt would ever end. An engine that hangs from the start costs these few rows at most at a time."""
+"""The previous attempt may have left only rows that always time out. So an attempt that was never answered does not give up, or
+no attempt would ever end; it keeps only this many requests in flight, and their tries decide. An engine that hangs from the
+start costs at most these few rows at a time."""
 UNWELL: Final = 4
-"""Looks in a row (a second apart) at which the engine may fail its health check before it counts as gone."""
+"""Health checks in a row (a second apart) that the engine may fail before it counts as gone."""
 PROBE_EVERY_S: Final = 0.5
 
 
@@ -43,9 +43,9 @@ class EngineLike(Protocol):
 class EngineHealth:
     """The engine of one worker. good: requests may be sent. narrow: only `SLOW_ROWS` of them at once.
 
-    back(): awaited when it has returned, before anything is sent. anew(): called when it has returned and what is in flight
-    still waits for replies of its life before. resumed(): called when requests may be sent again.
-    given_up(): called when it stays away, or dies without progress `ENGINE_LOSSES` times.
+    back(): awaited when the engine has returned, before anything is sent. resend(): called when it has returned and requests in
+    flight still wait for replies of its previous life. resumed(): called when requests may be sent again.
+    given_up(): called when it stays away, or dies `ENGINE_LOSSES` times without progress.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class EngineHealth:
         *,
         given_up: Callable[[], None],
         back: Callable[[], Awaitable[None]],
-        anew: Callable[[], None],
+        resend: Callable[[], None],
         resumed: Callable[[], None],
     ) -> None:
         self._engine = engine
@@ -66,7 +66,7 @@ class EngineHealth:
         self._stats = stats
         self._given_up = given_up
         self._back = back
-        self._anew = anew
+        self._resend = resend
         self._resumed = resumed
         self.narrow = False
         self._unwell = 0
@@ -91,7 +91,7 @@ class EngineHealth:
         self._answered_at = asyncio.get_running_loop().time()
 
     def stalled(self, ordinal: int, sent: float) -> None:
-        """The request of this row, sent at `sent` (the loop's time), had no reply in time; the engine calls itself healthy."""
+        """The request of this row, sent at `sent` (the loop's time), timed out, but the engine calls itself healthy."""
         self._timed_out.add(ordinal)
         if len(self._timed_out) == 1 or max(self._answered_at, self._stalled_at) > sent:
             return
@@ -101,27 +101,27 @@ class EngineHealth:
             return
         self._stalls += 1
         if self._stalls >= STALLS:
-            log.error("engine given up", extra={"fields": {"stalls": self._stalls}})
+            log.error("gave up on the engine", extra={"fields": {"stalls": self._stalls}})
             self._given_up()
 
     async def look(self) -> None:
-        """Asks after the engine's health. One that shuts down may keep connections open and never answer on them."""
+        """Checks the engine's health. One that shuts down may keep connections open and never answer on them."""
         if not self.good:
             return
         self._unwell = 0 if await self._engine.healthy() else self._unwell + 1
         if self._unwell >= UNWELL and self.good:
             self._unwell = 0
             self._hung = True
-            self._recovery = asyncio.get_running_loop().create_task(self._recover(Gone("it fails its health check")))
+            self._recovery = asyncio.get_running_loop().create_task(self._recover(Gone("the engine fails its health check")))
 
     async def alive(self, loss: Gone) -> bool:
-        """A connection broke: True when the engine is there all the same; else waits until it is back or given up."""
+        """A connection broke. Returns True if the engine still lives; else waits until it is back or given up."""
         if self.good and await self._engine.healthy():
             return True
         if self._recovery is None:
             self._recovery = asyncio.get_running_loop().create_task(self._recover(loss))
         elif self._hung:
-            # It did not only hang: it died of it.
+            # The engine that hung has now died.
             self._hung = False
             self._scheduler.engine_died(loss.message, loss.status)
         await asyncio.shield(self._recovery)
@@ -143,13 +143,13 @@ class EngineHealth:
         if self._patience.stop.is_set():
             return
         if not back or self._losses >= ENGINE_LOSSES:
-            log.error("engine given up", extra={"fields": {"losses": self._losses}})
+            log.error("gave up on the engine", extra={"fields": {"losses": self._losses}})
             self._given_up()
             return
         log.info("engine back")
         await self._back()
         if self._hung:
             self._hung = False
-            self._anew()
+            self._resend()
         self._recovery = None
         self._resumed()

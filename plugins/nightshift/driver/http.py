@@ -1,9 +1,8 @@
 """A small HTTP/1.1 client for one host: kept-alive connections, one request at a time on each, one future per request.
 
-It exists for its price: a general client takes several times the CPU of this one, and at thousands of requests a second the
-client's CPU is what the accelerator waits for. llhttp (httptools) parses; what a general client does besides (cookies,
-redirects, proxies, compression, limits on connections) is not here. A connection is used again only after a reply that was
-whole, asked for no close, and had no bytes after it.
+It exists because it is cheap: a general client takes several times its CPU, and at thousands of requests a second the
+accelerator waits for the client's CPU. llhttp (httptools) parses; cookies, redirects, proxies, compression and limits on
+connections are left out. A connection is reused only after a complete reply that asked for no close and had no bytes after it.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ import httptools
 CONNECT_TIMEOUT_S: Final = 10.0
 BODY_MAX_BYTES: Final = 256 << 20
 SILENT_MAX_BYTES: Final = 128 << 10
-"""More than this in a row without a byte of body (headers, trailers, 1xx replies) is no reply. Seen per read, so roughly."""
+"""More than this in a row without a byte of body (headers, trailers, 1xx replies) is not a reply. Counted per read."""
 HEADS_KEPT: Final = 64
 KEEPALIVE_IDLE_S: Final = 60
-"""Balancers and NATs forget a silent connection after minutes, and a long answer is minutes of silence."""
+"""Balancers and NATs drop a silent connection after minutes, and a long answer is minutes of silence."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -34,11 +33,11 @@ _FRAMING: Final = ("connection", "content-length", "host", "transfer-encoding")
 
 
 class ConnectionLost(OSError):
-    """Refused, reset, closed in the middle of a reply, or a reply that is not HTTP. Never tells what was sent."""
+    """Refused, reset, closed in the middle of a reply, or a reply that is not HTTP. Its message never shows what was sent."""
 
 
 class ReplyTooLarge(ConnectionLost):
-    """The reply's body is larger than the client takes."""
+    """The reply's body is larger than the client accepts."""
 
 
 class _Unanswered(ConnectionLost):
@@ -57,8 +56,8 @@ class Response:
 class HttpClient:
     """Requests to the host of `base_url` (http or https; a path in it is put before every request's path).
 
-    headers: sent with every request. ssl_context: the default one if None. body_max_bytes: of one reply. Opens as many
-    connections as there are requests at once. Raises ValueError for a URL or headers that cannot be sent; its message
+    headers: sent with every request. ssl_context: the default one if None. body_max_bytes: of one reply. Opens one
+    connection per concurrent request. Raises ValueError for a URL or headers that cannot be sent; its message
     shows no header's value.
     """
 
@@ -73,17 +72,19 @@ class HttpClient:
     ) -> None:
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError("the engine's URL must be http://HOST[:PORT][/PATH], or https://")
+            raise ValueError("the engine's URL must be http://HOST[:PORT][/PATH] or https://...")
         if url.username is not None or url.query or url.fragment:
-            raise ValueError("the engine's URL must hold no user, password, query or fragment")
+            raise ValueError("the engine's URL must not contain a user, password, query or fragment")
         self._ssl = (ssl_context or ssl.create_default_context()) if url.scheme == "https" else None
         self._host = url.hostname
         self._port = url.port or (443 if self._ssl else 80)
-        # Resolved by the same codec later: a name that has no such form is told now.
+        # The resolver uses the same codec later: a name that it cannot encode fails now.
         self._host.encode("idna")
         self._prefix = url.path.rstrip("/")
         if not _PATH.fullmatch(f"{self._prefix}/"):
-            raise ValueError("the engine's URL must hold no space and no character outside ASCII; write them as %20")
+            raise ValueError(
+                "the engine's URL must not contain spaces or characters outside ASCII; percent-encode them, for example %20"
+            )
         host = f"[{self._host}]" if ":" in self._host else self._host.encode("idna").decode()
         authority = host if url.port is None else f"{host}:{url.port}"
         self._fixed = _header_lines({"Host": authority, "Accept": "*/*", "Accept-Encoding": "identity"})
@@ -92,7 +93,7 @@ class HttpClient:
         self._connect_timeout_s = connect_timeout_s
         self.body_max_bytes = body_max_bytes
         self._heads: dict[tuple[str, str], bytes] = {}
-        # Used from the end: the connection used last is the one least likely to have been closed meanwhile.
+        # Used from the end: the connection used last is the least likely to have been closed since.
         self.idle: list[_Connection] = []
         self.all: dict[_Connection, None] = {}
         self._closed = False
@@ -112,9 +113,9 @@ class HttpClient:
     ) -> Response:
         """One request and its whole reply, whatever its status.
 
-        Raises TimeoutError when `timeout_s` is over, ConnectionLost when there is no whole reply; ValueError for a method,
-        path or header that cannot be sent. Sent a second time, on a new connection, when one used before turns out closed: so
-        the server may see it twice.
+        Raises TimeoutError after `timeout_s`, ConnectionLost when there is no complete reply; ValueError for a method, path or
+        header that cannot be sent. If a reused connection turns out closed, the request is sent again on a new one, so the
+        server may see it twice.
         """
         data = self._head(method, path, headers) + b"%d\r\n\r\n" % len(body) + body
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -168,18 +169,18 @@ class HttpClient:
         try:
             await loop.create_connection(lambda: connection, self._host, self._port, ssl=self._ssl)
         except BaseException:
-            # Cancelled when the transport was just made: uvloop closes it and never says so to its protocol.
+            # If cancelled just after the transport was made, uvloop closes it and never tells its protocol.
             connection.usable = False
             self.forget(connection)
             raise
         return connection
 
     def _head(self, method: str, path: str, headers: Mapping[str, str] | None) -> bytes:
-        """All of the head up to the value of Content-Length."""
+        """The head up to the value of Content-Length."""
         head = self._heads.get((method, path))
         if head is None:
             if not _TOKEN.fullmatch(method) or not _PATH.fullmatch(path):
-                raise ValueError(f"cannot be sent: {method!r} {path!r}")
+                raise ValueError(f"{method!r} {path!r} cannot be sent")
             head = f"{method} {self._prefix}{path} HTTP/1.1\r\n".encode("ascii") + self._fixed + b"Content-Length: "
             if len(self._heads) >= HEADS_KEPT:
                 self._heads.clear()
@@ -190,7 +191,7 @@ class HttpClient:
 
 
 class _Timeout(Exception):
-    """A request's time is over. Not a TimeoutError: the system raises that too, when a connection gets no answer."""
+    """A request's time is up. Not a TimeoutError: the system raises that too, when a connection gets no answer."""
 
 
 class _Connection(asyncio.Protocol):
@@ -217,7 +218,7 @@ class _Connection(asyncio.Protocol):
     async def exchange(self, data: bytes, deadline: float) -> Response:
         """Sends a request and waits for its reply until `deadline` (loop time). Raises _Timeout, ConnectionLost."""
         if not self.usable:
-            raise _Unanswered("the connection was closed as soon as it was made")
+            raise _Unanswered("the connection was closed as soon as it was opened")
         self._begin()
         waiter: asyncio.Future[Response] = self._loop.create_future()
         self._waiter = waiter
@@ -260,7 +261,7 @@ class _Connection(asyncio.Protocol):
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not checked by isinstance: uvloop's transports are of classes of their own.
+        # Not checked by isinstance: uvloop's transports have their own classes.
         self._transport = cast(asyncio.Transport, transport)
         self.usable = True
         self._client.all[self] = None
@@ -271,7 +272,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._waiter is None:
-            self._drop()  # Nobody asked: whatever it is, the next reply could not be told from it.
+            self._drop()  # Nobody asked for this, and it would run into the next reply.
             return
         self._answered = True
         size = self._size
@@ -312,7 +313,7 @@ class _Connection(asyncio.Protocol):
         return self._headers.get("transfer-encoding", "").lower().endswith("chunked")
 
     def _finish(self) -> None:
-        """The reply is whole: hands it over, and the connection back if it may be used again."""
+        """The reply is complete: hands it over, and returns the connection if it may be reused."""
         waiter, self._waiter = self._waiter, None
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         too_large = len(body) > self._client.body_max_bytes
@@ -331,7 +332,7 @@ class _Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._complete:
-            self._keep = False  # The start of a reply that nobody asked for.
+            self._keep = False  # A reply that nobody asked for.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._headed:
@@ -360,12 +361,12 @@ class _Connection(asyncio.Protocol):
 
 
 def _header_lines(headers: Mapping[str, str], *, framing: bool = True) -> bytes:
-    """Raises ValueError for what would break the request's frame; framing: whether Host and its like are allowed."""
+    """Raises ValueError for what would break the request's framing; framing: whether Host and the like are allowed."""
     lines = []
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise ValueError(f"the header {name!r} holds a character that no header may hold")
+            raise ValueError(f"the header {name!r} contains a character that is not allowed in headers")
         if not framing and name.lower() in _FRAMING:
-            raise ValueError(f"the header {name!r} is the client's own")
+            raise ValueError(f"the header {name!r} is set by the client itself")
         lines.append(f"{name}: {value}\r\n")
     return "".join(lines).encode("latin-1")

@@ -1,8 +1,8 @@
 """The asynchronous shell: keeps the engine busy, commits finished chunks, and drains when it is told to stop.
 
 A feeder opens chunks ahead of need; `_pump` keeps as many rows in flight as the window allows, over all open chunks (no
-barrier between them); each request is a task of its own that ends in one call of the scheduler. All time is the event loop's,
-all chance comes from `rng`, and store and engine are passed in, so that a simulator runs this very code.
+barrier between them); each request is a task that ends in one call of the scheduler. Time is the event loop's, randomness
+comes from `rng`, and store and engine are passed in, so a simulator can run this code unchanged.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ WATCH_S: Final = 1.0
 PROGRESS_S: Final = 10.0
 LOOKS_A_CHUNK: Final = 4
 LOOK_S: Final = (1.0, 10.0)
-"""While helping, a worker looks at the ledger so many times in the time that a chunk takes it, within these: two may well
-compute the same chunk, and the sooner one of them stops the better. Else three times more seldom."""
+"""While helping, a worker looks at the ledger this often per chunk, within these limits: two may compute the same chunk, and
+the sooner one of them stops the better. An owner looks a third as often."""
 
 
 @dataclass(frozen=True)
 class WorkerLimits:
     """window_start, window_most: rows in flight. buffer_bytes: input rows held at once, one chunk at least.
 
-    dead_letters: how many the whole run may have; None where somebody else judges.
+    dead_letters: how many the whole run may have; None if this worker does not judge.
     """
 
     window_start: int
@@ -56,7 +56,7 @@ class WorkerLimits:
 
 
 class Worker:
-    """One attempt. index: the home shard; None for a worker that helps wherever something is left."""
+    """One attempt. index: the home shard; None for a worker that only helps."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Worker:
             stats,
             given_up=self.drain,
             back=self._look_around,
-            anew=lambda: self._call_back(list(self._attempts)),
+            resend=lambda: self._call_back(list(self._attempts)),
             resumed=self._pump,
         )
         self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
@@ -112,7 +112,7 @@ class Worker:
         self._over: asyncio.Future[None] | None = None
 
     def drain(self) -> None:
-        """Tells the worker to send nothing more, save what is finished and return. May be called again; harmless."""
+        """Tells the worker to send nothing more, save what is finished and return. Calling it again is harmless."""
         if not self._stop.is_set():
             log.info("draining", extra={"fields": self._scheduler.statistics()})
         self._send_no_more()
@@ -125,7 +125,7 @@ class Worker:
     async def run(self) -> int:
         """Works until everything is committed or the worker must stop; returns the exit code.
 
-        Raises what no repetition can cure: InputChanged, WrongEngine, ForeignObject, ToleranceExceeded.
+        Raises errors that a retry cannot fix: InputChanged, WrongEngine, ForeignObject, ToleranceExceeded.
         """
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
@@ -135,7 +135,7 @@ class Worker:
         try:
             await self._over
         finally:
-            # Whatever ended the work, rows that are finished are not lost with it.
+            # Whatever ended the work, finished rows must not be lost.
             began = loop.time()
             self._send_no_more()
             for part in parts:
@@ -172,7 +172,7 @@ class Worker:
             self._over.set_exception(error)
 
     async def _feed(self) -> None:
-        """Keeps a chunk ready for when the open ones have sent their last row."""
+        """Keeps the next chunk ready for when the open ones have sent their last row."""
         await self._feeder.look_again(self._ranges.home)
         home, left = self._ranges.home, self._ranges.committed.count_missing(self._ranges.home)
         log.info("resumed", extra={"fields": {"home_chunks": len(home), "open_chunks": left}})
@@ -181,7 +181,7 @@ class Worker:
             if opened is None:
                 if self._scheduler.idle and self._commits.idle:
                     break
-                # All that is left is open here; another worker may lose or commit some of it meanwhile.
+                # All that is left is open here; another worker may still commit some of it.
                 await self._wait_for_change()
                 continue
             if not self._room_for(opened):
@@ -268,9 +268,9 @@ class Worker:
                 self._pump()
 
     async def _keep_house(self) -> None:
-        """Follows what others commit, and judges the run's dead letters before the morning."""
+        """Follows what others commit, and stops the worker early if the run has too many dead letters."""
         while True:
-            # Drawn, so that a thousand workers do not list the ledger at once.
+            # Random, so that a thousand workers do not list the ledger at once.
             await asyncio.sleep(self._rng.uniform(0.7, 1.3) * self._look_every_s)
             await self._look_around()
             await self._judge()
@@ -284,14 +284,14 @@ class Worker:
         await self._feeder.look_around(self._scheduler.open_numbers())
 
     def _drop_what_others_did(self) -> None:
-        """Open chunks that are known to be committed are worth no more work."""
+        """Drops open chunks that another worker has committed."""
         for number in self._scheduler.open_numbers():
             if number in self._ranges.committed and (chunk := self._scheduler.abandon(number)) is not None:
                 log.info("committed elsewhere", extra={"fields": {"chunk": number, "rows": len(chunk.results)}})
                 self._ranges.lost(number)
                 self._forget(number)
                 self._commits.lost(chunk)
-                # The engine stops computing what nobody waits for.
+                # The engine then stops computing them.
                 self._call_back([group for group in self._attempts if group.chunk == number])
         self._pump()
 
@@ -308,7 +308,7 @@ class Worker:
         tolerance.judge(noted, allowed, f"committed chunks already have {noted} dead letters or more")
 
     async def _land(self, deadline: float) -> None:
-        """Lets requests in flight come back until `deadline`, then lets go of them."""
+        """Lets requests in flight come back until `deadline`, then cancels them."""
         if self._attempts:
             await asyncio.wait(list(self._attempts.values()), timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
         for task in list(self._attempts.values()):

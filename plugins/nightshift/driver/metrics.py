@@ -1,7 +1,7 @@
-"""The driver's counts for Prometheus, on a port of their own.
+"""The driver's counts for Prometheus, on their own port.
 
-The counts are read from `Stats` when somebody asks (a scrape), in the server's thread: the request loop pays nothing for
-them. A driver without its metrics still works, so nothing here raises.
+A scrape reads the counts from `Stats` in the server's thread, so they cost the request loop nothing. A driver without
+metrics still works, so nothing here raises.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class StatsCollector(Collector):
         stats = self._stats
         yield _counters(
             "rows",
-            "Rows that reached their end in this worker, by how.",
+            "Rows that this worker finished, by outcome.",
             "outcome",
             {"answered": stats.rows_answered, "dead_letter": stats.rows_dead, "from_partial": stats.rows_from_partials},
         )
         yield _gauge("rows_in_flight", "Rows inside requests that the engine has not answered.", stats.rows_in_flight)
         yield _gauge("requests_in_flight", "Requests that the engine has not answered.", stats.requests_in_flight)
-        yield _counter("requests", "Requests sent to the engine, repeats included.", stats.requests_sent)
-        yield _gauge("window_rows", "Rows that may be in flight at present.", stats.window)
-        yield _counters("retries", "Requests that are sent again, by why.", "reason", stats.retries)
+        yield _counter("requests", "Requests sent to the engine, including repeats.", stats.requests_sent)
+        yield _gauge("window_rows", "Rows that may be in flight now.", stats.window)
+        yield _counters("retries", "Requests sent again, by reason.", "reason", stats.retries)
         yield _counters("dead_letters", "Rows given up, by reason.", "reason", stats.dead)
         yield _counters(
             "tokens", "Tokens that the engine reported.", "direction", {"in": stats.prompt_tokens, "out": stats.output_tokens}
@@ -60,14 +60,13 @@ class StatsCollector(Collector):
         )
         yield _counter("engine_wait_seconds", "Time without a usable engine.", stats.engine_wait_s)
         yield _counter("engine_losses", "Times the engine was lost.", stats.engine_losses)
-        yield _gauge("chunks_open", "Chunks that are begun and not yet committed.", stats.chunks_open)
+        yield _gauge("chunks_open", "Chunks begun but not yet committed.", stats.chunks_open)
 
 
 def serve_metrics(stats: Stats, port: int) -> tuple[WSGIServer, int] | None:
     """Serves ``/metrics`` on every address from a thread that ends with the process; returns the server and its port.
 
-    port 0 takes a free one; the log names it. Without the port (it is taken, or is none) a warning is logged and None is
-    returned.
+    port 0 takes a free one; the log names it. If the port is taken or not valid, logs a warning and returns None.
     """
     registry = CollectorRegistry()
     registry.register(StatsCollector(stats))
@@ -76,7 +75,7 @@ def serve_metrics(stats: Stats, port: int) -> tuple[WSGIServer, int] | None:
     try:
         server, _ = start_http_server(port, "0.0.0.0", registry)
     except (OSError, OverflowError) as error:
-        log.warning("no metrics", extra={"fields": {"port": port, "error": f"{type(error).__name__}: {error}"}})
+        log.warning("metrics not served", extra={"fields": {"port": port, "error": f"{type(error).__name__}: {error}"}})
         return None
     log.info("metrics", extra={"fields": {"port": server.server_port}})
     return server, server.server_port

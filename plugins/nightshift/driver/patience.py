@@ -1,4 +1,4 @@
-"""How a worker waits and tries again: full jitter, a budget, and an end when the worker has to go."""
+"""How a worker waits and retries: with full jitter, within a budget, and not beyond the worker's end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 BACKOFF_S: Final = 0.5
 BACKOFF_MAX_S: Final = 20.0
 STORE_BUDGET_S: Final = 600.0
-"""How long the store may be out of reach before the worker gives its place to a new one."""
+"""How long the store may be unreachable before the worker makes way for a new one."""
 
 
 class Patience:
@@ -29,7 +29,7 @@ class Patience:
         self.stop = stop
 
     async def pause(self, seconds: float) -> None:
-        """Sleeps, but not on after the worker was told to stop."""
+        """Sleeps until the time is up or the worker is told to stop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stop.wait()
@@ -37,14 +37,14 @@ class Patience:
     def jitter(self, tries: int) -> float:
         """Seconds to wait before try number `tries` + 1: full jitter (Brooker, "Exponential Backoff And Jitter", 2015).
 
-        Many that failed together must not come back together.
+        Requests that failed together must not return together.
         """
         return self._rng.uniform(0, min(BACKOFF_S * 2 ** min(tries, 10), BACKOFF_MAX_S))
 
     async def outlast(self, call: Callable[[], Awaitable[T]], what: str) -> T:
         """Repeats a call to the store until it is answered. Raises StoreUnavailable when the budget is used up.
 
-        It goes on after `stop`, quicker: what a drain saves is worth every try, and the drain cuts it off in time.
+        After `stop` it retries faster: what a drain saves is worth every try, and the drain cuts it off in time.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STORE_BUDGET_S

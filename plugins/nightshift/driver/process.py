@@ -1,17 +1,17 @@
-"""The driver's process, configured by its environment as a pod's container is.
+"""The driver's process, configured by environment variables.
 
 NIGHTSHIFT_RUN_URL             gs://BUCKET/JOB/PARTITION/RUN
 ENGINE_URL                     base URL of the engine beside it
-JOB_COMPLETION_INDEX           which shard is home, set by Kubernetes; without one, or with one that the plan lacks, the worker
-                               has no home and helps wherever something is left
-NIGHTSHIFT_SHARD               where a worker spans several hosts: which shard is home. JOB_COMPLETION_INDEX is then the host:
-                               host 0 works, and the others keep their place until they are told to end
-NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, where nothing else waits for it
-NIGHTSHIFT_ROLE                "helper": no home whatever the index says (a second JobSet on the same run); else "owner"
-NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more the worker stops early
-NIGHTSHIFT_METRICS_PORT        serves Prometheus metrics there; 0 takes a free port
+JOB_COMPLETION_INDEX           which shard is home, set by Kubernetes; without one, or if the plan has no such shard, the
+                               worker has no home and helps wherever something is left
+NIGHTSHIFT_SHARD               which shard is home if a worker spans several hosts. JOB_COMPLETION_INDEX is then the host:
+                               host 0 works, and the others stand by until they are told to end
+NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, if nothing else waits for it
+NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second JobSet on the same run); else "owner"
+NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
+NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
 NIGHTSHIFT_BUFFER_MB           input rows held in memory at once
-POD_NAME, NODE_NAME            for the provenance of what it commits; optional
+POD_NAME, NODE_NAME            recorded in what it commits; optional
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ log = logging.getLogger("nightshift.driver")
 
 
 class ConfigError(ValueError):
-    """The environment does not name a run and an engine that fit together."""
+    """The environment does not name a run and an engine that can be used."""
 
 
 @dataclass(frozen=True)
 class DriverConfig:
-    """What the process is told. index: None for a helper. attempt names this life of the worker in partials and provenance.
-    bystander: another host of the same slice has the driver that works."""
+    """The settings of the process. index: None for a helper. attempt: names this life of the worker in partials and provenance.
+    bystander: another host of the same slice runs the driver that works."""
 
     run_url: str
     index: int | None
@@ -75,13 +75,13 @@ class DriverConfig:
 
     @classmethod
     def from_environment(cls) -> DriverConfig:
-        """Raises ConfigError naming the variable that is missing or wrong."""
+        """Raises ConfigError, which names the variable that is missing or wrong."""
         for name in ("NIGHTSHIFT_RUN_URL", "ENGINE_URL"):
             if not os.environ.get(name):
                 raise ConfigError(f"{name} is not set")
         role = os.environ.get("NIGHTSHIFT_ROLE") or "owner"
         if role not in ("owner", "helper"):
-            raise ConfigError(f"NIGHTSHIFT_ROLE is {role!r}; it is 'owner' or 'helper'")
+            raise ConfigError(f"NIGHTSHIFT_ROLE is {role!r}, but must be 'owner' or 'helper'")
         pod = os.environ.get("POD_NAME") or "driver"
         index, shard = _number("JOB_COMPLETION_INDEX"), _number("NIGHTSHIFT_SHARD")
         home = index if shard is None else shard
@@ -115,7 +115,7 @@ async def work(config: DriverConfig) -> int:
     spec, plan = await asyncio.to_thread(_load, store, run)
     index = config.index
     if index is not None and index >= plan.workers:
-        log.info("no home", extra={"fields": {"index": index, "workers": plan.workers}})
+        log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
         index = None
     kind = load_kind(spec)
     stats = Stats()
@@ -142,8 +142,8 @@ async def work(config: DriverConfig) -> int:
             ),
             key_columns=tuple(spec.source.key),
             attempt=config.attempt,
-            # Twice what the engine computes at once: its batch stays full while as many wait at its door. A first guess;
-            # the window follows what the engine says.
+            # Twice what the engine computes at once, so that as many rows wait as fill its next batch. A first guess:
+            # the window then follows the engine's own numbers.
             limits=WorkerLimits(
                 window_start=2 * spec.engine.max_num_seqs,
                 buffer_bytes=config.buffer_mb << 20,
@@ -169,22 +169,24 @@ def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan]:
         spec, _ = load_run(store, run)
         plan = load_plan(store, run)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{run.prefix}: spec.json or plan.json is not what this nightshift writes: {error}") from error
+        raise ConfigError(
+            f"{run.prefix}: spec.json or plan.json was not written by this version of nightshift: {error}"
+        ) from error
     if plan is None:
-        raise ConfigError(f"{run.plan_path} does not exist: the extract has not ended")
+        raise ConfigError(f"{run.plan_path} does not exist: extract has not finished")
     return spec, plan
 
 
 async def stand_by() -> int:
-    """A host that serves another's engine: it has no work of its own, so it ends when it is told to, and never as done."""
+    """A host that serves another host's engine has no work of its own: it ends only when told to, and never as done."""
     drain = DrainOnSignal()
-    log.info("stands by")
+    log.info("standing by")
     await drain.asked.wait()
     return exits.RESUME
 
 
 async def _meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> str | None:
-    """Waits for the engine; its version, or None when it did not come in time or the pod must end first."""
+    """Waits for the engine. Returns its version, or None if it did not come up in time or the pod must end first."""
     waiting = asyncio.create_task(engine.wait_healthy(wait_s))
     asked = asyncio.create_task(drain.asked.wait())
     await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -193,13 +195,13 @@ async def _meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> st
         waiting.cancel()
         return None
     if not waiting.result():
-        log.error("engine did not come up", extra={"fields": {"waited_s": wait_s}})
+        log.error("engine did not become healthy", extra={"fields": {"waited_s": wait_s}})
         return None
     return await engine.version()
 
 
 class _JsonLines(logging.Formatter):
-    """One JSON object a line, as Cloud Logging reads it."""
+    """One JSON object per line, as Cloud Logging reads it."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -222,20 +224,20 @@ def main() -> NoReturn:
     try:
         config = DriverConfig.from_environment()
         log.info("started", extra={"fields": {"run": config.run_url, "index": config.index, "attempt": config.attempt}})
-        # Never closed: that would wait for threads, and one may be reading from a store that hangs, while a drain has 15 s.
+        # Never closed: that would wait for threads, and one may be stuck in the store, while a drain has 15 s.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         code = runner.run(stand_by() if config.bystander else work(config))
     except (ConfigError, ForeignObject, InputChanged, NoSuchRun, ToleranceExceeded, WrongEngine) as error:
-        log.error("cannot work", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
+        log.error("cannot continue", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG
     except (StoreUnavailable, BaseError, OSError) as error:
-        log.error("gave up for now", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
+        log.error("stopping, to be resumed", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.RESUME
     except Exception:
-        log.exception("unexpected")
+        log.exception("unexpected error")
         code = exits.RESUME
     log.info("exit", extra={"fields": {"code": code, "seconds": round(time.monotonic() - started, 1)}})
     sys.stdout.flush()
-    # Not sys.exit. obstore's threads still let go of Python objects when their work is done; an interpreter that is being taken
-    # down meanwhile aborts (SIGABRT, in one of four tries on a busy machine). And it would wait for a thread that hangs.
+    # Not sys.exit. obstore's threads release Python objects when their work is done, and if the interpreter is shutting down
+    # then, it aborts (SIGABRT, in one of four tries on a busy machine). It would also wait for a thread that hangs.
     os._exit(code)

@@ -1,9 +1,9 @@
 """Which chunk a worker opens next: its home range from the front, then other ranges from the back. Pure.
 
-Owners go front to back and helpers come from the back, so an owner and its helper meet once. Nobody says what it works on; what
-keeps many helpers apart is chance: a helper draws a range, one with more left more often, and a chunk behind the first quarter
-of what is left there. Near the end, when all that is left is under way elsewhere, the same rule makes idle workers compute
-those chunks too, and whoever is first commits. The two constants are from simulations of 1,000 workers (docs/benchmarks.md).
+Owners go front to back and helpers come from the back, so an owner and its helper meet once. No worker says what it works on;
+chance keeps helpers apart: a helper draws a range, more often one with more left, and in it a chunk behind the first quarter of
+what is left. Near the end, when all that is left is open elsewhere, the same rule makes idle workers compute those chunks too,
+and the first one commits. The two constants come from simulations of 1,000 workers (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from nightshift.run.ledger import Chunks
 from nightshift.run.plan import Plan
 
 PREFERENCE: Final = 3
-"""Power of what is left by which a range is drawn: towards "the range with most left", but not all helpers to the same."""
+"""A range is drawn with a weight of this power of what is left: mostly the fullest ranges, but not all helpers the same one."""
 NEAR: Final = 0.25
-"""The share at the front of what is left in a range that is its owner's: helpers draw behind it."""
+"""The front share of what is left in a range belongs to its owner: helpers draw behind it."""
 
 
 class Ranges:
@@ -36,16 +36,17 @@ class Ranges:
         self._shares_home = False
 
     def open(self, chunk: int) -> None:
-        """The worker has opened the chunk: not to be chosen again until `closed`."""
+        """The worker has opened the chunk, which is not chosen again until `closed`."""
         self._opened.add(chunk)
 
     def closed(self, chunk: int) -> None:
         self._opened.discard(chunk)
 
     def lost(self, chunk: int) -> None:
-        """Another worker committed this chunk first. At home that means a twin (an old pod not yet dead, its replacement):
+        """Another worker committed this chunk first.
 
-        the worker then leaves the front to it, since two that go the same way compute everything twice.
+        At home that means a twin (an old pod that is not yet dead, or its replacement). This worker then leaves the front to
+        it, since two that go the same way compute everything twice.
         """
         if chunk in self.home:
             self._shares_home = True
@@ -65,7 +66,7 @@ class Ranges:
         return next((chunk for chunk in self.committed.missing(self.home) if chunk not in self._opened), None)
 
     def next_to_help(self) -> int | None:
-        """A chunk of any range; None when all that is not committed is open here already."""
+        """A chunk of any range; None when all uncommitted chunks are open here."""
         left = [self.committed.count_missing(shard) - self._opened_in(shard) for shard in self._shards]
         if not any(left):
             return None

@@ -15,11 +15,11 @@ from nightshift.store import ObjectFile, StoreUnavailable
 
 
 class InputChanged(ValueError):
-    """An input file is not the one that was planned. The ordinals no longer name the same rows, so the run cannot go on."""
+    """An input file is not the one that was planned. The ordinals no longer name the same rows, so the run cannot continue."""
 
 
 class InputReader:
-    """Reads chunks of one run. Memory is bounded by one row group, the last one read, whatever the size of the input.
+    """Reads chunks of one run. Holds one row group, the last one read, however large the input is.
 
     Synchronous: the loop calls it in a thread, one call at a time.
     """
@@ -57,7 +57,7 @@ class InputReader:
             try:
                 meta: dict[str, Any] = dict(obstore.head(self._store, path))
             except FileNotFoundError as error:
-                raise InputChanged(f"{path} is gone; it must stay until the run is published") from error
+                raise InputChanged(f"{path} is gone; input files must stay until the run is published") from error
             if meta["e_tag"] != file.etag or meta["size"] != file.size:
                 raise InputChanged(f"{path} was overwritten after it was planned (etag {meta['e_tag']}, planned {file.etag})")
             parquet = pq.ParquetFile(ObjectFile(self._store, path, file.size))

@@ -1,11 +1,11 @@
-"""Decides what to send next and what an outcome means. Synchronous and without I/O, so that a simulator can run it.
+"""Decides what to send next and what an outcome means. Synchronous, without I/O.
 
 Chunks enter by `open_chunk`; their rows leave in groups by `next_group` and come back by `answered`, `refused`, `failed` or
 `returned`. When the last row of a chunk has its result, `pop_finished` hands the chunk over. Rows are rendered as they leave,
-so that memory holds what is in flight and not what waits.
+so memory holds what is in flight and not what waits.
 
-A row that was in flight at `SUSPECT_DEATHS` deaths of the engine may be the cause: it is sent alone from then on, nothing
-beside it, and when the engine dies of it `ALONE_DEATHS` times more it is a dead letter. Rows that were near it are answered.
+A row that was in flight at `SUSPECT_DEATHS` deaths of the engine may be the cause: it is sent alone from then on, and if
+the engine dies `ALONE_DEATHS` more times it becomes a dead letter. Rows that were in flight with it are answered.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from nightshift.tasks.base import Answers, BadInput, Filling, Reason, TaskKind
 TRIES: Final = 4
 """How often a row may be part of a request that fails inside a healthy engine before it is singled out, and then given up."""
 DROPS: Final = 10
-"""Connections that may break under a row before that counts as one failure inside the engine: networks do it too."""
+"""Connections that may break under a row before that counts as one failure of the engine: networks fail too."""
 SUSPECT_DEATHS: Final = 2
 ALONE_DEATHS: Final = 2
-"""Twice, since the first time somebody else may have killed the engine while an innocent row was alone in it."""
+"""Twice, because something else may have killed the engine while an innocent row was alone in it."""
 MESSAGE_MAX: Final = 500
 """Characters of the engine's message that a dead letter keeps."""
 
 
 @dataclass(slots=True)
 class Row:
-    """A row on its way. tries: requests it was sent in. faults: those that failed without saying whose fault it was.
+    """A row on its way. tries: requests it was sent in. faults: those that failed for an unknown cause.
 
-    invalid: replies that were no answer. drops: connections that broke while the engine lived. deaths: of the engine with this
-    row in flight; alone: with no other row.
+    invalid: replies that were not an answer. drops: connections that broke while the engine lived. deaths: of the engine with
+    this row in flight; alone: with no other row.
     """
 
     chunk: int
@@ -55,7 +55,7 @@ class Row:
 class Group:
     """Rows of one chunk that travel in one request.
 
-    isolated: nothing else is in flight beside it. resting: it waits to be sent again, so that the engine does not have it now.
+    isolated: nothing else is in flight. resting: it waits to be sent again; the engine does not have it now.
     """
 
     rows: list[Row]
@@ -73,7 +73,7 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class OpenChunk:
-    """A chunk whose rows are under way. Invariant: len(results) <= expected; complete at equality.
+    """A chunk whose rows are being computed. Invariant: len(results) <= expected; complete at equality.
 
     merged: how many of the results come from which earlier attempt. opened: Unix time, for people.
     """
@@ -148,7 +148,7 @@ class Scheduler:
 
     @property
     def hungry(self) -> bool:
-        """Whether every open chunk has sent its last row for the first time, so that another chunk should be opened."""
+        """Whether every open chunk has sent all its rows once, so another chunk should be opened."""
         return not self._sources
 
     @property
@@ -218,7 +218,7 @@ class Scheduler:
             self._condemn(chunk, group, DeadLetterCause(reason, message, status))
 
     def failed(self, group: Group, reason: Reason, message: str, status: int | None = None) -> None:
-        """The request failed inside the engine, or its reply was none: sent again, and after `TRIES` judged as refused."""
+        """The request failed inside the engine, or its reply was invalid: sent again, and after `TRIES` treated as refused."""
         chunk = self._landed(group)
         if chunk is None:
             return
@@ -227,19 +227,19 @@ class Scheduler:
             row.invalid += reason is Reason.INVALID_OUTPUT
         if group.rows[0].faults >= TRIES:
             for row in group.rows:
-                # In a smaller group a row gets a second chance, so that one hiccup more does not condemn an innocent one.
+                # In a smaller group a row gets a second chance, so one more hiccup does not condemn an innocent one.
                 row.faults = TRIES - 2
             self._condemn(chunk, group, DeadLetterCause(reason, message, status))
         else:
             self._queue(group.rows)
 
     def returned(self, group: Group) -> None:
-        """The request came to no verdict through no fault of its rows (engine busy or away, or draining): sent again."""
+        """The request was not judged, through no fault of its rows (engine busy or away, or draining): sent again."""
         if self._landed(group) is not None:
             self._queue(group.rows)
 
     def dropped(self, group: Group, message: str, status: int | None = None) -> None:
-        """The connection broke while the engine lived: sent again, and after `DROPS` times judged as failed."""
+        """The connection broke while the engine lived: sent again, and after `DROPS` times treated as failed."""
         for row in group.rows:
             row.drops += 1
         if group.rows[0].drops % DROPS:
@@ -248,9 +248,9 @@ class Scheduler:
             self.failed(group, Reason.ENGINE_ERROR, message, status)
 
     def engine_died(self, message: str, status: int | None = None) -> int:
-        """The engine died with what it had; returns how many rows became dead letters by it.
+        """The engine died with what it had; returns how many rows became dead letters because of it.
 
-        The groups still have to be given back, by `returned`.
+        The groups still have to be given back with `returned`.
         """
         buried = 0
         for group in [group for group in self._flying if not group.resting]:
@@ -293,7 +293,7 @@ class Scheduler:
                 continue
             try:
                 group.append(Row(chunk.number, ordinal, self._kind.render(row, ordinal)))
-            except Exception as error:  # Whatever a row makes its kind raise concerns that row alone.
+            except Exception as error:  # Whatever its kind raises for a row concerns that row alone.
                 message = str(error) if isinstance(error, BadInput) else f"the row cannot be rendered: {error!r}"
                 self._bury(chunk, ordinal, DeadLetterCause(Reason.BAD_INPUT, message), 0)
                 continue
@@ -310,17 +310,17 @@ class Scheduler:
         return group
 
     def _landed(self, group: Group) -> OpenChunk | None:
-        """The group is no longer in flight. None where that was known already, or its chunk is open no more."""
+        """The group is no longer in flight. None if that was already known, or its chunk is no longer open."""
         if self._flying.pop(group, group) is not None:
             return None
         self._rows_flying -= len(group.rows)
         return self._open.get(group.chunk)
 
     def _queue(self, rows: list[Row]) -> None:
-        """To be sent again before all else: a chunk should not stay open for a few rows. Suspects wait to be alone."""
+        """To be sent again before anything new: a chunk should not stay open for a few rows. Suspects wait to be sent alone."""
         for row in rows:
             if row.alone:
-                # Its verdict first: the engine's losses are counted until something explains them.
+                # It comes first: the engine's losses are counted until something explains them.
                 self._suspects.appendleft(row)
             elif row.deaths >= SUSPECT_DEATHS:
                 self._suspects.append(row)
@@ -339,7 +339,7 @@ class Scheduler:
         self._queue(group.rows[middle:])
 
     def _bury(self, chunk: OpenChunk, ordinal: int, cause: DeadLetterCause, tries: int) -> None:
-        # JSON can escape half a surrogate pair, which no Parquet file takes: the chunk's other rows must not suffer for it.
+        # JSON can escape half a surrogate pair, which Parquet rejects: the chunk's other rows must not suffer for it.
         kept = cause.message[:MESSAGE_MAX].encode(errors="replace").decode()
         chunk.results[ordinal] = Result(ordinal, None, str(cause.reason), kept, tries, cause.status)
 

@@ -1,4 +1,4 @@
-"""One request's way: made, sent until the engine has room, and its outcome handed to the scheduler."""
+"""Makes one request, sends it until the engine has room, and hands its outcome to the scheduler."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Sender:
             payloads, path, body = await self._request(group)
         except StoreUnavailable:
             raise
-        except Exception as error:  # Whatever rows make their kind raise concerns these rows alone.
-            message = str(error) if isinstance(error, BadInput) else f"no request can be made of it: {error!r}"
+        except Exception as error:  # Whatever their kind raises concerns these rows alone.
+            message = str(error) if isinstance(error, BadInput) else f"no request can be made from the row: {error!r}"
             self._scheduler.refused(group, Reason.BAD_INPUT, message)
             return
         sent = await self._send(group, path, body)
@@ -61,12 +61,12 @@ class Sender:
             await self._settle(group, payloads, *sent)
 
     async def _request(self, group: Group) -> tuple[list[Any], str, bytes]:
-        """Payloads, path and body. Objects that payloads name are read here, while other requests are under way."""
+        """Payloads, path and body. Objects that payloads name are read here, while other requests are in flight."""
         payloads = group.payloads
         if self._fetcher is None:
             return payloads, *self._kind.request(payloads, group.rows[0].invalid)
         payloads = [await self._fetcher.complete(payload) for payload in payloads]
-        # An image's body is megabytes to encode: in a thread, so that it holds nobody up.
+        # An image's body is megabytes to encode: a thread keeps that from holding up the loop.
         return payloads, *await asyncio.to_thread(self._kind.request, payloads, group.rows[0].invalid)
 
     async def _send(self, group: Group, path: str, body: bytes) -> tuple[SendResult, float] | None:

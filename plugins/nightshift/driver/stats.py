@@ -1,4 +1,4 @@
-"""What a worker counts of itself: plain numbers, read by the log line and by the metrics server, written by the loop alone."""
+"""What a worker counts: plain numbers, written only by the loop, read by the log line and the metrics server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the attempt began, but for the gauges rows_in_flight, requests_in_flight, chunks_open and window (rows).
+    """Counts since the attempt began, except the gauges rows_in_flight, requests_in_flight, chunks_open and window (rows).
 
     rows_answered: rows with a prediction; rows_dead: dead letters; rows_from_partials: taken over from earlier attempts.
     rows_lost: computed here for a chunk that another committed first. engine_wait_s: time without a usable engine.

@@ -1,8 +1,8 @@
-"""How many rows may be in flight: as many as keep the engine's batch full and a small queue at its door, no more. Pure.
+"""How many rows may be in flight: enough to keep the engine's batch full and a small queue before it. Pure.
 
-With the engine's own numbers (``/metrics``) the loop is closed on its queue: grow while less than a quarter of a batch waits,
-shrink when more than a whole batch does or when the engine runs out of KV cache; in between leave it. Growth is to what is
-computed and up to a batch more, so that the level at which ``max_num_seqs`` is full is found in a few looks whatever it is.
+With the engine's own numbers (``/metrics``) the window follows its queue: grow while less than a quarter of a batch waits,
+shrink when more than a whole batch waits or the KV cache runs out; in between leave it. It grows to what is computed plus up to
+a batch, so it fills ``max_num_seqs`` within a few looks, whatever its value.
 Without such numbers it is additive increase and multiplicative decrease on what the engine refuses (AIMD; Chiu and Jain, 1989).
 """
 
@@ -15,7 +15,7 @@ from nightshift.driver.engine import Load
 CACHE_FULL: Final = 0.98
 SHRINK: Final = 0.9
 QUEUE_LEAST: Final = 0.25
-"""Of the rows that the engine computes, how many should wait at least: what it takes in at its next step."""
+"""Share of the rows being computed that should at least wait: what the engine takes in at its next step."""
 QUEUE_MOST: Final = 1.0
 HALVE_EVERY_S: Final = 1.0
 """Refusals that arrive together are one event."""
@@ -43,13 +43,13 @@ class Window:
     def sample(self, load: Load, in_flight: int) -> None:
         """A look at the engine; in_flight: rows that this worker has there now.
 
-        Each correction starts from what is there, not from the limit: a sample twice gives one limit, however long the
-        engine's steps take to show it.
+        Each correction starts from what is there, not from the limit: the same sample twice gives one limit, however slowly
+        the engine's numbers change.
         """
         preempted, self._preemptions = load.preemptions > self._preemptions, load.preemptions
         first, self._metrics = not self._metrics, True
         if (preempted and not first) or load.kv_cache >= CACHE_FULL:
-            # A full cache with nothing waiting is no sign of too much: rows in flight are then all computed.
+            # A full cache with nothing waiting does not mean too much: all rows in flight are being computed.
             if load.waiting or preempted:
                 self._set(self._level * SHRINK)
             return
@@ -62,12 +62,12 @@ class Window:
         elif (
             load.waiting < least and in_flight + self._step > self._level and in_flight <= seen + self._step and self._answered
         ):
-            # Only on answers, and when it has seen what was sent: the numbers of an engine that stands still say nothing.
+            # Only after answers, and when it has seen what was sent: the numbers of a stalled engine mean nothing.
             self._answered = False
             self._set(max(self._level, load.running + (wanted if load.waiting else most)))
 
     def answered(self, rows: int) -> None:
-        """Rows came back: without metrics, one request more for every window's worth of them."""
+        """Rows came back: without metrics, the window grows by one request per window's worth of them."""
         self._answered = True
         if not self._metrics:
             self._set(self._level + self._step * rows / self._level)

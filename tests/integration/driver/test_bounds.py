@@ -69,7 +69,7 @@ def test_an_unexpected_error_asks_to_be_resumed(tmp_path: Path) -> None:
         code = driver.finish()
 
     assert code == exits.RESUME
-    [error] = [entry for entry in driver.log if entry["message"] == "unexpected"]
+    [error] = [entry for entry in driver.log if entry["message"] == "unexpected error"]
     assert "ValueError" in error["traceback"]
     saved = {*prepared.rows(), *prepared.partial_rows()}
     assert {int(text.removeprefix("text ")) for text in engine.seen} <= saved, "every answer is committed or saved"
@@ -104,7 +104,7 @@ def test_a_drain_that_hangs_is_ended_by_the_last_resort(tmp_path: Path) -> None:
         code = driver.finish()
 
     assert code == exits.RESUME
-    assert driver.messages()[-1] == "last resort"
+    assert driver.messages()[-1] == "drain took too long, exiting"
     assert "exit" not in driver.messages(), "it did not come to its own end"
 
 

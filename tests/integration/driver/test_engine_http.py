@@ -70,7 +70,7 @@ async def test_what_an_engine_says_about_itself() -> None:
         assert await engine.wait_healthy(LONG_S)
         assert await engine.load() == Load(2.0, 0.0, 0.0, 0.0)
         assert await engine.version() == "1.2"
-        with pytest.raises(WrongEngine, match="the engine serves \\['m'\\], the job asks for 'other'"):
+        with pytest.raises(WrongEngine, match="the engine serves \\['m'\\], but the job asks for 'other'"):
             await other.version()
         del pages["/version"]
         assert await engine.version() == "unknown"

@@ -29,7 +29,7 @@ def test_another_host_sends_nothing_and_ends_only_when_told_to(tmp_path: Path) -
     prepared = prepare(tmp_path, ["text"])
     with CannedEngine() as engine:
         driver = DriverProcess(prepared, engine.url, index=1, extra={"NIGHTSHIFT_SHARD": "0"})
-        driver.wait_for("stands by")
+        driver.wait_for("standing by")
         driver.terminate()
         code = driver.finish()
         seen = engine.seen
@@ -48,4 +48,4 @@ def test_a_slice_waits_for_its_engine_as_long_as_it_is_told(tmp_path: Path) -> N
         code = driver.finish()
 
     assert code == exits.RESUME
-    assert "engine did not come up" in driver.messages()
+    assert "engine did not become healthy" in driver.messages()

@@ -136,7 +136,10 @@ class TestABrokenJobFile:
         assert set(bag.dags) == {"package-embeddings"}
         (message,) = bag.import_errors.values()
         line = next(n for n, text in enumerate(job_text.splitlines(), 1) if text.startswith("job: "))
-        assert f"dags/jobs/second.yaml:{line}: job: The name 'package-embeddings' is already used by dags/jobs/first.yaml." in message
+        assert (
+            f"dags/jobs/second.yaml:{line}: job: The name 'package-embeddings' is already used by dags/jobs/first.yaml."
+            in message
+        )
 
 
 def test_a_deployment_without_project_says_which_variable_to_set(
