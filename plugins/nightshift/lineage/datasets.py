@@ -1,7 +1,7 @@
 """What the tables and folders of a run are called in lineage, and which columns come from which. Pure; no OpenLineage here.
 
-Names follow the OpenLineage naming rules, and for Cloud Storage what Airflow's Google provider makes of a path, so that the
-graph joins with what other tasks report.
+Names follow the OpenLineage naming rules. For Cloud Storage they match Airflow's Google provider, so the graph joins with
+what other tasks report.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def ledger_folder(bucket: str, run: RunRef) -> DatasetName:
 def source_tables(query: str, default_project: str) -> list[str]:
     """The tables that a query reads, as ``project.dataset.table``, sorted. Empty for SQL that sqlglot does not understand.
 
-    Names of CTEs are no tables; names without a dataset (INFORMATION_SCHEMA of a region and the like) are left out.
+    Names of CTEs are not tables; names without a dataset (such as INFORMATION_SCHEMA of a region) are left out.
     """
     from sqlglot import exp
 
@@ -71,7 +71,7 @@ def source_tables(query: str, default_project: str) -> list[str]:
 
 
 def column_sources(query: str, default_project: str, columns: Iterable[str]) -> dict[str, tuple[ColumnName, ...]]:
-    """Which source columns each of `columns` is made of, where it is plain: one SELECT from one table.
+    """Which source columns each of `columns` is made from, if that is plain: one SELECT from one table.
 
     Empty for anything else (joins, CTEs, unions, subqueries, ``* EXCEPT``): a wrong edge in a lineage graph is worse than none.
     """
@@ -105,7 +105,7 @@ def _parse(query: str) -> Any:
         statements = [tree for tree in sqlglot.parse(query, dialect="bigquery") if tree is not None]
     except SqlglotError:
         return None
-    # A comment after the last semicolon is a statement of its own to sqlglot.
+    # To sqlglot a comment after the last semicolon is a statement.
     return statements[0] if statements else None
 
 

@@ -1,6 +1,6 @@
-"""The OpenLineage objects of a run's tasks: which datasets a task reads and writes, their columns, and what the run was.
+"""The OpenLineage objects of a run's tasks: which datasets a task reads and writes, their columns, and which run it was.
 
-Each function gives a `Lineage` whose column edges lead to that task's own inputs, so that a prediction is followed back in
+Each function returns a `Lineage` whose column edges lead to that task's own inputs, so a prediction can be traced back in
 three steps: destination <- ledger <- inputs <- source table. Nothing is emitted here.
 """
 
@@ -61,7 +61,7 @@ class NightshiftRunFacet(RunFacet):
 
 @dataclass(frozen=True)
 class Lineage:
-    """What one task has to say; the fields are those of Airflow's OperatorLineage."""
+    """The lineage of one task; the fields are those of Airflow's OperatorLineage."""
 
     inputs: list[InputDataset] = field(default_factory=list)
     outputs: list[OutputDataset] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Lineage:
 
 
 def extract_lineage(spec: JobSpec, run: RunRef, settings: Settings, *, rows: int | None = None) -> Lineage:
-    """Source tables -> the run's inputs folder. rows: of the plan, None before there is one."""
+    """Source tables -> the run's inputs folder. rows: of the plan; None before there is one."""
     query = spec.source.query
     carried = _carried(spec)
     sources = datasets.column_sources(query, settings.project, carried)
@@ -94,7 +94,7 @@ def infer_lineage(spec: JobSpec, run: RunRef, settings: Settings, *, rows: int |
 
 
 def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Mapping[str, Any] | None = None) -> Lineage:
-    """Ledger folder -> destination and dead letter table. manifest: None as long as the run is not sealed."""
+    """Ledger folder -> destination and dead letter table. manifest: None until the run is sealed."""
     source = datasets.ledger_folder(settings.bucket, run)
     edges = _key_edges(spec, source)
     edges[spec.destination.column] = _edge([ColumnName(source, columns.PREDICTION)], "IDENTITY", "publish")
@@ -112,7 +112,7 @@ def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Ma
 
 
 def run_facet(spec: JobSpec, run: RunRef, manifest: Mapping[str, Any] | None) -> NightshiftRunFacet:
-    """manifest: None as long as the run is not sealed."""
+    """manifest: None until the run is sealed."""
     sealed = manifest or {}
     return NightshiftRunFacet(
         runId=run.run_id,

@@ -1,6 +1,6 @@
 """Compute profiles: the kinds of worker, by the name that a job uses, and what a job may change about one.
 
-`profiles.hardware` holds the machines, `profiles.fit` how many of their accelerators one engine spans.
+`profiles.hardware` has the machines, `profiles.fit` decides how many of their accelerators one engine spans.
 """
 
 from nightshift.profiles.catalog import PROFILES, Profile, Provisioning, profile_of

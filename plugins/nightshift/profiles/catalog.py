@@ -1,7 +1,7 @@
-"""Every profile there is: an accelerator and the way in which it is bought.
+"""All profiles: an accelerator and how its machine is bought.
 
-The name says both: ``gpu-h100`` is on demand, ``gpu-h100-spot`` and ``gpu-h100-flex`` are what they say, and ``gpu-h100-any``
-leaves the choice to the cluster: its ComputeClass tries Spot, then flex-start, then on demand.
+The name says both: ``gpu-h100`` is on demand, ``gpu-h100-spot`` is Spot, ``gpu-h100-flex`` is flex-start, and ``gpu-h100-any``
+leaves the choice to the cluster, whose ComputeClass tries Spot, then flex-start, then on demand.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FALLS_BACK: Final = (Provisioning.SPOT, Provisioning.FLEX_START, Provisioning.O
 class Profile:
     """One kind of worker.
 
-    hardware: None for a worker without an accelerator. fallbacks: the profiles to go on with, in this order, when this one gets
-    no capacity. rows_per_second: the planner's first guess of one worker's speed for a small model and short rows; a job states
+    hardware: None for a worker without an accelerator. fallbacks: the profiles to try, in this order, when this one gets no
+    capacity. rows_per_second: the planner's first guess of one worker's speed for a small model and short rows; a job states
     its own in ``compute.rows_per_worker_per_second``.
     """
 
@@ -58,8 +58,8 @@ PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in _ALL
 
 
 def profile_of(name: str) -> Profile:
-    """Raises ValueError naming the profiles there are."""
+    """Raises ValueError, which lists the profiles."""
     try:
         return PROFILES[name]
     except KeyError:
-        raise ValueError(f"there is no compute profile {name!r}; there are {', '.join(PROFILES)}") from None
+        raise ValueError(f"there is no compute profile {name!r}; choose from {', '.join(PROFILES)}") from None

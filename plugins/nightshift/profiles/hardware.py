@@ -1,7 +1,7 @@
-"""The machines of Google Cloud that a worker can run on, as its documentation lists them.
+"""The machines of Google Cloud that a worker can run on, from its documentation.
 
-GPUs: "GPU machine types" and "Accelerator-optimized machine family" of Compute Engine. TPUs: "Plan TPUs in GKE". Where a
-number is a guess of ours, its comment says so.
+GPUs: "GPU machine types" and "Accelerator-optimized machine family" of Compute Engine. TPUs: "Plan TPUs in GKE". Numbers that
+are our guesses are marked as such.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Gpu:
     """One kind of GPU.
 
     label: the value of ``cloud.google.com/gke-accelerator``. machines: from small to large.
-    rare: machines that are there as Spot and with flex-start only. spans_hosts: its machines have a network between them that
-    one model can be spread over. rows_per_second: a guess for a small model on one GPU, short rows.
+    rare: machines available only as Spot and flex-start. spans_hosts: the network between its machines is fast enough to
+    spread one model over them. rows_per_second: a guess for a small model on one GPU, short rows.
     """
 
     label: str
@@ -38,7 +38,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Slice:
-    """A topology of TPU chips. hosts x the machine's accelerators are its chips."""
+    """A topology of TPU chips: hosts x the machine's accelerators."""
 
     machine: Machine
     hosts: int
@@ -113,7 +113,7 @@ GPUS: Final[dict[str, Gpu]] = {
 
 
 def _slices(one: Machine, four: Machine, eight: Machine) -> dict[str, Slice]:
-    """v5e and v6e have the same topologies: up to 8 chips on one host, beyond that hosts of 4."""
+    """v5e and v6e have the same topologies: up to 8 chips on one host, then hosts of 4."""
     return {
         "1x1": Slice(one, 1),
         "2x2": Slice(four, 1),

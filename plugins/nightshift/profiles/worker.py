@@ -1,4 +1,4 @@
-"""One worker as a cluster sees it: how many hosts, with what, and where they may be."""
+"""One worker as a cluster sees it: how many hosts, with which resources, on which nodes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from nightshift.profiles.catalog import Profile, Provisioning
 from nightshift.profiles.hardware import Gpu, Machine, Tpu
 
 SHARE: Final = 0.75
-"""Of a machine's CPUs and memory, what the server asks for: the rest is the node's own, its daemons' and the driver's."""
+"""Share of a machine's CPUs and memory that the server requests: the rest is for the node, its daemons and the driver."""
 CLASS_PREFIX: Final = "nightshift-"
-"""Of the names of ComputeClasses; k8s/components/compute-classes has them."""
+"""Prefix of the ComputeClasses in k8s/components/compute-classes."""
 
 _SPOT_TAINT: Final = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 _BOUGHT: Final[dict[Provisioning, dict[str, str]]] = {
@@ -26,8 +26,8 @@ _BOUGHT: Final[dict[Provisioning, dict[str, str]]] = {
 class WorkerShape:
     """A profile with everything decided: one engine, on one host or on several.
 
-    machine: the smallest that one of its hosts fits; None on a CPU of any kind. accelerators: on each host, 0 without any.
-    Invariant: hosts x accelerators = tensor_parallel x pipeline_parallel, where there are accelerators.
+    machine: the smallest that fits one of its hosts; None without an accelerator. accelerators: on each host, or 0.
+    Invariant: hosts x accelerators = tensor_parallel x pipeline_parallel, if there are accelerators.
     """
 
     profile: Profile
@@ -44,7 +44,7 @@ class WorkerShape:
 
     @property
     def compute_class(self) -> str | None:
-        """The ComputeClass that chooses how the machine is bought; None where the profile itself says it."""
+        """The ComputeClass that chooses how the machine is bought; None if the profile itself decides."""
         if self.profile.provisioning is not Provisioning.ANY or self.machine is None:
             return None
         family = self.profile.name.removesuffix(Provisioning.ANY)
@@ -52,7 +52,7 @@ class WorkerShape:
 
     @property
     def requests(self) -> dict[str, str]:
-        """Of the server's container, on each host."""
+        """Requests of the server's container, on each host."""
         if self.machine is None:
             return {"cpu": "1", "memory": "4Gi"}
         part = SHARE * self.accelerators / self.machine.accelerators
@@ -60,7 +60,7 @@ class WorkerShape:
 
     @property
     def limits(self) -> dict[str, str]:
-        """Of the server's container. No limit on CPU: it may use what the node's other pods leave idle."""
+        """Limits of the server's container. None on CPU: it may use what the node's other pods leave idle."""
         return {"memory": self.requests["memory"], **self._devices} if self.machine else {"memory": "8Gi"}
 
     @property
@@ -92,14 +92,14 @@ class WorkerShape:
 
     @property
     def load_seconds(self) -> int:
-        """How long the weights are expected to take until the engine answers, at most; compiling for a TPU takes its own time.
+        """The longest that loading the weights should take until the engine answers; a TPU also has to compile.
 
-        Guesses, by how large a model is that needs so many accelerators.
+        Guesses, from the size of a model that needs so many accelerators.
         """
         seconds = 1800 if self.hosts > 1 else {0: 600, 1: 600, 2: 900, 4: 900}.get(self.accelerators, 1200)
         return seconds + (600 if self.is_tpu else 0)
 
     @property
     def shared_memory(self) -> str:
-        """Size of /dev/shm, by which the processes of one engine talk. It counts towards the server's memory."""
+        """Size of /dev/shm, which the processes of one engine share. It counts towards the server's memory."""
         return "2Gi" if self.accelerators <= 1 else "16Gi"

@@ -1,7 +1,7 @@
 """Follows one JobSet to its end by watching, not polling: its state, its pods' last words, and every container's log.
 
-A connection that breaks, falls silent or is refused for a while is opened again, and the logs go on where they stopped. A
-follower that starts in another process goes on from the time that the one before it noted on the JobSet
+A connection that breaks, falls silent or is refused for a while is opened again, and the logs continue where they stopped. A
+follower that starts in another process continues from the time that its predecessor noted on the JobSet
 (`LOGGED_UNTIL_ANNOTATION`).
 """
 
@@ -33,13 +33,13 @@ SESSION_S: Final = 2400.0
 """One connection's life: below the hour after which Google's tokens expire."""
 TICK_S: Final = 2.0
 SENTENCE_S: Final = 15.0
-"""At most one sentence on the pods in this time."""
+"""How often the log may say how the pods are."""
 CLOSER_LOOK_S: Final = 60.0
-"""How often events, or Kueue's words, are asked for while pods do not start."""
+"""How often to ask for events, or Kueue's reasons, while pods do not start."""
 NOTE_S: Final = 300.0
-"""How often it is noted how far the log was read: what a killed triggerer logs twice at most."""
+"""How often to note how far the logs were read. After a killed triggerer, at most this much is logged twice."""
 LAST_LINES_S: Final = 30.0
-"""How long nothing may come of a finished JobSet's pods and logs before their ends are no longer waited for."""
+"""How long a finished JobSet's pods and logs may be silent before their follower stops waiting for them."""
 BACKOFF_MAX_S: Final = 30.0
 
 
@@ -56,7 +56,7 @@ class WakeLimits:
     """When to give up waiting, and wake the task.
 
     deadline: Unix time.
-    startup_s: wake with "starved" when fewer than `min_running` pods have been running for so long; None: never.
+    startup_s: wake with "starved" when fewer than `min_running` pods have been running for this long; None: never.
     disruptions: wake with "disrupted" when this many pods were taken away since the follower began; None: never.
     """
 
@@ -68,10 +68,10 @@ class WakeLimits:
 
 @dataclass(frozen=True)
 class Followed:
-    """How the following ended.
+    """Why following ended.
 
-    detail: why a JobSet does not start, as the last look at it said, or why the cluster refuses to be asked.
-    pods: `Pods.last_words`. jobset: a finished one, slim: it may be gone before anybody asks again.
+    detail: why the JobSet does not start, as of the last look, or why the cluster refuses requests.
+    pods: `Pods.last_words`. jobset: a finished one, slim, because it may be gone before anybody asks again.
     """
 
     ending: WaitEnd
@@ -85,7 +85,7 @@ class JobSetCounts:
     """How a JobSet did since its follower began, for the decision whether it needs help.
 
     wanted, running: pods. short_s: seconds for which fewer than `WakeLimits.min_running` have been running, 0 while enough do.
-    held_s: the other way round. disruptions: pods that were taken away. worked_s: seconds of pods that ran, added up.
+    held_s: the reverse. disruptions: pods that were taken away. worked_s: seconds of pods that ran, added up.
     """
 
     wanted: int
@@ -97,10 +97,10 @@ class JobSetCounts:
 
 
 class Follower:
-    """One JobSet. uid: of the very object; another one of the same name is not it.
+    """One JobSet. uid: of this object, which tells it from another of the same name.
 
     connect: opens a client; called again for each session, so that it can bring fresh credentials.
-    log: for what a person should read. sink: gets (pod, container, line) for every line of every container; None: no logs.
+    log: for people. sink: gets (pod, container, line) for every line of every container; None: no logs.
     owner: the attempt for which it follows; '' for none. signature: its own id, once the JobSet bears both; else ''.
     """
 
@@ -169,11 +169,11 @@ class Follower:
                     return Followed(verdict[0], verdict[1] or self._detail, self.pods.last_words(), self._finished)
                 failures = 0
             except RuntimeUnavailable as error:
-                # A session that lived for a while was no failure of the next one.
+                # A session that lived for a while does not count as a failure.
                 failures = 1 if self._session_lived else failures + 1
                 if not self._outage:
                     self._outage = True
-                    self._log.warning("The cluster does not answer (%s). The JobSet works on; asking again", error)
+                    self._log.warning("The cluster does not answer (%s). The JobSet keeps running; trying again", error)
                 await self._close()
             except RequestRefused as error:
                 return Followed("refused", str(error), self.pods.last_words())
@@ -183,7 +183,7 @@ class Follower:
             await asyncio.sleep(min(BACKOFF_MAX_S, left, random.uniform(0.5, 1.0) * 2 ** min(failures, 6)))
 
     async def _session(self, api: AsyncJobSetApi) -> Verdict | None:
-        """With one client; None when it is time for a new one. Logs are read on from the old one, which costs no new calls."""
+        """With one client; None when it is time for a new one. Open logs stay on the old one, which costs no new calls."""
         began = time.monotonic()
         self._listed = False
         tasks = [asyncio.create_task(each) for each in (self._watch_jobset(api), self._watch_pods(api), self._clock(api))]
@@ -200,15 +200,15 @@ class Follower:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _close(self) -> None:
-        """Stops reading logs, and lets go of every client."""
+        """Stops reading logs and closes every client."""
         if self._logs:
             await self._logs.interrupt()
         await self._clients.aclose()
 
     async def _hear_out(self, watching: asyncio.Task[Any]) -> None:
-        """Lets the pods and their logs come to their ends, as long as anything new comes of them.
+        """Waits until the pods and their logs have ended, as long as anything new comes.
 
-        Raises RuntimeUnavailable when they cannot be heard: the JobSet's end is there to be seen again.
+        Raises RuntimeUnavailable when they cannot be watched; the next session sees the JobSet's end again.
         """
         heard, end = -1, 0.0
         while self._met.is_set():
@@ -271,7 +271,7 @@ class Follower:
         return None
 
     async def _watch_pods(self, api: AsyncJobSetApi) -> Verdict:
-        # Where the logs begin stands on the JobSet.
+        # The JobSet says where the logs begin.
         await self._met.wait()
         version = ""
         while True:
@@ -279,7 +279,9 @@ class Follower:
                 if not version:
                     found, version = await api.list_pods(self._name)
                     for name in self.pods.keep_only({pod["metadata"]["uid"] for pod in found}):
-                        self._log.warning("Pod %s went while the cluster could not be watched; how it ended is not known", name)
+                        self._log.warning(
+                            "Pod %s disappeared while the cluster could not be watched; how it ended is unknown", name
+                        )
                     for pod in found:
                         self._pod(api, "ADDED", pod)
                     self._listed = True
@@ -329,7 +331,7 @@ class Follower:
             self._sentence, self._sentence_at = sentence, time.monotonic()
 
     async def _look_closer(self, api: AsyncJobSetApi) -> None:
-        """Says, when it is news, what keeps the JobSet from starting: in the words of Kueue, the scheduler or a kubelet."""
+        """Logs a new reason why the JobSet does not start, in the words of Kueue, the scheduler or a kubelet."""
         self._looked_at = time.monotonic()
         with suppress(RequestRefused, JobSetNotFound):
             workload = await api.get_workload(self._uid) if self._queued and self._suspended else None
@@ -346,21 +348,21 @@ class Follower:
         if not self._owner or self.signature or self._jobset is None:
             return
         if owner_of(self._jobset) != self._owner:
-            # Another attempt has it by now.
+            # Another attempt owns it by now.
             return
         follower = uuid.uuid4().hex[:8]
         if await self._annotate(api, OWNER_ANNOTATION, signed(self._owner, follower)):
             self.signature = follower
 
     async def _note(self, api: AsyncJobSetApi) -> None:
-        """Notes on the JobSet up to when every log was read."""
+        """Notes on the JobSet how far every log was read."""
         if self._logs is None or time.time() - self._noted_at < NOTE_S or not (until := self._logs.read_until()):
             return
         self._noted_at = time.time()
         await self._annotate(api, LOGGED_UNTIL_ANNOTATION, until)
 
     async def _annotate(self, api: AsyncJobSetApi, name: str, value: str) -> bool:
-        """Whether it came to that: the JobSet may have gone or changed, and the right to do so may be missing."""
+        """Whether it succeeded: the JobSet may be gone or changed, and the permission may be missing."""
         with suppress(RequestRefused, JobSetNotFound, JobSetExists):
             await api.patch_jobset(self._name, {"metadata": {"uid": self._uid, "annotations": {name: value}}})
             return True

@@ -1,4 +1,4 @@
-"""Reads the log of every container life to its end, several at once, each line once, whatever breaks in between."""
+"""Reads the log of every container life to its end, several at once, each line once, even if connections break."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUna
 PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
 TRIES_AFTER_END: Final = 4
-"""How often the log of a container that has ended is asked for when its node does not answer."""
+"""How often to ask for the log of a container that has ended when its node does not answer."""
 SLACK_S: Final = 10.0
-"""How much younger than now a line can be that has not arrived yet."""
+"""A line may arrive this late."""
 
 Sink = Callable[[str, str, str], None]
 
 
 class Logs:
-    """A log is followed while its container runs, as long as there are streams for it, and else read when the container ends.
+    """A log is followed while its container runs if a stream is free for it; else it is read when the container ends.
 
     sink: gets (pod, container, line). warn: a logger's method for what a person should know. streams: shared with others; None:
-    with all of the event loop. lines: how many have come.
+    with everything in the event loop. lines: how many have come.
     """
 
     def __init__(self, sink: Sink, warn: Callable[..., Any], streams: Streams | None = None) -> None:
@@ -53,12 +53,12 @@ class Logs:
         return self._given or Streams.here()
 
     def begin_at(self, moment: str) -> None:
-        """Lines up to this time are in the task's log already. The first call counts."""
+        """Lines up to this time are already in the task's log. Only the first call counts."""
         if self._begin is None:
             self._begin = moment
 
     def update(self, api: AsyncJobSetApi, pod: Mapping[str, Any]) -> None:
-        """Starts to read what of this pod is not being read. api: for all logs that are opened from now on."""
+        """Starts reading the logs of this pod that are not being read yet. api: for all logs opened from now on."""
         self._api = api
         name, leaves = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
         for life in lives(pod):
@@ -74,22 +74,24 @@ class Logs:
         self._fill()
         if self._waiting and not self._told:
             self._told = True
-            self._warn("More containers run than logs can be followed: those of the others come when they end")
+            self._warn(
+                "More containers run than logs can be followed at once: the other logs are copied when their containers end"
+            )
 
     @property
     def quiet(self) -> bool:
-        """Whether every log that is known of has been read to its end."""
+        """Whether every known log has been read to its end."""
         return not self._tasks and not self._waiting
 
     def read_until(self) -> str:
-        """The time up to which every line is in the log; '' when that is not sure, or nothing has come since the last call."""
+        """The time up to which every line is in the log; '' if that is not certain, or nothing has come since the last call."""
         if self._behind or not self._fresh:
             return ""
         self._fresh = False
         return moment(time.time() - SLACK_S)
 
     async def interrupt(self) -> None:
-        """Stops reading. What was not read to its end goes on where it was, at the next `update`."""
+        """Stops reading. The next `update` continues unfinished logs where they stopped."""
         self._waiting.clear()
         self._streams.forget(self._fill)
         tasks = list(self._tasks.values())
@@ -110,7 +112,7 @@ class Logs:
                 self._streams.give(self._fill)
 
         task = self._tasks[life.id] = asyncio.create_task(self._read(pod, life, ending=ending))
-        # A task that is cancelled before its first step has no other end.
+        # A callback, because a task cancelled before its first step runs no `finally`.
         task.add_done_callback(over)
 
     async def _read(self, pod: str, life: Life, *, ending: bool) -> None:
@@ -138,7 +140,7 @@ class Logs:
                 if ended_before:
                     return
                 if await self._ends(life):
-                    # Whether its end ended the stream, or the stream broke a moment before, shows when one looks again.
+                    # The stream ended with the container, or broke a moment before: another look shows which.
                     continue
             except JobSetNotFound:
                 return
@@ -146,13 +148,13 @@ class Logs:
                 self._behind.add(life.id)
                 tries += not self._running[life.id]
                 if tries >= TRIES_AFTER_END or (life.previous and isinstance(error, RequestRefused)):
-                    self._warn("The log of %s in %s cannot be read to its end: %s", life.container, pod, error)
+                    self._warn("The log of %s in %s could not be read to its end: %s", life.container, pod, error)
                     return
                 pause = min(pause * 2, PAUSE_MAX_S)
             await asyncio.sleep(pause)
 
     async def _ends(self, life: Life) -> bool:
-        """Whether the container has, whose stream has ended; its status says so in a moment."""
+        """Whether the container of an ended stream has ended too; its status shows that within moments."""
         for _ in range(50):
             if not self._running[life.id]:
                 return True

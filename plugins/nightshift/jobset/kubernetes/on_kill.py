@@ -1,4 +1,4 @@
-"""What becomes of a JobSet when a person ends the task that waits for it: deleted or suspended, by the attempt that owns it."""
+"""What happens to a JobSet when a person ends the task that waits for it: the attempt that owns it deletes or suspends it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def signed(owner: str, follower: str) -> str:
 
 
 def owner_of(jobset: Mapping[str, Any]) -> str:
-    """'' where nobody has written that."""
+    """'' if nobody has signed it."""
     return _signature(jobset)[0]
 
 
 async def apply_kill_policy(
     api: AsyncJobSetApi, name: str, uid: str, owner: str, follower: str, policy: Literal["delete", "suspend"]
 ) -> str:
-    """What was done, in a sentence. Raises RuntimeUnavailable, RequestRefused. follower: '' when it has not come to signing.
+    """What was done, in a sentence. Raises RuntimeUnavailable, RequestRefused. follower: '' if it has not signed yet.
 
     If you clear a task, a new attempt starts while the old one's trigger is being told: that attempt may have adopted
-    the JobSet by now. And a triggerer that stood still for so long that another has taken its triggers over is told the same
-    when it awakes (Airflow 3.3: `TriggerRunnerSupervisor.update_triggers`). So the signature is read, and the deletion holds
+    the JobSet by now. And a triggerer that stood still until another took over its triggers is told the same
+    when it wakes up (Airflow 3.3: `TriggerRunnerSupervisor.update_triggers`). So the signature is read, and the deletion holds
     only for the version that was read.
     """
     for _ in range(TRIES):
@@ -37,19 +37,19 @@ async def apply_kill_policy(
             jobset = await api.get_jobset(name)
             meta = jobset["metadata"]
             if meta["uid"] != uid:
-                return f"JobSet {name} is gone; another one has its name"
+                return f"JobSet {name} is gone, and another one has its name"
             theirs, followed_by = _signature(jobset)
             if theirs != owner:
-                return f"JobSet {name} works on: another attempt of the task waits for it"
+                return f"JobSet {name} keeps running: another attempt of the task waits for it"
             if follower and followed_by != follower:
-                return f"JobSet {name} works on: another triggerer follows it"
+                return f"JobSet {name} keeps running: another triggerer follows it"
             if policy == "delete":
                 await api.delete_jobset(name, uid=uid, resource_version=meta["resourceVersion"])
-                return f"JobSet {name} is being deleted: its task was ended by a person"
+                return f"JobSet {name} is being deleted: a person ended its task"
             await _suspend(api, jobset)
-            return f"JobSet {name} is suspended: its task was ended by a person"
+            return f"JobSet {name} is suspended: a person ended its task"
         except JobSetNotFound:
-            return f"JobSet {name} is gone already"
+            return f"JobSet {name} is already gone"
         except JobSetExists:
             continue
     return f"JobSet {name} changes too often to be ended"

@@ -1,4 +1,4 @@
-"""The API's addresses, and what its refusals mean: shared by the blocking and the asynchronous client."""
+"""The API's paths, and what its error replies mean: shared by the blocking and the asynchronous client."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def failure(status: int, body: str, what: str) -> Exception:
     if status == 409:
         return JobSetExists(f"{what}: {said}")
     if status == 403 and "quota" in said:
-        # Room comes with the end of something else; what is used is not even counted yet in a namespace that was just made.
+        # Room comes when something else ends; and in a new namespace Kubernetes has not yet counted what is used.
         return RuntimeUnavailable(f"{what}: the namespace's quota leaves no room ({said})")
     if status == 403:
         return RequestRefused(f"{what}: the cluster does not allow it ({said}). {RBAC_ADVICE}.")
@@ -74,7 +74,7 @@ def failure(status: int, body: str, what: str) -> Exception:
 
 
 def _message(body: str) -> str:
-    """The API's own sentence out of a Status object; else the beginning of what it sent."""
+    """The message of a Status object; else the beginning of the body."""
     try:
         document: Any = json.loads(body)
         return str(document["message"])

@@ -1,4 +1,4 @@
-"""What a follower remembers of a JobSet's pods, and the sentence that says how they are."""
+"""What a follower remembers of a JobSet's pods, and the sentence that sums them up."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nightshift.jobset.observation import condition, slim_pod
 from nightshift.jobset.verdict.wording import shorten
 
 ENDED_MAX: Final = 100
-"""Failed and deleted pods that are kept whole enough to be judged; of more, the newest."""
+"""Failed and deleted pods that are kept in enough detail to be judged; the newest, if there are more."""
 STUCK_REASONS: Final = ("ContainerCreating", "PodInitializing", "")
-"""Why a container waits while nothing is wrong, yet."""
+"""Why a container waits when nothing is wrong yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A pod as far as it matters while it lives. waits: why it is not running, in words, or ''."""
+    """What matters of a pod while it lives. waits: why it is not running, in words, or ''."""
 
     name: str
     index: str
@@ -67,7 +67,7 @@ class Pods:
                 self._last_words.pop(next(iter(self._last_words)))
 
     def keep_only(self, uids: set[str]) -> list[str]:
-        """After a new list: pods that are gone without their end having been seen; their names."""
+        """After a new list: the names of pods that disappeared before their end was seen."""
         gone = [uid for uid, seen in self._seen.items() if uid not in uids and seen.phase != "Deleted"]
         names = [self._seen[uid].name for uid in gone if not self._seen[uid].ended]
         for uid in gone:

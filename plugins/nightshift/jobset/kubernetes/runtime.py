@@ -25,7 +25,7 @@ class KubernetesRuntime:
         return self._api.observe(self._namespace, name, closely=closely)
 
     def claim(self, name: str, uid: str, owner: str) -> None:
-        """Also sets a JobSet going again that a person's policy has suspended."""
+        """Also resumes a JobSet that was suspended when a person ended its task."""
         patch = {"metadata": {"uid": uid, "annotations": {OWNER_ANNOTATION: owner}}}
         jobset = self._patch(name, patch)
         if QUEUE_LABEL in (jobset["metadata"].get("labels") or {}):
@@ -42,7 +42,7 @@ class KubernetesRuntime:
         try:
             self._api.delete_jobset(self._namespace, name, uid=uid or None)
         except JobSetExists:
-            # Another JobSet has the name: the one that was meant is gone.
+            # Another JobSet has the name: the one meant is gone.
             return
 
     def logs(self, name: str, pod: str, container: str, *, last: int | None = None) -> Iterator[str]:

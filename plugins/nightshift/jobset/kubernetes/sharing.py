@@ -1,6 +1,6 @@
-"""One client, and one watch of each kind, for all followers of an event loop that look at the same namespace of a cluster.
+"""One client, and one watch of each kind, for all followers in an event loop that watch the same namespace of a cluster.
 
-A connection with TLS takes a third of a MiB of a triggerer, and two for each of hundreds of JobSets would be most of it.
+A TLS connection takes a third of a MiB. Two for each of hundreds of JobSets would be most of a triggerer's memory.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.labels import JOBSET_NAME_LABEL
 
 JOIN_S: Final = 900.0
-"""A client older than this gets no new users: together with the time that they use it, Google's tokens last an hour."""
+"""A client older than this gets no new users: Google's tokens expire after an hour, and each user keeps it for a while."""
 
 UNLIMITED: Final = 0
-"""What a client's `connection_pool_maxsize` has to be: it is 100 by default, and followed logs are more."""
+"""The `connection_pool_maxsize` that a client must have: the default is 100, and more logs than that are followed."""
 
 Event = tuple[str, dict[str, Any]]
 Events = asyncio.Queue[Event | Exception]
@@ -32,9 +32,9 @@ _sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _
 
 @asynccontextmanager
 async def shared(cluster: Hashable, connect: Connect, namespace: str) -> AsyncIterator[AsyncJobSetApi]:
-    """A client for one follower, whose watches are those of all others.
+    """A client for one follower, which shares its watches with all others.
 
-    cluster: equal for users who may have the same client. connect: opens one, with UNLIMITED connections.
+    cluster: equal for users that may share a client. connect: opens one, with UNLIMITED connections.
     """
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
     key = (cluster, namespace)
@@ -46,9 +46,9 @@ async def shared(cluster: Hashable, connect: Connect, namespace: str) -> AsyncIt
 
 
 class Feed:
-    """Watches objects of one kind as long as anybody wants to know of one of them.
+    """Watches objects of one kind as long as anybody asks for one of them.
 
-    begin: the version from which to watch. watch: as `AsyncJobSetApi.watch_all_pods`. name_of: what an object is asked for by.
+    begin: the version from which to watch. watch: as `AsyncJobSetApi.watch_all_pods`. name_of: an object's name for `join`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Feed:
         self._begun = asyncio.Event()
 
     async def join(self, name: str, events: Events) -> None:
-        """From its return on, `events` gets every event of the object, and at last the exception that ended the watch."""
+        """Once it has returned, `events` gets every event of the object, and finally the exception that ended the watch."""
         self._users[events] = name
         if self._task is None:
             self._begun = asyncio.Event()
@@ -92,7 +92,7 @@ class Feed:
         except Exception as error:
             if self._task is not asyncio.current_task():
                 return
-            # Whatever it is, each user has to meet it.
+            # Every user must see it, whatever it is.
             for events in self._users:
                 events.put_nowait(error)
             self._users.clear()
@@ -102,7 +102,7 @@ class Feed:
 
 
 class _SharedApi(AsyncJobSetApi):
-    """One follower's. What it lists is its own; after that, what all watch is as good as a watch from there."""
+    """One follower's. It lists for itself, then reads the shared watch, as good as a watch from there."""
 
     def __init__(self, client: ApiClient, namespace: str, jobsets: Feed, pods: Feed) -> None:
         super().__init__(client, namespace)
@@ -130,7 +130,7 @@ class _SharedApi(AsyncJobSetApi):
 
 
 async def _rejoined(feed: Feed, name: str, before: Events) -> Events:
-    """Before anything is listed, so that nothing is missed in between; what is listed already comes twice, see `_after`."""
+    """Joins before anything is listed, so nothing is missed in between; what comes twice is dropped in `_after`."""
     feed.leave(before)
     events: Events = asyncio.Queue()
     try:
@@ -142,7 +142,7 @@ async def _rejoined(feed: Feed, name: str, before: Events) -> Events:
 
 
 async def _after(version: str, events: Events) -> AsyncIterator[Event]:
-    """What has happened since a version. Versions of a cluster's objects are numbers that grow."""
+    """What happened after a version. Versions of a cluster's objects are growing numbers."""
     while True:
         event = await events.get()
         if isinstance(event, Exception):
@@ -152,7 +152,7 @@ async def _after(version: str, events: Events) -> AsyncIterator[Event]:
 
 
 class _Session:
-    """A client and what is watched with it; closed when its last user leaves."""
+    """A client and its watches; closed when its last user leaves."""
 
     def __init__(self, connect: Connect, namespace: str) -> None:
         self._connect = connect

@@ -1,4 +1,4 @@
-"""How many logs the followers of one process read at once: each holds a connection, and each of those a third of a MiB."""
+"""How many logs the followers of one process read at once: each holds a connection, which takes a third of a MiB."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Final
 
 STREAMS_MAX: Final = 512
-"""Logs of containers that run."""
+"""Logs of running containers."""
 STREAMS_EACH: Final = 64
-"""The same, of one JobSet."""
+"""The same, for one JobSet."""
 STREAMS_SURE: Final = 2
-"""As many as every JobSet may follow, however many JobSets are followed."""
+"""As many as every JobSet may always follow, however many JobSets there are."""
 ENDING_MAX: Final = 256
-"""Logs of containers that end or have ended: these do not wait, since a pod that is deleted takes its log along."""
+"""Logs of containers that are ending or have ended: these do not wait, since a deleted pod takes its log with it."""
 OPENING_MAX: Final = 32
-"""Logs that are being opened: hundreds at once, as after a triggerer's start, are more than an API server and kubelets like."""
+"""Logs being opened: hundreds at once, as after a triggerer's start, overload the API server and kubelets."""
 
 _of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = weakref.WeakKeyDictionary()
 
@@ -38,11 +38,11 @@ class Streams:
 
     @staticmethod
     def here() -> Streams:
-        """Those of the event loop that runs."""
+        """Those of the running event loop."""
         return _of_loops.setdefault(asyncio.get_running_loop(), Streams())
 
     def take(self, owner: Wake) -> bool:
-        """Whether the owner may open one more; where not, it is told when that is worth another try."""
+        """Whether the owner may open one more. If not, it is told when to try again."""
         own = self._open[owner]
         if own < self._sure or (own < self._each and self._open.total() < self._most):
             self._open[owner] += 1
@@ -56,7 +56,7 @@ class Streams:
         self._open[owner] -= 1
         if not self._open[owner]:
             del self._open[owner]
-        # In turn, so that no JobSet with many pods keeps the others out. One that cannot use it queues again with its next try.
+        # In turn, so that a JobSet with many pods does not keep the others out. One that still gets none queues again.
         for _ in range(len(self._waiting)):
             self._waiting.popleft()()
             if self._open.total() >= self._most:
