@@ -1,6 +1,6 @@
 """The command `nightshift`. Each command is one function that imports what it needs when it runs, so that ``--help`` is quick.
 
-Exit codes: 0 done, 1 a store that does not answer, 2 bad input (every mistake on stderr); `batch` has codes of its own.
+Exit codes: 0 done, 1 a store that does not answer, 2 bad input (every mistake on stderr); `batch` has its own codes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="nightshift", description="A warehouse table turned into predictions every night.")
+    parser = argparse.ArgumentParser(prog="nightshift", description="Turns a warehouse table into predictions every night.")
     parser.add_argument("--version", action="version", version=f"nightshift {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="repeat until all chunks are committed (default interval: 5 s)",
     )
-    status.add_argument("--json", action="store_true", help="one JSON object a line (keys: docs/status.md)")
+    status.add_argument("--json", action="store_true", help="one JSON object per line (keys: docs/status.md)")
     status.set_defaults(command=_status)
     _add_render(commands)
     _add_batch(commands)
@@ -63,12 +63,12 @@ def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "variables if they are set. Contacts no service and submits nothing.",
     )
     render.add_argument("file", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/")
-    render.add_argument("--partition", type=_day, required=True, metavar="DATE", help="the day of the run, as 2026-11-20")
-    render.add_argument("--rows", type=_positive, metavar="N", help="rows of the run, from which its workers are planned")
     render.add_argument(
-        "--profile", type=_profile, metavar="P", help="a compute profile other than the job's, as for a fallback"
+        "--partition", type=_day, required=True, metavar="DATE", help="the day of the run, for example 2026-11-20"
     )
-    render.add_argument("--workers", type=_positive, metavar="N", help="use N workers, whatever the plan says")
+    render.add_argument("--rows", type=_positive, metavar="N", help="rows of the run, from which its workers are planned")
+    render.add_argument("--profile", type=_profile, metavar="P", help="use this compute profile instead of the job's")
+    render.add_argument("--workers", type=_positive, metavar="N", help="use N workers instead of the planned number")
     render.add_argument("--helper", action="store_true", help="the additional JobSet that helps a run on a fallback profile")
     render.set_defaults(command=_render)
 
@@ -94,7 +94,7 @@ def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="requests in flight at once (default: enough to keep the server busy)",
     )
     batch.add_argument(
-        "--chunk-rows", type=_positive, metavar="N", help="lines that are saved together (default: by the file's size)"
+        "--chunk-rows", type=_positive, metavar="N", help="lines that are saved together (default: depends on the file's size)"
     )
     batch.add_argument(
         "--state", metavar="DIR_OR_URL", help="where progress is kept (default: OUTPUT.nightshift, next to the output)"

@@ -1,7 +1,7 @@
 """The job a user writes, as pydantic models: a class for each mapping of the YAML. `JobSpec` is the whole file.
 
-Only what a single value tells is judged here, so that a frozen spec is reloaded without parsing SQL or templates;
-`nightshift.spec.checks` judges what several values tell together. Descriptions and examples go into the JSON schema,
+Only single values are checked here, so a frozen spec is reloaded without parsing SQL or templates; `nightshift.spec.checks`
+checks values against each other. Descriptions and examples go into the JSON schema,
 and examples into messages too.
 """
 
@@ -45,7 +45,7 @@ class Source(Section):
         examples=["SELECT name, version, summary FROM `catalog.packages` WHERE snapshot_date = @partition"],
     )
     key: Annotated[tuple[ColumnName, ...], AfterValidator(names.key_columns)] = Field(
-        description="Columns of the query that tell a person which row it is. They are carried to the destination.",
+        description="Columns of the query that tell a person which row it is. They are copied to the destination.",
         examples=[["name", "version"]],
         strict=False,
         json_schema_extra={"minItems": 1},
@@ -55,13 +55,13 @@ class Source(Section):
 class Model(Section):
     """The model, fixed to a revision."""
 
-    name: Label = Field(description="The name by which the server offers the model.", examples=["all-minilm-l6-v2"])
+    name: Label = Field(description="The name under which the server offers the model.", examples=["all-minilm-l6-v2"])
     uri: ModelUri = Field(
         description="Where the weights are: hf://ORGANISATION/NAME or gs://BUCKET/FOLDER.",
         examples=["hf://sentence-transformers/all-MiniLM-L6-v2"],
     )
     revision: Annotated[str, AfterValidator(names.revision)] = Field(
-        description="Tag, branch or commit of the weights. Another revision makes another run.", examples=["v1.0"]
+        description="Tag, branch or commit of the weights. A different revision makes a different run.", examples=["v1.0"]
     )
 
 
@@ -70,14 +70,18 @@ class Engine(Section):
 
     max_num_seqs: int = Field(ge=1, le=4096, description="How many rows the engine computes at once.", examples=[64])
     max_model_len: int | None = Field(
-        default=None, ge=1, le=10_000_000, description="Longest input in tokens; the model's own when absent.", examples=[256]
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="Longest input in tokens; by default the model's own limit.",
+        examples=[256],
     )
     dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] = Field(
         default="auto", description="Type of weights and activations.", examples=["float32"]
     )
     args: dict[FlagName, FlagValue] = Field(
         default_factory=dict,
-        description="Further flags of `vllm serve` without their dashes: true is --flag, false --no-flag, else --flag value.",
+        description="More flags of `vllm serve`, without dashes: true is --flag, false is --no-flag, others are --flag value.",
         examples=[{"enforce-eager": True}],
     )
 
@@ -86,7 +90,7 @@ class Destination(Section):
     """Where the predictions go."""
 
     table: TableName = Field(
-        description="dataset.table or project.dataset.table; made when it is not there.",
+        description="dataset.table or project.dataset.table; created if it does not exist.",
         examples=["catalog.package_embeddings"],
     )
     column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
@@ -102,7 +106,7 @@ class DeadLetters(Section):
 
     tolerate: Tolerance = Field(
         default=0,
-        description="How many dead letters a run may have: rows, or a share of them. With more nothing is published.",
+        description="How many dead letters a run may have: rows, or a share of them. With more, nothing is published.",
         examples=["1%"],
     )
 
@@ -114,7 +118,7 @@ class DeadLetters(Section):
 
 
 class Compute(Section):
-    """What it runs on. None of it decides answers, so that another value keeps the run."""
+    """What the job runs on. None of it affects answers, so if you change it, the run stays the same."""
 
     profile: ProfileName = Field(
         description="The kind of worker: its accelerator, and how the machine is bought.", examples=["gpu-l4-spot"]
@@ -123,30 +127,30 @@ class Compute(Section):
         default=None,
         ge=1,
         le=1024,
-        description="Over how many accelerators each layer of the model is spread; one GPU or the whole TPU slice when absent.",
+        description="How many accelerators share each layer of the model; by default one GPU or the whole TPU slice.",
         examples=[4],
     )
     pipeline_parallel: int | None = Field(
         default=None,
         ge=1,
         le=64,
-        description="Into how many stages of layers the model is cut; as many as hosts when absent.",
+        description="Into how many stages of layers the model is cut; by default as many as there are hosts.",
         examples=[2],
     )
     hosts: int | None = Field(
-        default=None, ge=1, le=64, description="How many machines of 8 GPUs one engine spans; 1 when absent.", examples=[2]
+        default=None, ge=1, le=64, description="How many machines of 8 GPUs one engine spans; by default 1.", examples=[2]
     )
     topology: Text | None = Field(
         default=None, description="The TPU slice of one engine: 2x4 is one host, 4x4 four hosts of 4 chips.", examples=["4x4"]
     )
     fallback: tuple[ProfileName, ...] | None = Field(
         default=None,
-        description="The profiles to go on with when this one gets no capacity; the profile's own when absent, [] for none.",
+        description="The profiles to try when this one gets no capacity; by default the profile's own, [] for none.",
         examples=[["gpu-l4-flex", "gpu-l4"]],
         strict=False,
     )
     workers: int | None = Field(
-        default=None, ge=1, le=10_000, description="How many workers; planned from rows and deadline when absent.", examples=[2]
+        default=None, ge=1, le=10_000, description="How many workers; by default planned from rows and deadline.", examples=[2]
     )
     rows_per_worker_per_second: float | None = Field(
         default=None,
@@ -158,11 +162,11 @@ class Compute(Section):
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
-        """The profiles to go on with, in this order."""
+        """The profiles to try after the job's own, in this order."""
         return profile_of(self.profile).fallbacks if self.fallback is None else self.fallback
 
     def worker(self, profile: str | None = None) -> WorkerShape:
-        """One worker of the job, on its own profile or on a fallback. Raises ValueError where the profile cannot be so."""
+        """One worker of the job, on its own profile or on a fallback. Raises ValueError if the profile does not allow it."""
         span = Span(self.topology, self.hosts, self.tensor_parallel, self.pipeline_parallel)
         return fit(profile_of(profile or self.profile), span)
 
@@ -178,14 +182,14 @@ class JobSpec(Section):
         default=None, description="What the job is for; shown on the DAG's page.", examples=["One vector per package."]
     )
     owner: Annotated[str, AfterValidator(names.one_line)] = Field(
-        description="The team or person who answers for the job.", examples=["search-team"]
+        description="The team or person responsible for the job.", examples=["search-team"]
     )
     tags: tuple[Label, ...] = Field(
         default=(), description="Labels to find the DAG by.", examples=[["embeddings"]], strict=False
     )
     schedule: Annotated[str, AfterValidator(cron.schedule)] | None = Field(
         default=None,
-        description="When it runs, as cron: minute, hour, day, month, weekday. null: only when asked.",
+        description="When it runs, as cron: minute, hour, day, month, weekday. null: only on request.",
         examples=["0 2 * * *"],
     )
     start_date: Annotated[datetime.date, BeforeValidator(names.day)] = Field(
@@ -195,7 +199,9 @@ class JobSpec(Section):
     task: Annotated[str, AfterValidator(names.task_kind), enum(*TASK_KINDS)] = Field(
         description="What kind of prediction is made.", examples=["embedding"]
     )
-    request: SerializeAsAny[TaskRequest] = Field(description="What the model is asked for a row; the task decides its keys.")
+    request: SerializeAsAny[TaskRequest] = Field(
+        description="What the model is asked for each row; the keys depend on the task."
+    )
     model: Model
     engine: Engine
     destination: Destination
@@ -205,7 +211,7 @@ class JobSpec(Section):
     queue: ObjectName | None = Field(default=None, description="The Kueue LocalQueue to wait in.", examples=["nightly"])
     priority: ObjectName | None = Field(default=None, description="The Kueue WorkloadPriorityClass.", examples=["nightly-low"])
     chunk_rows: int | None = Field(
-        default=None, ge=1, le=ROWS_MAX, description="Rows that are committed together; planned when absent.", examples=[1024]
+        default=None, ge=1, le=ROWS_MAX, description="Rows that are committed together; by default planned.", examples=[1024]
     )
 
     @property
@@ -214,19 +220,19 @@ class JobSpec(Section):
 
     @property
     def rows_per_request(self) -> int:
-        """The most rows that share a request: 1 for a task kind whose endpoint takes no lists."""
+        """The most rows that share a request: 1 if the task kind's endpoint takes no lists."""
         return self.request.rows_most(self.engine.max_num_seqs)
 
     @field_validator("request", mode="before")
     @classmethod
     def _by_task(cls, value: object, info: ValidationInfo) -> object:
-        """The keys of ``request`` are those of the task; of an unknown task nothing can be said about them."""
+        """The keys of ``request`` are those of the task; they cannot be checked if the task is unknown."""
         task = info.data.get("task")
         if isinstance(value, dict):
             return request_model(task).model_validate(value) if task else TaskRequest()
         return value
 
     def semantic(self) -> dict[str, Any]:
-        """The JSON form of what decides answers; `nightshift.run.names.run_digest` hashes it."""
+        """The JSON form of everything that affects answers; `nightshift.run.names.run_digest` hashes it."""
         parts = self.model_dump(mode="json", include={"source", "task", "model", "engine"})
         return {**parts, "request": self.request.semantic()}

@@ -113,7 +113,7 @@ class TaskKind(Protocol):
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         """The path below the engine's base URL and the JSON body of a request for these payloads, in their order.
 
-        retry: how many replies to these rows were invalid so far; a kind that samples draws anew, from a seed of its own.
+        retry: how many replies to these rows were invalid so far; a kind that samples draws again, from another seed.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What a trigger asks of a cluster's API about JobSets, asynchronous; objects are the API's JSON."""
+"""Requests about JobSets to a cluster's API, asynchronous; objects are the API's JSON."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nightshift.jobset.labels import JOBSET_NAME_LABEL, KUEUE_JOB_UID_LABEL
 from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
 
 WATCH_S: Final = 1500
-"""How long the server keeps a watch open. Each end costs one call, so as long as servers and balancers commonly allow."""
+"""How long the server keeps a watch open. Each end costs a call, so this is as long as servers and balancers usually allow."""
 WATCH_SILENCE_S: Final = 150.0
-"""A watch on which nothing came for this long is taken for dead: the server sends a bookmark about every minute."""
+"""A watch that is silent for this long counts as dead: the server sends a bookmark about every minute."""
 LOG_SILENCE_S: Final = 1800.0
 LINE_MAX: Final = 64 << 20
-"""Bytes; an object has at most about 2 MB, a log line whatever a program writes."""
+"""Bytes. An object has at most about 2 MB; a log line may have any length."""
 GONE: Final = 410
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT")
 
@@ -31,7 +31,7 @@ class WatchExpired(Exception):
 
 
 class AsyncJobSetApi:
-    """Over one client, which holds the credentials, for one namespace. Methods raise what `JobSetApi`'s raise, at once."""
+    """Uses one client, which holds the credentials, for one namespace. Methods raise like `JobSetApi`'s, without retrying."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         self._client = client
@@ -46,7 +46,7 @@ class AsyncJobSetApi:
         return await self._json("PATCH", path, what, body=patch, content=paths.MERGE_PATCH)
 
     async def delete_jobset(self, name: str, *, uid: str, resource_version: str) -> None:
-        """In the foreground, if it still is what was seen; else JobSetExists. A missing one is fine."""
+        """In the foreground, if it is unchanged; else raises JobSetExists. A missing one is fine."""
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -115,7 +115,7 @@ class AsyncJobSetApi:
         if previous:
             query |= {"previous": "true", "follow": "false"}
         if since:
-            # The server cuts to whole seconds: what comes again is left out below.
+            # The server rounds down to whole seconds: repeated lines are dropped below.
             query["sinceTime"] = since
         what = f"read the log of {pod}"
         async with Streams.here().opening:
@@ -123,7 +123,7 @@ class AsyncJobSetApi:
         async for line in _lines(response):
             time, _, text = line.decode(errors="replace").partition(" ")
             if not TIME.match(time):
-                # What kubelet says when it cannot read on comes where the lines come, and without a time.
+                # A kubelet that cannot read on says so among the lines, without a time.
                 raise RuntimeUnavailable(f"{what}: {time} {text}")
             if time > since:
                 yield time, text
@@ -189,7 +189,7 @@ class AsyncJobSetApi:
         content: str,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """A reply whose status is a success. Its body is not read yet."""
+        """A successful reply, whose body is not read yet."""
         try:
             response: aiohttp.ClientResponse = await self._client.call_api(
                 path,

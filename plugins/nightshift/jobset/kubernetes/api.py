@@ -1,4 +1,4 @@
-"""What is asked of a cluster's API about JobSets, blocking; objects are the API's JSON."""
+"""Requests about JobSets to a cluster's API, blocking; objects are the API's JSON."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUna
 log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 120.0
-"""How long a call goes on asking an API that does not answer; an upgrade of a zonal control plane takes some minutes, and
-a task's retry or its trigger outlasts that."""
+"""How long a call keeps asking an API that does not answer. An upgrade of a zonal control plane takes some minutes, which a
+task's retry or its trigger outlasts."""
 PAGE: Final = 500
 NOT_STARTED: Final = "is waiting to start"
-"""What kubelet says of a container whose log is asked for too early, under a status that also means a wrong name."""
+"""What kubelet says if you ask for a container's log too early; the status alone also means a wrong name."""
 
 
 class JobSetApi:
-    """For hooks: they bring `api_client`, with the credentials.
+    """Base class for hooks, which provide `api_client` with the credentials.
 
-    Every method may raise RuntimeUnavailable, after `patience_s` of asking again, and RequestRefused.
+    Every method may raise RequestRefused, and RuntimeUnavailable after retrying for `patience_s`.
     """
 
     api_client: ApiClient
     patience_s: float = PATIENCE_S
 
     def create_jobset(self, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises JobSetExists when the name is taken: also by this very call, if an earlier try's reply was lost."""
+        """Raises JobSetExists if the name is taken, perhaps by an earlier try of this call whose reply was lost."""
         what = f"create JobSet {namespace}/{body['metadata']['name']}"
         return self._json("POST", paths.jobsets(namespace), what, body=body)
 
@@ -51,9 +51,9 @@ class JobSetApi:
         return self._json("PATCH", paths.jobsets(namespace, name), what, body=patch, content=paths.MERGE_PATCH)
 
     def delete_jobset(self, namespace: str, name: str, *, uid: str | None = None, resource_version: str | None = None) -> None:
-        """In the foreground: it is there until its pods have drained. A missing one is fine.
+        """In the foreground: it stays until its pods have drained. A missing one is fine.
 
-        Raises JobSetExists when the JobSet of this name is another than uid and resource_version say.
+        Raises JobSetExists if uid or resource_version is not that of the JobSet of this name.
         """
         given = {"uid": uid, "resourceVersion": resource_version}
         body = {
@@ -74,7 +74,7 @@ class JobSetApi:
         return self._list(paths.pods(namespace), f"list the Pods of {jobset}", labelSelector=paths.of_jobset(jobset))
 
     def list_events(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
-        """Events of the JobSet, its Jobs and its pods, also of those that are gone: by names, which begin with its own."""
+        """Events of the JobSet, its Jobs and its pods, even those that are gone: their names start with its name."""
         found = self._list(paths.events(namespace), f"list the events of {jobset}")
         return paths.events_of(jobset, found)
 
@@ -92,7 +92,7 @@ class JobSetApi:
         self._json("PATCH", path, f"patch Kueue's workload {name}", body=patch, content=paths.MERGE_PATCH)
 
     def read_logs(self, namespace: str, pod: str, container: str, *, tail_lines: int | None = None) -> Iterator[str]:
-        """Lines so far, of the container's present life; none before it. Raises JobSetNotFound when the pod is gone."""
+        """Lines so far, of the container's current life; none before it starts. Raises JobSetNotFound if the pod is gone."""
         query = {"container": container, **({"tailLines": tail_lines} if tail_lines is not None else {})}
         try:
             reply = self._ask("GET", paths.log(namespace, pod), f"read the log of {pod}", query=query)
@@ -100,11 +100,11 @@ class JobSetApi:
             if NOT_STARTED in str(error):
                 return iter(())
             raise
-        # Programs that show progress write carriage returns, which end no line.
+        # Programs that show progress write carriage returns, which do not end a line.
         return iter(reply.decode(errors="replace").removesuffix("\n").split("\n")) if reply else iter(())
 
     def observe(self, namespace: str, name: str, *, closely: bool = False) -> Observation:
-        """All that can be seen of a JobSet now; closely: events too. Never raises JobSetNotFound: its jobset is then None."""
+        """All that can be seen of a JobSet now; closely: events too. Its jobset is None if there is none."""
         try:
             jobset = self.get_jobset(namespace, name)
         except JobSetNotFound:
