@@ -69,7 +69,7 @@ class Adoption:
         self._task.log.info("JobSet %s already exists: waiting for it", meta["name"])
         if not self._is_as_submitted(live, meta):
             self._task.log.warning(
-                "JobSet %s was made from another manifest than the task has now. It works on; to have it made again, delete it",
+                "JobSet %s was made from another manifest than the task has now. It keeps running; delete it to replace it",
                 meta["name"],
             )
         return Waited(live, meta["name"], uid, seen)

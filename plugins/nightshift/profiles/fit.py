@@ -111,8 +111,8 @@ def _gpu_misfits(profile: Profile, gpu: Gpu, span: Span) -> Iterator[Misfit]:
     total = tensor * pipeline
     if tensor > most:
         spread = f", pipeline_parallel: {tensor // most} and hosts: {tensor // most}"
-        whole = gpu.spans_hosts and tensor % most == 0
-        remedy = f"Write tensor_parallel: {most}{spread}" if whole else f"Write at most {most}"
+        fills_hosts = gpu.spans_hosts and tensor % most == 0
+        remedy = f"Write tensor_parallel: {most}{spread}" if fills_hosts else f"Write at most {most}"
         yield Misfit("tensor_parallel", f"{tensor} is more than the {most} GPUs of a host", remedy)
     elif hosts > 1 and total != hosts * most:
         whole = f", or hosts: {total // most}" if total % most == 0 else ""

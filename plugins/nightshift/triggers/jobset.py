@@ -152,7 +152,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         from nightshift.jobset.runtime import RuntimeUnavailable
 
         if self.kill_policy == "leave":
-            self.log.info("A person ended its task; by its policy the JobSet works on")
+            self.log.info("A person ended the task; its on_kill_policy keeps the JobSet running")
             return
         async with asyncio.timeout(KILL_TIMEOUT_S):
             for each in self.jobsets:
