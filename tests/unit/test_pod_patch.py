@@ -80,6 +80,42 @@ class TestMerge:
         assert [each["name"] for each in result["spec"]["volumes"]] == ["tmp", "models"]
         assert [each["mountPath"] for each in driver(result)["volumeMounts"]] == ["/tmp", "/models"]
 
+    @pytest.mark.parametrize(
+        ("field", "rendered", "patch", "merged"),
+        [
+            (
+                "volumeMounts",
+                [{"name": "tmp", "mountPath": "/a"}, {"name": "tmp", "mountPath": "/b"}],
+                [{"mountPath": "/b", "name": "models"}],
+                [{"name": "tmp", "mountPath": "/a"}, {"name": "models", "mountPath": "/b"}],
+            ),
+            (
+                "ports",
+                [{"containerPort": 1}, {"containerPort": 2}],
+                [{"containerPort": 2, "name": "x"}],
+                [{"containerPort": 1}, {"containerPort": 2, "name": "x"}],
+            ),
+        ],
+        ids=["mounts", "ports"],
+    )
+    def test_an_item_keeps_to_the_merge_key_of_kubernetes(
+        self, tmp_path: Path, field: str, rendered: Any, patch: Any, merged: Any
+    ) -> None:
+        """One volume may be mounted twice, and a port needs no name."""
+        path = tmp_path / "patch.yaml"
+        path.write_text(yaml.safe_dump({"spec": {"containers": [{"name": "driver", field: patch}]}}))
+        template = {"spec": {"containers": [{"name": "driver", field: rendered}]}}
+
+        assert driver(Patch(str(path)).apply(template))[field] == merged
+
+    @pytest.mark.parametrize("field", ["initContainers", "containers", "volumes", "imagePullSecrets"])
+    def test_items_of_a_pod_are_merged_by_name(self, tmp_path: Path, field: str) -> None:
+        path = tmp_path / "patch.yaml"
+        path.write_text(f"spec: {{{field}: [{{name: b, image: new}}]}}")
+        template = {"spec": {field: [{"name": "a"}, {"name": "b", "image": "old"}]}}
+
+        assert Patch(str(path)).apply(template)["spec"][field] == [{"name": "a"}, {"name": "b", "image": "new"}]
+
     def test_null_removes_a_key(self, tmp_path: Path) -> None:
         result = patched(tmp_path, "spec: {nodeSelector: {zone: null}}")
 

@@ -50,6 +50,17 @@ def test_without_a_deployment_placeholders_are_named() -> None:
     assert workers_of(manifest) == 2
 
 
+def test_the_deployment_has_room_for_so_many_workers(tmp_path: Path) -> None:
+    job = yaml.safe_load((ROOT / DEMO).read_text())
+    del job["compute"]["workers"]
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    rows = ("--rows", "10000000")
+
+    assert workers_of(rendered(str(path), *DAY, *rows)[1]) > 3
+    assert workers_of(rendered(str(path), *DAY, *rows, NIGHTSHIFT_WORKERS_MAX="3")[1]) == 3
+
+
 def test_the_deployments_settings_count(tmp_path: Path) -> None:
     patch = tmp_path / "patch.yaml"
     patch.write_text("metadata: {labels: {team: search}}")

@@ -23,8 +23,9 @@ def test_what_is_set_counts() -> None:
 
 def test_the_most_workers_are_a_whole_number() -> None:
     assert Settings.from_environment({**REQUIRED, "NIGHTSHIFT_WORKERS_MAX": "20"}).workers_max == 20
-    with pytest.raises(SettingsError, match="NIGHTSHIFT_WORKERS_MAX is 'many'"):
-        Settings.from_environment({**REQUIRED, "NIGHTSHIFT_WORKERS_MAX": "many"})
+    for wrong in ("many", "-1", "1.5", "²"):
+        with pytest.raises(SettingsError, match=f"NIGHTSHIFT_WORKERS_MAX is '{wrong}'"):
+            Settings.from_environment({**REQUIRED, "NIGHTSHIFT_WORKERS_MAX": wrong})
 
 
 @pytest.mark.parametrize("missing", REQUIRED)

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from nightshift.tasks.base import InvalidReply, load_kind
+from nightshift.tasks.base import Filling, InvalidReply, load_kind
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -26,6 +26,15 @@ def test_a_row_becomes_its_text() -> None:
 
     assert kind.columns == ("name", "text")
     assert kind.render({"name": "a", "text": "b<c>\x00é😀"}, 0) == "a: b<c>\x00é😀"
+
+
+def test_short_rows_share_a_request_by_their_length() -> None:
+    planned, stated = load_kind(a_spec(request={"input": "{{ text }}"})), load_kind(a_spec())
+
+    assert isinstance(planned, Filling)
+    assert isinstance(stated, Filling)
+    assert (planned.chars_per_request, planned.chars("four")) == (4096, 4)
+    assert (stated.rows_per_request, stated.chars_per_request) == (4, None)
 
 
 def test_the_request_holds_the_texts_in_order() -> None:

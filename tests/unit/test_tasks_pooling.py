@@ -116,6 +116,12 @@ class TestScore:
         assert score().columns == ("d", "q")
         assert score().render({"q": "x", "d": "y"}, 0) == ("q: x", "y")
 
+    def test_both_texts_fill_a_request(self) -> None:
+        kind = score()
+
+        assert isinstance(kind, Filling)
+        assert kind.chars(("two", "four")) == 7
+
     def test_either_text_may_be_missing(self) -> None:
         with pytest.raises(BadInput, match="nothing"):
             score().render({"q": "x", "d": None}, 0)

@@ -1,0 +1,79 @@
+"""What a worker tells of a chunk that it has finished: as the one who committed it, and as the one who came too late."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import obstore
+import pyarrow as pa
+import pytest
+from obstore.store import MemoryStore, ObjectStore
+
+from nightshift.driver.codec import ParquetCodec
+from nightshift.driver.commits import Commits
+from nightshift.driver.patience import Patience
+from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.stats import Stats
+from nightshift.run.chunks import Result
+from nightshift.run.ledger import Ledger
+from nightshift.store import ObjectStorage
+from tests.builders import RUN, a_chunk, a_plan
+
+pytestmark = pytest.mark.unit
+
+PLAN = a_plan(8, 4)
+KEYS = pa.table({"id": pa.array(range(4), pa.int64())})
+
+
+def a_finished_chunk() -> OpenChunk:
+    """Four rows: one saved by an earlier attempt, and one dead letter."""
+    results = {row: Result(row, [1.0], None, None, 1) for row in range(3)}
+    return OpenChunk(0, 0, 4, {**results, 3: Result(3, None, "rejected", "no", 1)}, merged={"pod-0": 1})
+
+
+async def committed(store: ObjectStore) -> tuple[Stats, list[bool]]:
+    """What the worker counts, and whose copy it says the chunk's is."""
+    codec = ParquetCodec(
+        run_id=RUN.run_id, attempt="pod-1", node="n", model={}, engine_version="0", prediction_type=pa.list_(pa.float32())
+    )
+    stats, ours = Stats(), []
+    commits = Commits(
+        Ledger(ObjectStorage(store), RUN, PLAN),
+        codec,
+        "pod-1",
+        Patience(random.Random(0), asyncio.Event()),
+        stats,
+        ended=lambda _, mine: ours.append(mine),
+        given_up=lambda: pytest.fail("the store is there"),
+        changed=lambda: None,
+    )
+    commits.start(a_finished_chunk(), KEYS)
+    await commits.end(asyncio.get_running_loop().time() + 60)
+    return stats, ours
+
+
+def notes(store: ObjectStore) -> set[str]:
+    """Paths of all that tells people of the run."""
+    every = {meta["path"] for page in obstore.list(store, RUN.prefix) for meta in page}
+    return {path for path in every if RUN.parse_chunk(path) is None}
+
+
+async def test_the_first_writer_notes_its_dead_letters() -> None:
+    store = MemoryStore()
+
+    stats, ours = await committed(store)
+
+    assert (ours, stats.chunks_committed, stats.chunks_lost, stats.rows_lost) == ([True], 1, 0, 0)
+    assert notes(store) == {RUN.dead_note_path(0, 1)}
+
+
+async def test_who_comes_too_late_notes_the_rows_that_it_computed_itself_and_no_dead_letters() -> None:
+    """Dead letters that are noted twice would stop the run too early."""
+    store = MemoryStore()
+    obstore.put(store, RUN.chunk_path(0), a_chunk(RUN, PLAN, 0))
+
+    stats, ours = await committed(store)
+
+    assert (ours, stats.chunks_committed, stats.chunks_lost, stats.rows_lost) == ([False], 0, 1, 3)
+    assert notes(store) == {RUN.lost_note_path(0, "pod-1", 3)}
