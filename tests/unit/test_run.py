@@ -1,9 +1,10 @@
 """Names of runs and the freezing of a spec into one."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from obstore.store import MemoryStore
+from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.run import opening
 from nightshift.run.names import RunRef, canonical_json, run_digest, split_run_url
@@ -94,6 +95,7 @@ def test_opening_again_finds_the_run() -> None:
     first = opening.open_run(store, a_spec(), "2026-11-20", opened_by="a")
 
     assert opening.open_run(store, a_spec(), "2026-11-20", opened_by="b") == first
+    assert opening.open_run(store, a_spec(deadline="5h", owner="other"), "2026-11-20", opened_by="b") == first
     assert opening.open_run(store, a_spec(), "2026-11-21", opened_by="b") != first
 
 
@@ -107,6 +109,42 @@ def test_fresh_opens_the_next_generation_once_for_each_opener() -> None:
     assert opening.open_run(store, a_spec(), "d", opened_by="b", fresh=True) == second, "a retry of the opener"
     assert opening.open_run(store, a_spec(), "d", opened_by="c", fresh=True).generation == 3
     assert opening.open_run(store, a_spec(), "d", opened_by="x").generation == 3, "without fresh, the newest"
+
+
+def overtaken(monkeypatch: pytest.MonkeyPatch, other: Callable[[], RunRef]) -> list[RunRef]:
+    """Lets `other` open a run after the next opener has looked which there are, and before it creates one; what it opened."""
+    real, opened = opening.create_or_read, []
+
+    def late(store: ObjectStore, path: str, body: bytes) -> bytes:
+        monkeypatch.setattr(opening, "create_or_read", real)
+        opened.append(other())
+        return real(store, path, body)
+
+    monkeypatch.setattr(opening, "create_or_read", late)
+    return opened
+
+
+def test_two_that_open_at_once_share_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    opened = overtaken(monkeypatch, lambda: opening.open_run(store, a_spec(), "d", opened_by="first"))
+
+    assert [opening.open_run(store, a_spec(), "d", opened_by="second")] == opened
+    assert opened[0].generation == 1
+
+
+def test_two_that_ask_for_a_fresh_run_at_once_get_one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    first = opening.open_run(store, a_spec(), "d", opened_by="a")
+    opened = overtaken(monkeypatch, lambda: opening.open_run(store, a_spec(), "d", opened_by="b", fresh=True))
+
+    third = opening.open_run(store, a_spec(), "d", opened_by="c", fresh=True)
+
+    assert ([run.generation for run in opened], third.generation) == ([2], 3)
+    assert opening.newest_generation(store, first) == third
+
+
+def test_a_run_that_was_never_opened_has_no_newest_generation() -> None:
+    assert opening.newest_generation(MemoryStore(), RunRef("job", "d", "0123456789abcdef")) is None
 
 
 def test_fresh_on_an_unknown_run_opens_the_first_generation() -> None:

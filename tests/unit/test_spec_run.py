@@ -153,6 +153,9 @@ class TestRequest:
         assert mistakes(tmp_path, value) == []
         (message,) = mistakes(tmp_path, job(task="chat", request={"user": "{{ name }}", "json_schema": "{"}))
         assert message.startswith("request.json_schema: The text is not JSON")
+        schema = {"type": "number", "maximum": float("nan")}
+        (message,) = mistakes(tmp_path, job(task="chat", request={"user": "{{ name }}", "json_schema": schema}))
+        assert message.startswith("request.json_schema: The schema is not JSON")
 
     @pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
     def test_a_new_kind_is_one_file(self, tmp_path: Path, packed: bool) -> None:

@@ -113,6 +113,16 @@ class TestNames:
         (message,) = mistakes(tmp_path, job(source__query=query, source__key=[column]))
         assert message.startswith("source.key.0: ")
 
+    @pytest.mark.parametrize("column", ["nightshift_x", "NightShift_x", "_TABLE_x", "_table_x", "_Partition", "2a"])
+    def test_no_columns_to_write(self, tmp_path: Path, column: str) -> None:
+        """BigQuery does not tell upper from lower case in the names of columns."""
+        (message,) = mistakes(tmp_path, job(destination__column=column))
+        assert message.startswith("destination.column: ")
+
+    def test_a_word_in_other_case_is_recognised(self, tmp_path: Path) -> None:
+        (message,) = mistakes(tmp_path, job(compute__profile="GPU-L4"))
+        assert "Did you mean 'gpu-l4'?" in message
+
     def test_a_chunk_and_its_staging_table_have_the_columns_of_the_ledger(self) -> None:
         spec = a_spec()
         table, _ = chunks.decode(a_chunk(RUN, a_plan(4), 0))

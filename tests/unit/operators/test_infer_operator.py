@@ -18,8 +18,9 @@ from obstore.store import MemoryStore, ObjectStore
 
 from nightshift import exits
 from nightshift.jobset.kubernetes.follow import Followed, WaitEnd
-from nightshift.jobset.labels import WORK_ANNOTATION
+from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, RUN_URL_ANNOTATION, WORK_ANNOTATION
 from nightshift.jobset.local.client import LocalRuntime
+from nightshift.jobset.observation import Observation
 from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.operators import jobset_end
 from nightshift.operators.deployment import Deployment
@@ -212,6 +213,58 @@ class TestRepeats:
         with pytest.raises(JobSetRefused, match="Find out whose it is"):
             night.task().execute(night.context)
         assert night.agent.names() == [name]
+
+    def test_a_jobset_says_whose_it_is_beside_what_its_manifest_says(self, night: Night) -> None:
+        seen = night.runtime.observe(night.execute())
+
+        assert seen.jobset is not None
+        said = seen.jobset["metadata"]["annotations"]
+        assert said[OWNER_ANNOTATION] == "attempt"
+        assert said[WORK_ANNOTATION] == said[RUN_URL_ANNOTATION] == RUN.url(BUCKET)
+
+    def test_who_waits_for_it_claims_it(self, night: Night, tmp_path: Path) -> None:
+        """So that the trigger of an attempt that was cleared does not end it."""
+        claims = []
+
+        class Claimed(PromptRuntime):
+            def claim(self, name: str, uid: str, owner: str) -> None:
+                claims.append((name, owner))
+
+        night.runtime = Claimed(tmp_path)
+        name = night.execute()
+        assert claims == []
+        night.context["ti"].id = "second"
+        night.execute()
+
+        assert claims == [(name, "second")]
+
+    def test_one_that_another_has_made_meanwhile_is_waited_for(self, night: Night, tmp_path: Path) -> None:
+        first = night.execute()
+        asked = []
+
+        class Late(PromptRuntime):
+            def observe(self, name: str, *, closely: bool = False) -> Observation:
+                asked.append(name)
+                return super().observe(name, closely=closely) if len(asked) > 1 else Observation(None)
+
+        night.runtime = Late(tmp_path)
+
+        assert night.execute() == first
+        assert night.agent.names() == [first]
+
+    def test_one_that_was_judged_and_kept_is_not_waited_for_again(self, night: Night) -> None:
+        """Neither is it judged again: the next attempt waits for the next generation, and so does the one after."""
+        first = night.execute()
+        night.agent.says(first, "Failed", annotations={JUDGED_ANNOTATION: "attempt"})
+        night.context = a_context()
+
+        second = night.execute()
+
+        assert night.agent.names() == sorted([first, second])
+        assert second != first
+        failed(night.agent, second, code=exits.RESUME)
+        with pytest.raises(JobSetTaskError):
+            night.resume(second)
 
     def test_a_jobset_that_still_drains_is_waited_for_and_then_made_anew(self, night: Night, tmp_path: Path) -> None:
         name = night.execute()
