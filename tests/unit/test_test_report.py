@@ -58,6 +58,10 @@ def test_the_report_names_what_did_not_run_and_groups_over_their_budget(capsys: 
     assert "NOT RUN: cluster, chaos: no root" in lines
     assert [line.split()[0] for line in lines if line.endswith("OVER")] == ["integration/storage"]
 
+    print_report({"integration": ran(*cases)}, {}, gate=False)
+
+    assert "OVER" not in capsys.readouterr().out, "the budget of all tests is larger"
+
 
 def test_tiers_without_a_single_test_are_told_from_those_with_some() -> None:
     assert nothing({"unit": ran(), "cluster": ran()})
