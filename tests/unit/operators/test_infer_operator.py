@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import obstore
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.triggers.base import BaseTrigger
 from obstore.store import MemoryStore, ObjectStore
 
 from nightshift import exits
@@ -35,10 +37,11 @@ from nightshift.operators.jobset_errors import (
     JobSetUnavailable,
     JobSetUnknown,
 )
+from nightshift.operators.jobset_memory import Kept, Live, Memory
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import save_plan
 from nightshift.settings import Settings
-from nightshift.triggers.jobset import jobset_event
+from nightshift.triggers.jobset import KubernetesJobSetTrigger, jobset_event
 from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.polling import poll
 from tests.builders import RUN, a_chunk, a_plan, a_spec
@@ -91,6 +94,7 @@ class Night:
         self.agent = Agent(folder)
         self.store: ObjectStore = MemoryStore()
         self.runtime: LocalRuntime = PromptRuntime(folder)
+        self.trigger: Callable[..., BaseTrigger] = LocalJobSetTrigger
         self.settings = Settings(bucket=BUCKET, project="acme")
         self.context = a_context()
         obstore.put(self.store, f"{RUN.prefix}/spec.json", canonical_json({"spec": a_spec().model_dump(mode="json")}))
@@ -99,7 +103,7 @@ class Night:
     def task(self, **parameters: Any) -> InferOperator:
         with DAG("job", schedule=None):
             operator = InferOperator(task_id="infer", run_prefix=RUN.prefix, terms="", **parameters)
-        deployment = Deployment(self.runtime, LocalJobSetTrigger)
+        deployment = Deployment(self.runtime, self.trigger)
         operator.__dict__.update(settings=self.settings, store=self.store, deployment=deployment)
         return operator
 
@@ -462,6 +466,85 @@ class TestEnds:
         assert second != first
         assert night.agent.names() == [second]
 
+    def test_nothing_goes_on_by_itself_after_the_deadline(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=143, reason="EvictionByEvictionAPI")
+        later = time.time() + a_spec().deadline_seconds + 60
+        monkeypatch.setattr(time, "time", lambda: later)
+
+        with pytest.raises(JobSetPreempted):
+            night.resume(name)
+        assert night.agent.names() == []
+
+    def test_a_jobset_of_the_same_name_that_another_made_is_not_the_one_that_ended(self, night: Night) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=1)
+
+        with pytest.raises(TaskDeferred) as deferred:
+            night.task().execute_complete(night.context, {**an_event(name, "lost"), "uid": "of-the-one-that-was-deleted"})
+
+        assert waited_for(deferred.value) != name
+
+    def test_the_next_jobset_is_not_made_beside_pods_that_still_drain(self, night: Night, tmp_path: Path) -> None:
+        first = night.execute()
+        failed(night.agent, first, code=143, reason="EvictionByEvictionAPI")
+        beside = []
+
+        class Slow(LocalRuntime):
+            """Carries out a stop when somebody looks whether it was."""
+
+            def observe(self, name: str, *, closely: bool = False) -> Observation:
+                if name in night.agent.names() and night.agent.was_asked_to_stop(name):
+                    night.agent.remove(name)
+                return super().observe(name, closely=closely)
+
+            def submit(self, manifest: Mapping[str, Any]) -> str:
+                beside.append(night.agent.names())
+                return super().submit(manifest)
+
+        night.runtime = Slow(tmp_path)
+        night.resume_and_wait(first)
+
+        assert beside == [[]]
+
+    def test_what_the_trigger_saw_counts_when_nothing_is_left_to_look_at(self, night: Night) -> None:
+        """A finished JobSet may be deleted, with its pods, before the task resumes."""
+        name = night.execute()
+        failed(night.agent, name, code=1)
+        seen = night.runtime.observe(name)
+        night.agent.remove(name)
+
+        with pytest.raises(JobSetApplicationFailure, match=r"exit code 1\b"):
+            night.task().execute_complete(
+                night.context, {**an_event(name, "finished"), "jobset": seen.jobset, "pods": list(seen.pods)}
+            )
+
+    def test_a_finished_jobset_may_be_kept_and_is_marked(self, night: Night) -> None:
+        name = night.execute()
+        night.commit(0, 1)
+        night.agent.says(name, "Completed")
+        task = night.task()
+        task.keep_finished = True
+
+        task.execute_complete(night.context, an_event(name, "finished"))
+
+        kept = night.runtime.observe(name).jobset
+        assert kept is not None
+        assert kept["metadata"]["annotations"][JUDGED_ANNOTATION] == "attempt"
+
+    def test_a_log_that_cannot_be_read_hides_no_end(self, night: Night, tmp_path: Path) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=1)
+
+        class Mute(PromptRuntime):
+            def logs(self, *_: Any, **__: Any) -> Any:
+                raise RuntimeUnavailable("the node is gone")
+
+        night.runtime = Mute(tmp_path)
+
+        with pytest.raises(JobSetApplicationFailure):
+            night.resume(name)
+
     def test_an_event_about_a_jobset_that_is_no_longer_waited_for_changes_nothing(self, night: Night) -> None:
         first = night.execute()
         failed(night.agent, first, code=143, reason="EvictionByEvictionAPI")
@@ -484,6 +567,40 @@ class TestEnds:
         assert "line 99" in told
         assert "line 80" in told
         assert "line 79" not in told
+
+
+class TestTwoJobSets:
+    """Of one run: the second was added when the first got too few pods."""
+
+    @pytest.fixture
+    def names(self, night: Night) -> list[str]:
+        night.trigger = partial(KubernetesJobSetTrigger, namespace="nights")
+        memory = Memory(night.context, night.task().work(night.context))
+        memory.save(Kept(deadline=time.time() + 600).with_all((Live(1), Live(2))))
+        with pytest.raises(TaskDeferred):
+            night.task().execute(night.context)
+        return [jobset_name("job", "infer", RUN, generation) for generation in (1, 2)]
+
+    def test_the_end_of_one_leaves_the_other_at_work(self, night: Night, names: list[str]) -> None:
+        assert night.agent.names() == sorted(names)
+        failed(night.agent, names[0], code=1)
+
+        assert night.resume_and_wait(names[0]) == names[1]
+        assert night.agent.names() == [names[1]]
+
+    def test_the_one_that_is_given_up_goes(self, night: Night, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        night.agent.says(names[0], "Running")
+        monkeypatch.setattr(InferOperator, "relive", lambda *_: (Live(2),))
+
+        assert night.resume_and_wait(names[0], "starved") == names[1]
+        assert night.agent.names() == [names[1]]
+
+    def test_a_success_ends_both(self, night: Night, names: list[str]) -> None:
+        night.commit(0, 1)
+        night.agent.says(names[0], "Completed")
+
+        assert night.resume(names[0]) == {"jobset": names[0]}
+        assert night.agent.names() == []
 
 
 class TestAnotherTimeAround:
