@@ -8,7 +8,7 @@ from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.run import opening
 from nightshift.run.names import RunRef, canonical_json, run_digest, split_run_url
-from nightshift.store import open_store
+from nightshift.store import create_or_read, open_store
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -113,14 +113,14 @@ def test_fresh_opens_the_next_generation_once_for_each_opener() -> None:
 
 def overtaken(monkeypatch: pytest.MonkeyPatch, other: Callable[[], RunRef]) -> list[RunRef]:
     """Lets `other` open a run after the next opener has looked which there are, and before it creates one; what it opened."""
-    real, opened = opening.create_or_read, []
+    opened = []
 
     def late(store: ObjectStore, path: str, body: bytes) -> bytes:
-        monkeypatch.setattr(opening, "create_or_read", real)
+        monkeypatch.setattr("nightshift.run.opening.create_or_read", create_or_read)
         opened.append(other())
-        return real(store, path, body)
+        return create_or_read(store, path, body)
 
-    monkeypatch.setattr(opening, "create_or_read", late)
+    monkeypatch.setattr("nightshift.run.opening.create_or_read", late)
     return opened
 
 

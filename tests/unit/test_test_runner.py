@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from local.environments import environment_dir
 from local.test import __main__ as runner
 from local.test import running, unchanged
 from local.test.groups import Group, groups_of
@@ -105,8 +106,8 @@ class TestKey:
 
     def test_is_of_the_inputs_and_of_the_pins(self, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         key = unchanged.key_of(TIER)
-        real = unchanged.environment_dir("test")
-        monkeypatch.setattr(unchanged, "environment_dir", lambda name: real.with_name(f"{name}-of-other-pins"))
+        real = environment_dir("test")
+        monkeypatch.setattr("local.test.unchanged.environment_dir", lambda name: real.with_name(f"{name}-of-other-pins"))
 
         assert key == f"{'0123456789abcdef' * 2}-{real.name}"
         assert unchanged.key_of(TIER) != key
