@@ -20,7 +20,7 @@ TIER = "simulation"
 UNIT = groups_of(["unit"])
 
 
-class AMachine:
+class APrerequisites:
     """Has all that tests need, and makes nothing."""
 
     own_cluster = False
@@ -53,7 +53,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     """The runner, with the simulation's inputs as a file of the test."""
     found = Runs()
     monkeypatch.setenv("NIGHTSHIFT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(runner, "Prerequisites", AMachine)
+    monkeypatch.setattr(runner, "Prerequisites", APrerequisites)
     monkeypatch.setattr(running, "run_tier", found)
     monkeypatch.setattr(unchanged, "key_of", lambda tier: (tmp_path / "key").read_text() if tier == TIER else None)
     (tmp_path / "key").write_text("a")
