@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from local.environments import ROOT
 from nightshift import exits
 from nightshift.driver import drain
 from nightshift.jobset.manifest.constants import GRACE_SECONDS
@@ -58,7 +60,8 @@ asyncio.run(main())
 def process(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A process of its own: signals concern all of it."""
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "plugins")}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
