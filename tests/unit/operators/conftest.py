@@ -1,0 +1,16 @@
+"""What the tests of operators share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nightshift.operators import jobset_end
+from tests.unit.operators.infer_night import Night
+
+
+@pytest.fixture
+def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Night:
+    monkeypatch.setattr(jobset_end, "RESUME_PAUSE_S", 0)
+    return Night(tmp_path)

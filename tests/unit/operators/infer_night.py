@@ -1,0 +1,144 @@
+"""One run of the task infer on the local runtime, without processes: each call is what a new process of Airflow's would do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import obstore
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import TaskDeferred
+from airflow.triggers.base import BaseTrigger
+from obstore.store import MemoryStore, ObjectStore
+
+from nightshift.jobset.kubernetes.follow import Followed, WaitEnd
+from nightshift.jobset.local.client import LocalRuntime
+from nightshift.jobset.runtime import RuntimeUnavailable
+from nightshift.operators.deployment import Deployment
+from nightshift.operators.infer import InferOperator
+from nightshift.run.names import canonical_json
+from nightshift.run.plan import save_plan
+from nightshift.settings import Settings
+from nightshift.triggers.jobset import jobset_event
+from nightshift.triggers.local import LocalJobSetTrigger
+from nightshift.triggers.polling import poll
+from tests.builders import RUN, a_chunk, a_plan, a_spec
+from tests.jobsets import BUCKET, Agent, an_ended_pod
+
+PLAN = a_plan(rows=8, chunk_rows=4)
+POD = "pod-0"
+
+
+class KeptState(dict[str, Any]):
+    """Airflow's task state store, as far as the operator uses it: it lives longer than an attempt."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+class PromptRuntime(LocalRuntime):
+    """Its agent carries out a stop at once."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._agent = Agent(folder)
+
+    def stop(self, name: str, uid: str = "") -> None:
+        super().stop(name, uid)
+        if name in self._agent.names():
+            self._agent.remove(name)
+
+
+class RudeRuntime(PromptRuntime):
+    """Takes the JobSet and then loses its reply, once."""
+
+    lost = False
+
+    def submit(self, manifest: Mapping[str, Any]) -> str:
+        uid = super().submit(manifest)
+        if not self.lost:
+            self.lost = True
+            raise RuntimeUnavailable("the reply was lost")
+        return uid
+
+
+class Night:
+    """One run, whose task `infer` is executed again and again, each time by a new process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.agent = Agent(folder)
+        self.store: ObjectStore = MemoryStore()
+        self.runtime: LocalRuntime = PromptRuntime(folder)
+        self.trigger: Callable[..., BaseTrigger] = LocalJobSetTrigger
+        self.settings = Settings(bucket=BUCKET, project="acme")
+        self.context = a_context()
+        obstore.put(self.store, f"{RUN.prefix}/spec.json", canonical_json({"spec": a_spec().model_dump(mode="json")}))
+        save_plan(self.store, RUN, PLAN)
+
+    def task(self, **parameters: Any) -> InferOperator:
+        with DAG("job", schedule=None):
+            operator = InferOperator(task_id="infer", run_prefix=RUN.prefix, terms="", **parameters)
+        deployment = Deployment(self.runtime, self.trigger)
+        operator.__dict__.update(settings=self.settings, store=self.store, deployment=deployment)
+        return operator
+
+    def execute(self) -> str:
+        """The name of the JobSet for which the task waits."""
+        with pytest.raises(TaskDeferred) as deferred:
+            self.task().execute(self.context)
+        return waited_for(deferred.value)
+
+    def resume(self, name: str, ending: WaitEnd = "finished") -> dict[str, Any]:
+        return self.task().execute_complete(self.context, an_event(name, ending))
+
+    def resume_and_wait(self, name: str, ending: WaitEnd = "finished") -> str:
+        """For an end after which the task goes on: the name of the JobSet for which it waits then."""
+        with pytest.raises(TaskDeferred) as deferred:
+            self.resume(name, ending)
+        return waited_for(deferred.value)
+
+    def commit(self, *chunks: int) -> None:
+        for chunk in chunks:
+            obstore.put(self.store, f"{RUN.prefix}/ledger/chunk-{chunk:08d}.parquet", a_chunk(RUN, PLAN, chunk))
+
+
+def a_context() -> Any:
+    """Of an attempt whose predecessors have left nothing."""
+    return {"task_state_store": KeptState(), "ti": SimpleNamespace(id="attempt")}
+
+
+def an_event(name: str, ending: WaitEnd) -> dict[str, Any]:
+    return jobset_event({"name": name, "uid": ""}, Followed(ending), {})
+
+
+def fired(night: Night, name: str) -> dict[str, Any]:
+    """What the trigger makes of the JobSet as it is now."""
+
+    async def first() -> dict[str, Any]:
+        trigger = LocalJobSetTrigger(jobsets=[{"name": name, "uid": ""}], deadline=time.time() + 60, poll_interval=0.01)
+        [event] = [each.payload async for each in trigger.run()]
+        return dict(event)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NIGHTSHIFT_PROJECT", night.settings.project)
+        patch.setenv("NIGHTSHIFT_BUCKET", night.settings.bucket)
+        patch.setenv("NIGHTSHIFT_RUNTIME", f"local:{night.folder}")
+        assert poll.__kwdefaults__ is not None
+        patch.setitem(poll.__kwdefaults__, "settle_s", 0)
+        return asyncio.run(first())
+
+
+def waited_for(deferred: TaskDeferred) -> str:
+    assert deferred.method_name == "execute_complete"
+    (jobset,) = deferred.trigger.serialize()[1]["jobsets"]
+    return str(jobset["name"])
+
+
+def failed(agent: Agent, name: str, *, code: int, reason: str = "") -> None:
+    agent.says(name, "Failed", pods=[an_ended_pod(POD, code=code, reason=reason)])

@@ -1,0 +1,326 @@
+"""The task infer when a JobSet ends: what it makes of the end, what it does next, and what it leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+
+from nightshift import exits
+from nightshift.jobset.kubernetes.follow import WaitEnd
+from nightshift.jobset.labels import JUDGED_ANNOTATION
+from nightshift.jobset.local.client import LocalRuntime
+from nightshift.jobset.observation import Observation
+from nightshift.jobset.runtime import RuntimeUnavailable
+from nightshift.operators.infer import InferOperator, jobset_name
+from nightshift.operators.jobset_errors import (
+    JobSetApplicationFailure,
+    JobSetDeadlineExceeded,
+    JobSetLost,
+    JobSetPreempted,
+    JobSetRefused,
+    JobSetTaskError,
+    JobSetUnknown,
+)
+from nightshift.operators.jobset_memory import Kept, Live, Memory
+from nightshift.triggers.jobset import KubernetesJobSetTrigger
+from tests.builders import RUN, a_spec
+from tests.jobsets import Agent, an_ended_pod
+from tests.unit.operators.infer_night import POD, Night, PromptRuntime, an_event, failed, fired, waited_for
+
+pytestmark = pytest.mark.unit
+
+
+class TestEnds:
+    def test_done(self, night: Night) -> None:
+        name = night.execute()
+        night.commit(0, 1)
+        night.agent.says(name, "Completed", pods=[an_ended_pod(POD, code=exits.DONE)])
+
+        assert night.resume(name) == {"jobset": name}
+        assert night.agent.names() == []
+
+    def test_the_ledger_says_what_is_done_whatever_the_pods_say(self, night: Night) -> None:
+        name = night.execute()
+        night.commit(0, 1)
+        failed(night.agent, name, code=1)
+
+        assert night.resume(name) == {"jobset": name}
+
+    @pytest.mark.parametrize(
+        ("end", "ending"),
+        [
+            (lambda agent, name: failed(agent, name, code=143, reason="EvictionByEvictionAPI"), "finished"),
+            (lambda agent, name: agent.remove(name), "lost"),
+        ],
+        ids=["taken-away", "deleted-from-outside"],
+    )
+    def test_an_end_that_was_not_the_works_fault_is_followed_at_once(
+        self, night: Night, end: Callable[[Agent, str], None], ending: WaitEnd
+    ) -> None:
+        first = night.execute()
+        night.commit(0)
+        end(night.agent, first)
+
+        second = night.resume_and_wait(first, ending)
+
+        assert second != first
+        assert night.agent.names() == [second]
+
+    @pytest.mark.parametrize(("code", "error"), [(exits.RESUME, JobSetTaskError), (1, JobSetApplicationFailure)])
+    def test_a_program_that_fails_fails_the_task_with_its_rows(self, night: Night, code: int, error: type[Exception]) -> None:
+        """For good, unless its exit code says that work is left."""
+        first = night.execute()
+        night.commit(0)
+        failed(night.agent, first, code=code)
+
+        with pytest.raises(error, match=rf"exit code {code}\b.*rows 0 to 7; 1 of 2 chunks are missing") as raised:
+            night.resume(first)
+        assert isinstance(raised.value, AirflowFailException) == (code != exits.RESUME)
+        assert night.agent.names() == []
+        assert night.execute() != first
+
+    def test_a_hopeless_driver_says_so(self, night: Night) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=exits.CONFIG)
+
+        with pytest.raises(JobSetApplicationFailure, match="trying again cannot help"):
+            night.resume(name)
+
+    def test_a_jobset_that_completes_with_chunks_missing_is_no_success(self, night: Night) -> None:
+        first = night.execute()
+        night.commit(0)
+        night.agent.says(first, "Completed")
+
+        with pytest.raises(JobSetUnknown, match="1 of 2 chunks are missing"):
+            night.resume(first)
+        assert night.agent.names() == []
+
+    def test_a_manifest_that_the_runtime_refuses_fails_the_task_at_once_in_its_words(self, night: Night) -> None:
+        """No retry is spent on it, and when the person has mended it the same generation is made again."""
+        name = night.execute()
+        night.agent.refuses(name, "spec.failurePolicy: not supported")
+
+        with pytest.raises(JobSetRefused, match=r"is refused: spec\.failurePolicy: not supported"):
+            night.task().execute_complete(night.context, fired(night, name))
+        assert night.agent.names() == []
+        assert night.execute() == name
+
+    def test_the_deadline_stops_the_jobset_and_fails_the_task_for_good(self, night: Night) -> None:
+        name = night.execute()
+        night.agent.says(name, "Running")
+
+        with pytest.raises(JobSetDeadlineExceeded, match=r"deadline passed.*2 of 2 chunks are missing"):
+            night.resume(name, ending="deadline")
+        assert night.agent.names() == []
+
+    @pytest.mark.parametrize(("reason", "error"), [("EvictionByEvictionAPI", JobSetPreempted), ("", JobSetLost)])
+    def test_there_is_an_end_to_going_on_by_itself(self, night: Night, reason: str, error: type[Exception]) -> None:
+        name = night.execute()
+        for _ in range(2):
+            if reason:
+                failed(night.agent, name, code=143, reason=reason)
+            else:
+                night.agent.remove(name)
+            task = night.task()
+            task.resume_limit = 1
+            try:
+                task.execute_complete(night.context, an_event(name, "finished" if reason else "lost"))
+            except TaskDeferred as deferred:
+                name = waited_for(deferred)
+            except error:
+                break
+        else:
+            pytest.fail("it never ends")
+
+        assert night.agent.names() == []
+
+    def test_a_finished_jobset_that_nobody_judged_is_judged_when_its_logs_are_copied(self, night: Night) -> None:
+        first = night.execute()
+        failed(night.agent, first, code=143, reason="EvictionByEvictionAPI")
+
+        assert night.execute() == first
+        second = night.resume_and_wait(first)
+
+        assert second != first
+        assert night.agent.names() == [second]
+
+    def test_nothing_goes_on_by_itself_after_the_deadline(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=143, reason="EvictionByEvictionAPI")
+        later = time.time() + a_spec().deadline_seconds + 60
+        monkeypatch.setattr(time, "time", lambda: later)
+
+        with pytest.raises(JobSetPreempted):
+            night.resume(name)
+        assert night.agent.names() == []
+
+    def test_a_jobset_of_the_same_name_that_another_made_is_not_the_one_that_ended(self, night: Night) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=1)
+
+        with pytest.raises(TaskDeferred) as deferred:
+            night.task().execute_complete(night.context, {**an_event(name, "lost"), "uid": "of-the-one-that-was-deleted"})
+
+        assert waited_for(deferred.value) != name
+
+    def test_the_next_jobset_is_not_made_beside_pods_that_still_drain(self, night: Night, tmp_path: Path) -> None:
+        first = night.execute()
+        failed(night.agent, first, code=143, reason="EvictionByEvictionAPI")
+        beside = []
+
+        class Slow(LocalRuntime):
+            """Carries out a stop when somebody looks whether it was."""
+
+            def observe(self, name: str, *, closely: bool = False) -> Observation:
+                if name in night.agent.names() and night.agent.was_asked_to_stop(name):
+                    night.agent.remove(name)
+                return super().observe(name, closely=closely)
+
+            def submit(self, manifest: Mapping[str, Any]) -> str:
+                beside.append(night.agent.names())
+                return super().submit(manifest)
+
+        night.runtime = Slow(tmp_path)
+        night.resume_and_wait(first)
+
+        assert beside == [[]]
+
+    def test_what_the_trigger_saw_counts_when_nothing_is_left_to_look_at(self, night: Night) -> None:
+        """A finished JobSet may be deleted, with its pods, before the task resumes."""
+        name = night.execute()
+        failed(night.agent, name, code=1)
+        seen = night.runtime.observe(name)
+        night.agent.remove(name)
+
+        with pytest.raises(JobSetApplicationFailure, match=r"exit code 1\b"):
+            night.task().execute_complete(
+                night.context, {**an_event(name, "finished"), "jobset": seen.jobset, "pods": list(seen.pods)}
+            )
+
+    def test_a_finished_jobset_may_be_kept_and_is_marked(self, night: Night) -> None:
+        name = night.execute()
+        night.commit(0, 1)
+        night.agent.says(name, "Completed")
+        task = night.task()
+        task.keep_finished = True
+
+        task.execute_complete(night.context, an_event(name, "finished"))
+
+        kept = night.runtime.observe(name).jobset
+        assert kept is not None
+        assert kept["metadata"]["annotations"][JUDGED_ANNOTATION] == "attempt"
+
+    def test_a_log_that_cannot_be_read_hides_no_end(self, night: Night, tmp_path: Path) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=1)
+
+        class Mute(PromptRuntime):
+            def logs(self, *_: Any, **__: Any) -> Any:
+                raise RuntimeUnavailable("the node is gone")
+
+        night.runtime = Mute(tmp_path)
+
+        with pytest.raises(JobSetApplicationFailure):
+            night.resume(name)
+
+    def test_an_event_about_a_jobset_that_is_no_longer_waited_for_changes_nothing(self, night: Night) -> None:
+        first = night.execute()
+        failed(night.agent, first, code=143, reason="EvictionByEvictionAPI")
+        second = night.resume_and_wait(first)
+
+        assert night.resume_and_wait(first) == second
+        assert night.agent.names() == [second]
+
+    def test_the_last_words_of_failed_pods_are_in_the_tasks_log(
+        self, night: Night, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=1)
+        night.agent.log(name, POD, "driver", "\n".join(f"line {number}" for number in range(100)))
+
+        with pytest.raises(JobSetApplicationFailure):
+            night.resume(name)
+
+        told = caplog.text + capsys.readouterr().out
+        assert "line 99" in told
+        assert "line 80" in told
+        assert "line 79" not in told
+
+
+class TestTwoJobSets:
+    """Of one run: the second was added when the first got too few pods."""
+
+    @pytest.fixture
+    def names(self, night: Night) -> list[str]:
+        night.trigger = partial(KubernetesJobSetTrigger, namespace="nights")
+        memory = Memory(night.context, night.task().work(night.context))
+        memory.save(Kept(deadline=time.time() + 600).with_all((Live(1), Live(2))))
+        with pytest.raises(TaskDeferred):
+            night.task().execute(night.context)
+        return [jobset_name("job", "infer", RUN, generation) for generation in (1, 2)]
+
+    def test_the_end_of_one_leaves_the_other_at_work(self, night: Night, names: list[str]) -> None:
+        assert night.agent.names() == sorted(names)
+        failed(night.agent, names[0], code=1)
+
+        assert night.resume_and_wait(names[0]) == names[1]
+        assert night.agent.names() == [names[1]]
+
+    def test_the_one_that_is_given_up_goes(self, night: Night, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        night.agent.says(names[0], "Running")
+        monkeypatch.setattr(InferOperator, "relive", lambda *_: (Live(2),))
+
+        assert night.resume_and_wait(names[0], "starved") == names[1]
+        assert night.agent.names() == [names[1]]
+
+    def test_a_success_ends_both(self, night: Night, names: list[str]) -> None:
+        night.commit(0, 1)
+        night.agent.says(names[0], "Completed")
+
+        assert night.resume(names[0]) == {"jobset": names[0]}
+        assert night.agent.names() == []
+
+
+class TestAnotherTimeAround:
+    """A person clears a task that has ended."""
+
+    def test_a_success_leaves_the_whole_deadline_to_the_next_time(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+        name = night.execute()
+        night.commit(0, 1)
+        night.agent.says(name, "Completed")
+        night.resume(name)
+        for chunk in (0, 1):
+            obstore.delete(night.store, f"{RUN.prefix}/ledger/chunk-{chunk:08d}.parquet")
+
+        assert self.seconds_left(night, monkeypatch) == pytest.approx(a_spec().deadline_seconds, abs=60)
+
+    def test_so_does_a_failure_for_good(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=1)
+        with pytest.raises(AirflowFailException):
+            night.resume(name)
+
+        assert self.seconds_left(night, monkeypatch) == pytest.approx(a_spec().deadline_seconds, abs=60)
+
+    def test_a_failure_that_is_retried_does_not(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=exits.RESUME)
+        with pytest.raises(JobSetTaskError):
+            night.resume(name)
+
+        assert self.seconds_left(night, monkeypatch) == pytest.approx(a_spec().deadline_seconds - 3600, abs=60)
+
+    def seconds_left(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> float:
+        """To the deadline of an attempt that begins an hour later."""
+        later = time.time() + 3600
+        monkeypatch.setattr(time, "time", lambda: later)
+        with pytest.raises(TaskDeferred) as deferred:
+            night.task().execute(night.context)
+        return float(deferred.value.trigger.serialize()[1]["deadline"] - later)
