@@ -23,9 +23,9 @@ WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "simulation": ("-n", "auto"),
     # They wait for processes more than they compute. A file stays in one worker, with the emulators it started.
     "integration": ("-n", "4", "--dist", "loadfile"),
-    # One cluster for the whole tier. A file stays in one worker, but for its tests that break the cluster: they run alone, at
-    # the end (`tests/cluster/conftest.py` names the groups, in this order).
-    "cluster": ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder"),
+    # One cluster for the whole tier. A module or class stays in one worker; those that break the cluster come last
+    # (`tests/cluster/conftest.py`), and each of their tests runs alone.
+    "cluster": ("-n", "3", "--dist", "loadscope", "--no-loadscope-reorder"),
     "chaos": ("-n", "2", "--dist", "loadfile"),
 }
 

@@ -26,12 +26,11 @@ ALONE = "faults"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The others would wait for each test that is alone, one after the other. So these come last, from one worker.
+    # Else the others would wait for each of them, one after the other.
     items.sort(key=_is_alone)
     lacking = _lacking()
     for item in items:
         if item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.xdist_group(ALONE if _is_alone(item) else item.path.name))
             if lacking:
                 item.add_marker(pytest.mark.skip(reason=lacking))
             stated = item.get_closest_marker("timeout")

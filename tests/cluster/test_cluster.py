@@ -1,33 +1,20 @@
-"""The test cluster itself: that it is the real thing, that a Spot preemption is one, and that nothing of it stays behind."""
+"""The test cluster itself: that it is the real thing, and that nothing of it stays behind."""
 
 from __future__ import annotations
 
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from local.cluster import build
 from local.cluster.cluster import Cluster, ClusterError
-from local.cluster.faults import Faults
 from local.cluster.layout import Layout
 from tests.cluster.kube import Namespace, a_jobset, a_queue, require
 from tests.cluster.traces import traces
 
 pytestmark = pytest.mark.cluster
-
-# Ends as a driver does: 75 is "resume me".
-DRAINS = """
-import signal, sys, time
-def drained(*_):
-    print("draining", flush=True)
-    sys.exit(75)
-signal.signal(signal.SIGTERM, drained)
-print("at work", flush=True)
-time.sleep(600)
-"""
 
 
 @pytest.mark.gate
@@ -62,25 +49,6 @@ def test_pods_find_each_other_by_name_and_reach_the_api_server(namespace: Namesp
     namespace.create(a_jobset("names", code))
 
     assert namespace.wait_until("the end of the JobSet", lambda: namespace.ended("names")) == "Completed"
-
-
-def test_a_preempted_node_drains_its_pods_and_the_job_does_not_count_them(namespace: Namespace, faults: Faults) -> None:
-    namespace.create(a_jobset("spot", DRAINS, pods=1, nodeSelector={"pool": "node-2"}))
-    [pod] = namespace.wait_until("a pod at work", lambda: _at_work(namespace))
-
-    faults.preempt("node-2")
-
-    failed = namespace.wait_until("the pod's end", lambda: _ended(namespace, pod["metadata"]["name"]))
-    [condition] = [one for one in failed["status"]["conditions"] if one["type"] == "DisruptionTarget"]
-    assert (condition["status"], condition["reason"]) == ("True", "TerminationByKubelet")
-    [container] = failed["status"]["containerStatuses"]
-    assert container["state"]["terminated"]["exitCode"] == 75
-    assert "draining" in namespace.kubectl("logs", pod["metadata"]["name"])
-    namespace.wait_until("the replacement", lambda: len(namespace.get("pods")) == 2)
-    [job] = namespace.get("jobs")
-    assert not job["status"].get("failed")
-    faults.restore("node-2")
-    namespace.wait_until("the replacement at work", lambda: _at_work(namespace))
 
 
 def test_kueue_admits_what_fits_its_quota_and_the_next_one_after_it(namespace: Namespace) -> None:
@@ -134,14 +102,3 @@ def test_the_programs_are_of_the_pinned_versions(own_cluster: Cluster) -> None:
 def _beside(cluster: Cluster, folder: Path) -> Path:
     """A state folder whose addresses are not those of the cluster that is up."""
     return next(path for number in range(9) if (path := folder / str(number)) and Layout.at(path).gateway != cluster.gateway)
-
-
-def _at_work(namespace: Namespace) -> list[dict[str, Any]]:
-    pods = namespace.get("pods", "jobset.sigs.k8s.io/jobset-name=spot")
-    running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
-    return [pod for pod in running if "at work" in namespace.kubectl("logs", pod["metadata"]["name"])]
-
-
-def _ended(namespace: Namespace, name: str) -> dict[str, Any] | None:
-    [pod] = [pod for pod in namespace.get("pods") if pod["metadata"]["name"] == name]
-    return pod if pod["status"]["phase"] == "Failed" else None

@@ -268,78 +268,77 @@ def test_a_profile_that_gets_no_nodes_is_helped_by_the_next_one_which_does_all_t
     assert night.problems() == []
 
 
-# Runs that have the cluster to themselves.
+class TestNodes:
+    """Runs that have the cluster to themselves."""
 
+    def test_a_spot_preemption_is_not_counted_and_its_drain_saves_every_row(self, place: Place, faults: Faults) -> None:
+        night = begun(place, 100, workers=2)
+        node, pods = node_of_index_0(night)
 
-def test_a_spot_preemption_is_not_counted_and_its_drain_saves_every_row(place: Place, faults: Faults) -> None:
-    night = begun(place, 100, workers=2)
-    node, pods = node_of_index_0(night)
-
-    night.strike(lambda: faults.preempt(node), *pods)
-    night.recover(len(pods))
-    night.finish()
-
-    assert_all_struck(night, "TerminationByKubelet", exits.RESUME, drained=True)
-    assert_not_counted(night)
-    assert_never_woken(night)
-
-
-def test_a_spot_preemption_with_a_second_of_grace_loses_only_what_was_not_committed(place: Place, faults: Faults) -> None:
-    night = begun(place, 101, workers=2)
-    node, pods = node_of_index_0(night)
-
-    night.strike(lambda: faults.preempt(node, grace_s=1), *pods)
-    night.recover(len(pods))
-    night.finish()
-
-    struck = [pod for pod in night.pods() if disruption(pod) == "TerminationByKubelet"]
-    assert len(struck) == len(pods)
-    # A kubelet gives two seconds at least, and ends the engine after one of them: that is enough for a drain, or not.
-    assert {exit_code(pod) for pod in struck} <= {exits.RESUME, SIGKILL}
-    assert_not_counted(night)
-    assert_never_woken(night)
-
-
-def test_a_noexecute_taint_is_not_counted_and_its_drain_saves_every_row(place: Place, faults: Faults) -> None:
-    night = begun(place, 102, workers=2)
-    node, pods = node_of_index_0(night)
-    taint = f"{place.namespace.name}:NoExecute"
-
-    night.strike(lambda: place.cluster.kubectl("taint", "node", node, taint), *pods)
-    try:
+        night.strike(lambda: faults.preempt(node), *pods)
         night.recover(len(pods))
-    finally:
-        place.cluster.kubectl("taint", "node", node, f"{taint}-")
-    night.finish()
+        night.finish()
 
-    assert_all_struck(night, "DeletionByTaintManager", exits.RESUME, drained=True)
-    assert_not_counted(night)
-    assert_never_woken(night)
+        assert_all_struck(night, "TerminationByKubelet", exits.RESUME, drained=True)
+        assert_not_counted(night)
+        assert_never_woken(night)
 
+    def test_a_spot_preemption_with_a_second_of_grace_loses_only_what_was_not_committed(
+        self, place: Place, faults: Faults
+    ) -> None:
+        night = begun(place, 101, workers=2)
+        node, pods = node_of_index_0(night)
 
-def test_a_node_that_is_gone_while_its_pods_live_on_is_not_counted_and_the_twins_repeat_nothing(
-    place: Place, faults: Faults
-) -> None:
-    """As when a network parts a machine from its cluster: what runs there works on beside what replaces it."""
-    night = begun(place, 103, workers=2)
-    node, pods = node_of_index_0(night)
-    twin = night.pod(0)["metadata"]["name"]
-    pid = faults.container_pid(place.namespace.name, twin, DRIVER)
+        night.strike(lambda: faults.preempt(node, grace_s=1), *pods)
+        night.recover(len(pods))
+        night.finish()
 
-    def part() -> None:
-        faults.freeze(node)
-        faults.delete_node(node)
+        struck = [pod for pod in night.pods() if disruption(pod) == "TerminationByKubelet"]
+        assert len(struck) == len(pods)
+        # A kubelet gives two seconds at least, and ends the engine after one of them: that is enough for a drain, or not.
+        assert {exit_code(pod) for pod in struck} <= {exits.RESUME, SIGKILL}
+        assert_not_counted(night)
+        assert_never_woken(night)
 
-    night.strike(part, *pods)
-    night.recover(len(pods))
-    assert Path(f"/proc/{pid}").exists()
-    both_at = time.time()
-    night.finish()
+    def test_a_noexecute_taint_is_not_counted_and_its_drain_saves_every_row(self, place: Place, faults: Faults) -> None:
+        night = begun(place, 102, workers=2)
+        node, pods = node_of_index_0(night)
+        taint = f"{place.namespace.name}:NoExecute"
 
-    assert night.sent_after(twin, both_at) > 0
-    assert_all_struck(night, "DeletionByPodGC", None)
-    assert_not_counted(night)
-    assert_never_woken(night)
+        night.strike(lambda: place.cluster.kubectl("taint", "node", node, taint), *pods)
+        try:
+            night.recover(len(pods))
+        finally:
+            place.cluster.kubectl("taint", "node", node, f"{taint}-")
+        night.finish()
+
+        assert_all_struck(night, "DeletionByTaintManager", exits.RESUME, drained=True)
+        assert_not_counted(night)
+        assert_never_woken(night)
+
+    def test_a_node_that_is_gone_while_its_pods_live_on_is_not_counted_and_the_twins_repeat_nothing(
+        self, place: Place, faults: Faults
+    ) -> None:
+        """As when a network parts a machine from its cluster: what runs there works on beside what replaces it."""
+        night = begun(place, 103, workers=2)
+        node, pods = node_of_index_0(night)
+        twin = night.pod(0)["metadata"]["name"]
+        pid = faults.container_pid(place.namespace.name, twin, DRIVER)
+
+        def part() -> None:
+            faults.freeze(node)
+            faults.delete_node(node)
+
+        night.strike(part, *pods)
+        night.recover(len(pods))
+        assert Path(f"/proc/{pid}").exists()
+        both_at = time.time()
+        night.finish()
+
+        assert night.sent_after(twin, both_at) > 0
+        assert_all_struck(night, "DeletionByPodGC", None)
+        assert_not_counted(night)
+        assert_never_woken(night)
 
 
 def node_of_index_0(night: HeldNight) -> tuple[str, list[Document]]:

@@ -19,6 +19,16 @@ from tests.cluster.kube import IMAGE, Namespace, a_jobset
 pytestmark = pytest.mark.cluster
 
 WORKS = "import time; print('at work', flush=True); time.sleep(600)"
+# Ends as a driver does: 75 is "resume me".
+DRAINS = """
+import signal, sys, time
+def drained(*_):
+    print("draining", flush=True)
+    sys.exit(75)
+signal.signal(signal.SIGTERM, drained)
+print("at work", flush=True)
+time.sleep(600)
+"""
 # Writes down when it was told to end and what came of it, beyond the end of its pod.
 LINGERS = """
 import signal, time
@@ -46,6 +56,25 @@ def test_killed_parts_come_back_and_the_cluster_works_on(namespace: Namespace, f
         assert pod["metadata"]["uid"] == before["metadata"]["uid"]
         assert pod["status"]["phase"] == "Running"
         assert not pod["status"]["containerStatuses"][0]["restartCount"]
+
+
+def test_a_preempted_node_drains_its_pods_and_the_job_does_not_count_them(namespace: Namespace, faults: Faults) -> None:
+    namespace.create(a_jobset("spot", DRAINS, pods=1, nodeSelector={"pool": "node-2"}))
+    [pod] = namespace.wait_until("a pod at work", lambda: at_work(namespace, "spot"))
+
+    faults.preempt("node-2")
+
+    failed = namespace.wait_until("the pod's end", lambda: in_phase(namespace, pod, "Failed"))
+    [condition] = [one for one in failed["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    assert (condition["status"], condition["reason"]) == ("True", "TerminationByKubelet")
+    [container] = failed["status"]["containerStatuses"]
+    assert container["state"]["terminated"]["exitCode"] == 75
+    assert "draining" in namespace.kubectl("logs", pod["metadata"]["name"])
+    namespace.wait_until("the replacement", lambda: len(namespace.get("pods")) == 2)
+    [job] = namespace.get("jobs")
+    assert not job["status"].get("failed")
+    faults.restore("node-2")
+    namespace.wait_until("the replacement at work", lambda: at_work(namespace, "spot"))
 
 
 def test_a_grace_of_one_second_is_one_second(namespace: Namespace, faults: Faults) -> None:

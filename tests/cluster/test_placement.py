@@ -77,7 +77,9 @@ class Machines:
 
     def add(self, machine: Machine, pools: dict[str, int]) -> None:
         """So many in each node pool."""
-        names = [(pool, f"{self.namespace.name}-{pool}-{number}") for pool, count in pools.items() for number in range(count)]
+        # A pool's name is the namespace's own too: a slice keeps out of a pool with pods of any namespace.
+        own = {f"{self.namespace.name}-{pool}": count for pool, count in pools.items()}
+        names = [(pool, f"{pool}-{number}") for pool, count in own.items() for number in range(count)]
         nodes = [self._node(machine, pool, name) for pool, name in names]
         self.namespace.cluster.kubectl("create", "-f", "-", text=yaml.safe_dump_all(nodes))
         wanted = (f"node/{name}" for _, name in names)
