@@ -1,6 +1,6 @@
-"""The command `nightshift`. Each command is one function that imports what it needs when it runs, so that ``--help`` is quick.
+"""The command `nightshift`. Each command is a function that imports what it needs when it runs, so ``--help`` is quick.
 
-Exit codes: 0 done, 1 a store that does not answer, 2 bad input (every mistake on stderr); `batch` has its own codes.
+Exit codes: 0 done, 1 the store does not answer, 2 bad input (every mistake on stderr); `batch` has its own codes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BAD_INPUT: Final = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; argparse itself exits with 2 for arguments that it cannot read."""
+    """Runs one command and returns its exit code; argparse itself exits with 2 for bad arguments."""
     options = _parser().parse_args(arguments)
     code: int = options.command(options)
     return code
@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     schema = commands.add_parser("schema", help="print the JSON schema of a job file (docs/job.schema.json)")
     schema.set_defaults(command=_schema)
 
-    status = commands.add_parser("status", help="show how far a run is, from its ledger alone, during the run and after it")
+    status = commands.add_parser("status", help="show a run's progress from its ledger alone, during the run and after it")
     status.add_argument("url", metavar="RUN_URL", help="gs://BUCKET/JOB/PARTITION/RUN or file:///FOLDER/JOB/PARTITION/RUN")
     status.add_argument(
         "--watch",
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     render = commands.add_parser(
         "render",
-        help="print the JobSet that a night of a job would submit (docs/compute.md)",
+        help="print the JobSet that a job's night would submit (docs/compute.md)",
         description="Prints the Kubernetes JobSet of a job for one partition as YAML, with this deployment's NIGHTSHIFT_* "
         "variables if they are set. Contacts no service and submits nothing.",
     )
@@ -66,10 +66,12 @@ def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     render.add_argument(
         "--partition", type=_day, required=True, metavar="DATE", help="the day of the run, for example 2026-11-20"
     )
-    render.add_argument("--rows", type=_positive, metavar="N", help="rows of the run, from which its workers are planned")
+    render.add_argument("--rows", type=_positive, metavar="N", help="rows of the run; workers are planned from them")
     render.add_argument("--profile", type=_profile, metavar="P", help="use this compute profile instead of the job's")
     render.add_argument("--workers", type=_positive, metavar="N", help="use N workers instead of the planned number")
-    render.add_argument("--helper", action="store_true", help="the additional JobSet that helps a run on a fallback profile")
+    render.add_argument(
+        "--helper", action="store_true", help="print the additional JobSet that helps a run on a fallback profile"
+    )
     render.set_defaults(command=_render)
 
 
@@ -198,7 +200,7 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _batch(options: argparse.Namespace) -> int:
-    # Before the imports, which take a moment: a signal must not end them in a traceback.
+    # Before the imports, which take a moment: a signal during them must not print a traceback.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(exits.RESUME))
     from nightshift.batch import command
@@ -222,7 +224,7 @@ def _batch(options: argparse.Namespace) -> int:
     )
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit, as in nightshift.driver.__main__: obstore's threads may abort an interpreter that is being taken down.
+    # Not sys.exit, as in nightshift.driver.__main__: obstore's threads may abort an interpreter that is shutting down.
     os._exit(code)
 
 

@@ -1,4 +1,4 @@
-"""What a deployment says once, for all jobs: where data lies, which images run. Read from NIGHTSHIFT_* variables.
+"""What a deployment sets once for all jobs: where data is stored, which images run. Read from NIGHTSHIFT_* variables.
 
 Cloud Composer and a self-hosted Airflow both set environment variables for every component; a job's YAML never repeats them.
 """
@@ -14,7 +14,7 @@ _CHOICES: Final = {"image_pull_policy": ("Always", "IfNotPresent", "Never"), "we
 
 
 class SettingsError(ValueError):
-    """A deployment variable is missing or not valid; the message names it and what to set."""
+    """A deployment variable is missing or not valid; the message names it and says what to set."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,19 @@ class Settings:
     project: Google Cloud project of the BigQuery jobs.
     location: BigQuery location of the datasets, for example ``EU``.
     dataset: BigQuery dataset for staging tables, dead letters and the audit table.
-    runtime: ``kubernetes`` for the cluster of a Kubernetes connection,
-        ``gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER`` for a GKE cluster by the Google connection, or
-        ``local:FOLDER`` for the local runtime whose state is in FOLDER.
+    runtime: ``kubernetes`` for the cluster of the Kubernetes connection,
+        ``gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER`` for a GKE cluster through the Google connection, or
+        ``local:FOLDER`` for the local runtime with its state in FOLDER.
     namespace: Kubernetes namespace of the JobSets.
-    driver_image, server_image: container images of the two containers of a worker; tpu_server_image: of the second on TPUs.
-    image_pull_policy: ``Always``, ``IfNotPresent`` or ``Never``; Kubernetes' own choice when empty.
-    priority_class: PriorityClass of the pods; none when empty. (A job's ``priority:`` is Kueue's.)
-    workers_max: most workers of a run that a plan asks for; any number when 0. A job that says how many gets them.
-    weights: how a model in a bucket is read: ``stream`` by vLLM's streamer, or ``mount`` by Cloud Storage FUSE.
-    pod_patch: path of a YAML file that is merged over every rendered pod template (docs/compute.md); none when empty.
+    driver_image, server_image: images of a worker's two containers; tpu_server_image: the server's on TPUs.
+    image_pull_policy: ``Always``, ``IfNotPresent`` or ``Never``; if empty, Kubernetes decides.
+    priority_class: PriorityClass of the pods; empty for none. (A job's ``priority:`` is Kueue's.)
+    workers_max: the most workers that a plan may ask for; 0 for no limit. It does not limit a job that sets its own number.
+    weights: how a model in a bucket is read: ``stream`` with vLLM's streamer, or ``mount`` with Cloud Storage FUSE.
+    pod_patch: path of a YAML file that is merged into every rendered pod template (docs/compute.md); empty for none.
     service_account: Kubernetes service account of the pods (workload identity on GKE).
     gcp_conn_id: Airflow connection for BigQuery, Cloud Storage and GKE.
-    kubernetes_conn_id: Airflow connection of the cluster, where runtime is ``kubernetes``.
+    kubernetes_conn_id: Airflow connection of the cluster if runtime is ``kubernetes``.
     """
 
     bucket: str
@@ -60,7 +60,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """Reads ``NIGHTSHIFT_<FIELD>`` for each field. Raises SettingsError for a required one that is not set."""
+        """Reads ``NIGHTSHIFT_<FIELD>`` for each field. Raises SettingsError for one that is missing or not valid."""
         source = os.environ if environment is None else environment
         values: dict[str, Any] = {
             name: source[f"NIGHTSHIFT_{name.upper()}"]

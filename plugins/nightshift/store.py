@@ -1,7 +1,7 @@
 """Object storage through one client: Cloud Storage, a local folder or memory behind obstore's interface (ADR 0001).
 
-``STORAGE_EMULATOR_HOST`` is honoured as Google's own clients do. Every caller gets the same retry limits, so that an
-unreachable store is an error within a bounded time rather than a hang.
+``STORAGE_EMULATOR_HOST`` works as in Google's own clients. Every caller has the same retry limits, so an
+unreachable store is an error after a bounded time, not a hang.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RETRY_TIMEOUT = timedelta(seconds=120)
 
 
 def open_store(url: str) -> ObjectStore:
-    """Opens ``gs://BUCKET[/PREFIX]``, ``file:///FOLDER`` (made when missing) or ``memory:///``.
+    """Opens ``gs://BUCKET[/PREFIX]``, ``file:///FOLDER`` (created if missing) or ``memory:///``.
 
     Raises ValueError for any other URL. Nothing is sent yet: a wrong bucket shows at the first call.
     """
@@ -37,7 +37,7 @@ def open_store(url: str) -> ObjectStore:
 
 
 def get_bytes(store: ObjectStore, path: str) -> bytes | None:
-    """The whole object, or None where there is none."""
+    """The whole object, or None if it does not exist."""
     try:
         return bytes(obstore.get(store, path).bytes())
     except FileNotFoundError:
@@ -45,10 +45,10 @@ def get_bytes(store: ObjectStore, path: str) -> bytes | None:
 
 
 def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
-    """Creates the object unless it is there; returns what is there afterwards.
+    """Creates the object unless it exists; returns what is stored afterwards.
 
-    The create-only precondition makes one writer win. A lost reply needs no care: our own object then answers "exists"
-    and is read back like anybody's.
+    The create-only precondition lets one writer win. A lost reply does no harm: the retry answers "exists", and our own
+    object is read back like any other.
     """
     try:
         obstore.put(store, path, body, mode="create")
@@ -63,7 +63,7 @@ def _cloud_storage(bucket: str, prefix: str | None) -> GCSStore:
     if emulator:
         if "://" not in emulator:
             emulator = f"http://{emulator}"
-        # The one way to send no credentials: `skip_signature` still looks for a metadata server.
+        # The only way to send no credentials: `skip_signature` still looks for a metadata server.
         key = {"gcs_base_url": emulator, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
         config["service_account_key"] = json.dumps(key)
     return GCSStore(
@@ -76,9 +76,9 @@ def _cloud_storage(bucket: str, prefix: str | None) -> GCSStore:
 
 
 class ObjectFile(io.RawIOBase):
-    """One object as a seekable file, each read one range request: what pyarrow needs to read a Parquet footer or row group.
+    """One object as a seekable file, one range request per read: what pyarrow needs to read a Parquet footer or row group.
 
-    (obstore's own reader lacks the attributes by which pyarrow knows a file.)
+    (obstore's own reader lacks attributes that pyarrow expects of a file.)
     """
 
     def __init__(self, store: ObjectStore, path: str, size: int) -> None:
@@ -116,11 +116,11 @@ class Objects(Protocol):
     """What the ledger needs of object storage. The simulator implements it too; `ObjectStorage` is the real one."""
 
     async def create(self, path: str, body: bytes) -> bool:
-        """Creates the object, whole or not at all. False when one is there already; raises StoreUnavailable when unknown."""
+        """Creates the object, whole or not at all. False if it already exists; raises StoreUnavailable if that is unknown."""
         ...
 
     async def read(self, path: str) -> bytes | None:
-        """The object's bytes, None where there is none. Raises StoreUnavailable."""
+        """The object's bytes, None if it does not exist. Raises StoreUnavailable."""
         ...
 
     def list(self, prefix: str, after: str = "") -> AsyncIterator[str]:
@@ -162,7 +162,7 @@ class ObjectStorage:
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[str]:
         try:
             if isinstance(self._store, LocalStore):
-                # A folder has no order of its own.
+                # A folder is listed in no particular order.
                 for path in sorted([path async for path in self._pages(prefix, after)]):
                     yield path
             else:

@@ -73,13 +73,13 @@ def test_a_footer_longer_than_the_first_read(run: Run) -> None:
     ("body", "problem"),
     [
         (b"", "it has 0 bytes"),
-        (b"no parquet at all", "it does not end as a Parquet file does"),
-        (a_chunk(RUN, PLAN, 1)[:-20], "it does not end as a Parquet file does"),
+        (b"no parquet at all", "it does not end like a Parquet file"),
+        (a_chunk(RUN, PLAN, 1)[:-20], "it does not end like a Parquet file"),
         (a_chunk(RUN, PLAN, 1)[-300:], "its Parquet footer is longer than the object"),
         (b"PAR1" + b"\xff" * 100 + (100).to_bytes(4, "little") + b"PAR1", "its Parquet footer cannot be decoded"),
-        (made_by("a", range(4, 7)), "it holds 3 rows, the plan says 4"),
-        (made_by("a", range(4, 8), predictions=5), "it holds 4 rows and claims 5 predictions and 0 dead letters"),
-        (made_by("a", range(4, 8), predictions=3, dead_letters=1), "it holds 0 dead letters and claims 1"),
+        (made_by("a", range(4, 7)), "it holds 3 rows, but the plan says 4"),
+        (made_by("a", range(4, 8), predictions=5), "it holds 4 rows but claims 5 predictions and 0 dead letters"),
+        (made_by("a", range(4, 8), predictions=3, dead_letters=1), "it holds 0 dead letters but claims 1"),
         (made_by("a", range(4, 8), run_id="f" * 16), "it belongs to run ffffffffffffffff"),
     ],
 )

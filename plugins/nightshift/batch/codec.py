@@ -1,4 +1,4 @@
-"""The form of a batch's chunks: a job's, and beside the dead letter's message the HTTP status that the line's output reports.
+"""The format of a batch's chunks: that of a job's chunks, plus the HTTP status that the output reports for a failed line.
 
 No warehouse loads these chunks, so they may have a column that a job's chunks lack.
 """
@@ -32,7 +32,7 @@ class LineCodec(ParquetCodec):
 
 
 def results_with_status(table: pa.Table) -> list[Result]:
-    """The rows of a batch's chunk or partial, with statuses whichever release wrote it. Predictions are bytes of JSON."""
+    """The rows of a batch's chunk or partial, with statuses, whichever release wrote it. Predictions are JSON bytes."""
     results = chunks.results_of(table, pa.large_binary())
     return results if chunks.STATUS in table.column_names else [_with_status(result) for result in results]
 

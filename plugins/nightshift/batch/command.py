@@ -1,4 +1,4 @@
-"""`nightshift batch`: reads the file, finds its run, works until every line has its end, and writes the output."""
+"""`nightshift batch`: reads the file, finds its run, works until every line has a result, and writes the output."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from nightshift.store import ObjectStorage, StoreUnavailable
 FAILED_LINES: Final = 1
 BAD_USAGE: Final = 2
 WINDOW_KNOWN: Final = 256
-"""Requests in flight at first where the engine's numbers can be read: what vLLM computes at once unless told otherwise."""
+"""Requests in flight at first if the engine's metrics can be read: what vLLM computes at once by default."""
 WINDOW_UNKNOWN: Final = 32
 WINDOW_MOST: Final = 8192
 
 
 class Usage(ValueError):
-    """Something in the command or the file is not as it must be; trying again cannot help."""
+    """The command or the file is wrong; trying again cannot help."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command line. api_key is never written anywhere. wait_s: for the server to come up; timeout_s: of one request."""
+    """The command line. api_key is never written anywhere. wait_s: for the server to start; timeout_s: of one request."""
 
     input: str
     output: str
@@ -62,7 +62,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Runs the command to its end; returns its exit code: 0, 1 (lines failed, and that was asked for), 2 or 75."""
+    """Runs the command and returns its exit code: 0, 1 (lines failed, with --fail-on-error), 2 or 75."""
     log_to_stderr()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -78,7 +78,7 @@ def run(options: Options) -> int:
         return exits.RESUME
 
 
-_AGAIN: Final = "Run the same command again to go on."
+_AGAIN: Final = "Run the same command again to continue."
 
 
 class _Command:
@@ -98,7 +98,7 @@ class _Command:
         asked = Asked(place, index, options.input, options.model, self._attempt)
         async with Server(base_of(options.base_url), options.api_key, options.timeout_s) as server:
             if not await server.healthy():
-                # What is done needs no server any more.
+                # A finished run does not need the server.
                 batch = None if options.fresh else await asyncio.to_thread(find_batch, asked)
                 if batch is not None and await _lines_in(batch) == batch.plan.rows:
                     return await self._finish(batch)
@@ -109,7 +109,7 @@ class _Command:
                 open_batch, asked, served=about.served, chunk_rows=options.chunk_rows, fresh=options.fresh
             )
             before = await _lines_in(batch)
-            say(f"{options.input}: {batch.plan.rows:,} lines, {before:,} of them done earlier; progress is kept in {batch.url}")
+            say(f"{options.input}: {batch.plan.rows:,} lines, {before:,} of them already done; progress is kept in {batch.url}")
             if before < batch.plan.rows:
                 reader = LineReader(source, index, batch.plan, options.model)
                 worker = self._worker(batch, reader, server, about, known=await server.load() is not None)
@@ -120,8 +120,8 @@ class _Command:
         return await self._finish(batch)
 
     async def _meet(self, server: Server, drain: DrainOnSignal) -> bool:
-        """Waits for the server; False when it did not come in time, or the command must end first."""
-        say(f"waiting for {self._options.base_url} to answer, {format_duration(self._options.wait_s)} at most")
+        """Waits for the server; False if it does not answer in time, or if the command must end first."""
+        say(f"waiting for {self._options.base_url} to answer, at most {format_duration(self._options.wait_s)}")
         waiting = asyncio.create_task(server.wait_healthy(self._options.wait_s))
         asked = asyncio.create_task(drain.asked.wait())
         await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -133,7 +133,7 @@ class _Command:
         return up
 
     def _worker(self, batch: Batch, reader: LineReader, server: Server, about: About, *, known: bool) -> Worker:
-        """known: whether the server tells its load."""
+        """known: whether the server reports its load."""
         kind = BatchLines()
         most = self._options.max_inflight or WINDOW_MOST
         return Worker(
@@ -166,7 +166,7 @@ class _Command:
             watch.cancel()
 
     async def _finish(self, batch: Batch) -> int:
-        """Writes the output of a run that is complete."""
+        """Writes the output of a complete run."""
         options = self._options
         counts = await asyncio.to_thread(write, batch.store, batch.run, batch.plan, options.output)
         say(summary(counts, options.output, time.monotonic() - self._began, self._stats))
@@ -185,7 +185,7 @@ async def _lines_in(batch: Batch) -> int:
 
 
 def _read(options: Options) -> tuple[BatchFile, Index]:
-    """The input, read through once. Raises Usage where there is none."""
+    """Reads the input once. Raises Usage if there is none."""
     try:
         source = source_of(options.input)
         return source, sources.index(source)
@@ -196,7 +196,7 @@ def _read(options: Options) -> tuple[BatchFile, Index]:
 
 
 def _checked_place(options: Options) -> str:
-    """Where progress is kept, once it is known that the output could be written: nobody wants to hear that after a night."""
+    """Where progress is kept. First checks that the output can be written: a night later is too late to say so."""
     out = options.output
     try:
         if "://" in out:
@@ -210,10 +210,10 @@ def _checked_place(options: Options) -> str:
 
 def _check_writable(out: Path, given: str) -> None:
     if out.is_dir():
-        raise Usage(f"-o {out}: it is a folder")
+        raise Usage(f"-o {out}: this is a folder")
     if not out.absolute().parent.is_dir():
         raise Usage(f"-o {out}: the folder {out.absolute().parent} does not exist")
     if not os.access(out.absolute().parent, os.W_OK):
-        raise Usage(f"-o {out}: nothing can be written into its folder")
+        raise Usage(f"-o {out}: its folder is not writable")
     if "://" not in given and out.exists() and out.samefile(given):
-        raise Usage(f"-o {out}: it is the input")
+        raise Usage(f"-o {out}: this is the input file")

@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible server as the driver's engine: vLLM first, but none of its own paths is taken for granted."""
+"""Any OpenAI-compatible server as the driver's engine: vLLM first, but paths that only vLLM has may be missing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PROBE_TIMEOUT_S: Final = 5.0
 POLL_S: Final = 0.1
 HEADER: Final = "Authorization"
 LINES_OWN: Final = (404, 405)
-"""Statuses that concern every row of a job but a single line of a batch, which names its own path and model."""
+"""For a job these statuses concern every row; for a batch only one line, because each line names its own path and model."""
 
 
 def base_of(url: str) -> str:
-    """The part before the lines' own ``/v1/...``; OpenAI's clients want the URL with it."""
+    """The URL without the ``/v1`` that OpenAI's clients want at its end: each line has its own ``/v1/...``."""
     return url.rstrip("/").removesuffix("/v1")
 
 
@@ -29,7 +29,7 @@ def headers_of(key: str | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class About:
-    """What a server says of itself. version: "" where it does not. served: its model, "" unless it has exactly one."""
+    """What a server says about itself. version: "" if it does not say. served: its model, "" unless it has exactly one."""
 
     version: str
     served: str
@@ -40,7 +40,7 @@ class Server:
 
     def __init__(self, base_url: str, key: str | None, timeout_s: float) -> None:
         headers = headers_of(key)
-        # The model is the lines' own affair: the name is for `version`, which is not asked here.
+        # Each line names its model: this name is for `version`, which is not called here.
         self._engine = EngineClient(base_url, "", request_timeout_s=timeout_s, headers=headers)
         self._probe = HttpClient(base_url, headers=headers)
 
@@ -53,7 +53,7 @@ class Server:
         await self._engine.__aexit__(*error)
 
     async def send(self, path: str, body: bytes) -> SendResult:
-        """Raises WrongEngine when the key is refused; what the server does not have is the line's own mistake."""
+        """Raises WrongEngine if the key is refused. A path or model that the server lacks is the line's own mistake."""
         try:
             return await self._engine.send(path, body)
         except WrongEngine as error:
@@ -62,7 +62,7 @@ class Server:
             return Refused(Reason.REJECTED, error.message, error.status)
 
     async def healthy(self) -> bool:
-        """Whether ``/health`` says so; of a server without that path, whether it answers."""
+        """Whether ``/health`` says so; for a server without that path, whether it answers."""
         status = await self._status("/health")
         return status is not None and (status == 200 or 300 <= status < 500)
 
@@ -70,7 +70,7 @@ class Server:
         return await self._engine.load()
 
     async def wait_healthy(self, budget_s: float) -> bool:
-        """Waits until the server can be asked, `budget_s` seconds at most."""
+        """Waits until the server answers, at most `budget_s` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + budget_s
         while not await self.healthy():
@@ -80,11 +80,11 @@ class Server:
         return True
 
     async def about(self) -> About:
-        """Asks for version and models; a server that tells neither is fine."""
+        """Asks for version and models; a server need not report either."""
         version = (await self._json("/version")).get("version")
         models = (await self._json("/v1/models")).get("data")
         listed = [item for item in models if isinstance(item, dict)] if isinstance(models, list) else []
-        # LoRA adapters have a parent; they come and go while the model stays.
+        # LoRA adapters have a parent; they may come and go while the model stays.
         base = [item for item in listed if not item.get("parent")]
         served = f"{base[0].get('id')} ({base[0].get('root')})" if len(base) == 1 else ""
         return About(version if isinstance(version, str) else "", served)

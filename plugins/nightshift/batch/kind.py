@@ -1,4 +1,4 @@
-"""Lines of a batch file as a task kind of the driver: the request is the line's own, the prediction its whole reply."""
+"""Lines of a batch file as a task kind of the driver: the line is the request, and the whole reply is the prediction."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A line of an OpenAI batch file: what it asks for, or why it cannot be sent. Pure.
 
-The format is the one that ``vllm run-batch`` reads: ``{"custom_id": ..., "method": "POST", "url": ..., "body": {...}}``. Where
-vLLM gives up the whole file for one line that it cannot read, here that line alone becomes an error in the output.
+The format is the one that ``vllm run-batch`` reads: ``{"custom_id": ..., "method": "POST", "url": ..., "body": {...}}``. vLLM
+rejects the whole file for one line that it cannot read; here only that line becomes an error in the output.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ENDPOINTS: Final = (
     "/pooling",
     "/classify",
 )
-"""All that a line may name: a file must not reach what a server offers beside them, its shutdown for instance."""
+"""The only paths that a line may name: a file must not reach the server's other paths, for instance its shutdown."""
 _ANY_PREFIX: Final = ("/score", "/rerank")
-"""vLLM takes these two below any path; its server has them at the root."""
+"""vLLM accepts these two below any prefix; its server has them at the root."""
 STREAM: Final = "Request must not be sent in stream mode"
 ID_MAX: Final = 4096
-"""Characters of a custom_id; a longer one is kept that far."""
+"""Characters of a custom_id; a longer one is cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """custom_id: "" where the line has none. path and body: what is POSTed. error: why nothing can be, else None."""
+    """custom_id: "" if the line has none. path and body: what is POSTed. error: why nothing can be sent, else None."""
 
     custom_id: str
     path: str = ""
@@ -49,9 +49,9 @@ class _Unusable(ValueError):
 
 
 def parse_line(raw: bytes, number: int, model: str | None = None) -> Line:
-    """Reads one line. number: its place among the lines that are not blank, from 1; it names what no custom_id does.
+    """Reads one line. number: its place among the lines that are not blank, from 1; it names a line without custom_id.
 
-    model: takes the place of the body's own.
+    model: replaces the one in the body.
     """
     try:
         request, exact = _decode(raw)
@@ -67,23 +67,23 @@ def parse_line(raw: bytes, number: int, model: str | None = None) -> Line:
 
 
 def _decode(raw: bytes) -> tuple[dict[str, Any], bool]:
-    """The object, and whether orjson can write it as it was read."""
+    """The object, and whether orjson can write it back unchanged."""
     exact = True
     try:
         value = orjson.loads(raw)
     except ValueError:
-        # NaN and escaped halves of surrogate pairs: no JSON by the letter, but vLLM reads them, and a line may hold them.
+        # NaN and escaped halves of surrogate pairs: not strictly JSON, but vLLM reads them, and a line may contain them.
         exact = False
         try:
             value = json.loads(raw)
         except UnicodeDecodeError as error:
             raise _Unusable(f"it is not UTF-8: {error}") from error
         except RecursionError as error:
-            raise _Unusable("it is nested too deep to be read") from error
+            raise _Unusable("it is nested too deeply") from error
         except ValueError as error:
             raise _Unusable(f"it is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise _Unusable(f"it is not a JSON object but {_kind(value)}")
+        raise _Unusable(f"it must be a JSON object, not {_kind(value)}")
     return value, exact
 
 
@@ -92,22 +92,22 @@ def _custom_id(request: dict[str, Any]) -> tuple[str, str | None]:
     value = request.get("custom_id")
     if not isinstance(value, str):
         shown = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
-        return shown, "custom_id is missing" if value is None else f"custom_id must be a string, it is {_kind(value)}"
+        return shown, "custom_id is missing" if value is None else f"custom_id must be a string, not {_kind(value)}"
     if len(value) > ID_MAX:
         return value[:ID_MAX].encode(errors="replace").decode(), f"custom_id has more than {ID_MAX} characters"
     try:
         value.encode()
     except UnicodeEncodeError:
-        return value.encode(errors="replace").decode(), "custom_id holds half a surrogate pair"
+        return value.encode(errors="replace").decode(), "custom_id contains half a surrogate pair"
     return value, None
 
 
 def _path(request: dict[str, Any]) -> str:
     method, url = request.get("method"), request.get("url")
     if not isinstance(method, str) or method.upper() != "POST":
-        raise _Unusable("method is missing" if method is None else f"method must be POST, it is {_shown(method)}")
+        raise _Unusable("method is missing" if method is None else f"method must be POST, not {_shown(method)}")
     if not isinstance(url, str):
-        raise _Unusable("url is missing" if url is None else f"url must be a string, it is {_kind(url)}")
+        raise _Unusable("url is missing" if url is None else f"url must be a string, not {_kind(url)}")
     if url in ENDPOINTS:
         return url
     for ending in _ANY_PREFIX:
@@ -119,7 +119,7 @@ def _path(request: dict[str, Any]) -> str:
 def _body(request: dict[str, Any], model: str | None, exact: bool) -> bytes:
     body = request.get("body")
     if not isinstance(body, dict):
-        raise _Unusable("body is missing" if body is None else f"body must be an object, it is {_kind(body)}")
+        raise _Unusable("body is missing" if body is None else f"body must be an object, not {_kind(body)}")
     if body.get("stream"):
         raise _Unusable(STREAM)
     if model is not None:

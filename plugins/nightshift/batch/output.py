@@ -1,7 +1,7 @@
 """The output file: a line for each line of the input, in its order, in the schema of ``vllm run-batch``.
 
-It is made of the committed chunks alone, streamed, and appears under its name whole or not at all. Ids are made of the run and
-the line's number, so that whoever writes the file again writes the same bytes.
+It is made from the committed chunks only, is streamed, and appears under its name whole or not at all. Ids are made from the
+run and the line's number, so writing the file again gives the same bytes.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ STATUS: Final = {
     Reason.ENGINE_KILLED: 500,
     Reason.TIMEOUT: 504,
 }
-"""The status code that a line reports by the reason of its dead letter, if the engine's own is not known."""
+"""The status code of a failed line by the reason of its dead letter, if the engine's own is unknown."""
 _TYPES: Final = {400: "BadRequestError", 404: "NotFoundError"}
 
 
 class Incomplete(Exception):
-    """A chunk is torn or foreign: the output cannot be written from what is there."""
+    """A chunk is torn or foreign: the output cannot be written from it."""
 
 
 class ChunkMissing(Exception):
-    """A chunk that was there is gone: somebody removed the progress."""
+    """A committed chunk is gone: somebody removed the progress."""
 
 
 @dataclass
@@ -66,10 +66,10 @@ def lines_of(body: bytes, run_id: str, expected: range, counts: OutputCounts) ->
     except chunks.NotAChunk as error:
         raise Incomplete(str(error)) from error
     if provenance.run_id != run_id:
-        raise Incomplete(f"it is of run {provenance.run_id}")
+        raise Incomplete(f"it belongs to run {provenance.run_id}")
     results = results_with_status(table)
     if [result.ordinal for result in results] != list(expected):
-        raise Incomplete(f"it does not hold the lines {expected.start + 1} to {expected.stop}")
+        raise Incomplete(f"it does not hold lines {expected.start + 1} to {expected.stop}")
     ids = table.column("custom_id").to_pylist()
     counts.prompt_tokens += provenance.prompt_tokens
     counts.output_tokens += provenance.output_tokens
@@ -108,7 +108,7 @@ def _line(run_id: str, ordinal: int, custom_id: str, code: int, body: bytes, err
 
 
 def write(store: ObjectStore, run: RunRef, plan: Plan, out: str) -> OutputCounts:
-    """Writes the output of a run whose every chunk is committed. Raises Incomplete, ChunkMissing, StoreUnavailable, OSError."""
+    """Writes the output of a run whose chunks are all committed. Raises Incomplete, ChunkMissing, StoreUnavailable, OSError."""
     counts = OutputCounts()
     try:
         if "://" in out:
@@ -122,7 +122,7 @@ def write(store: ObjectStore, run: RunRef, plan: Plan, out: str) -> OutputCounts
 
 
 def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: OutputCounts) -> Iterator[bytes]:
-    """The lines, a chunk at a time, the next chunk being read meanwhile."""
+    """The lines, one chunk at a time; the next chunk is read meanwhile."""
 
     def fetch(chunk: int) -> tuple[str, bytes]:
         path = run.chunk_path(chunk)
@@ -145,7 +145,7 @@ def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: OutputCounts) -
 
 
 def _write_local(out: Path, blocks: Iterator[bytes]) -> None:
-    # A name of its own: two processes that finish the same run both write, and neither cuts the other's file short.
+    # A unique name: two processes may finish the same run and write at once, and neither may truncate the other's file.
     unfinished = out.with_name(f"{out.name}.tmp-{os.getpid()}")
     try:
         with open(unfinished, "wb") as file:

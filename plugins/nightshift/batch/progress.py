@@ -1,4 +1,4 @@
-"""What the person at the terminal sees: a line every few seconds, the driver's warnings, and a summary. All on stderr."""
+"""What you see at the terminal: a line every few seconds, the driver's warnings, and a summary. All on stderr."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nightshift.driver.stats import Stats
 
 EVERY_S: Final = 5.0
 REPEAT_S: Final = 5.0
-"""A warning that says the same as one so long ago is left out: a server in trouble fails thousands of lines a second."""
+"""A warning is not repeated within this time: a server in trouble fails thousands of lines a second."""
 
 
 def say(text: str) -> None:
-    """One line, at once."""
+    """Prints one line immediately."""
     print(f"nightshift batch: {text}", file=sys.stderr, flush=True)
 
 
@@ -31,7 +31,7 @@ class Lines(logging.Formatter):
 
 
 class Seldom(logging.Filter):
-    """Passes a message once in `REPEAT_S`."""
+    """Passes a message once per `REPEAT_S`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Seldom(logging.Filter):
 
 
 def log_to_stderr() -> None:
-    """Warnings and errors; what the driver counts every few seconds is in the progress line."""
+    """Logs warnings and errors to stderr; the driver's counts are in the progress line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines())
     handler.addFilter(Seldom())
@@ -73,14 +73,14 @@ class Progress:
         return f"{done:,} of {self._lines:,} lines, {rate:,.1f}/s, {left}{failed}, {stats.rows_in_flight:,} in flight"
 
     async def watch(self) -> None:
-        """Says it until cancelled."""
+        """Prints the line every few seconds until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             say(self.line())
 
 
 def summary(counts: OutputCounts, out: str, seconds: float, stats: Stats) -> str:
-    """The last line of a batch that is done."""
+    """The last line of a finished batch."""
     failed = sum(counts.failed.values())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.failed.items()))
     tokens = f"; {counts.prompt_tokens:,} prompt and {counts.output_tokens:,} output tokens" if counts.prompt_tokens else ""

@@ -1,4 +1,4 @@
-"""The input file: found once, line by line, then read again a chunk's lines at a time. It is never in memory as a whole."""
+"""The input file: indexed once, line by line, then read again one chunk at a time. It is never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nightshift.store import ObjectFile, StoreUnavailable, open_store
 
 BUFFER: Final = 8 << 20
 MARKS_MOST: Final = 1 << 20
-"""Places in the file that an index remembers: 8 MiB, whatever the file's size."""
+"""Most places in the file that an index remembers: 8 MiB, whatever the file's size."""
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -34,12 +34,12 @@ class BatchFile(Protocol):
     def read(self, start: int, length: int) -> bytes: ...
 
     def version(self) -> str:
-        """What changes when the content does. Raises OSError where the file is gone."""
+        """A text that changes with the content. Raises OSError if the file is gone."""
         ...
 
 
 class LocalFile:
-    """A file of this machine."""
+    """A file on this machine."""
 
     def __init__(self, path: str) -> None:
         self.name = path
@@ -51,7 +51,7 @@ class LocalFile:
     def read(self, start: int, length: int) -> bytes:
         with open(self._path, "rb", buffering=0) as file:
             file.seek(start)
-            # A raw read stops at 2 GiB at the latest.
+            # A raw read returns at most 2 GiB.
             return b"".join(iter(lambda: file.read(min(length - (file.tell() - start), 1 << 30)), b""))
 
     def version(self) -> str:
@@ -118,7 +118,7 @@ class Index:
     marks: array[int]
 
     def span(self, numbers: range) -> tuple[int, int, int]:
-        """Where to read these lines: first byte, how many bytes, and how many lines to pass over first."""
+        """Where to read these lines: first byte, number of bytes, and how many lines to skip first."""
         first, skip = divmod(numbers.start, self.every)
         last = -(-numbers.stop // self.every)
         stop = self.marks[last] if last < len(self.marks) else self.size
@@ -126,7 +126,7 @@ class Index:
 
 
 def index(source: BatchFile, marks_most: int = MARKS_MOST) -> Index:
-    """Reads the file once. Blank lines count for nothing, as for vLLM. Raises OSError, StoreUnavailable, InputChanged."""
+    """Reads the file once. Blank lines are ignored, as in vLLM. Raises OSError, StoreUnavailable, InputChanged."""
     version = source.version()
     digest = hashlib.sha256()
     marks: array[int] = array("Q")
@@ -175,7 +175,7 @@ class LineReader:
         except OSError as error:
             raise StoreUnavailable(f"read {self._source.name}: {error}") from error
         if version != self._index.version:
-            raise InputChanged(f"{self._source.name} changed after it was read; start again, as a run of its own")
+            raise InputChanged(f"{self._source.name} changed after it was read; run the command again to start a new run")
         raws = [line for line in io.BytesIO(block) if not _blank(line, start)]
         if start == 0 and raws:
             raws[0] = raws[0].removeprefix(_BOM)

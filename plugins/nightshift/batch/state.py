@@ -1,7 +1,7 @@
-"""Where a batch keeps what it has done: a run's folder with spec.json, plan.json, ledger/ and partials/, in a store.
+"""Where a batch keeps its progress: a run's folder with spec.json, plan.json, ledger/ and partials/, in a store.
 
-Which run it is, is a digest of what decides the answers: the bytes of the input and the model that was asked for. So the same
-command finds its run again, and another input, even under the same name, is never mixed with it.
+The run is named by a digest of what decides the answers: the bytes of the input and the model given on the command line. So the
+same command finds its run again, and another input, even under the same name, is never mixed with it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from nightshift.run.plan import InputFile, Plan, load_plan, save_plan
 from nightshift.store import StoreUnavailable, open_store
 
 VERSION: Final = 1
-"""Raised when lines are sent or kept differently, so that such runs do not mix."""
+"""Increased when lines are sent or kept differently, so that such runs do not mix."""
 JOB: Final = "batch"
 PARTITION: Final = "lines"
 CHUNKS: Final = 64
-"""Parts that a short file is cut into: what a kill -9 costs beside the requests in flight."""
+"""How many chunks a short file is cut into. A kill -9 costs the open chunks and the requests in flight."""
 CHUNK_LINES: Final = (16, 1000)
 CHUNK_BYTES: Final = 32 << 20
 CHUNKS_MOST: Final = 100_000
 
 
 class OtherModel(ValueError):
-    """The run was begun with another model than the server offers now, and its lines do not name one."""
+    """The run was started with a different model than the server offers now, and its lines do not name one."""
 
 
 def place_of(state: str | None, out: str) -> str:
-    """Folder or URL for --state, by default the output's own neighbour. Raises ValueError for a URL that is no store."""
+    """Folder or URL for --state, by default next to the output. Raises ValueError for a URL that is not a store."""
     place = state or f"{out}.nightshift"
     if "://" not in place:
         return str(Path(place).absolute())
@@ -46,7 +46,7 @@ def place_of(state: str | None, out: str) -> str:
 
 
 def _open(place: str) -> ObjectStore:
-    # Not by a file:// URL: a folder's name may hold what a URL cannot.
+    # Not by a file:// URL: a folder's name may contain what a URL cannot.
     return open_store(place) if "://" in place else LocalStore(place, mkdir=True)
 
 
@@ -61,7 +61,7 @@ def chunk_lines(index: Index) -> int:
 
 @dataclass(frozen=True)
 class Batch:
-    """A run that is open. place: the folder or URL of its store."""
+    """An open run. place: the folder or URL of its store."""
 
     store: ObjectStore
     place: str
@@ -75,7 +75,7 @@ class Batch:
         return f"{root}/{self.run.prefix}"
 
     def remove(self) -> None:
-        """Takes the run's folder away, and the store's own where nothing else is in it."""
+        """Removes the run's folder, and the store's own folder if it is then empty."""
         if isinstance(self.store, LocalStore):
             root = Path(self.place.removeprefix("file://"))
             folder = root / self.run.prefix
@@ -94,7 +94,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run is for. input: its name, for people. model: that takes the place of the lines' own."""
+    """What a run is for. input: its name, for people. model: replaces the one that the lines name."""
 
     place: str
     index: Index
@@ -110,7 +110,7 @@ class Asked:
 
 
 def find_batch(asked: Asked) -> Batch | None:
-    """The run that there is, its newest generation. Makes nothing. Raises StoreUnavailable."""
+    """The newest generation of the run, if there is one. Creates nothing. Raises StoreUnavailable."""
     if "://" not in asked.place and not Path(asked.place).is_dir():
         return None
     try:
@@ -123,9 +123,9 @@ def find_batch(asked: Asked) -> Batch | None:
 
 
 def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool) -> Batch:
-    """Finds the run of this input, or makes it; `fresh` makes another one beside those that there are.
+    """Finds or creates the run of this input; `fresh` creates another one next to the existing ones.
 
-    served: the model that the server offers, "" where that is not known or not the only one. Raises OtherModel,
+    served: the model that the server offers, "" if it is unknown or not the only one. Raises OtherModel,
     StoreUnavailable.
     """
     index = asked.index
@@ -143,7 +143,7 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
         run, record = open_generation(store, asked.first, frozen, opened_by=asked.opened_by, fresh=fresh)
         if record["served"] and served and record["served"] != served:
             raise OtherModel(
-                f"{asked.place} was begun with {record['served']}; the server now offers {served}. Use --fresh to begin again"
+                f"{asked.place} was started with {record['served']}; the server now offers {served}. Use --fresh to start over"
             )
         file = InputFile(asked.input, index.lines, (index.lines,), index.size, index.sha256)
         rows = chunk_rows or chunk_lines(index)

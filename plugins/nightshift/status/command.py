@@ -1,4 +1,4 @@
-"""The command ``nightshift status``: which run, how often, in which form, and the exit code."""
+"""The command ``nightshift status``: its run, interval, output format and exit code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INTERRUPTED: Final = 130
 def run(url: str, *, every_s: float | None, as_json: bool) -> int:
     """Prints the run's status: once, or every `every_s` seconds until nothing is left to commit.
 
-    Returns 0; 1 when the store cannot be asked (while it watches it says so and goes on); 2 for a URL that names no run.
+    Returns 0; 1 if the store does not answer (while watching, it says so and tries again); 2 for a URL without a run.
     """
     try:
         return _show(_survey(url), every_s, as_json)
@@ -42,7 +42,7 @@ def run(url: str, *, every_s: float | None, as_json: bool) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read this has enough. Python would complain once more when it flushes at its end.
+        # The reader has closed the pipe. Without this Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
 
@@ -50,7 +50,7 @@ def run(url: str, *, every_s: float | None, as_json: bool) -> int:
 def _survey(url: str) -> Survey:
     base, run = split_run_url(url)
     parts = urlsplit(base)
-    # A local store would make the folder.
+    # A local store would create the folder.
     if parts.scheme == "file" and not Path(parts.path, run.prefix).is_dir():
         raise NoSuchRun(f"There is no run at {url}")
     try:
@@ -81,7 +81,7 @@ def _show(survey: Survey, every_s: float | None, as_json: bool) -> int:
 
 
 class _Screen:
-    """Draws over what it drew before on a terminal; elsewhere each status follows the one before after an empty line."""
+    """On a terminal each status replaces the last one; elsewhere it follows after an empty line."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
@@ -90,7 +90,7 @@ class _Screen:
     def show(self, status: Status, *, redraw: bool) -> None:
         lines = text(status).splitlines()
         if self._terminal and redraw:
-            # A line that wraps would be two, and the cursor would not find its way back.
+            # A wrapped line takes two rows, and the cursor would move up too little.
             columns = shutil.get_terminal_size().columns
             lines = [line[: columns - 1] for line in lines]
             start = f"\x1b[{self._lines}A\x1b[J" if self._lines else ""

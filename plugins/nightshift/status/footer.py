@@ -1,7 +1,7 @@
-"""What one chunk says of itself, from the footer of its Parquet file: a few kilobytes, whatever the chunk's size.
+"""What one chunk says about itself, from the footer of its Parquet file: a few kilobytes, whatever the chunk's size.
 
 The reader is lenient where a field may be missing (older and newer drivers write different ones) and strict where two
-statements contradict each other, since a wrong count is worse than none.
+statements contradict each other, because a wrong count is worse than none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NotReadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One object of a listing. modified: seconds since 1970 by the store's clock, the one clock that all objects share."""
+    """One object of a listing. modified: seconds since 1970 by the store's clock, which all objects share."""
 
     path: str
     size: int
@@ -46,9 +46,8 @@ class ListedObject:
 class Footer:
     """The counts of one chunk or partial.
 
-    rows = predictions + dead letters; merged: those of the rows that were taken over from partials, None when it does not
-    say; reasons: dead letters by reason; seconds: from the chunk's first request to its end, both by its worker's clock, 0
-    when unknown.
+    rows = predictions + dead letters; merged: how many rows came from partials, None if it does not say; reasons: dead
+    letters by reason; seconds: from the chunk's first request to its end by its worker's clock, 0 if unknown.
     """
 
     rows: int
@@ -68,7 +67,7 @@ class Footer:
 
 
 def read_footer(store: ObjectStore, entry: ListedObject) -> Footer:
-    """Raises NotReadable for what is not a chunk, StoreUnavailable when the store does not answer."""
+    """Raises NotReadable for anything but a chunk, StoreUnavailable if the store does not answer."""
     try:
         return _read(store, entry)
     except FileNotFoundError as error:
@@ -78,7 +77,7 @@ def read_footer(store: ObjectStore, entry: ListedObject) -> Footer:
 
 
 def unavailable(what: str, error: Exception) -> StoreUnavailable:
-    """The store's error for people: its first line. What follows there is the client's inside."""
+    """The store's error for people: its first line. The rest is about the client's internals."""
     return StoreUnavailable(f"{what}: {str(error).partition(chr(10))[0]}")
 
 
@@ -94,11 +93,11 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
     rows = metadata.num_rows
     if count(provenance.get("predictions")) + dead != rows:
         raise NotReadable(
-            f"it holds {rows} rows and claims {provenance.get('predictions')} predictions and {dead} dead letters"
+            f"it holds {rows} rows but claims {provenance.get('predictions')} predictions and {dead} dead letters"
         )
     reasons = _reasons(store, entry, metadata) if dead else Counter[str]()
     if reasons.total() != dead:
-        raise NotReadable(f"it holds {reasons.total()} dead letters and claims {dead}")
+        raise NotReadable(f"it holds {reasons.total()} dead letters but claims {dead}")
     return Footer(
         rows=rows,
         merged=_merged(provenance.get("merged")),
@@ -113,7 +112,7 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
 
 
 def count(value: Any) -> int:
-    """A number of JSON as a count; 0 for what is missing or none."""
+    """A JSON number as a count; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
@@ -128,7 +127,7 @@ def _footer_bytes(store: ObjectStore, entry: ListedObject) -> bytes:
         raise NotReadable(f"it has {entry.size} bytes")
     tail = _last(store, entry, min(TAIL_BYTES, entry.size))
     if tail[-len(_MAGIC) :] != _MAGIC:
-        raise NotReadable("it does not end as a Parquet file does")
+        raise NotReadable("it does not end like a Parquet file")
     length = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
     if length + len(_MAGIC) > entry.size:
         raise NotReadable("its Parquet footer is longer than the object")
@@ -143,7 +142,7 @@ def _last(store: ObjectStore, entry: ListedObject, length: int) -> bytes:
 
 def _parse(footer: bytes) -> pq.FileMetaData:
     try:
-        # To pyarrow a file without its data: the footer says where the data would be, and nobody asks for it.
+        # For pyarrow this is a file without its data, which nobody reads.
         return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: an error whose own message is not UTF-8
         raise NotReadable(f"its Parquet footer cannot be decoded: {error}".strip()) from error
@@ -165,7 +164,7 @@ def _reasons(store: ObjectStore, entry: ListedObject, metadata: pq.FileMetaData)
 
 
 def _reasons_by_statistics(metadata: pq.FileMetaData) -> Counter[str] | None:
-    """Exact when every row group has one reason at most, which is the usual case; else None."""
+    """Exact if every row group has at most one reason, which is the usual case; else None."""
     reasons = Counter[str]()
     for group in range(metadata.num_row_groups):
         columns = (metadata.row_group(group).column(number) for number in range(metadata.num_columns))

@@ -1,7 +1,7 @@
-"""How fast a run goes, from the times at which its chunks were committed.
+"""The speed of a run, from the times at which its chunks were committed.
 
-The times are the store's (last-modified), so that they share one clock; a worker's clock serves only to say how long its
-chunk took, which is a difference and needs no agreement.
+The times are the store's (last-modified), so they share one clock. A worker's clock only says how long its chunk took, which is
+a difference, so the clocks need not agree.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 WINDOW_S: Final = 300.0
 _KEPT: Final = 4096
-"""Commits kept before the old ones are dropped: bounds memory in a run of any length."""
+"""How many commits are kept before old ones are dropped: bounds memory for a run of any length."""
 
 
 class _Commit(NamedTuple):
@@ -36,7 +36,7 @@ class Rate:
         self._started = start if self._started is None else min(self._started, start)
         if len(self._commits) > self._limit:
             self._commits = self._recent(self.last)
-            # A fast run may have more than that inside the window; then the next cleaning comes later.
+            # A fast run may have more commits inside the window; then the next cleanup comes later.
             self._limit = max(_KEPT, 2 * len(self._commits))
 
     @property
@@ -45,10 +45,10 @@ class Rate:
         return None if self.last is None or self._started is None else self.last - self._started
 
     def recent(self, now: float | None) -> float | None:
-        """Rows per second until now, over `WINDOW_S` or, where that holds fewer, over the last two chunks.
+        """Rows per second until now, over `WINDOW_S` or, if that holds fewer, over the last two chunks.
 
-        The time before the work began, or was taken up again, does not count. A run that stands still slows down from
-        refresh to refresh. None with fewer than two chunks.
+        The time before the work began or resumed does not count. The rate of a stalled run falls with each refresh. None with
+        fewer than two chunks.
         """
         if now is None or self.last is None or len(self._commits) < 2:
             return None

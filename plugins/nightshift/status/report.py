@@ -1,4 +1,4 @@
-"""The sums over a run's ledger, and their JSON form."""
+"""The totals of a run's ledger, and their JSON form."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Status:
     """A run at one moment. Times are seconds since 1970. Invariant: chunks_committed + chunks_left + chunks_bad = chunks_total.
 
     What cannot be read is in problems, by path; rows_bad are the rows that bad chunks should hold. unanswered: objects that
-    the store did not give this time and that are asked for again.
+    the store did not return this time; they are read again at the next refresh.
     """
 
     url: str
@@ -95,7 +95,7 @@ class Status:
 
     @property
     def rows_left(self) -> int:
-        """Rows that are still to be computed: neither committed nor saved in a partial."""
+        """Rows still to be computed: neither committed nor saved in a partial."""
         return max(0, self.rows_total - self.rows_done - self.rows_saved - self.rows_bad)
 
     @property
@@ -112,7 +112,7 @@ class Status:
 
     @property
     def waste_percent(self) -> float | None:
-        """Of the rows that are done; None while none is."""
+        """Of the rows done; None while there are none."""
         return 100 * self.waste_rows / self.rows_done if self.rows_done else None
 
     @property
@@ -126,7 +126,7 @@ class Status:
 
     @property
     def _job(self) -> dict[str, Any]:
-        """The job inside spec.json, or the record itself where there is none: other kinds of run freeze other things."""
+        """The job inside spec.json, or the whole record if it has none: other kinds of run freeze other things."""
         job = self.spec.get("spec")
         return job if isinstance(job, dict) else self.spec
 

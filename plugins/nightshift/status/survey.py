@@ -1,4 +1,4 @@
-"""Adds a run's ledger up. Each chunk and partial is read once, however often the survey is asked: objects never change.
+"""Adds up a run's ledger. Each chunk and partial is read once, however often the survey is refreshed: objects never change.
 
 Memory: a set of numbers and a few sums per chunk or attempt, never rows.
 """
@@ -26,12 +26,12 @@ from nightshift.store import StoreUnavailable, get_bytes
 T = TypeVar("T")
 
 READERS: Final = 32
-"""Footers read at once."""
+"""Footers read in parallel."""
 PAGE: Final = 1000
 
 
 class Survey:
-    """The state of one run, brought up to date by `refresh`. The store is rooted at the bucket; url is for people."""
+    """The state of one run, updated by `refresh`. The store is rooted at the bucket; url is for people."""
 
     def __init__(self, store: ObjectStore, run: RunRef, url: str) -> None:
         self._store = store
@@ -56,8 +56,8 @@ class Survey:
         self._attempts: dict[str, Attempt] = {}
 
     def refresh(self) -> Status:
-        """Reads what is new. Raises NoSuchRun, and StoreUnavailable when the store does not answer."""
-        # The manifest first: a run that is seen as sealed is then also seen with all of its chunks.
+        """Reads what is new. Raises NoSuchRun, and StoreUnavailable if the store does not answer."""
+        # The manifest first: then a run seen as sealed is also seen with all of its chunks.
         sealed = self._written_at(self._run.manifest_path)
         if self._spec is None:
             self._spec = self._read_spec()
@@ -82,7 +82,7 @@ class Survey:
             return None
 
     def _read_chunks(self, plan: Plan, passing: dict[str, str]) -> dict[str, str]:
-        """Counts the chunks that are new; returns what has no place in the ledger, by path, with the reason."""
+        """Counts new chunks; returns the reason for each path that does not belong in the ledger."""
         foreign = {}
         for page in self._pages(self._run.ledger_folder):
             new: list[tuple[int, ListedObject]] = []
@@ -108,7 +108,7 @@ class Survey:
     def _each(
         self, new: list[tuple[int, ListedObject]], use: Callable[[int, ListedObject, Footer], None], passing: dict[str, str]
     ) -> None:
-        """Reads footers, `READERS` at a time. What is broken is noted for good, what did not answer for this refresh."""
+        """Reads footers, `READERS` at a time. Broken objects are recorded for good, unanswered reads only for this refresh."""
         reading = [(chunk, entry, self._readers.submit(read_footer, self._store, entry)) for chunk, entry in new]
         try:
             for chunk, entry, footer in reading:
@@ -119,7 +119,7 @@ class Survey:
                 except StoreUnavailable as error:
                     passing[entry.path] = str(error)
         finally:
-            # After an interrupt nobody waits for the rest.
+            # After an interrupt, nobody needs the rest.
             for _, _, footer in reading:
                 footer.cancel()
 
@@ -134,7 +134,7 @@ class Survey:
     def _count_chunk(self, plan: Plan, chunk: int, entry: ListedObject, footer: Footer) -> None:
         _check_run(plan, footer)
         if footer.rows != (planned := len(plan.chunk_range(chunk))):
-            raise NotReadable(f"it holds {footer.rows} rows, the plan says {planned}")
+            raise NotReadable(f"it holds {footer.rows} rows, but the plan says {planned}")
         self._committed.add(chunk)
         self._rows += footer.rows
         self._reasons += footer.reasons
@@ -156,7 +156,7 @@ class Survey:
         self._attempt(footer.attempt, footer.node, entry.modified).partial_rows += footer.own
 
     def _lost(self) -> Counter[str]:
-        """Rows computed for nothing by attempt, from the names of the notes; other names are passed over."""
+        """Rows computed for nothing by attempt, from the names of the notes; other names are ignored."""
         lost: Counter[str] = Counter()
         for page in self._pages(self._run.lost_notes_folder):
             for entry in page:
@@ -199,7 +199,7 @@ class Survey:
             partials_bad=self._bad_partials,
             prompt_tokens=self._tokens[0],
             output_tokens=self._tokens[1],
-            # Once all is committed the clock stands still: nothing is missing since the last commit.
+            # Once everything is committed, the clock stops at the last commit.
             rate=self._rate.recent(now if left else self._rate.last),
             elapsed_s=self._rate.elapsed_s,
             last_commit=self._rate.last,
@@ -215,7 +215,7 @@ class Survey:
         )
 
     def _saved(self, plan: Plan | None) -> int:
-        """Rows in partials of open chunks. Two attempts may have saved the same row, so never more than the chunk has."""
+        """Rows in partials of open chunks. Two attempts may have saved the same row, so never more than the chunk holds."""
         if plan is None:
             return 0
         return sum(
@@ -238,7 +238,7 @@ class Survey:
         except FileNotFoundError:
             return False
         except (obstore.exceptions.BaseError, OSError) as error:
-            # The client has no kind of its own for this.
+            # The client has no exception for this.
             if "NoSuchBucket" in str(error):
                 return False
             raise unavailable(f"list {self._run.prefix}", error) from error
@@ -265,7 +265,7 @@ class Survey:
 
 
 def _ask(path: str, ask: Callable[[], T | None]) -> T | None:
-    """What the store answers; None for an object that does not exist. Raises StoreUnavailable."""
+    """The store's answer; None for an object that does not exist. Raises StoreUnavailable."""
     try:
         return ask()
     except FileNotFoundError:

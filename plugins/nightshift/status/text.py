@@ -1,4 +1,4 @@
-"""A run's status as lines for people."""
+"""A run's status as text for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN_PROBLEMS: Final = 5
 
 
 def text(status: Status) -> str:
-    """Lines for a terminal, without an end of line at the end."""
+    """Lines for a terminal, without a newline at the end."""
     what = " by ".join(part for part in (status.task, status.model) if part)
     lines = [f"{status.run.prefix}  {what}".rstrip()]
     lines += _progress(status) if status.planned else [_unplanned(status)]
@@ -32,7 +32,7 @@ def _unplanned(status: Status) -> str:
 def _progress(status: Status) -> list[str]:
     share = status.rows_done / status.rows_total if status.rows_total else 1.0
     full = int(BAR * share)
-    # Rounded down: 100% is said of a run of which no row is left.
+    # Rounded down: 100% means that no row is left.
     percent = int(1000 * share) / 10
     lines = [
         f"[{'#' * full}{'.' * (BAR - full)}] {percent:.1f}%  {status.rows_done:,} of {_n(status.rows_total, 'row')}",
@@ -50,7 +50,7 @@ def _progress(status: Status) -> list[str]:
     share_lost = "" if status.waste_percent is None else f" ({status.waste_percent:.2f}% of those done)"
     lines.append(
         f"waste     {_n(status.waste_rows, 'row')}{share_lost}: {status.waste_lost_rows:,} computed twice, "
-        f"{status.waste_partial_rows:,} in partials that no chunk took over"
+        f"{status.waste_partial_rows:,} in partials that no chunk used"
     )
     lines += _workers(status)
     when = "no" if status.sealed_at is None else iso(status.sealed_at)
@@ -100,7 +100,7 @@ def _listed(reasons: dict[str, int]) -> str:
 
 
 def _bad(partials: int) -> str:
-    return f", {_n(partials, 'partial')} that cannot be read" if partials else ""
+    return f", {_n(partials, 'partial')} not readable" if partials else ""
 
 
 def _n(count: int, noun: str) -> str:
@@ -108,7 +108,7 @@ def _n(count: int, noun: str) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """The two largest units; a clock that is behind makes no negative time."""
+    """The two largest units; never negative, even if this clock is behind."""
     whole = max(0, round(seconds))
     days, hours, minutes = whole // 86_400, whole // 3_600 % 24, whole // 60 % 60
     if days:
