@@ -116,7 +116,7 @@ class TestOneJobSet:
 
         assert again.jobset == deferred.jobset
         assert set(uids(task)).isdisjoint(before)
-        assert task.log.said("waiting until its pods have gone")
+        assert task.log.said("waiting until its pods are gone")
 
     async def test_one_that_is_deleted_from_outside_is_made_anew(self, namespace: Namespace) -> None:
         task = Task(namespace, a_short_jobset("vanished", SHORT))
@@ -161,7 +161,7 @@ class TestOneJobSet:
         result = task.finish()
 
         assert result["name"] == deferred.jobset
-        assert task.log.said("nobody has judged it yet")
+        assert task.log.said("has not been judged yet")
         assert task.log.of("driver") == ["done"]
 
 

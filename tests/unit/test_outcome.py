@@ -71,8 +71,8 @@ NOT_ENDED = [
     ("suspended", STARTUP, "Suspended", "JobSet night is suspended: no queue holds it"),
     ("forbidden", STARTUP, "FailedCreate", "2 pods cannot be created: Error creating: pods"),
     ("missing-volume", STARTUP, "FailedMount", 'secret "no-such-secret" not found'),
-    ("sidecar-loads", STARTUP, "PodInitializing", "the pod waits to start: server runs, its startup probe has not passed"),
-    ("sidecar-ends", APPLICATION, "CrashLoopBackOff", "container server: it ends again and again, last with exit code 1"),
+    ("sidecar-loads", STARTUP, "PodInitializing", "the pod waits to start: server runs, startup probe not yet passed"),
+    ("sidecar-ends", APPLICATION, "CrashLoopBackOff", "container server: it keeps exiting, last with exit code 1"),
     ("bad-image", APPLICATION, "ImagePullBackOff", 'Back-off pulling image "localhost/no-such-image:1"'),
     ("missing-secret", APPLICATION, "CreateContainerConfigError", 'secret "no-such-secret" not found'),
 ]

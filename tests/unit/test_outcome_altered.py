@@ -53,7 +53,7 @@ def test_a_deleted_pod_whose_end_nobody_saw_was_taken_away() -> None:
     the_pod(seen)["status"]["containerStatuses"][0]["state"] = {"running": {}}
 
     assert ending(classify(seen)) == PREEMPTED
-    assert any("how its containers ended is not known" in line for line in classify(seen).evidence)
+    assert any("how its containers ended is unknown" in line for line in classify(seen).evidence)
 
 
 @pytest.mark.parametrize("word", ["NodeShutdown", "Terminated", "NodeLost", "UnexpectedAdmissionError", "OutOfpods"])

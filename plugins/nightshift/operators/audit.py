@@ -1,4 +1,4 @@
-"""The last task: one row that says what was published, from what, by which model."""
+"""The last task: one row that records what was published, from what, by which model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class AuditOperator(RunOperator):
-    """Writes the run's row of the audit table, of recorded facts alone: a repeat writes the same row again."""
+    """Writes the run's row of the audit table from recorded facts only, so a repeat writes the same row again."""
 
     def execute(self, context: Context) -> None:
         from nightshift.hooks.warehouse import warehouse_for

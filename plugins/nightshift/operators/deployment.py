@@ -1,4 +1,4 @@
-"""Where a deployment's JobSets run, as its settings say, and what waits for them."""
+"""Where a deployment's JobSets run, according to its settings, and what waits for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMS: Final = "'kubernetes', 'gke:projects/PROJECT/locations/LOCATION/clusters/
 class Deployment:
     """runtime: for the task. trigger: makes what waits; takes jobsets, deadline, owner, get_logs and limits as keywords.
 
-    has_profiles: whether one compute profile differs from another there.
+    has_profiles: whether compute profiles make a difference there.
     """
 
     runtime: Runtime
@@ -57,7 +57,7 @@ def _kubernetes(settings: Settings) -> Deployment:
 
 
 def _gke(settings: Settings, cluster: dict[str, Any]) -> Deployment:
-    """By the DNS endpoint, which needs neither a public address nor a network in common with the workers."""
+    """Uses the DNS endpoint, which needs neither a public address nor a network shared with the workers."""
     from airflow.providers.google.cloud.hooks.kubernetes_engine import GKEHook
     from airflow.providers.google.cloud.operators.kubernetes_engine import GKEClusterAuthDetails
 

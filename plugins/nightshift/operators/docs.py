@@ -16,16 +16,16 @@ def dag_docs(spec: JobSpec) -> str:
     facts = {
         "Reads": (
             f"the query below, with the partition's date as {_name('@partition')}; "
-            f"a row is known by {', '.join(map(_name, spec.source.key))}"
+            f"a row is identified by {', '.join(map(_name, spec.source.key))}"
         ),
         "Computes": (
             f"{spec.task} with {_name(spec.model.name)} at revision {_name(spec.model.revision)}, from {_name(spec.model.uri)}"
         ),
         "Writes": (
             f"{_name(spec.destination.column)} into {_name(spec.destination.table)}, "
-            f"partitioned by {_name(spec.destination.partition_column)}; a partition is replaced as a whole"
+            f"partitioned by {_name(spec.destination.partition_column)}; the whole partition is replaced"
         ),
-        "When": f"{_name(spec.schedule)} (UTC), for the day before" if spec.schedule else "only when asked",
+        "When": f"{_name(spec.schedule)} (UTC), for the day before" if spec.schedule else "only on request",
         "Text over the model's length": "is cut" if spec.request.truncates else "becomes a dead letter",
         "Dead letters tolerated": f"{spec.dead_letters.tolerate}; with more, nothing is published",
         "Deadline": spec.deadline,
@@ -57,14 +57,14 @@ airflow backfill create --dag-id {spec.job} \\
     --from-date 2026-11-17 --to-date 2026-11-19
 ```
 
-A day that is published is not computed again, also when its source has changed since: *fresh* computes it again, beside
-what is there, and then replaces it. A day without rows is published without rows; once its source has some, the next run
-of that day computes them. A new *tolerate*, destination or deadline counts from the next run on and computes nothing again.
+A published day is not computed again, even if its source has changed since then. *fresh* computes it again, next to what
+is there, and then replaces it. A day without rows is published without rows; once its source has some, the next run of
+that day computes them. A new *tolerate*, destination or deadline applies from the next run on and causes no recomputation.
 """
 
 
 def _request(spec: JobSpec) -> str:
-    """The templates of the request, each below the name of its field, then the columns that go to the model as they are."""
+    """The templates of the request, each under the name of its field, then the columns that go to the model unchanged."""
     fields = {name: getattr(spec.request, name) for name in (*spec.request.TEMPLATES, *spec.request.COLUMNS)}
     templates = {name: fields[name] for name in spec.request.TEMPLATES if fields[name] is not None}
     shown = [

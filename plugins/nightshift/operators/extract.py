@@ -18,7 +18,7 @@ class ExtractOperator(RunOperator):
     """
     Exports the query to the run's folder (BigQuery ``EXPORT DATA``), then writes ``plan.json``.
 
-    A run that has its plan is left as it is: its rows are fixed for ever. Deferred while BigQuery works.
+    A run that has a plan is left as it is: its rows never change. Deferred while BigQuery works.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -30,7 +30,7 @@ class ExtractOperator(RunOperator):
             self.keep_lineage()
             plan = load_plan(self.store, self.run)
             if plan is not None:
-                self.log.info("%s has its plan already", self.run.prefix)
+                self.log.info("%s already has its plan", self.run.prefix)
                 return self._summary(plan)
             warehouse = warehouse_for(self.settings)
             job = warehouse.start_extract(self.spec, self.run, holds=lambda: bool(exported(self.store, self.run)))

@@ -41,11 +41,11 @@ class InferOperator(JobSetTask, RunOperator):
     """
     Runs the run's missing chunks as a JobSet on the deployment's runtime, deferred while its pods work.
 
-    What counts as done is the ledger alone, not how the JobSet ended. All of
-    :class:`~nightshift.operators.jobset.KubernetesJobSetOperator`'s care holds here too: one JobSet whatever is killed and
-    repeated, no retry of the task used up by disruptions, failures of a program at once and with the rows they concern.
+    Only the ledger decides what is done, not how the JobSet ended. The guarantees of
+    :class:`~nightshift.operators.jobset.KubernetesJobSetOperator` hold here too: there is one JobSet whatever is killed and
+    repeated, disruptions use up no retry of the task, and a failing program fails it immediately, with the rows concerned.
 
-    :param get_logs: whether the containers' logs are copied into the task's log.
+    :param get_logs: copy the containers' logs into the task's log.
     """
 
     def __init__(self, *, get_logs: bool = True, **kwargs: Any) -> None:
@@ -150,7 +150,7 @@ class InferOperator(JobSetTask, RunOperator):
         )
 
     def _limits(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
-        """When the waiting is to be interrupted for a decision about the next profile; never, when no profile follows."""
+        """When to interrupt the wait to decide about the next profile; never, if there is no next profile."""
         from nightshift.jobset import fallback
 
         last = waited[-1].live.profile == self._profiles[-1] and len(waited) == 1
@@ -169,7 +169,7 @@ class InferOperator(JobSetTask, RunOperator):
         missing, chunks = self._missing(), self.plan.chunk_count
         if not missing:
             done = f"all {chunks} chunks are committed"
-            # Whatever its pods' exit codes: a success has no failed containers.
+            # Whatever the pods' exit codes were: a success has no failed containers.
             return Outcome(Ending.SUCCEEDED, "ChunksCommitted", done, "Nothing to do.", outcome.evidence)
         left = f"{missing} of {chunks} chunks are missing"
         if outcome.ending is Ending.SUCCEEDED:
@@ -191,7 +191,7 @@ class InferOperator(JobSetTask, RunOperator):
         return self.spec.compute.worker(profile).hosts
 
     def _rows(self, failed: FailedContainer) -> str:
-        """The home range of the worker that it was a part of, in rows; '' for one that the plan lacks."""
+        """The home range of its worker, in rows; '' for a worker that the plan lacks."""
         index = failed.index if self._hosts(self.spec.compute.profile) == 1 else failed.job_index
         if not 0 <= index < self.plan.workers or not (chunks := self.plan.shard(index)):
             return ""

@@ -1,4 +1,4 @@
-"""Runs a JobSet on a Kubernetes cluster. Also for JobSets that have nothing to do with nightshift's runs."""
+"""Runs a JobSet on a Kubernetes cluster. Works for any JobSet, not only nightshift's."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
     """
     Runs a JobSet to its end, deferred while its pods work.
 
-    Whatever is killed and repeated, there is one JobSet: its name is a function of the task instance and of how many JobSets of
-    it have failed, so a repeat finds and adopts the one that is there. Pods that are taken away (Spot, eviction, a drained
-    node, Kueue's preemption) cost no retry of the task: the task continues with a new JobSet on its own. If the
-    program itself fails, the task fails immediately, with its last lines and exit code. A cluster that does not answer ends
-    nothing before the deadline.
+    Whatever is killed and repeated, there is one JobSet: its name is made from the task instance and the number of its
+    JobSets that have failed, so a repeat finds and adopts the existing one. Pods that are taken away (Spot, eviction, a
+    drained node, Kueue's preemption) cost no retry of the task: it continues with a new JobSet by itself. If the program
+    itself fails, the task fails immediately, with its last lines and exit code. If the cluster does not answer, the task
+    keeps waiting until the deadline.
 
-    The log of every container comes into the task's log while it runs. Returns ``{"name", "namespace", "outcome"}``.
+    Every container's log is copied into the task's log while it runs. Returns ``{"name", "namespace", "outcome"}``.
 
     .. code-block:: python
 
@@ -77,27 +77,27 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
         )
 
     :param jobset: the manifest: a mapping, YAML text, or the path of a ``.yaml``, ``.yml`` or ``.json`` file in the DAG folder
-        (templated). Its ``metadata.name`` is the beginning of the name; a digest follows.
-    :param namespace: where to create it; the manifest's own when absent, else ``default`` (templated).
-    :param name: the beginning of the name, instead of the manifest's (templated).
-    :param labels: further labels of the JobSet (templated).
-    :param annotations: further annotations of the JobSet (templated).
+        (templated). The JobSet's name is its ``metadata.name`` and a digest.
+    :param namespace: where to create it; by default the manifest's own namespace, else ``default`` (templated).
+    :param name: replaces the manifest's name before the digest (templated).
+    :param labels: additional labels of the JobSet (templated).
+    :param annotations: additional annotations of the JobSet (templated).
     :param queue_name: Kueue's LocalQueue (templated).
     :param priority_class: Kueue's WorkloadPriorityClass (templated).
-    :param deadline: from the first attempt to the end of the last; then the JobSet is deleted and the task fails.
-    :param startup_timeout: how long no pod may be running before the attempt fails with JobSetStartupTimeout; None: until the
-        deadline.
-    :param resume_limit: how often the task continues on its own after a disruption.
-    :param resume_codes: exit codes with which a program says that it was told to end and that work is left (75: EX_TEMPFAIL).
-    :param permanent_codes: exit codes with which a program says that trying again cannot help (78: EX_CONFIG).
-    :param on_kill_policy: what becomes of the JobSet when a person marks the waiting task failed or successful, clears it, or
+    :param deadline: time for all attempts together; then the JobSet is deleted and the task fails.
+    :param startup_timeout: how long the JobSet may have no running pod before the attempt fails with JobSetStartupTimeout;
+        None: until the deadline.
+    :param resume_limit: how often the task continues by itself after a disruption.
+    :param resume_codes: exit codes by which a program says that it was told to end and that work is left (75: EX_TEMPFAIL).
+    :param permanent_codes: exit codes by which a program says that trying again cannot help (78: EX_CONFIG).
+    :param on_kill_policy: what happens to the JobSet if a person marks the waiting task failed or successful, clears it, or
         deletes its DAG run: ``delete``, ``suspend`` (its pods go, finished indexes stay; the next attempt resumes it) or
-        ``leave``. A worker or triggerer that is shut down never ends a JobSet that works.
-    :param keep_finished: leave a finished JobSet there, for its ``ttlSecondsAfterFinished``, instead of deleting it.
-    :param get_logs: whether the containers' logs are copied into the task's log.
-    :param deferrable: wait in the triggerer; else in the worker.
+        ``leave``. Shutting down a worker or triggerer never ends a running JobSet.
+    :param keep_finished: keep a finished JobSet until its ``ttlSecondsAfterFinished`` instead of deleting it.
+    :param get_logs: copy the containers' logs into the task's log.
+    :param deferrable: wait in the triggerer instead of the worker.
     :param kubernetes_conn_id: the :ref:`kubernetes connection <howto/connection:kubernetes>` (templated).
-    :param config_file: path of a kubeconfig, instead of the connection's (templated).
+    :param config_file: path of a kubeconfig to use instead of the connection's (templated).
     :param cluster_context: a context of the kubeconfig (templated).
     :param in_cluster: use the service account of the worker's own pod.
     """
@@ -194,7 +194,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
 
     @cached_property
     def template(self) -> dict[str, Any]:
-        """The manifest as it was given. Raises JobSetRefused if it is not one."""
+        """The manifest as given. Raises JobSetRefused if it is not one."""
         try:
             given = yaml.safe_load(self.jobset) if isinstance(self.jobset, str) else self.jobset
         except yaml.YAMLError as error:
@@ -246,7 +246,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
         }
 
     def _with_backstop(self, replicated: Mapping[str, Any]) -> dict[str, Any]:
-        """If Airflow never comes back, the cluster ends the Jobs when this task would have."""
+        """If Airflow never comes back, the cluster ends the Jobs when this task would have ended them."""
         job = replicated.get("template") or {}
         spec = {"activeDeadlineSeconds": int(self.seconds()), **(job.get("spec") or {})}
         return {**replicated, "template": {**job, "spec": spec}}

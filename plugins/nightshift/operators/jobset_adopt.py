@@ -1,8 +1,8 @@
-"""One JobSet for each generation of a task's work: it is found and adopted, or created, and never made twice.
+"""One JobSet for each generation of a task's work: it is adopted or created, never created twice.
 
-Safe to kill and repeat at any point. A JobSet's name is a function of its work and of a *generation*, which advances only when
+Safe to kill and repeat at any point. A JobSet's name is made from its work and a *generation*, which advances only when
 an end has been judged; the generation is kept in the task's memory before the JobSet is created. So a repeat finds what its
-predecessor made, whether or not that one lived long enough to say so.
+predecessor created, even if that one died before it could say so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GONE_S: Final = 240.0
 
 
 class Adoption:
-    """For one attempt of a task. created: name and uid of the JobSet that it has created, if it has."""
+    """For one attempt of a task. created: name and uid of the JobSet that it has created, if any."""
 
     def __init__(self, task: JobSetWork, context: Context, memory: Memory) -> None:
         self._task = task
@@ -35,7 +35,7 @@ class Adoption:
         self.created: tuple[str, str] | None = None
 
     def have_all(self, kept: Kept) -> tuple[Kept, list[Waited]]:
-        """Sees to it that every JobSet of `kept.live` is there, once; remembers and returns what is kept then."""
+        """Makes sure that every JobSet of `kept.live` exists once; saves and returns the new memory."""
         if not kept.live:
             kept = kept.with_new(self._task.first_profile())
         self._memory.save(kept)
@@ -43,7 +43,7 @@ class Adoption:
         for live in kept.live:
             name, seen = self._find(live)
             while seen.jobset is not None and is_judged(seen):
-                # Kept from an earlier run of this task, whose memory was cleared with its success.
+                # Left by an earlier run of this task, whose memory was cleared when it succeeded.
                 kept = kept.renewed(live)
                 self._memory.save(kept)
                 live = kept.live[-1]
@@ -63,13 +63,13 @@ class Adoption:
         meta = seen.jobset["metadata"]
         uid = str(meta.get("uid", ""))
         if finished(seen.jobset):
-            # Waited for all the same: the trigger fires at once, when it has copied the logs.
-            self._task.log.info("JobSet %s is finished already; nobody has judged it yet", meta["name"])
+            # Wait for it anyway: the trigger fires as soon as it has copied the logs.
+            self._task.log.info("JobSet %s has already finished and has not been judged yet", meta["name"])
         self._task.runtime.claim(meta["name"], uid, attempt_of(self._context))
         self._task.log.info("JobSet %s already exists: waiting for it", meta["name"])
         if not self._is_as_submitted(live, meta):
             self._task.log.warning(
-                "JobSet %s was made from another manifest than the task has now. It keeps running; delete it to replace it",
+                "JobSet %s was made from a different manifest than the task has now. It keeps running; delete it to replace it",
                 meta["name"],
             )
         return Waited(live, meta["name"], uid, seen)
@@ -81,11 +81,11 @@ class Adoption:
         try:
             manifest = self._stamped(self._task.manifest(self._context, live, name))
         except ValueError as error:
-            raise JobSetRefused(f"JobSet {name} cannot be made: {error}") from error
+            raise JobSetRefused(f"JobSet {name} cannot be created: {error}") from error
         try:
             uid = self._task.runtime.submit(manifest)
         except JobSetExists:
-            # Somebody with the same work was faster, or the reply to our own try was lost.
+            # Another attempt with the same work was faster, or the reply to our own request was lost.
             seen = settled(self._task, name)
             if seen.jobset is None:
                 raise JobSetUnavailable(f"JobSet {name} existed and is gone; the next attempt creates it again") from None
@@ -120,7 +120,7 @@ class Adoption:
         try:
             ours = spec_hash(self._task.manifest(self._context, live, meta["name"]))
         except ValueError:
-            # None can be made now; the one that works was made when one could.
+            # No manifest can be rendered now; one could when the JobSet was created.
             return False
         return bool((meta.get("annotations") or {}).get(SPEC_HASH_ANNOTATION) == ours)
 
@@ -134,7 +134,7 @@ def settled(task: JobSetWork, name: str) -> Observation:
         if seen.jobset is None or not seen.jobset["metadata"].get("deletionTimestamp"):
             return seen
         if not told:
-            task.log.info("JobSet %s is being deleted; waiting until its pods have gone", name)
+            task.log.info("JobSet %s is being deleted; waiting until its pods are gone", name)
             told = True
         if time.monotonic() > end:
             raise JobSetUnavailable(f"JobSet {name} is being deleted, and is still there after {GONE_S:.0f} s")
@@ -142,7 +142,7 @@ def settled(task: JobSetWork, name: str) -> Observation:
 
 
 def is_judged(seen: Observation) -> bool:
-    """Whether it is finished and an attempt has drawn its conclusions from that."""
+    """Whether it has finished and an attempt has judged its end."""
     from nightshift.jobset.observation import finished
 
     if seen.jobset is None or not finished(seen.jobset):

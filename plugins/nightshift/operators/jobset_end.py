@@ -1,4 +1,4 @@
-"""What follows from the end of a JobSet: it is judged, told and closed; then success, another JobSet, or an exception."""
+"""What follows from the end of a JobSet: it is judged, logged and closed; then success, another JobSet, or an exception."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Conclusion:
         self._memory = memory
 
     def draw(self, kept: Kept, live: Live, event: Mapping[str, Any]) -> Done | Kept:
-        """What follows from the trigger's event about `live`: Done, or what to have and to wait for from now on.
+        """What follows from the trigger's event about `live`: Done, or which JobSets to have and wait for from now on.
 
-        Raises what fails the task.
+        Raises the exception that fails the task.
         """
         name = event["name"]
         if event["ending"] == "refused":
@@ -55,7 +55,7 @@ class Conclusion:
         return self._undecided(kept, event, outcome) or self._ended(kept, live, name, seen, outcome)
 
     def _undecided(self, kept: Kept, event: Mapping[str, Any], outcome: Outcome) -> Kept | None:
-        """Of a JobSet that has not ended but needs a decision; None for one to be ended."""
+        """What follows for a JobSet that has not ended but needs a decision; None if it must be ended."""
         from nightshift.jobset.verdict.outcome import Ending
 
         if event["ending"] not in ("starved", "disrupted") or outcome.ending not in (Ending.RUNNING, Ending.STARTUP):
@@ -83,7 +83,7 @@ class Conclusion:
         kept = kept.without(live)
         self._memory.save(kept)
         if kept.live:
-            self._task.log.info("Another JobSet of this task is still working")
+            self._task.log.info("Another JobSet of this task is still running")
             return kept
         if outcome.resumes_at_once and kept.resumes < self._task.resume_limit and kept.deadline > time.time():
             self._task.log.info("Continuing with a new JobSet; this uses none of the task's retries")
@@ -106,7 +106,7 @@ class Conclusion:
         return seen
 
     def _close(self, name: str, seen: Observation | None) -> None:
-        """Deletes a JobSet, or notes that it was judged. Not before its end was shown. Never fails the task's success."""
+        """Deletes a JobSet, or marks it as judged, after its end was logged. A JobSet that is gone is fine."""
         from nightshift.jobset.observation import finished
         from nightshift.jobset.runtime import JobSetNotFound
 
@@ -123,7 +123,7 @@ class Conclusion:
                 return
 
     def _await_end(self, name: str) -> None:
-        """So that a next JobSet does not begin beside pods that still drain."""
+        """Waits, so that the next JobSet does not start beside pods that still drain."""
         try:
             settled(self._task, name)
         except JobSetUnavailable as error:
@@ -135,19 +135,19 @@ class Conclusion:
             self._task.log.info("  %s", line)
 
     def _show_last_lines(self, name: str, outcome: Outcome) -> None:
-        """Of containers that failed, for a person who reads the end of the log first. Never fails the task."""
+        """Logs the last lines of failed containers, for a person who reads the end of the log first. Never fails the task."""
         for failed in outcome.failed[:LAST_LINES_PODS]:
             about = self._task.describe(failed)
             try:
                 lines = list(self._task.runtime.logs(name, failed.pod, failed.container, last=LAST_LINES))
             except Exception as error:
-                self._task.log.info("%s's log of %s%s is no longer available (%s)", failed.pod, failed.container, about, error)
+                self._task.log.info("%s: the log of %s%s is not available (%s)", failed.pod, failed.container, about, error)
             else:
                 self._task.log.info("Last lines of %s in %s%s:\n%s", failed.container, failed.pod, about, "\n".join(lines))
 
 
 def _with_last_words(seen: Observation, event: Mapping[str, Any]) -> Observation:
-    """With what the trigger saw and nobody can ask for any more: deleted pods, and a finished JobSet whose time was up."""
+    """Adds what the trigger saw and the cluster no longer has: deleted pods, and a finished JobSet past its TTL."""
     there = {pod["metadata"].get("uid") for pod in seen.pods}
     gone = tuple(pod for pod in event["pods"] if pod["metadata"]["uid"] not in there)
     return replace(seen, jobset=seen.jobset or event["jobset"], pods=(*seen.pods, *gone))

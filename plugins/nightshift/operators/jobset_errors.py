@@ -1,4 +1,4 @@
-"""How a task that runs a JobSet fails, in exceptions: which of them are worth a retry, and what each tells a person."""
+"""The exceptions of a task that runs a JobSet: which of them are worth a retry, and what each says."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class JobSetTaskError(AirflowException):
 
 
 class JobSetPreempted(JobSetTaskError):
-    """Pods were taken away, more often than the task continues on its own."""
+    """Pods were taken away more often than the task continues by itself."""
 
 
 class JobSetStartupTimeout(JobSetTaskError):
-    """Its pods were not placed or not started in time: worth another attempt, later."""
+    """Its pods were not placed or not started in time; a later attempt may succeed."""
 
 
 class JobSetLost(JobSetTaskError):
-    """The JobSet was deleted from outside, again and again."""
+    """The JobSet was deleted from outside repeatedly."""
 
 
 class JobSetUnavailable(JobSetTaskError):
@@ -45,7 +45,7 @@ class JobSetDeadlineExceeded(AirflowFailException):
 
 
 class JobSetRefused(AirflowFailException):
-    """The cluster refuses the JobSet, or a JobSet of its name belongs to another task."""
+    """The cluster refuses the JobSet, or a JobSet with its name belongs to another task."""
 
 
 def failure_of(name: str, outcome: Outcome) -> AirflowException:
@@ -64,7 +64,7 @@ def failure_of(name: str, outcome: Outcome) -> AirflowException:
 
 @contextmanager
 def runtime_failures() -> Iterator[None]:
-    """What the runtime's failures mean for a task."""
+    """Turns the runtime's failures into those of a task."""
     from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 
     try:

@@ -17,7 +17,7 @@ GENERATIONS_MAX: Final = 1000
 
 @dataclass(frozen=True)
 class Live:
-    """A JobSet that this task has decided to have. profile: what it runs on, where the task knows several."""
+    """A JobSet that this task has decided to have. profile: what it runs on, if the task has several."""
 
     generation: int
     profile: str = ""
@@ -25,7 +25,7 @@ class Live:
 
 @dataclass(frozen=True)
 class Kept:
-    """What outlives an attempt. deadline: Unix time, for all attempts together. resumes: how often it continued on its own."""
+    """What outlives an attempt. deadline: Unix time, for all attempts together. resumes: how often it continued by itself."""
 
     live: tuple[Live, ...] = ()
     next: int = 1
@@ -39,11 +39,11 @@ class Kept:
         return cls(tuple(Live(**each) for each in value["live"]), value["next"], value["deadline"], value["resumes"])
 
     def over(self) -> Kept:
-        """No attempt follows unless a person asks for one, which then has all the time again."""
+        """The memory after the last attempt. If a person starts another one, it has the full time again."""
         return Kept(next=self.next)
 
     def with_new(self, profile: str) -> Kept:
-        """With one JobSet, of a generation that has not been yet, instead of any others."""
+        """With one JobSet of a new generation, instead of any others."""
         return replace(self, live=(Live(self.next, profile),), next=self.next + 1)
 
     def with_all(self, live: tuple[Live, ...]) -> Kept:
@@ -53,14 +53,14 @@ class Kept:
         return replace(self, live=tuple(each for each in self.live if each != live))
 
     def renewed(self, live: Live) -> Kept:
-        """With the next generation of `live` in its place, last. Raises JobSetRefused when there have been too many."""
+        """With `live` replaced by its next generation, placed last. Raises JobSetRefused if there have been too many."""
         if self.next > GENERATIONS_MAX:
             raise JobSetRefused(f"{GENERATIONS_MAX} finished JobSets of this task are kept. Delete them.")
         return self.without(live).with_all((*self.without(live).live, replace(live, generation=self.next)))
 
 
 class Memory:
-    """work: whose; what is remembered is that work's own."""
+    """What is remembered for one `work`."""
 
     def __init__(self, context: Context, work: str) -> None:
         self._store = context["task_state_store"]

@@ -1,5 +1,5 @@
 """What every task that runs a JobSet does, in four steps: adopt or create it (`jobset_adopt`), wait deferred, conclude from its
-end (`jobset_end`), and go on or return. What outlives an attempt is in its memory (`jobset_memory`)."""
+end (`jobset_end`), and continue or return. What outlives an attempt is in its memory (`jobset_memory`)."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 
 
 class JobSetTask(JobSetWork):
-    """A mixin for operators, which bring what `JobSetWork` asks for, and call these from the methods that Airflow calls."""
+    """A mixin for operators, which implement `JobSetWork` and call these methods from those that Airflow calls."""
 
     _adoption: Adoption | None = None
 
     def run_jobset(self, context: Context) -> Any:
-        """`execute`'s part: returns the result of a JobSet that is done already, or defers."""
+        """`execute`'s part: returns the result of a JobSet that is already done, or defers."""
         with runtime_failures():
             kept = self._memory(context).load()
             if kept.deadline <= time.time():
-                # A deadline that has passed belonged to attempts that were cleared since.
+                # A deadline that has passed belonged to attempts that have been cleared since.
                 kept = replace(kept, deadline=time.time() + self.seconds(), resumes=0)
             return self._have_and_wait(context, kept)
 
     def complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """`execute_complete`'s part: concludes from the end of the JobSet that the event is about."""
+        """`execute_complete`'s part: draws conclusions from the event about a JobSet."""
         with runtime_failures():
             memory = self._memory(context)
             kept = memory.load()
             live = next((each for each in kept.live if self.jobset_name(context, each.generation) == event["name"]), None)
             if live is None:
-                self.log.info("JobSet %s is no longer waited for", event["name"])
+                self.log.info("No longer waiting for JobSet %s", event["name"])
                 return self._have_and_wait(context, kept)
             following = Conclusion(self, context, memory).draw(kept, live, event)
             return following.result if isinstance(following, Done) else self._have_and_wait(context, following)
 
     def drop_jobsets(self, context: Context) -> None:
-        """Ends what this task may still have: its work turned out to be done."""
+        """Deletes the JobSets that this task may still have: its work turned out to be done."""
         memory = self._memory(context)
         kept = memory.load()
         for live in kept.live:
@@ -57,17 +57,17 @@ class JobSetTask(JobSetWork):
         memory.save(replace(kept, live=()))
 
     def end_on_kill(self) -> None:
-        """`on_kill`'s part, when the worker's process gets SIGTERM: a worker that drains looks like a person who fails
-        the task. A JobSet that this very process has made is seconds old and goes; one that works stays for the next attempt.
+        """`on_kill`'s part, when the worker's process gets SIGTERM: a draining worker looks the same as a person who fails
+        the task. A JobSet that this process has created is seconds old and is deleted; any other stays for the next attempt.
         """
         if self._adoption is None or self._adoption.created is None:
             return
         name, uid = self._adoption.created
-        self.log.info("Deleting JobSet %s, which this process has just made", name)
+        self.log.info("Deleting JobSet %s, which this process has just created", name)
         self.runtime.stop(name, uid)
 
     def _have_and_wait(self, context: Context, kept: Kept) -> Any:
-        # Kept here before it begins, for `end_on_kill` may come at any moment.
+        # Set before it begins, because `end_on_kill` may come at any moment.
         self._adoption = Adoption(self, context, self._memory(context))
         kept, waited = self._adoption.have_all(kept)
         trigger = self.waiter(context, waited, kept.deadline)

@@ -1,4 +1,4 @@
-"""What an operator that runs JobSets says of its work: the one interface between it and what is the same for all of them."""
+"""What an operator that runs JobSets says about its work: the interface between it and what all of them share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Waited:
-    """A JobSet that is waited for."""
+    """A JobSet that the task waits for."""
 
     live: Live
     name: str
@@ -32,7 +32,7 @@ class JobSetWork:
     """
     To be implemented by the operator.
 
-    :param resume_limit: how often the task continues on its own, without using up a retry, when pods were taken away or the
+    :param resume_limit: how often the task continues by itself, without using up a retry, after pods were taken away or the
         JobSet was deleted from outside.
     """
 
@@ -50,19 +50,19 @@ class JobSetWork:
 
     @abstractmethod
     def work(self, context: Context) -> str:
-        """Whose work it is: the same for every attempt, and for every task that may share the JobSet."""
+        """The id of the work: the same for every attempt, and for every task that may share the JobSet."""
 
     @abstractmethod
     def jobset_name(self, context: Context, generation: int) -> str:
-        """A function of the work and the generation."""
+        """Depends only on the work and the generation."""
 
     @abstractmethod
     def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
-        """Raises ValueError, with a sentence that says why, when none can be made."""
+        """The manifest to submit. Raises ValueError, with a sentence that says why, if there cannot be one."""
 
     @abstractmethod
     def seconds(self) -> float:
-        """From the first attempt's start to the deadline of all."""
+        """From the start of the first attempt to the deadline of all attempts."""
 
     @abstractmethod
     def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
@@ -77,11 +77,11 @@ class JobSetWork:
         """What a successful task returns."""
 
     def describe(self, failed: FailedContainer) -> str:
-        """What the failed index was working on, for a message; '' where nothing is known."""
+        """What the failed index was working on, for a message; '' if unknown."""
         return ""
 
     def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> tuple[Live, ...] | None:
-        """For a JobSet that has not ended but needs a decision: the JobSets to have from now on; None: give it up."""
+        """For a JobSet that has not ended but needs a decision: the JobSets to have from now on; None: give up on it."""
         return None
 
     def first_profile(self) -> str:
@@ -89,5 +89,5 @@ class JobSetWork:
 
 
 def attempt_of(context: Context) -> str:
-    """The id of the task's attempt, by which a JobSet knows who waits for it."""
+    """The id of the task's attempt; a JobSet carries it to say who waits for it."""
     return str(context["ti"].id)

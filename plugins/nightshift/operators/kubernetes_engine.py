@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 CONNECTION_FIELDS: Final = ("kubernetes_conn_id", "config_file", "cluster_context", "in_cluster")
-"""The parameters that find a cluster otherwise."""
+"""The parameters that find a cluster in another way."""
 
 
 class GKEJobSetLink(BaseGoogleLink):
@@ -51,9 +51,9 @@ class GKEStartJobSetOperator(GKEOperatorMixin, KubernetesJobSetOperator):
 
     :param location: the cluster's zone or region (templated).
     :param cluster_name: the cluster (templated).
-    :param project_id: its project; the connection's when absent (templated).
-    :param use_internal_ip: reach it by its private address (templated).
-    :param use_dns_endpoint: reach it by its DNS endpoint, which needs no network of its own (templated).
+    :param project_id: its project; by default the connection's (templated).
+    :param use_internal_ip: connect to its private address (templated).
+    :param use_dns_endpoint: connect to its DNS endpoint, which needs no network access to the cluster (templated).
     :param gcp_conn_id: the :ref:`Google Cloud connection <howto/connection:gcp>` (templated).
     :param impersonation_chain: service accounts to impersonate (templated).
     """
@@ -78,7 +78,7 @@ class GKEStartJobSetOperator(GKEOperatorMixin, KubernetesJobSetOperator):
     ) -> None:
         for theirs in CONNECTION_FIELDS:
             if theirs in kwargs:
-                raise ValueError(f"{theirs} has no meaning for GKEStartJobSetOperator, which finds the cluster by its name.")
+                raise ValueError(f"{theirs} has no meaning for GKEStartJobSetOperator, which finds the cluster by name.")
         super().__init__(**kwargs)
         self.location = location
         self.cluster_name = cluster_name

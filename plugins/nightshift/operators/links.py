@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RunFolderLink(BaseOperatorLink):
-    """Opens the run's folder: in the Cloud console, or in the stand-in's own listing where STORAGE_EMULATOR_HOST is set."""
+    """Opens the run's folder: in the Cloud console, or in the emulator's listing if STORAGE_EMULATOR_HOST is set."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""The first task: which partition, is the job sound, and which run is it."""
+"""The first task: finds the partition, checks the job, and opens the run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def partition_of(context: Context) -> str:
     """The one partition (YYYY-MM-DD) that a DAG run is for.
 
     The param ``partition`` (trigger form, ``--conf``, a backfill's ``--dag-run-conf``) wins. Else the run's logical date
-    says it, or the moment of the run where it has none: midnight names its own day, as in scheduled runs and backfills,
-    any other moment the day before, as last night's run would have had. The data interval is not asked: Airflow's command
-    line makes it from the present moment, whatever the ``--logical-date``.
+    decides, or its start if it has none: midnight means that day, as in scheduled runs and backfills, and any other time
+    means the day before, as for last night's run. The data interval is not used: Airflow's command line makes it from
+    the current time, whatever the ``--logical-date``.
 
     Raises AirflowFailException for a param that is not a date.
     """
@@ -42,11 +42,11 @@ class PlanOperator(RunOperator):
     """
     Checks the job against the warehouse, freezes it into a run, and counts its rows.
 
-    Returns ``{run_prefix, run_id, partition, rows, spec}``, by which every later task knows the run and its terms.
+    Returns ``{run_prefix, run_id, partition, rows, spec}``, from which every later task knows the run and its terms.
 
-    A day without rows can get some later: once its query has rows, the next generation of its run is opened.
+    A day without rows may get some later: once its query has rows, the next generation of its run is opened.
 
-    :param spec: the job in its JSON form, as it was when Airflow read the job's file for this task.
+    :param spec: the job as JSON, as it was when Airflow parsed its file for this task.
     """
 
     template_fields: Sequence[str] = ()
@@ -56,7 +56,7 @@ class PlanOperator(RunOperator):
         self.job = spec
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """Nothing yet: the task finds out which run it is."""
+        """Nothing yet: the task has still to find its run."""
         from nightshift.lineage.facets import Lineage
 
         return Lineage()
@@ -90,13 +90,13 @@ class PlanOperator(RunOperator):
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
         if sealed is not None:
             self.log.info(
-                "The run was sealed at %s with %d rows: nothing is computed again, it is only published again. "
+                "The run was sealed at %s with %d rows: nothing is computed again; it is only published again. "
                 "To compute it again, trigger with fresh.",
                 sealed["sealed_at"],
                 sealed["rows"],
             )
         elif plan is not None:
-            self.log.info("The run was planned before with %d rows: it continues where it stopped", plan.rows)
+            self.log.info("The run is already planned with %d rows and continues where it stopped", plan.rows)
         elif rows:
             self.log.info("The query has %d rows. The task 'extract' plans workers and chunks once they are exported.", rows)
         else:
@@ -107,8 +107,8 @@ class PlanOperator(RunOperator):
             )
         if plan is not None and plan.rows != rows:
             self.log.warning(
-                "The query has %d rows now, but this run was planned with %d and keeps to them. "
-                "To take the source as it is now, trigger with fresh.",
+                "The query has %d rows now, but this run was planned with %d and keeps them. "
+                "To use the source as it is now, trigger with fresh.",
                 rows,
                 plan.rows,
             )

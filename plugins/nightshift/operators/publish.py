@@ -1,4 +1,4 @@
-"""The fifth task: the partition shows the new run, all of it at once."""
+"""The fifth task: replaces the partition by the new run in one step."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class PublishOperator(RunOperator):
     """
     Loads exactly the run manifest's objects into a staging table, then replaces the partition in one transaction.
 
-    A repeat gives the same tables, so a run that is published already may be published again. Deferred while BigQuery
-    works. Its outlet is the table: the asset's event says partition, run and counts.
+    A repeat gives the same tables, so a published run may be published again. Deferred while BigQuery works. Its outlet is
+    the table: the asset's event says partition, run and counts.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class PublishOperator(RunOperator):
 
     @cached_property
     def source(self) -> ExportedSource:
-        """What the run's plan recorded. Only for a run of nightshift 0.1.0, whose plan lacks it, the query is asked again."""
+        """What the run's plan recorded. Only a plan of nightshift 0.1.0 lacks it: then the query is dry-run again."""
         return self.plan.source or self.warehouse.read_source(self.spec, self.run.partition)
 
     @cached_property

@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
-"""Where the task ``plan`` says the run is."""
+"""The run's folder, from the task ``plan``."""
 TERMS_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('spec') | tojson }}"
-"""The job's file as the task ``plan`` had it."""
+"""The job as the task ``plan`` had it."""
 
 
 class RunOperator(BaseOperator):
     """
     A task that works on one run.
 
-    It knows the run by its folder, so that a repeat, in whatever process and after whatever change of the job's file, works
-    on the same run. Settings that do not affect an answer (destination, tolerance, deadline, compute, owner) are not part of
-    a run's name: the terms hold them, as the job's file had them when this DAG run was planned. So a changed tolerance takes
-    effect without a new run.
+    The folder identifies the run, so a repeat works on the same run, in any process and after any
+    change of the job's file. Settings that do not affect an answer (destination, tolerance, deadline, compute, owner) are
+    not part of a run's name: the terms hold them, as the job's file had them when this DAG run was planned. So a changed
+    tolerance takes effect without a new run.
 
     :param run_prefix: the run's folder inside the bucket, JOB/PARTITION/RUN (templated).
-    :param terms: the job as JSON (templated); without it those are the terms that the run was opened with.
+    :param terms: the job as JSON (templated); by default the terms that the run was opened with.
     """
 
     template_fields: Sequence[str] = ("run_prefix", "terms")
@@ -67,7 +67,7 @@ class RunOperator(BaseOperator):
 
     @cached_property
     def spec(self) -> JobSpec:
-        """The spec that was frozen when the run was opened, under the terms of this DAG run."""
+        """The spec that was frozen when the run was opened, with the terms of this DAG run."""
         from nightshift.run.opening import load_run
         from nightshift.spec import JobSpec
 
@@ -89,7 +89,7 @@ class RunOperator(BaseOperator):
         return plan
 
     def lineage(self, **counts: Any) -> Lineage:
-        """What the task reads and writes. counts: what is known when it ends, named as the task's own lineage names it."""
+        """What the task reads and writes. counts: what is known at its end, by the names of the task's own lineage."""
         from nightshift.lineage.facets import FACET_KEY, Lineage, run_facet
 
         return Lineage(run_facets={FACET_KEY: run_facet(self.spec, self.run, None)})
@@ -97,8 +97,8 @@ class RunOperator(BaseOperator):
     def keep_lineage(self, **counts: Any) -> None:
         """Makes the lineage for the end of the task. Never fails the task.
 
-        It is made here and not when Airflow asks, which it does in a fork of this process: the store's client has threads,
-        and they do not live on in a fork.
+        It is made now because Airflow asks for it in a fork of this process, and the threads of the store's client do not
+        survive a fork.
         """
         try:
             self._lineage = self.lineage(**counts)
@@ -117,7 +117,7 @@ class RunOperator(BaseOperator):
 
 @contextmanager
 def permanent_failures() -> Iterator[None]:
-    """Fails the task for good where a repeat cannot help; everything else is left to the task's retries."""
+    """Fails the task for good if a repeat cannot help; everything else is left to the task's retries."""
     from nightshift.run.ledger import ForeignObject
     from nightshift.run.opening import NoSuchRun
     from nightshift.run.plan import PlanError

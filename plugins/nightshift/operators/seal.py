@@ -14,7 +14,7 @@ class SealOperator(RunOperator):
     """
     Proves conservation over the ledger and writes ``manifest.json``.
 
-    Fails for good when rows are missing or more rows are dead letters than the job tolerates: nothing is published then.
+    Fails for good if rows are missing or more rows are dead letters than the job tolerates: then nothing is published.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Waiting for BigQuery jobs in the triggerer, and judging what came of them."""
+"""Waiting for BigQuery jobs in the triggerer, and judging their results."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from nightshift.warehouse import Warehouse
 
 SHORT_WAIT_S = 20.0
-"""How long a worker waits for BigQuery jobs before it gives its place back."""
+"""How long a worker waits for BigQuery jobs before it frees its slot."""
 JOB_DEADLINE_S = 3600.0
 """How long one BigQuery job may take, an outage of its API included, before the task is repeated."""
 
 
 class BigQueryJobFailed(AirflowException):
-    """A BigQuery job failed, was lost or took too long. A repeat of the task finds it or starts its successor."""
+    """A BigQuery job failed, was lost or took too long. A repeat of the task finds it or starts another."""
 
 
 def finished_soon(warehouse: Warehouse, job_ids: Sequence[str]) -> dict[str, Any] | None:
-    """The event of jobs that are done within `SHORT_WAIT_S`, else None.
+    """The event if the jobs are done within `SHORT_WAIT_S`, else None.
 
-    Most jobs of a small night are: waiting for them here costs less than the process in which a deferred task resumes.
+    Most jobs of a small night are: waiting here costs less than the process in which a deferred task resumes.
     """
     from nightshift.warehouse import WarehouseUnavailable
 
@@ -44,15 +44,15 @@ def finished_soon(warehouse: Warehouse, job_ids: Sequence[str]) -> dict[str, Any
 
 
 def deferred(job_ids: Sequence[str], *, method_name: str) -> TaskDeferred:
-    """Raise it to give the worker's place back until all of `job_ids` are done; then `method_name` gets the event."""
+    """Raise it to free the worker's slot until all of `job_ids` are done; then `method_name` gets the event."""
     trigger = BigQueryJobsTrigger(job_ids=job_ids, deadline=time.time() + JOB_DEADLINE_S)
     return TaskDeferred(trigger=trigger, method_name=method_name)
 
 
 def finished_jobs(event: dict[str, Any]) -> list[dict[str, Any]]:
-    """The statistics of the jobs, in order, when all went well.
+    """The statistics of the jobs, in order, if all succeeded.
 
-    Raises in the jobs' own words: AirflowFailException when a successor of a failed job would fail too, else BigQueryJobFailed.
+    Raises with the jobs' own errors: AirflowFailException if trying again would fail too, else BigQueryJobFailed.
     """
     if problem := event.get("problem"):
         raise BigQueryJobFailed(problem)

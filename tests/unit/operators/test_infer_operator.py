@@ -58,7 +58,7 @@ class TestRepeats:
         night.settings = replace(night.settings, driver_image=image)
 
         assert night.execute() == first
-        assert ("from another manifest" in caplog.text + capsys.readouterr().out) == warned
+        assert ("from a different manifest" in caplog.text + capsys.readouterr().out) == warned
 
     def test_all_attempts_keep_to_one_deadline(self, night: Night) -> None:
         deadlines = []

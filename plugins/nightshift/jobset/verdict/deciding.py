@@ -1,4 +1,4 @@
-"""By which pods' ends a failed JobSet is judged. Pure."""
+"""Which pods' ends decide how a failed JobSet is judged. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from nightshift.jobset.verdict.pod_ends import EndCause, JobKey, PodEnd, restart
 
 
 def deciding(seen: Observation, ends: Sequence[PodEnd]) -> list[PodEnd]:
-    """The ends that decided, first ones first. ends: of the observation's pods.
+    """The ends that decided, in order of time. ends: of the observation's pods.
 
-    - Of a Job with failed indexes: those of these indexes. What happened to the others did not fail it.
-    - Of another failed Job: all up to its failure, since the pods that it stops for its own end come after. Where a Job counts
-      a pod as soon as somebody deletes it (podReplacementPolicy TerminatingOrFailed), that pod's end comes after too: then all.
-    - Of a Job whose first failure is its last (backoffLimit 0, as where several hosts make one worker): the first one only,
-      since a host that is taken away makes the programs of the others fail.
-    - Earlier restarts of the JobSet used up what it may restart. Their Jobs are gone: their pods go by the rule of the Jobs
-      that are left, without those that were deleted, which is what a restart does to pods.
+    - For a Job with failed indexes: the ends of these indexes. The others did not fail it.
+    - For another failed Job: all ends up to its failure, because the pods that it stops itself end later. If a Job counts
+      a pod as soon as somebody deletes it (podReplacementPolicy TerminatingOrFailed), that pod ends later too: then all.
+    - For a Job that fails on its first failure (backoffLimit 0, as when several hosts make one worker): only the first end,
+      because a host that is taken away makes the programs of the others fail.
+    - Earlier restarts used up the JobSet's restarts. Their Jobs are gone, so their pods follow the rule of the remaining
+      Jobs, except deleted pods: a restart deletes pods.
     """
     over = [end for end in ends if end.cause in (EndCause.DISRUPTED, EndCause.DELETED, EndCause.FAILED)]
-    # Within one second a disruption explains a failure, and a failure a deletion, which may be the Job's answer to it.
+    # Within one second, a disruption explains a failure, and a failure explains a deletion, which may be the Job's reaction.
     order = (EndCause.DISRUPTED, EndCause.FAILED, EndCause.DELETED)
     over.sort(key=lambda end: (end.restart, end.since, order.index(end.cause)))
     jobs = {JobKey.of(job): job for job in seen.jobs if condition(job, "Failed")}

@@ -7,17 +7,17 @@ from collections.abc import Collection
 from typing import Final
 
 _SIGNALS: Final = 128
-"""A container that a signal ended has this plus the signal's number."""
+"""The exit code of a container that a signal ended is this plus the signal's number."""
 
 _WORDS: Final = {
     126: "its command cannot be executed",
-    127: "its command is not there",
+    127: "its command was not found",
     _SIGNALS: "it could not be started",
 }
 
 
 def signal_name(code: int) -> str | None:
-    """SIGKILL for 137, SIGSEGV for 139, SIGTERM for 143; None where no signal has that number."""
+    """SIGKILL for 137, SIGSEGV for 139, SIGTERM for 143; None if no signal has that number."""
     try:
         return signal.Signals(code - _SIGNALS).name
     except ValueError:
@@ -25,10 +25,10 @@ def signal_name(code: int) -> str | None:
 
 
 def in_words(code: int, reason: str = "", *, resume: Collection[int] = (), permanent: Collection[int] = ()) -> str:
-    """The code and what it says: "137 (SIGKILL, out of memory)", "1".
+    """The code and what it means: "137 (SIGKILL, out of memory)", "1".
 
-    reason: the container's, in Kubernetes' word. resume, permanent: the codes by which a program says that another attempt
-    can go on, or that trying again cannot help.
+    reason: the container's, as Kubernetes names it. resume, permanent: the codes by which a program says that another attempt
+    can continue, or that trying again cannot help.
     """
     if code in permanent:
         meaning = "trying again cannot help"

@@ -18,7 +18,7 @@ def parse(text: str) -> tuple[int, ...]:
 
 
 def write(numbers: Iterable[int]) -> str:
-    """The inverse of `parse`, of any order, each index once; two in a row are written with a comma, as Kubernetes does."""
+    """The inverse of `parse`, for indexes in any order; two in a row are written with a comma, as in Kubernetes."""
     return ",".join(_parts(sorted(set(numbers))))
 
 

@@ -2,18 +2,17 @@
 
 The first match wins:
 
-1. The JobSet is gone: LOST. It is complete: SUCCEEDED, which says that its pods ended well, not that their work is there.
-2. It has failed. A Job that ran out of its time: DEADLINE. Else by the pods that decided
-   (`nightshift.jobset.verdict.deciding`): one failure of a program's own: APPLICATION; else a pod that was taken away:
-   PREEMPTED; else UNKNOWN, which stays unknown.
+1. The JobSet is gone: LOST. It is complete: SUCCEEDED, which means that its pods ended well, not that their work is there.
+2. It has failed. A Job exceeded its time: DEADLINE. Else the pods that decided (`nightshift.jobset.verdict.deciding`): one
+   program that failed by itself: APPLICATION; else a pod that was taken away: PREEMPTED; else UNKNOWN, which stays unknown.
 3. It is being deleted: LOST.
-4. Kueue will never admit it again: DEADLINE when its execution time was used up, STARTUP when it was refused.
-5. The caller is out of patience with pods that do not start (`starved`): APPLICATION for what waiting does not mend (an image
-   that is not available, a sidecar that always ends), else STARTUP.
-6. RUNNING. Kueue's preemption is here: it suspends the JobSet, keeps its Jobs, and resumes it without help.
+4. Kueue will never admit it again: DEADLINE if its execution time is used up, STARTUP if it was refused.
+5. The caller will not wait longer for pods to start (`starved`): APPLICATION if waiting does not help (an image that is not
+   available, a sidecar that always exits), else STARTUP.
+6. RUNNING. This includes preemption by Kueue, which suspends the JobSet, keeps its Jobs, and resumes it by itself.
 
-With the caller's deadline over (`expired`) nothing that would be tried again is: LOST, PREEMPTED, STARTUP, RUNNING and UNKNOWN
-become DEADLINE, with their own words kept.
+After the caller's deadline (`expired`), nothing is tried again: LOST, PREEMPTED, STARTUP, RUNNING and UNKNOWN become DEADLINE
+and keep their explanations.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from nightshift.jobset.verdict.wording import EVIDENCE_MAX, fact, shorten
 
 KUEUE_TIME_OVER: Final = "MaximumExecutionTimeExceeded"
 
-_MORE_TIME: Final = "Give it a later deadline, or more workers or faster ones; what is committed stays."
-_AT_ONCE: Final = "Run it again at once: it goes on from what is committed."
+_MORE_TIME: Final = "Set a later deadline, or use more or faster workers; what is committed is kept."
+_AT_ONCE: Final = "Run it again now: it continues from what is committed."
 
 
 class Ending(StrEnum):
@@ -44,9 +43,9 @@ class Ending(StrEnum):
     SUCCEEDED = "succeeded"
     DEADLINE = "deadline"
     PREEMPTED = "preempted"
-    """Only because pods were taken away: the next one goes on where this one stopped."""
+    """Only because pods were taken away: the next one continues where this one stopped."""
     STARTUP = "startup"
-    """It did not get its places, or its containers did not start, in the time that the caller gives."""
+    """Its pods were not placed, or its containers did not start, within the caller's limit."""
     APPLICATION = "application"
     """A program failed, and nothing took its pod away."""
     LOST = "lost"
@@ -59,11 +58,11 @@ class Ending(StrEnum):
 class Outcome:
     """An ending and what follows from it.
 
-    reason: one word for machines, Kubernetes' own where it has one (TerminationByKubelet, OOMKilled, FailedIndexes).
+    reason: one word for machines, Kubernetes' own if it has one (TerminationByKubelet, OOMKilled, FailedIndexes).
     explanation: one sentence, without its full stop. advice: what to do next, one sentence.
     evidence: lines "kind/name: fact", at most EVIDENCE_MAX.
-    failed: the containers that failed by themselves, where the ending is APPLICATION or DEADLINE.
-    resumable: each of them said by its exit code that another attempt can go on, so APPLICATION is worth a retry.
+    failed: the containers that failed by themselves, if the ending is APPLICATION or DEADLINE.
+    resumable: the exit code of each says that another attempt can continue, so APPLICATION is worth a retry.
     """
 
     ending: Ending
@@ -88,10 +87,10 @@ def classify(
     resume_codes: Collection[int] = frozenset({exits.RESUME}),
     permanent_codes: Collection[int] = frozenset({exits.CONFIG}),
 ) -> Outcome:
-    """expired: the caller's deadline passed before it saw an end. starved: pods did not start in the time the caller gives.
+    """expired: the caller's deadline passed before it saw an end. starved: pods did not start within its limit.
 
-    resume_codes: the program's, for work that is left after it was told to end. permanent_codes: for what trying again cannot
-    help.
+    resume_codes: the program's codes for work that is left after it was told to end. permanent_codes: its codes for what
+    trying again cannot help.
     """
     outcome = _Judge(observation, resume_codes, permanent_codes).judge(starved=starved)
     if expired and outcome.ending not in (Ending.SUCCEEDED, Ending.DEADLINE, Ending.APPLICATION):
@@ -101,7 +100,7 @@ def classify(
 
 
 class _Judge:
-    """Holds the observation with its pods' ends read once."""
+    """An observation, with its pods' ends read once."""
 
     def __init__(self, seen: Observation, resume: Collection[int], permanent: Collection[int]) -> None:
         self._seen = seen
@@ -158,14 +157,14 @@ class _Judge:
         if hopeless:
             advice = f"Correct the job, since trying again cannot help. {wording.look_at(hopeless[0])}"
         elif memory:
-            advice = f"Give container {memory[0].container} more memory, or less to do at once."
+            advice = f"Give container {memory[0].container} more memory, or less work at once."
         elif told := [end for end in own if end.message]:
-            advice = f"Raise that limit of pod {told[0].name}, or let it use less."
+            advice = f"Raise that limit for pod {told[0].name}, or make it use less."
         elif containers:
             advice = wording.look_at(containers[0])
         else:
             advice = f"Nothing says why pod {own[0].name} failed; look at the namespace's events."
-        # Later ones may be those that the Job stopped for this failure.
+        # Later ones may have been stopped by the Job because of this failure.
         earlier = [end for end in taken if end.since < max(end.since for end in own)]
         besides = f"; before that, {wording.count_pods(len(earlier))} had been taken away" if earlier else ""
         return Outcome(
@@ -179,7 +178,7 @@ class _Judge:
         )
 
     def _over_in_its_queue(self) -> Outcome | None:
-        """Kueue itself has deactivated the Workload: waiting does not bring the JobSet back."""
+        """The end of a JobSet whose Workload Kueue itself has deactivated: waiting does not bring it back."""
         workload = self._seen.workload
         evicted = condition(workload, "Evicted") if workload else None
         if not workload or not evicted or workload.get("spec", {}).get("active", True):
@@ -187,12 +186,12 @@ class _Judge:
         evidence = (f"workload/{workload['metadata']['name']}: {fact(evicted)}",)
         cause = evicted["reason"].removeprefix("Deactivated").removeprefix("DueTo")
         if cause == KUEUE_TIME_OVER:
-            explanation = "the JobSet used up the max-exec-time-seconds that it told Kueue"
+            explanation = "the JobSet used up its max-exec-time-seconds in Kueue"
             return Outcome(Ending.DEADLINE, cause, explanation, _MORE_TIME, evidence)
         if cause:
             explanation = f"Kueue gave up on the JobSet: {shorten(evicted.get('message', '')) or cause}"
             return Outcome(Ending.STARTUP, cause, explanation, LATER, evidence)
-        # A person deactivated it and can take that back: it waits, as long as the caller lets it.
+        # A person deactivated it and can activate it again: it waits as long as the caller lets it.
         return None
 
     def _not_finished(self, name: str, *, starved: bool) -> Outcome:
@@ -201,7 +200,7 @@ class _Judge:
             counts = Counter(end.cause for end in self._ends)
             said = ", ".join(f"{counts[cause]} {cause}" for cause in EndCause if counts[cause]) or "none yet"
             over = [end for end in self._ends if end.cause not in (EndCause.WAITING, EndCause.RUNNING, EndCause.SUCCEEDED)]
-            return Outcome(Ending.RUNNING, "Running", f"JobSet {name} runs; its pods: {said}", "Wait.", _evidence((), over))
+            return Outcome(Ending.RUNNING, "Running", f"JobSet {name} runs; pods: {said}", "Wait.", _evidence((), over))
         explanation, evidence = f"{waiting.subject}: {waiting.words}", waiting.evidence[:EVIDENCE_MAX]
         if not starved:
             return Outcome(Ending.RUNNING, waiting.reason, explanation, "Wait.", evidence)

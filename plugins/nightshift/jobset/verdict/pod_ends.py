@@ -1,7 +1,7 @@
-"""What one pod's object says of its end: whose doing it was. Pure.
+"""What one pod's object says about its end: who or what caused it. Pure.
 
-The order matters. A pod that is drained also has an exit code, often 137 or 143, so a disruption is looked for before any exit
-code is read; and a pod that somebody deletes has no mark but its deletionTimestamp, so its codes are those of its deletion.
+The order matters. A drained pod also has an exit code, often 137 or 143, so disruptions are checked before exit codes. A
+deleted pod has no mark but its deletionTimestamp, so its exit codes are attributed to the deletion.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from nightshift.jobset.observation import condition
 from nightshift.jobset.verdict.exit_codes import signal_name
 
 _TERMINATION_CODES: Final = frozenset({137, 143})
-"""What a program leaves that ignores SIGTERM to the end of its grace period, or has no handler for it."""
+"""The exit codes of a program that ignores SIGTERM until its grace period ends, or has no handler for it."""
 
 NODE_REASONS: Final = frozenset(
     {"Terminated", "NodeShutdown", "Shutdown", "NodeLost", "NodeAffinity", "Preempting", "UnexpectedAdmissionError"}
 )
-"""Words of a kubelet, in a pod's status.reason, for a pod that it ended or refused for its node's sake."""
+"""What a kubelet writes to a pod's status.reason if it ended or refused the pod because of the node."""
 _REFUSED_PREFIX: Final = "OutOf"
 _DELETED_POD: Final = "Deleted pod: "
 _END_NOT_SEEN: Final = "ContainerStatusUnknown"
-"""A kubelet's word for a container that was gone when it looked: the node went down with it."""
+"""What a kubelet reports for a container that was gone when it looked: the node went down with it."""
 
 
 class EndCause(StrEnum):
-    """Whose doing a pod's end was; the first two live."""
+    """What ended a pod; the first two have not ended."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -37,34 +37,34 @@ class EndCause(StrEnum):
     DISRUPTED = "disrupted"
     """The cluster took it away: a node's end, an eviction, a preemption."""
     DELETED = "deleted"
-    """Somebody deleted it while it worked. Kubernetes has no mark for it and counts it as a failure."""
+    """Somebody deleted it while it worked. Kubernetes does not mark this and counts it as a failure."""
     STOPPED = "stopped"
     """Its Job deleted it: the Job was over, or suspended, as Kueue does to preempt."""
     FAILED = "failed"
-    """Its own program's."""
+    """Its own program failed."""
 
 
 @dataclass(frozen=True)
 class JobKey:
-    """One Job of a JobSet, in all its restarts."""
+    """One Job of a JobSet, across restarts."""
 
     replicated_job: str
     index: int
 
     @classmethod
     def of(cls, thing: Mapping[str, Any]) -> JobKey:
-        """Of a Job or a pod."""
+        """The key of a Job or of a pod."""
         labels = thing["metadata"].get("labels") or {}
         return cls(labels.get(REPLICATED_JOB_LABEL, ""), int(labels.get(JOB_INDEX_LABEL, 0)))
 
 
 @dataclass(frozen=True)
 class FailedContainer:
-    """A container that ended with a failure of its own.
+    """A container that failed by itself.
 
-    index: the pod's completion index. job_index: of its Job in the replicatedJob: the slice, where a worker is several pods.
-    reason: Kubernetes' word (Error, OOMKilled, StartError). message: its termination message, or why it could not be started.
-    node: '' when it is not known.
+    index: the pod's completion index. job_index: of its Job in the replicatedJob, which is the slice if a worker is several
+    pods. reason: as Kubernetes names it (Error, OOMKilled, StartError). message: its termination message, or why it could
+    not be started. node: '' if it is unknown.
     """
 
     pod: str
@@ -80,10 +80,10 @@ class FailedContainer:
 
 @dataclass(frozen=True)
 class PodEnd:
-    """restart: of the JobSet, from 0. since: when its end began, as Kubernetes writes times, which sort; '' when not known.
+    """restart: of the JobSet, from 0. since: when its end began, in Kubernetes' time format, which sorts; '' if unknown.
 
-    reason: the disruption's word, the kubelet's, or that of the container; '' while it lives.
-    failed: its containers that ended with a failure of their own; only where the cause is FAILED.
+    reason: of the disruption, the kubelet or the container; '' while the pod lives.
+    failed: its containers that failed by themselves; only if the cause is FAILED.
     """
 
     name: str
@@ -98,7 +98,7 @@ class PodEnd:
 
 
 def restart_of(thing: Mapping[str, Any]) -> int:
-    """Of a Job or a pod: in which restart of its JobSet it was made."""
+    """In which restart of its JobSet a Job or pod was created."""
     return int((thing["metadata"].get("labels") or {}).get(RESTART_LABEL, 0))
 
 
@@ -111,8 +111,8 @@ def stopped_by_jobs(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 def end_of(
     pod: Mapping[str, Any], *, resume_codes: Collection[int], permanent_codes: Collection[int], stopped: Collection[str] = ()
 ) -> PodEnd:
-    """resume_codes: with which the program says that it ends early because it was told to. permanent_codes: with which it says
-    that trying again cannot help, which is its own failure even after a deletion. stopped: `stopped_by_jobs`."""
+    """resume_codes: by which the program says that it exits early because it was told to. permanent_codes: by which it says
+    that trying again cannot help; that is its own failure even after a deletion. stopped: `stopped_by_jobs`."""
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
 
@@ -134,7 +134,7 @@ def end_of(
     if "deletionTimestamp" in pod["metadata"] and all(_may_be_told(each, drained) for each in failed):
         codes = ", ".join(f"{each.container} ended with exit code {each.exit_code}" for each in failed)
         cause, reason = (EndCause.STOPPED, "Stopped") if pod["metadata"]["name"] in stopped else (EndCause.DELETED, "Deleted")
-        return end(cause, reason=reason, message=codes or "how its containers ended is not known", since=since)
+        return end(cause, reason=reason, message=codes or "how its containers ended is unknown", since=since)
     ended = phase == "Failed" or "deletionTimestamp" in pod["metadata"]
     if not ended:
         return end(EndCause.WAITING if phase == "Pending" else EndCause.RUNNING)
@@ -153,9 +153,9 @@ def _may_be_told(failed: FailedContainer, drained: Collection[int]) -> bool:
 
 
 def _own_failures(pod: Mapping[str, Any]) -> Iterator[tuple[FailedContainer, str]]:
-    """Each container whose end decides about the pod and was a failure, with the time of that.
+    """Each failed container that decides about the pod, with the time of its failure.
 
-    Main containers; the init containers only where no main one has begun: a sidecar's exit code decides nothing.
+    These are main containers. Init containers count only if no main one has begun: a sidecar's exit code decides nothing.
     """
     status = pod.get("status", {})
     main = list(_failures(pod, status.get("containerStatuses") or ()))
@@ -169,7 +169,7 @@ def _begun(container: Mapping[str, Any]) -> bool:
 
 def _failures(pod: Mapping[str, Any], containers: Collection[Mapping[str, Any]]) -> Iterator[tuple[FailedContainer, str]]:
     for container in containers:
-        # Under restartPolicy OnFailure a container fails without its pod, and may be told to end later.
+        # With restartPolicy OnFailure a container fails without its pod, which may be told to end later.
         states = ("lastState", "state") if container.get("restartCount") else ("state",)
         for state in states:
             ended = (container.get(state) or {}).get("terminated")

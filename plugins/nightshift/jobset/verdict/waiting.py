@@ -1,4 +1,4 @@
-"""Why a JobSet that is not finished does not start, in the words of what holds it up: Kueue, the scheduler, a kubelet. Pure."""
+"""Why an unfinished JobSet does not start, in the words of what holds it up: Kueue, the scheduler, a kubelet. Pure."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _BROKEN: Final = frozenset(
         *("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"),
     }
 )
-"""A container's reasons to wait that waiting does not mend: a wrong name, a missing secret, a program that always ends."""
+"""Why a container waits if waiting does not help: a wrong name, a missing secret, a program that always exits."""
 _POD_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 _OWNER_EVENTS: Final = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed")
-"""Of Jobs and JobSets."""
+"""Events of Jobs and JobSets."""
 
 
 @dataclass(frozen=True)
 class Waiting:
     """What holds a JobSet up.
 
-    subject: who waits, for a sentence: "2 of 8 pods wait". words: the controller's own. advice: what to do, one sentence.
-    broken: waiting does not mend it.
+    subject: what waits, for a sentence: "2 of 8 pods wait". words: the controller's own. advice: what to do, one sentence.
+    broken: waiting does not help.
     """
 
     reason: str
@@ -66,7 +66,7 @@ def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) ->
         words = (
             f"Kueue has no Workload for it in queue {queue!r}"
             if queue
-            else "no queue holds it, so a person or a program suspended it"
+            else "it is in no queue, so a person or a program suspended it"
         )
         advice = "Check that Kueue is running." if queue else "Resume the JobSet, or delete it."
         return Waiting("Suspended", f"JobSet {name} is suspended", words, (f"jobset/{name}: suspended",), advice)
@@ -78,7 +78,7 @@ def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) ->
     )
     evicted = condition(workload, "Evicted")
     told = [each for kind in ("QuotaReserved", "Admitted") for each in _false(workload, kind)]
-    # An eviction says more than the quota that is missing since.
+    # An eviction says more than the quota that has been missing since.
     first = evicted or (told[0] if told else {"type": "Admitted", "reason": "Pending"})
     facts = [*([evicted] if evicted else []), *told]
     return Waiting(
@@ -109,7 +109,7 @@ def _broken(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:
     advice = "Correct the image, the command or the secret that it needs: waiting does not help."
     ends = [(pod, each["name"], (each.get("lastState") or {}).get("terminated")) for pod, each, _ in found]
     if failed := tuple(failed_container(pod, name, ended) for pod, name, ended in ends if ended):
-        words = f"it ends again and again, last with exit code {in_words(failed[0].exit_code, failed[0].reason)}"
+        words = f"it keeps exiting, last with exit code {in_words(failed[0].exit_code, failed[0].reason)}"
         advice = look_at(failed[0])
     return Waiting(
         waits["reason"],
@@ -138,20 +138,20 @@ def _unplaced(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None
 
 
 def _not_created(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
-    """A Job without all of its pods says only in events what refuses them; an old event may be about pods that came later."""
+    """Only events say why a Job's pods are missing. An old event may be about pods that have been created since."""
     lacking = _wanted(seen.jobs) - sum(end.cause in (EndCause.WAITING, EndCause.RUNNING) for end in ends)
     event = _latest(seen.events, _OWNER_EVENTS)
     if event is None or (seen.jobs and lacking <= 0):
         return None
     of = event["involvedObject"]
     line = f"{of['kind'].lower()}/{of['name']}: {event['reason']}: {shorten(event.get('message', ''))}"
-    advice = "Change what refuses its pods: a quota, an admission policy, or the manifest."
+    advice = "Change what rejects its pods: a quota, an admission policy, or the manifest."
     subject = f"{count_pods(lacking)} cannot be created" if seen.jobs else "its Jobs cannot be created"
     return Waiting(event["reason"], subject, shorten(event.get("message", "")), (line,), advice)
 
 
 def _wanted(jobs: Sequence[Mapping[str, Any]]) -> int:
-    """How many pods should be there now."""
+    """How many pods should exist now."""
     wanted = 0
     for job in jobs:
         spec, status = job.get("spec", {}), job.get("status", {})
@@ -175,17 +175,17 @@ def _starting(seen: Observation, pods: Sequence[Mapping[str, Any]], subject: str
 
 
 def _progress(pod: Mapping[str, Any]) -> str:
-    """How far the containers are: "server runs, not yet started; driver PodInitializing"."""
+    """How far the containers are: "server runs, startup probe not yet passed; driver PodInitializing"."""
     said = []
     for each in _containers(pod):
         state = each.get("state") or {}
         if "running" in state:
-            said.append(f"{each['name']} runs" + ("" if each.get("started") else ", its startup probe has not passed"))
+            said.append(f"{each['name']} runs" + ("" if each.get("started") else ", startup probe not yet passed"))
         elif ended := state.get("terminated"):
             said.append(f"{each['name']} ended with exit code {ended['exitCode']}")
         else:
             said.append(f"{each['name']} {state.get('waiting', {}).get('reason', 'waits')}")
-    return "; ".join(said) or "no kubelet has looked at its containers yet"
+    return "; ".join(said) or "no kubelet has reported on its containers yet"
 
 
 def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""The sentences of an outcome: who failed, with what, and where to look. Pure."""
+"""The sentences of an outcome: what failed, how, and where to look. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nightshift.jobset.verdict.exit_codes import in_words
 from nightshift.jobset.verdict.pod_ends import FailedContainer, PodEnd
 
 WORDS_MAX: Final = 240
-"""How much of a controller's message goes into a sentence, in characters."""
+"""Characters of a controller's message that go into a sentence."""
 NAMES_MAX: Final = 3
 EVIDENCE_MAX: Final = 20
 """Lines of evidence; a JobSet may have thousands of pods."""
@@ -22,7 +22,7 @@ _ADDITIONS: Final = re.compile(r"[;. ]+(?:preemption: |no new claims to dealloca
 
 
 def shorten(message: str) -> str:
-    """One line without what schedulers add about what they tried and for whom, at most WORDS_MAX characters."""
+    """One line of at most WORDS_MAX characters, without what schedulers add about their attempts."""
     text = " ".join(_ADDITIONS.split(message)[0].split()).strip(" .")
     return text if len(text) <= WORDS_MAX else text[: WORDS_MAX - 3].rstrip() + "..."
 
@@ -46,7 +46,7 @@ def some(names: Sequence[str]) -> str:
 def who(ends: Sequence[PodEnd], jobs: Sequence[Mapping[str, Any]]) -> str:
     """ "index 3 of 8", "2 indexes of 8 (3,5)"; in a JobSet of several Jobs "Job worker-1 of 4 Jobs".
 
-    jobs: those of the JobSet, as far as they are there.
+    jobs: those of the JobSet that exist.
     """
     if len(jobs) > 1:
         names = sorted({f"{end.job.replicated_job}-{end.job.index}" for end in ends})
@@ -64,7 +64,7 @@ def who(ends: Sequence[PodEnd], jobs: Sequence[Mapping[str, Any]]) -> str:
 def why(ends: Sequence[PodEnd], resume: Collection[int], permanent: Collection[int]) -> str:
     """ "driver ended with exit code 1, 3 times; server ended with exit code 137 (SIGKILL, out of memory)".
 
-    What a kubelet says of a pod that it ended for the pod's own doing says more than the codes of its containers.
+    If a kubelet ended the pod because of the pod itself, its message says more than the containers' exit codes.
     """
     said = Counter(f"{end.reason}: {shorten(end.message)}" for end in ends if end.message or not end.failed)
     said.update(
@@ -84,7 +84,7 @@ def line(end: PodEnd) -> str:
 
 
 def look_at(failed: FailedContainer) -> str:
-    """Where a person finds why."""
+    """Where to find out why."""
     if failed.reason in _NEVER_RAN:
         return f"Correct the command of container {failed.container}: {shorten(failed.message)}"
     return f"The last lines of container {failed.container} in pod {failed.pod} say why."
