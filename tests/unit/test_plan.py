@@ -118,7 +118,7 @@ def test_a_deployment_has_room_for_so_many_workers() -> None:
     sizing = size(462_000, spec, workers_max=2)
 
     assert sizing.workers == 2
-    assert "the deadline needs 10, and this deployment has room for 2" in sizing.reasons
+    assert "the deadline needs 10, but this deployment has room for 2" in sizing.reasons
     assert size(1000, spec, workers_max=2).workers == 1
 
 

@@ -1,7 +1,7 @@
-"""The Parquet form of a chunk: one row per ordinal, a prediction or a dead letter, and who made it.
+"""The Parquet format of a chunk: one row per ordinal, a prediction or a dead letter, and who made it.
 
-Partials have the same form with only the rows that were finished. The file's ``nightshift`` metadata is a `Provenance`. Two
-more entries hold SHA-256 digests, of the footer and of all that comes before it, so that no altered byte is read as other data
+Partials have the same format with only the finished rows. The file's ``nightshift`` metadata is a `Provenance`. Two
+more entries hold SHA-256 digests of the footer and of everything before it, so that an altered byte is never read as other data
 (docs/adr/0012-chunk-digests.md).
 """
 
@@ -23,7 +23,7 @@ METADATA_KEY: Final = b"nightshift"
 BODY_DIGEST_KEY: Final = b"nightshift.body.sha256"
 FOOTER_DIGEST_KEY: Final = b"nightshift.footer.sha256"
 _PLACES: Final = {key: hashlib.sha256(key).hexdigest().encode() for key in (BODY_DIGEST_KEY, FOOTER_DIGEST_KEY)}
-"""What stands in a footer where a digest will be, and what stands there while the footer's own digest is computed."""
+"""Placeholders for the digests: in a new footer, and while the footer's own digest is computed."""
 STATUS: Final = "dead_status"
 """The column that only the chunks of `nightshift batch` have."""
 
@@ -37,7 +37,7 @@ class Result:
     """The end of one row: a prediction, or a dead letter with its reason; exactly one of the two is None.
 
     reason: from `nightshift.tasks.base.Reason`. message: the engine's own words. attempts: requests the row was part of.
-    status: of the engine's HTTP reply, if there was one and the reason alone does not tell it.
+    status: of the engine's HTTP reply, if there was one and the reason does not imply it.
     """
 
     ordinal: int
@@ -49,17 +49,17 @@ class Result:
 
     @property
     def text(self) -> str | None:
-        """The message for people: a status stands before it."""
+        """The message for people, after the status if there is one."""
         return self.message if self.status is None else f"{self.status}: {self.message}"
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Who made a chunk and from what. Times are ISO 8601 in UTC by the worker's own clock, for people, not for ordering.
+    """Who made a chunk and from what. Times are ISO 8601 in UTC by the worker's clock, for people, not for ordering.
 
     started, finished: when the chunk was opened and when it was encoded. predictions + dead_letters = rows of the file.
-    prompt_tokens, output_tokens: what this attempt's requests reported. computed_rows: rows that this attempt worked out;
-    merged: {attempt: rows} taken over from what other attempts saved.
+    prompt_tokens, output_tokens: what this attempt's requests reported. computed_rows: rows that this attempt computed;
+    merged: {attempt: rows} taken from what other attempts saved.
     """
 
     run_id: str
@@ -88,7 +88,7 @@ def encode(
 ) -> bytes:
     """One Parquet file. keys: the key columns of the same rows in the same order; results: sorted by ordinal.
 
-    with_status: keeps the status in a column of its own, which no chunk of a job has: there it is part of the message.
+    with_status: keeps the status in a separate column. A job's chunks have no such column: there it is part of the message.
     """
     arrays = {
         columns.ORDINAL: pa.array([result.ordinal for result in results], pa.int64()),
@@ -114,9 +114,9 @@ def to_parquet(table: pa.Table) -> bytes:
 
 
 def decode(body: bytes) -> tuple[pa.Table, Provenance]:
-    """The rows and the provenance. Raises NotAChunk for anything else: a torn upload, or a chunk with a byte that was altered.
+    """The rows and the provenance. Raises NotAChunk for anything else, such as a torn upload or a chunk with an altered byte.
 
-    A chunk of 0.1.0 has no digests: it is read unless Parquet itself finds it broken.
+    A chunk of release 0.1.0 has no digests: it is read unless Parquet itself finds it broken.
     """
     try:
         file = pq.ParquetFile(io.BytesIO(body))
@@ -140,27 +140,27 @@ def decode(body: bytes) -> tuple[pa.Table, Provenance]:
 
 
 def check_footer(metadata: Mapping[bytes, bytes], footer: bytes) -> None:
-    """Raises NotAChunk where the footer is not what was written. metadata: its entries.
+    """Raises NotAChunk if the footer is not what was written. metadata: its entries.
 
-    footer: from its first byte to the file's last one, its length and the magic word included.
+    footer: from its first byte to the end of the file, including its length and the magic word.
     """
     digest = metadata.get(FOOTER_DIGEST_KEY)
     if (digest is None) != (BODY_DIGEST_KEY not in metadata):
-        # A digest under a name with an altered byte: must not pass for a chunk without digests.
+        # The name of a digest may have an altered byte: this must not pass for a chunk without digests.
         raise NotAChunk("not a chunk: its footer has one of two digests")
     if digest is not None and _digest(footer.replace(digest, _PLACES[FOOTER_DIGEST_KEY])) != digest:
         raise NotAChunk("not a chunk: its footer is not what was written")
 
 
 def _with_digests(body: memoryview) -> bytes:
-    """The file with the digests where `_PLACES` stand."""
+    """The file with the digests in place of `_PLACES`."""
     size = _footer_size(body)
     footer = bytes(body[-size:]).replace(_PLACES[BODY_DIGEST_KEY], _digest(body[:-size]))
     return b"".join((body[:-size], footer.replace(_PLACES[FOOTER_DIGEST_KEY], _digest(footer))))
 
 
 def _footer_size(body: bytes | memoryview) -> int:
-    """Bytes of a Parquet file's footer, its length (uint32, little endian) and the magic word at its end included."""
+    """Bytes of a Parquet file's footer, including its length (uint32, little endian) and the magic word at the end."""
     return int.from_bytes(body[-8:-4], "little") + 8
 
 

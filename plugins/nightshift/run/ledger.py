@@ -1,8 +1,8 @@
 """The ledger: a run's committed chunks in object storage. Nothing else is state. The protocol is docs/ledger.md.
 
-A chunk is committed by creating one object with a create-only precondition; the first writer wins and a loser throws its
-copy away. Resume is one LIST. A drain saves the finished rows of open chunks as partials, one object per attempt and chunk,
-which only save work: they are never published. Notes tell people and an early stop what happened; nothing rests on them.
+A chunk is committed by creating one object with a create-only precondition; the first writer wins and a loser discards its
+copy. Resume is one LIST. A drain saves the finished rows of open chunks as partials, one object per attempt and chunk,
+which only save work: they are never published. Notes inform people and the early stop; correctness never depends on them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from nightshift.store import Objects
 
 
 class ForeignObject(ValueError):
-    """The run's ledger holds an object that its plan does not know: somebody wrote where only nightshift may."""
+    """The run's ledger holds an object that its plan does not have: somebody else wrote into it."""
 
 
 class Chunks:
-    """A set of chunk numbers below `count`: a byte each, so that a run of a million chunks takes a megabyte."""
+    """A set of chunk numbers below `count`: one byte each, so a run of a million chunks takes a megabyte."""
 
     def __init__(self, count: int) -> None:
         self._marks = bytearray(count)
@@ -51,7 +51,7 @@ class Chunks:
 class Ledger:
     """Commits, lists and reads the chunks of one run.
 
-    All state is in the store; an instance may be thrown away at any moment.
+    All state is in the store; an instance may be discarded at any moment.
     """
 
     def __init__(self, objects: Objects, run: RunRef, plan: Plan) -> None:
@@ -60,13 +60,13 @@ class Ledger:
         self._chunk_count = plan.chunk_count
 
     async def committed(self) -> Chunks:
-        """The committed chunks, by one paged LIST. Raises ForeignObject for a name that no chunk of the plan has."""
+        """The committed chunks, from one paged LIST. Raises ForeignObject for a name that is not a chunk of the plan."""
         found = Chunks(self._chunk_count)
         await self.refresh(found, range(self._chunk_count))
         return found
 
     async def refresh(self, known: Chunks, chunks: range) -> None:
-        """Adds to `known` those of the contiguous `chunks` that are committed by now, by a LIST of their names alone."""
+        """Adds to `known` those of the contiguous `chunks` that are committed now, from a LIST of only their names."""
         after = self._run.chunk_path(chunks.start - 1) if chunks.start else ""
         async for path in self._objects.list(self._run.ledger_folder, after):
             chunk = self._run.parse_chunk(path)
@@ -77,10 +77,10 @@ class Ledger:
             known.add(chunk)
 
     async def commit(self, chunk: int, body: bytes) -> bool:
-        """Commits a chunk. True: what is committed is this very copy. False: another's; this one is not needed.
+        """Commits a chunk. True: this copy is committed. False: another one is, and this copy is not needed.
 
-        A repeat after StoreUnavailable is safe: a first try whose reply was lost, or that the store's client repeated by
-        itself, finds its own bytes there. Every copy differs from every other, since it names its attempt.
+        A repeat after StoreUnavailable is safe: if the reply to the first try was lost, or the store's client retried by
+        itself, it finds its own bytes there. Copies are never equal, because each names its attempt.
         """
         path = self._run.chunk_path(chunk)
         return await self._objects.create(path, body) or await self._objects.read(path) == body
@@ -94,9 +94,9 @@ class Ledger:
         await self._objects.create(self._run.partial_path(chunk, attempt), body)
 
     async def partials(self, chunk: int) -> dict[str, str]:
-        """What was saved of a chunk: paths by attempt, in the order of names, so that every reader meets them alike.
+        """What was saved of a chunk: paths by attempt, ordered by name, so that every reader sees them in the same order.
 
-        An object with another name is passed over: partials only save work.
+        An object with another name is ignored: partials only save work.
         """
         paths = self._objects.list(self._run.partials_folder(chunk))
         return {found[1]: path async for path in paths if (found := self._run.parse_partial(path))}
@@ -105,18 +105,18 @@ class Ledger:
         return await self._objects.read(path)
 
     async def note_dead(self, chunk: int, reasons: Mapping[str, int]) -> None:
-        """Says that the committed chunk has dead letters. Their number stands in the name, so that a LIST can add them up."""
+        """Notes that the committed chunk has dead letters. Their number is part of the name, so a LIST can add them up."""
         path = self._run.dead_note_path(chunk, sum(reasons.values()))
         await self._objects.create(path, canonical_json(dict(reasons)))
 
     async def note_lost(self, chunk: int, attempt: str, rows: int) -> None:
-        """Says that `attempt` computed `rows` rows of a chunk that another committed first."""
+        """Notes that `attempt` computed `rows` rows of a chunk that another committed first."""
         await self._objects.create(self._run.lost_note_path(chunk, attempt, rows), b"{}")
 
     async def dead_letters_noted(self, enough: int) -> int:
-        """How many dead letters committed chunks have, at least; counting stops above `enough`.
+        """At least how many dead letters committed chunks have; counting stops above `enough`.
 
-        Never too many, since only the writer of the committed copy notes it; too few where it died before it could.
+        Never too many, because only the writer of the committed copy notes them; too few if it died before that.
         """
         total = 0
         async for path in self._objects.list(self._run.dead_notes_folder):

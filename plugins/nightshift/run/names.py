@@ -1,6 +1,6 @@
-"""What a run is called and where its objects lie: a pure function of job, partition and frozen spec.
+"""A run's name and where its objects are: a pure function of job, partition and frozen spec.
 
-A retry, a clear or a second trigger therefore all find the same folder. Its layout, in full::
+So a retry, a clear or a second trigger all find the same folder. Its complete layout::
 
     JOB/PARTITION/RUN/
       spec.json                               the frozen spec, created once
@@ -9,7 +9,7 @@ A retry, a clear or a second trigger therefore all find the same folder. Its lay
       ledger/chunk-00000012.parquet           committed, create-only
       partials/chunk-00000013/ATTEMPT.parquet finished rows of an open chunk, saved by a drain
       notes/dead/chunk-00000012-3             a committed chunk has 3 dead letters
-      notes/lost/chunk-00000012/ATTEMPT-500   an attempt computed 500 rows that another had committed
+      notes/lost/chunk-00000012/ATTEMPT-500   an attempt computed 500 rows that another committed
       manifest.json                           created once, by the seal
 """
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 CHUNKS_MAX: Final = 10**8
-"""What eight digits in a chunk's name can tell apart."""
+"""As many as the eight digits in a chunk's name can number."""
 _CHUNK: Final = re.compile(r"/ledger/chunk-(\d{8})\.parquet")
 _PARTIAL: Final = re.compile(r"/partials/chunk-(\d{8})/([^/]+)\.parquet")
 _DEAD: Final = re.compile(r"/notes/dead/chunk-(\d{8})-(\d+)")
@@ -31,7 +31,7 @@ _EXPORTED: Final = re.compile(r"/inputs/(\d+)-part-[^/]*\.parquet")
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one byte string for a JSON value: sorted keys, no spaces, UTF-8. Digests are taken over this."""
+    """The one byte string for a JSON value: sorted keys, no spaces, UTF-8. Digests are computed from it."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -43,7 +43,7 @@ def run_digest(job: str, partition: str, semantic_spec: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class RunRef:
-    """Names one run and its objects. ``generation`` counts from 1; `fresh` opens the next one, in a folder of its own.
+    """Names one run and its objects. ``generation`` counts from 1; `fresh` opens the next one, in a new folder.
 
     Paths are relative to the bucket. ``..._path`` and ``..._folder`` make them; ``parse_...`` reads them back and returns
     None for a path that is not such an object of this run.
@@ -92,7 +92,7 @@ class RunRef:
         return f"{self.prefix}/inputs"
 
     def export_pattern(self, attempt: int) -> str:
-        """The files of an export attempt, with one ``*``: beside those of the attempts before it, never over them."""
+        """The files of an export attempt, with one ``*``. They never overwrite those of earlier attempts."""
         return f"{self.inputs_folder}/{attempt}-part-*.parquet"
 
     def parse_export(self, path: str) -> int | None:

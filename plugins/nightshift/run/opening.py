@@ -1,4 +1,4 @@
-"""Freezing what a run computes into `spec.json`, created once and never changed. Jobs and `nightshift batch` open runs alike.
+"""Opening a run: what it computes is frozen into `spec.json`, created once and never changed. Also for `nightshift batch`.
 
 Opening is safe to repeat: the same job, partition and spec give the same run. `fresh` opens the next generation, and a
 repeat by the same opener (an Airflow DAG run that is retried or cleared) finds the generation that it opened before.
@@ -21,11 +21,11 @@ from nightshift.store import create_or_read, get_bytes
 VERSION: Final = 1
 
 Record = dict[str, Any]
-"""What `spec.json` holds: the run's own names, who opened it, and what was frozen."""
+"""The content of `spec.json`: the run's names, who opened it, and what was frozen."""
 
 
 class NoSuchRun(LookupError):
-    """There is no run where one was said to be."""
+    """There is no run at the given place."""
 
 
 def open_run(
@@ -59,8 +59,8 @@ def open_generation(
     """Finds or creates a generation of the run `first`; returns it with the record of its `spec.json`.
 
     Without `fresh`: the newest generation, else the first. With it: the generation that `opened_by` opened before, else a
-    new one. frozen: what a new record holds beside the run's names. superseded: says that a generation must not be
-    returned; the next one is taken then.
+    new one. frozen: what a new record holds besides the run's names. superseded: whether a generation must not be
+    returned; then the next one is used.
     """
     newest = None
     number = 1
@@ -70,7 +70,7 @@ def open_generation(
         newest, number = (run, record), run.generation + 1
     if newest is not None and not fresh and not superseded(newest[0]):
         return newest
-    # Several may open at once: create-only lets one of them have this generation, and the others look at who it was.
+    # Several may open one at once: create-only gives this generation to one of them, and the others see who got it.
     while True:
         run = replace(first, generation=number)
         body = canonical_json({**_names_of(run), "opened_by": opened_by, **frozen})

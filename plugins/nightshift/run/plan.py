@@ -36,15 +36,15 @@ class InputFile:
 
     def __post_init__(self) -> None:
         if sum(self.row_groups) != self.rows:
-            raise PlanError(f"{self.path}: row groups hold {sum(self.row_groups)} rows, the file {self.rows}")
+            raise PlanError(f"{self.path}: row groups hold {sum(self.row_groups)} rows, but the file {self.rows}")
 
 
 @dataclass(frozen=True)
 class ExportedSource:
-    """What the query returned when its rows were exported: publishing needs the source no more.
+    """What the query returned when its rows were exported, so that publishing does not need the source.
 
-    columns: GoogleSQL types by name, which the Parquet files do not tell (DATETIME and TIMESTAMP are one type there).
-    tables: ``project.dataset.table``, sorted, tables behind views included.
+    columns: GoogleSQL types by name, which the Parquet files do not show (DATETIME and TIMESTAMP are one type there).
+    tables: ``project.dataset.table``, sorted, including tables behind views.
     """
 
     columns: Mapping[str, str]
@@ -53,10 +53,10 @@ class ExportedSource:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `plan.json` holds. Immutable once written: it fixes the ordinals for ever.
+    """The content of `plan.json`. It fixes the ordinals and never changes once written.
 
     Invariants: rows is the sum over files; 1 <= workers <= max(1, chunk_count); chunks tile 0..rows without a gap.
-    source: None where the rows did not come from BigQuery, and in plans of nightshift 0.1.0.
+    source: None if the rows did not come from BigQuery, and in plans of nightshift 0.1.0.
     """
 
     run_id: str
@@ -75,7 +75,7 @@ class Plan:
                 f"{self.chunk_count} chunks are more than {CHUNKS_MAX}; use larger ones (chunk_rows {self.chunk_rows})"
             )
         if sum(file.rows for file in self.files) != self.rows:
-            raise PlanError(f"the files hold {sum(file.rows for file in self.files)} rows, the plan says {self.rows}")
+            raise PlanError(f"the files hold {sum(file.rows for file in self.files)} rows, but the plan says {self.rows}")
         if self.workers > max(1, self.chunk_count):
             raise PlanError(f"{self.workers} workers for {self.chunk_count} chunks")
 
@@ -90,7 +90,7 @@ class Plan:
         return range(chunk * self.chunk_rows, min((chunk + 1) * self.chunk_rows, self.rows))
 
     def shard(self, index: int) -> range:
-        """The home chunks of worker `index`; block sizes differ by one at most. Raises IndexError beyond the last worker."""
+        """The home chunks of worker `index`; block sizes differ by at most one. Raises IndexError beyond the last worker."""
         if not 0 <= index < self.workers:
             raise IndexError(f"worker {index} of {self.workers}")
         base, extra = divmod(self.chunk_count, self.workers)
@@ -142,13 +142,13 @@ class Plan:
 
 
 def load_plan(store: ObjectStore, run: RunRef) -> Plan | None:
-    """The run's plan, None before `extract` has written it. The store is rooted at the bucket. Raises PlanError."""
+    """The run's plan; None before `extract` has written it. The store is rooted at the bucket. Raises PlanError."""
     body = get_bytes(store, run.plan_path)
     return None if body is None else _decode(body)
 
 
 def save_plan(store: ObjectStore, run: RunRef, plan: Plan) -> Plan:
-    """Writes `plan.json` unless there is one; returns the plan that is there: the first one written counts for ever."""
+    """Writes `plan.json` unless it exists; returns the stored plan: the first one written is final."""
     return _decode(create_or_read(store, run.plan_path, canonical_json(plan.to_json())))
 
 

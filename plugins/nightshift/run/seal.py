@@ -1,7 +1,7 @@
 """Sealing a run: prove conservation over the committed chunks, then write `manifest.json`, once.
 
-Conservation: every ordinal of the plan stands in exactly one committed chunk, as a prediction or as a dead letter. The
-proof reads each chunk's ordinals; counts that a worker claims are checked against them, never believed.
+Conservation: every ordinal of the plan is in exactly one committed chunk, as a prediction or as a dead letter. The proof
+reads each chunk's ordinals; counts claimed by a worker are checked against them, never trusted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from nightshift.store import ObjectStorage, create_or_read, get_bytes
 
 VERSION: Final = 1
 READERS: Final = 8
-"""Chunks read at once; memory is bounded by this many of them."""
+"""Chunks read in parallel; memory is bounded by this many."""
 NAMED: Final = 5
 """How many offenders an error message names."""
 
 
 class ConservationError(ValueError):
-    """Rows in are not predictions plus dead letters: something is missing, twice there, or foreign. Nothing was sealed."""
+    """Rows in are not predictions plus dead letters: something is missing, duplicated or foreign. Nothing was sealed."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class _Checked:
 def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str, Any]:
     """Proves the run complete and returns its manifest. The store is rooted at the bucket.
 
-    A run that is sealed already is returned as it was sealed. Raises ConservationError, ToleranceExceeded, and
-    StoreUnavailable when the store cannot be read.
+    If the run is already sealed, returns that manifest. Raises ConservationError, ToleranceExceeded, and
+    StoreUnavailable if the store cannot be read.
     """
     sealed = load_manifest(store, run)
     if sealed is not None:
@@ -89,9 +89,9 @@ def load_manifest(store: ObjectStore, run: RunRef) -> dict[str, Any] | None:
 
 
 def merkle_root(digests: Sequence[str]) -> str:
-    """Root over chunk digests (hex) in chunk order: pairs are hashed, an odd one moves up. RFC 9162's 0x01 node prefix.
+    """Root over chunk digests (hex) in chunk order: pairs are hashed with RFC 9162's 0x01 node prefix, an odd one moves up.
 
-    The empty list has the sha256 of nothing as its root.
+    The root of an empty list is the sha256 of nothing.
     """
     level = [bytes.fromhex(digest) for digest in digests]
     if not level:
@@ -122,7 +122,7 @@ async def _check_all(ledger: Ledger, run: RunRef, plan: Plan) -> list[_Checked]:
         for chunk in numbers:
             body = await ledger.read(chunk)
             if body is None:
-                raise ConservationError(f"chunk {chunk} vanished while it was read: the ledger must not be deleted from")
+                raise ConservationError(f"chunk {chunk} vanished while it was read: nothing may be deleted from the ledger")
             checked[chunk] = await asyncio.to_thread(_check_chunk, run.chunk_path(chunk), body, chunk, run, plan)
 
     await asyncio.gather(*(read() for _ in range(READERS)))
@@ -139,7 +139,7 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
     expected = plan.chunk_range(chunk)
     if table.column(columns.ORDINAL).combine_chunks() != pa.array(expected, pa.int64()):
         raise ConservationError(
-            f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order; it does not"
+            f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order, but does not"
         )
     dead = table.filter(pc.is_valid(table.column(columns.DEAD_REASON)))
     predictions = len(table) - table.column(columns.PREDICTION).null_count

@@ -1,4 +1,4 @@
-"""How many dead letters a run may have: judged by a worker while the run goes on, and by the seal at its end."""
+"""How many dead letters a run may have: checked by workers during the run, and by the seal at its end."""
 
 from __future__ import annotations
 

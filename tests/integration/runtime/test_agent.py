@@ -374,7 +374,7 @@ def test_container_that_cannot_start_says_why(
         ({"apiVersion": "jobset.x-k8s.io/v1"}, "apiVersion: 'jobset.x-k8s.io/v1'"),
         ({"metadata": {"name": "No_Name"}}, "metadata.name: 'No_Name' is not a DNS label"),
         ({"metadata": None}, "metadata: missing"),
-        ({"spec": {}}, "spec.replicatedJobs: give a list"),
+        ({"spec": {}}, "spec.replicatedJobs: write a list"),
         ({"spec": {"replicatedJobs": [{"template": []}]}}, "spec.replicatedJobs[0].template: not a mapping"),
     ],
 )

@@ -17,7 +17,7 @@ from nightshift.settings import Settings
 
 
 def local_runtime(settings: Settings) -> LocalRuntime | None:
-    """Where the settings say ``local:FOLDER``, the runtime of that folder; None where JobSets run elsewhere."""
+    """The runtime of FOLDER if the settings say ``local:FOLDER``; None if JobSets run elsewhere."""
     kind, _, folder = settings.runtime.partition(":")
     return LocalRuntime(Path(folder)) if kind == "local" and folder else None
 
@@ -29,9 +29,9 @@ class LocalRuntime:
         self._state = StateFolder(Path(state_dir))
 
     def submit(self, manifest: Mapping[str, Any]) -> str:
-        """Returns '': local JobSets have no uids. Raises RequestRefused for what is not a JobSet.
+        """Returns '': local JobSets have no uids. Raises RequestRefused for anything but a JobSet.
 
-        A JobSet that only the agent can tell it does not support is created, and fails as soon as the agent looks at it.
+        A JobSet that the agent turns out not to support is created, and fails as soon as the agent looks at it.
         """
         must_be_a_jobset(manifest)
         name = str(manifest["metadata"]["name"])
@@ -43,7 +43,7 @@ class LocalRuntime:
         return ""
 
     def observe(self, name: str, *, closely: bool = False) -> Observation:
-        """What the agent wrote last; the JobSet as it was submitted until an agent has looked at it."""
+        """What the agent wrote last; until then, the JobSet as submitted."""
         try:
             folder = self._folder(name)
             with _reachable(name):
@@ -56,8 +56,8 @@ class LocalRuntime:
             written = {"version": STATUS_VERSION, "jobset": manifest, "jobs": [], "pods": [], "events": []}
         if written.get("version") != STATUS_VERSION:
             raise RuntimeUnavailable(
-                f"the agent of another release wrote the state of JobSet {name}; start the local runtime's agent again "
-                "(make down, then make up), and it takes the JobSet over"
+                f"an agent of another release wrote the state of JobSet {name}; restart the local runtime's agent "
+                "(make down, then make up), and it takes over the JobSet"
             )
         metadata = dict(written["jobset"]["metadata"])
         if judge:
@@ -72,7 +72,7 @@ class LocalRuntime:
         )
 
     def claim(self, name: str, uid: str, owner: str) -> None:
-        """Only checks that it exists: here a trigger ends a JobSet only when a person ends its task."""
+        """Only checks that it exists: here a trigger ends a JobSet only if a person ends its task."""
         with _reachable(name):
             self._folder(name).created_at()
 
@@ -81,12 +81,12 @@ class LocalRuntime:
             self._folder(name).note_judge(by)
 
     def stop(self, name: str, uid: str = "") -> None:
-        """Without an agent the request waits for one; until it has been carried out the JobSet is there and its name taken."""
+        """Without an agent the request waits for one; until it is carried out, the JobSet exists and its name is taken."""
         with contextlib.suppress(JobSetNotFound), _reachable(name):
             self._folder(name).ask_stop()
 
     def logs(self, name: str, pod: str, container: str, *, last: int | None = None) -> Iterator[str]:
-        """Nothing for a container that has not started. Lines come without line ends; bytes that are not UTF-8 are replaced."""
+        """Nothing for a container that has not started. Lines have no line ends; bytes that are not UTF-8 are replaced."""
         folder = self._folder(name)
         with _reachable(name):
             folder.created_at()

@@ -1,8 +1,7 @@
-"""The state folder: every file that the client and the agent share, and how each one is written so that no reader sees half
+"""The state folder: every file that the client and the agent share, and how each is written so that no reader sees half
 of it.
 
-The layout is in the package's docstring. Creating and removing a JobSet are one rename each, so both happen whole or not at
-all.
+The layout is in the package's docstring. Creating and removing a JobSet are one rename each, so both are atomic.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 
 STATUS_VERSION: Final = 2
-"""The form of status.json, in its field ``version``. Release 0.1.0 wrote another one, without that field."""
+"""The format of status.json, in its field ``version``. Release 0.1.0 wrote another format, without that field."""
 REFUSED: Final = "ManifestRefused"
-"""Reason of the condition Failed of a JobSet whose manifest the agent cannot carry out; its message says why."""
+"""Reason of the condition Failed if the agent cannot run the JobSet's manifest; the message says why."""
 
 
 def write_atomic(path: Path, value: Any, *, durable: bool = True) -> None:
-    """Replaces a JSON file. durable: it survives a loss of power once this has returned."""
+    """Replaces a JSON file. durable: it survives a power loss once this has returned."""
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -50,7 +49,7 @@ def _mark(path: Path) -> None:
 
 
 class JobSetFolder:
-    """Files of one JobSet. Methods of a folder that is gone raise FileNotFoundError."""
+    """Files of one JobSet. Methods raise FileNotFoundError if the folder is gone."""
 
     def __init__(self, state: Path, name: str) -> None:
         self.name = name
@@ -81,7 +80,7 @@ class JobSetFolder:
         _mark(self.path / "stop")
 
     def stop_asked_at(self) -> float | None:
-        """In seconds since the epoch; None where nobody has."""
+        """In seconds since the epoch; None if nobody has asked."""
         try:
             return (self.path / "stop").stat().st_mtime
         except FileNotFoundError:
@@ -140,7 +139,7 @@ class StateFolder:
             return []
 
     def create(self, name: str, manifest: Any) -> None:
-        """Raises FileExistsError when the name is taken; of several that race, one wins."""
+        """Raises FileExistsError if the name is taken; if several race, one wins."""
         target = self.jobset(name).path
         target.parent.mkdir(parents=True, exist_ok=True)
         new = self.path / "new" / f"{name}.{secrets.token_hex(4)}"
@@ -148,7 +147,7 @@ class StateFolder:
         try:
             write_atomic(new / "manifest.json", manifest)
             try:
-                # Renaming a folder onto one that holds anything fails: that is the create-only check.
+                # Renaming a folder onto one that is not empty fails: that is the create-only check.
                 new.rename(target)
             except OSError as error:
                 if target.exists():
@@ -159,7 +158,7 @@ class StateFolder:
             shutil.rmtree(new, ignore_errors=True)
 
     def lock(self) -> int | None:
-        """Makes this process the agent of the folder, for as long as it lives. None when another one is."""
+        """Makes this process the agent of the folder, for as long as it lives. None if another one is."""
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -170,7 +169,7 @@ class StateFolder:
         return descriptor
 
     def clean(self) -> None:
-        """Drops what a process that was killed has left half made or half removed. For the holder of the lock."""
+        """Removes what a killed process left half created or half removed. Only for the holder of the lock."""
         shutil.rmtree(self.path / "trash", ignore_errors=True)
         (self.path / "agent.json").unlink(missing_ok=True)
 

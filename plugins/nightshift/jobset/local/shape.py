@@ -1,4 +1,4 @@
-"""Whether something is a JobSet manifest at all: what the client can say without the agent. Pure."""
+"""Whether something is a JobSet manifest at all: what the client can check without the agent. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_dns_label(text: str) -> bool:
 
 
 def must_be_a_jobset(manifest: Mapping[str, Any]) -> None:
-    """Raises RequestRefused, which begins with the path of the field, as an API server does for what breaks its schema."""
+    """Raises RequestRefused; the message begins with the field's path, as an API server's does for a broken schema."""
     for key, wanted in (("apiVersion", JOBSET_API_VERSION), ("kind", "JobSet")):
         if manifest.get(key) != wanted:
             raise RequestRefused(f"{key}: {manifest.get(key)!r}; write {wanted}")
@@ -30,7 +30,7 @@ def must_be_a_jobset(manifest: Mapping[str, Any]) -> None:
         )
     replicated = _mapping(manifest, "spec", "").get("replicatedJobs")
     if not isinstance(replicated, list) or not replicated:
-        raise RequestRefused("spec.replicatedJobs: give a list of at least one")
+        raise RequestRefused("spec.replicatedJobs: write a list with at least one item")
     for number, each in enumerate(replicated):
         path = f"spec.replicatedJobs[{number}]"
         if not isinstance(each, Mapping):
@@ -46,7 +46,7 @@ def _must_be_a_job(job: Mapping[str, Any], path: str) -> None:
     pod = _mapping(_mapping(job, "template", path), "spec", f"{path}.template")
     containers = pod.get("containers")
     if not isinstance(containers, list) or not containers:
-        raise RequestRefused(f"{path}.template.spec.containers: give a list of at least one")
+        raise RequestRefused(f"{path}.template.spec.containers: write a list with at least one item")
 
 
 def _mapping(parent: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:

@@ -1,11 +1,11 @@
-"""Names and numbers that a JobSet manifest shares with those who read it: operator, runtimes, tests."""
+"""Names and numbers that a JobSet manifest shares with its readers: operator, runtimes, tests."""
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
 Role = Literal["owner", "helper"]
-"""owner: workers begin at home shards. helper: a further JobSet on the same run, whose workers take what is left anywhere."""
+"""owner: workers start at their home shards. helper: an additional JobSet on the same run, whose workers take any work left."""
 
 REPLICATED_JOB: Final = "worker"
 DRIVER: Final = "driver"
@@ -17,10 +17,10 @@ METRICS_PORT: Final = 9400
 PORTS: Final = "engine=ENGINE_PORT,metrics=NIGHTSHIFT_METRICS_PORT"
 
 RETRIES: Final = 6
-"""Failures that are counted: of one index where a worker is one host, else restarts of all slices. Disruptions that Kubernetes
-marks are not counted. A pod that somebody deletes and a process that is killed are, since nothing tells them from a crash."""
+"""Limit on counted failures: of one index if a worker is one host, else restarts of all slices. Disruptions that Kubernetes
+marks are not counted. Deleted pods and killed processes are, because nothing distinguishes them from a crash."""
 GRACE_SECONDS: Final = 30
-"""More than Spot's 15 s: a node that is only drained gives all of it, and the server ends after the driver, out of the same."""
+"""More than Spot's 15 s: a node that is only drained gives all of it, and the server, ending after the driver, shares it."""
 KEEP_FINISHED_SECONDS: Final = 24 * 3600
 LOAD_PATIENCE: Final = 3
-"""Times the expected load time until the kubelet, or the driver of a slice, gives the server up."""
+"""How many times the expected load time passes before the kubelet, or the driver of a slice, gives up on the server."""

@@ -13,7 +13,7 @@ from nightshift.spec import JobSpec
 
 @dataclass(frozen=True)
 class Order:
-    """name: of the JobSet. workers: pods, or slices where a worker is several hosts. rows: of the run."""
+    """name: of the JobSet. workers: pods, or slices if a worker has several hosts. rows: of the run."""
 
     name: str
     spec: JobSpec
@@ -26,5 +26,5 @@ class Order:
 
     @property
     def patience_seconds(self) -> int:
-        """How long the server may take to load before it is given up."""
+        """How long the server may take to load."""
         return LOAD_PATIENCE * self.worker.load_seconds

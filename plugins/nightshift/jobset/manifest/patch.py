@@ -1,7 +1,7 @@
 """The deployment's override file: a patch of the rendered pod template, merged as Kubernetes' strategic merge does it.
 
-Mappings are merged key by key and null removes a key. Lists of things with a name are merged by that name (`_KEYS`), and
-``$patch: delete`` beside the name removes one; any other list, and any other value, takes the place of what was rendered.
+Mappings are merged key by key, and null removes a key. Lists of named items are merged by name (`_KEYS`), and
+``$patch: delete`` next to the name removes one; any other list or value replaces what was rendered.
 docs/compute.md has examples.
 """
 
@@ -32,7 +32,7 @@ class PatchError(ValueError):
 
 
 class Patch:
-    """The override file at `path`. Raises PatchError for one that cannot be read or is not a patch of a pod."""
+    """The override file at `path`. Raises PatchError for one that cannot be read or is not a pod patch."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -44,11 +44,11 @@ class Patch:
             raise PatchError(f"{path}: This is not valid YAML: {' '.join(str(error).split())}.") from error
         if not isinstance(value, dict) or not set(value) <= {"metadata", "spec"}:
             found = ", ".join(map(str, value)) if isinstance(value, dict) else "no mapping"
-            raise PatchError(f"{path}: A patch of a pod has metadata and spec; here is {found}. Write them as in a Pod.")
+            raise PatchError(f"{path}: A pod patch has metadata and spec, but this file has {found}. Write them as in a Pod.")
         self._value: dict[str, Any] = value
 
     def apply(self, template: dict[str, Any]) -> dict[str, Any]:
-        """The patched pod template; `template` stays as it is. Raises PatchError for what cannot be merged."""
+        """The patched pod template; `template` is not changed. Raises PatchError if the patch cannot be merged."""
         return self._mapping(template, self._value, "")
 
     def _mapping(self, base: dict[str, Any], patch: dict[str, Any], path: str) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Patch:
     def _value_at(self, key: str, base: Any, value: Any, path: str) -> Any:
         kinds = (dict, list)
         if base is not None and [isinstance(base, kind) for kind in kinds] != [isinstance(value, kind) for kind in kinds]:
-            raise self._error(path, f"The rendered value is {_kind(base)}, and this is {_kind(value)}", f"Write {_kind(base)}")
+            raise self._error(path, f"The rendered value is {_kind(base)}, but this is {_kind(value)}", f"Write {_kind(base)}")
         if isinstance(value, dict):
             return self._mapping(base or {}, value, path)
         if isinstance(value, list) and key in _KEYS:
@@ -76,11 +76,11 @@ class Patch:
         merged = {item[name]: item for item in base}
         for position, item in enumerate(items):
             if not isinstance(item, dict) or not isinstance(item.get(name), str | int):
-                raise self._error(f"{path}[{position}]", f"The item has no {name}", f"Write which one is meant, as {name}: ...")
+                raise self._error(f"{path}[{position}]", f"The item has no {name}", f"Write {name}: ... to say which one it is")
             here = f"{path}[{name}={item[name]}]"
             directive = item.get(_DIRECTIVE)
             if directive not in (None, "delete"):
-                raise self._error(here, f"$patch is {directive!r}", "Only delete can be written there; else leave it out")
+                raise self._error(here, f"$patch is {directive!r}", "Write delete, or leave it out")
             there = merged.get(item[name])
             if directive or key in _CONTAINERS:
                 self._must_be_there(there, item, here, directive, list(merged))
@@ -92,7 +92,7 @@ class Patch:
         return list(merged.values())
 
     def _must_be_there(self, there: object, item: dict[str, Any], path: str, directive: str | None, names: list[Any]) -> None:
-        """A further container has an image; one that has none is a rendered one whose name is misspelt."""
+        """A new container has an image; one without is a rendered one with a misspelt name."""
         if there is None and (directive or "image" not in item):
             listed = ", ".join(map(str, names)) or "none"
             raise self._error(path, f"No such item; the rendered ones are {listed}", "Write one of these")
@@ -102,7 +102,7 @@ class Patch:
 
 
 def _without_rivals(variable: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """A rendered variable less the source of its value that the patch replaces: Kubernetes refuses value beside valueFrom."""
+    """A rendered variable without the value that the patch replaces: Kubernetes refuses value together with valueFrom."""
     rivals = {"value": "valueFrom", "valueFrom": "value"}
     gone = {rival for source, rival in rivals.items() if source in patch}
     return {name: value for name, value in variable.items() if name not in gone}

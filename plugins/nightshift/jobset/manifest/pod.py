@@ -1,8 +1,8 @@
 """The pod of a worker's host: vLLM as a native sidecar, and the driver.
 
-A native sidecar is an init container with ``restartPolicy: Always``. Where a worker is one host, its startupProbe keeps the
-driver back until the engine answers; it gets its SIGTERM only when the driver has ended. Every field satisfies the pod security
-standard "restricted".
+A native sidecar is an init container with ``restartPolicy: Always``. If a worker is one host, the
+startupProbe delays the driver until the engine answers. The sidecar gets SIGTERM only after the driver has ended. Every field
+satisfies the pod security standard "restricted".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nightshift.jobset.manifest.weights import mounts, volumes
 PROBE_SECONDS: Final = 5
 LIVENESS_SECONDS: Final = 30
 LIVENESS_FAILURES: Final = 4
-"""Two minutes of silence: less than the driver waits for an engine (`nightshift.driver.health`), more than a full one needs."""
+"""Two minutes of silence: less than the driver waits for an engine (`nightshift.driver.health`), more than a busy one needs."""
 
 _RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _DRIVER_USER: Final = 65532
@@ -32,9 +32,9 @@ def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "serviceAccountName": settings.service_account,
-        # The Google service account comes from the metadata server; no pod talks to the cluster.
+        # The Google service account comes from the metadata server; no pod calls the cluster's API.
         "automountServiceAccountToken": False,
-        # Else a Service named vllm would set VLLM_PORT, which vLLM reads.
+        # Otherwise a Service named vllm would set VLLM_PORT, which vLLM reads.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -53,7 +53,7 @@ def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
     if worker.tolerations:
         spec["tolerations"] = worker.tolerations
     if worker.hosts == 1:
-        # Spot is taken away by the zone: a run that is spread loses a part of its workers.
+        # Spot capacity is taken away zone by zone: a run across zones loses only a part of its workers.
         spec["topologySpreadConstraints"] = [
             {
                 "topologyKey": "topology.kubernetes.io/zone",
@@ -81,7 +81,7 @@ def _server(order: Order) -> dict[str, Any]:
         "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}, *mounts(order)],
     }
     if worker.hosts > 1:
-        # Only host 0 has an API to probe, and one host alone cannot be restarted: the driver there watches the whole engine.
+        # Only host 0 has an API to probe, and a single host cannot be restarted: the driver there watches the whole engine.
         return container
     health = {"path": "/health", "port": "engine"}
     container["startupProbe"] = {
@@ -104,7 +104,7 @@ def _driver(order: Order) -> dict[str, Any]:
         {"name": "NIGHTSHIFT_RUN_URL", "value": order.run.url(order.settings.bucket)},
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
         {"name": "ENGINE_URL", "value": "http://127.0.0.1:$(ENGINE_PORT)"},
-        # From the job as it is now, not as it was frozen: a tolerance that was raised since counts.
+        # From the current job, not the frozen one: a tolerance raised since then applies.
         {"name": "NIGHTSHIFT_DEAD_LETTERS", "value": str(order.spec.dead_letters.allowed(order.rows))},
         {"name": "NIGHTSHIFT_METRICS_PORT", "value": str(METRICS_PORT)},
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},

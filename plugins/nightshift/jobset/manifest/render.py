@@ -1,12 +1,12 @@
-"""The JobSet and its Job, in the shape that the worker has.
+"""The JobSet and its Jobs, for both shapes of a worker.
 
-One host per worker: one Indexed Job, an index for each worker. Indexes fail and are retried by themselves, and
+One host per worker: one Indexed Job with an index for each worker. Indexes fail and are retried independently, and
 what Kubernetes marks as a disruption is not counted.
 
-Several hosts per worker, a slice: a Job for each slice, an index for each host. All hosts of a slice are pods of
-one Job, since exclusive placement gives a node pool to a Job and GKE fills a multi-host slice from the pods of one Job. Host 0
-has the driver at work and vLLM's head; it alone decides when the Job has succeeded. A host that fails fails its Job at once,
-and JobSet starts every slice again: what is committed stays, and a slice cannot go on with a part of its hosts.
+Several hosts per worker, a slice: a Job for each slice, with an index for each host. All hosts of a slice are pods of
+one Job, because exclusive placement gives a node pool to a Job and GKE fills a multi-host slice from one Job's pods. Host 0
+has the working driver and vLLM's head; it alone decides when the Job has succeeded. A failed host fails its Job immediately,
+and JobSet restarts every slice: committed work is kept, and a slice cannot continue with only some of its hosts.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def render(
 ) -> dict[str, Any]:
     """The manifest of JobSet `name` for `run`.
 
-    profile: another than the job's own, as for a fallback. role: ``helper`` for a further JobSet on the same run. workers: as
-    many as planned when absent.
-    Raises ValueError for a plan without rows, since there is nothing to run; for a profile that cannot be as the job's
-    ``compute:`` says; and, as PatchError, for an override file that cannot be read or merged.
+    profile: replaces the job's own, as for a fallback. role: ``helper`` for an additional JobSet on the same run. workers: by
+    default as many as planned.
+    Raises ValueError for a plan without rows, because there is nothing to run; for a profile that does not fit the
+    job's ``compute:``; and, as PatchError, for an override file that cannot be read or merged.
     """
     if not plan.rows:
         raise ValueError(f"run {run.prefix} has no rows, so it needs no JobSet")
@@ -107,12 +107,12 @@ def _one_host(order: Order, template: dict[str, Any]) -> dict[str, Any]:
         "completions": order.workers,
         "parallelism": order.workers,
         "backoffLimitPerIndex": RETRIES,
-        # The workers that are left do the work of a few that gave up; when half of them have, the fault is the run's own.
+        # The remaining workers do the work of a few that failed; if half of them fail, the fault is the run's own.
         "maxFailedIndexes": order.workers // 2,
         "activeDeadlineSeconds": order.spec.deadline_seconds,
         "podFailurePolicy": {
             "rules": [
-                # First match wins: a drained pod also has an exit code, so the disruption must be looked at first.
+                # First match wins: a drained pod also has an exit code, so the disruption rule comes first.
                 {"action": "Ignore", "onPodConditions": _DISRUPTED},
                 {"action": "FailIndex", "onExitCodes": _HOPELESS},
             ]
@@ -121,20 +121,20 @@ def _one_host(order: Order, template: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         "ttlSecondsAfterFinished": KEEP_FINISHED_SECONDS,
-        # Nobody calls these pods by name, so they need no headless Service.
+        # Nothing calls these pods by name, so they need no headless Service.
         "network": {"enableDNSHostnames": False},
         "replicatedJobs": [_replicated(order, replicas=1, job=job)],
     }
 
 
 def _several_hosts(order: Order, template: dict[str, Any]) -> dict[str, Any]:
-    """A Job for each worker. JobSet's coordinator is one pod of the set; here every slice has its own head, named by DNS."""
+    """A Job for each worker. JobSet's coordinator is one pod of the set; here every slice has its own head, found by DNS."""
     job = {
         "completionMode": "Indexed",
         "completions": order.worker.hosts,
         "parallelism": order.worker.hosts,
         "backoffLimit": 0,
-        # The other hosts never end by themselves.
+        # The other hosts never exit by themselves.
         "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
         "activeDeadlineSeconds": order.spec.deadline_seconds,
         "podFailurePolicy": {
@@ -150,9 +150,9 @@ def _several_hosts(order: Order, template: dict[str, Any]) -> dict[str, Any]:
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "failurePolicy": {
             "maxRestarts": RETRIES,
-            # A new pod beside an old one of its slice could not have its accelerators, nor its name.
+            # A new pod cannot get the accelerators or the name of an old one that still runs.
             "restartStrategy": "BlockingRecreate",
-            # The Job's controller says only in words which of the two rules above it applied.
+            # Only the text of the Job controller's message says which of the two rules above applied.
             "rules": [
                 {
                     "name": "hopeless",

@@ -1,7 +1,7 @@
 """How vLLM is started: on one host, on the GPUs of several, or on a TPU slice of several.
 
-Several hosts have one pod template, so each finds out by JOB_COMPLETION_INDEX, which the Job sets, what it is: host 0 is the
-head and has the API; the others serve it. On GPUs vLLM does this itself; on TPUs only with Ray.
+Several hosts share one pod template, so each learns its part from JOB_COMPLETION_INDEX, which the Job sets: host 0 is the
+head and has the API; the others work for it. On GPUs vLLM does this itself; on TPUs it needs Ray.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if [ "$JOB_COMPLETION_INDEX" != 0 ]; then set -- "$@" --headless; fi
 exec python3 -m vllm.entrypoints.cli.main serve "$@"
 """
 
-# The trap, since the first process of a container is not ended by a signal that it does not handle; it works while the shell
-# waits for what runs behind it.
+# The trap is needed because a container's first process ignores signals that it does not handle. It runs while the shell
+# waits for a background process.
 _TPU_HOST: Final = """\
 trap 'exit 143' TERM
 behind() { "$@" & wait $!; }
@@ -52,7 +52,7 @@ exec python3 -m vllm.entrypoints.openai.api_server "$@"
 def server_args(spec: JobSpec, worker: WorkerShape | None = None, *, mounted: bool = False) -> list[str]:
     """vLLM's arguments on one host: the model, what the task kind needs, the engine's settings, then the user's own flags.
 
-    worker: the job's own when absent. mounted: whether weights in a bucket are mounted.
+    worker: by default the job's own. mounted: whether weights in a bucket are mounted.
     """
     model, flags = model_args(spec, mounted=mounted)
     return ["--model", model, *flags, *_common(spec, worker or spec.compute.worker()), *_own_flags(spec)]
@@ -89,7 +89,7 @@ def environment(order: Order) -> list[dict[str, Any]]:
     if worker.machine is None:
         env += _threads()
     if worker.is_tpu:
-        # vLLM's TPU image knows no user but root, and Python asks who it is.
+        # vLLM's TPU image has no user but root, and Python looks up its user's name.
         env += [{"name": name, "value": value} for name, value in (("HOME", "/tmp"), ("USER", "vllm"), ("LOGNAME", "vllm"))]
     if worker.hosts == 1:
         return env
@@ -106,10 +106,10 @@ def environment(order: Order) -> list[dict[str, Any]]:
 
 
 def _threads() -> list[dict[str, Any]]:
-    """One thread for each CPU that the container requests, rounded up, where the engine computes on the CPU.
+    """One thread for each CPU that the container requests, rounded up, if the engine computes on the CPU.
 
-    Left alone, vLLM's CPU build takes the cores of the node and binds a thread to each. The next pod there takes the same.
-    Beside an accelerator vLLM serves with one thread, unless a variable says otherwise.
+    By default vLLM's CPU build takes the node's cores and binds a thread to each, and the next pod there takes the same cores.
+    With an accelerator, vLLM serves with one thread unless a variable says otherwise.
     """
     request = {"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1"}}
     return [{"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"}, {"name": "OMP_NUM_THREADS", "valueFrom": request}]

@@ -1,4 +1,4 @@
-"""A manifest as YAML for a person: in the order in which it was made, nothing by reference, programs line by line."""
+"""A manifest as readable YAML: in the order in which it was made, without references, programs line by line."""
 
 from __future__ import annotations
 

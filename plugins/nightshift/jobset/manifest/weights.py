@@ -1,4 +1,4 @@
-"""Where vLLM finds the weights: on the Hub, streamed from a bucket, or in a bucket that is mounted (Cloud Storage FUSE)."""
+"""Where vLLM finds the weights: on the Hub, streamed from a bucket, or in a mounted bucket (Cloud Storage FUSE)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOUNT_OPTIONS: Final = (
 
 
 def model_args(spec: JobSpec, *, mounted: bool = False) -> tuple[str, list[str]]:
-    """The model as vLLM is told it, and the flags that go with it."""
+    """The model as vLLM takes it, and its flags."""
     scheme, _, rest = spec.model.uri.partition("://")
     if scheme == "hf":
         return rest, ["--revision", spec.model.revision]
@@ -46,5 +46,5 @@ def mounts(order: Order) -> list[dict[str, Any]]:
 
 
 def pod_annotations(order: Order) -> dict[str, str]:
-    """GKE adds the container that does the mounting to pods that say so."""
+    """The annotations that make GKE add the container that mounts the bucket."""
     return {"gke-gcsfuse/volumes": "true"} if is_mounted(order) else {}
