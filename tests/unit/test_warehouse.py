@@ -163,7 +163,7 @@ def test_what_may_pass_by_itself_is_unavailable(error: Exception) -> None:
         (_api_error(api.NotFound), r"^The query: words at \[2:7\]\. Create it"),
         (_api_error(api.Forbidden, "accessDenied"), r"Grant the connection's service account"),
         (_api_error(api.Forbidden), r"Grant the connection's service account"),
-        (_api_error(api.Forbidden, "quotaExceeded"), r"Wait until the quota is free"),
+        (_api_error(api.Forbidden, "quotaExceeded"), r"Wait until there is quota again"),
     ],
 )
 def test_what_a_person_must_change_is_said_in_bigquerys_words(error: Exception, message: str) -> None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 FieldPath = tuple[str | int, ...]
-"""Keys and positions from the top of the file down to a value."""
+"""Keys and positions from the top of the file to a value."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake at a place in a document. problem, remedy: a sentence each. line: if it is not the line of the path."""
+    """A mistake at a place in a document. problem, remedy: a sentence each. line: only if it differs from the path's line."""
 
     path: FieldPath
     problem: str

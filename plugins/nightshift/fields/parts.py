@@ -20,7 +20,7 @@ def enum(*values: str) -> Any:
 
 
 def _schema_text(value: object) -> object:
-    """A mapping as JSON text: the order of its keys decides answers and columns, and must survive sorted JSON."""
+    """A mapping as JSON text: the order of its keys affects answers and columns, and must survive sorted JSON."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -37,12 +37,12 @@ def _schema_text(value: object) -> object:
 Text = Annotated[str, AfterValidator(values.text)]
 ColumnName = Annotated[str, AfterValidator(values.column_name), pattern(values.COLUMN_PATTERN)]
 InputColumn = Annotated[str, AfterValidator(values.input_column), pattern(values.COLUMN_PATTERN)]
-"""A column of the query; it may be one that nightshift published before."""
+"""A column of the query; it may be one that nightshift has published."""
 Duration = Annotated[str, BeforeValidator(values.duration), pattern(values.DURATION_PATTERN)]
 SchemaText = Annotated[str, BeforeValidator(_schema_text), WithJsonSchema({"type": "object"})]
 
 
 class Section(BaseModel):
-    """A mapping of the file: no unknown key, no value turned silently into another type, frozen once read."""
+    """A mapping of the file: no unknown keys, no silent conversion of values, frozen once read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -24,7 +24,7 @@ def text(value: str) -> str:
 
 
 def input_column(value: str) -> str:
-    """A BigQuery column name, of the characters that SQL and templates take unquoted."""
+    """A BigQuery column name, with only characters that need no quotes in SQL and templates."""
     if not re.fullmatch(COLUMN_PATTERN, value):
         raise mistake(
             f"{value!r} is not a valid BigQuery column name",
@@ -45,7 +45,7 @@ def column_name(value: str) -> str:
 
 
 def duration(value: object) -> str:
-    """``90s``, ``45m``, ``3h``, ``1d`` or these from large to small (``1h30m``); more than nothing, at most 7 days."""
+    """``90s``, ``45m``, ``3h``, ``1d`` or these from large to small (``1h30m``); more than 0, at most 7 days."""
     form = "Write a whole number and its unit, s, m, h or d, for example 90s, 45m, 3h or 1h30m"
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise mistake(f"{value!r} has no unit", form)

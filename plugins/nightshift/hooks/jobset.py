@@ -17,8 +17,8 @@ class JobSetHook(JobSetApi, KubernetesHook):
     """
     Creates, reads, patches and deletes JobSets, and reads their pods and logs, on a Kubernetes connection's cluster.
 
-    Every request has a time limit. A cluster that does not answer is asked again for two minutes (``patience_s``), then
-    :class:`~nightshift.jobset.runtime.RuntimeUnavailable` is raised; that says nothing about the JobSet.
+    Every request has a time limit. If the cluster does not answer, requests are retried for two minutes (``patience_s``), then
+    :class:`~nightshift.jobset.runtime.RuntimeUnavailable` is raised; this says nothing about the JobSet.
 
     .. seealso::
         Parameters are those of
@@ -29,10 +29,10 @@ class JobSetHook(JobSetApi, KubernetesHook):
 class AsyncJobSetHook(AsyncKubernetesHook):
     """
     The same cluster for triggers: ``async with hook.jobsets(namespace) as api`` gives an
-    :class:`~nightshift.jobset.kubernetes.aio.AsyncJobSetApi`. All that are open in a process share their connections, and
-    credentials that are at most a quarter of an hour older than the ``with``.
+    :class:`~nightshift.jobset.kubernetes.aio.AsyncJobSetApi`. All open ones in a process share their connections, and
+    credentials that are at most 15 minutes older than the ``with``.
 
-    :param config_file: path of a kubeconfig; wins over the connection's.
+    :param config_file: path of a kubeconfig; overrides the connection's.
     """
 
     def jobsets(self, namespace: str) -> AbstractAsyncContextManager[AsyncJobSetApi]:

@@ -1,4 +1,4 @@
-"""The warehouse, with the client that Airflow's Google connection gives."""
+"""The warehouse, with the client of Airflow's Google connection."""
 
 from __future__ import annotations
 

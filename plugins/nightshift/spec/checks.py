@@ -19,7 +19,7 @@ from nightshift.tasks import TASK_KINDS, request_model
 
 
 def check(document: Document) -> Iterator[Finding]:
-    """Every mistake between values. Values of a wrong type are passed over: the model names them."""
+    """Every mistake between values. Values of a wrong type are skipped: the model reports them."""
     columns: tuple[str, ...] | None = None
     query = document.get("source", "query")
     if _is_text(query):
@@ -106,7 +106,7 @@ def _request(document: Document, columns: tuple[str, ...] | None) -> Iterator[Fi
         used = used or compiled is None or bool(compiled)
         for column in compiled or () if columns is not None else ():
             yield from _lacking(("request", name), "The template", column, columns or ())
-    # Without its question the request has a mistake already.
+    # A request without its question already has a mistake.
     if not used and sources and sources[-1][0] == request.TEMPLATES[-1]:
         problem = f"The template{'s use' if len(sources) > 1 else ' uses'} no column, so every row would be the same"
         yield Finding(("request", sources[-1][0]), problem, "Name one, for example {{ summary }}")

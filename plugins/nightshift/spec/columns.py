@@ -1,4 +1,4 @@
-"""The columns of every chunk, which the ledger's readers and writers, the warehouse and lineage share with the job's rules."""
+"""The columns of every chunk, shared by the ledger's readers and writers, the warehouse, lineage and the job's rules."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ DEAD_MESSAGE: Final = "dead_message"
 ATTEMPTS: Final = "attempts"
 
 CHUNK_COLUMNS: Final = (ORDINAL, PREDICTION, DEAD_REASON, DEAD_MESSAGE, ATTEMPTS)
-"""What no key column may be called."""
+"""Names that key columns must not have."""
 
 
 def with_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    """All columns of a chunk in their order: the key columns stand behind the ordinal."""
+    """All columns of a chunk in order: the key columns follow the ordinal."""
     return (ORDINAL, *keys, *CHUNK_COLUMNS[1:])

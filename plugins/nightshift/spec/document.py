@@ -37,7 +37,7 @@ class Unreadable(ValueError):
 class _Loader(yaml.SafeLoader):
     """Reads a scalar that is not a valid date or number as text, so that the model can say what is wrong with it.
 
-    1:30, which YAML 1.1 takes for the number 90, is text too.
+    1:30, which YAML 1.1 reads as the number 90, is text too.
     """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -70,7 +70,7 @@ class Document:
             raise Unreadable(1, "The YAML is nested too deeply", "Write a job; it needs only three levels") from None
 
     def line(self, path: FieldPath) -> int:
-        """Line of the key or list item at `path`; for one that is not there, of the nearest parent."""
+        """Line of the key or list item at `path`; if there is none, of the nearest parent."""
         node, line = self._root, 1
         for part in path:
             found = _child(node, part)
@@ -80,7 +80,7 @@ class Document:
         return line
 
     def line_within(self, path: FieldPath, offset: int) -> int:
-        """Line of the text's line `offset` (from 1), where the text is written as a block (``|``); else the key's line."""
+        """Line of the text's line `offset` (from 1), if the text is written as a block (``|``); else the key's line."""
         node = self._node(path)
         if isinstance(node, yaml.ScalarNode) and node.style == "|":
             return int(node.start_mark.line) + 1 + offset
@@ -92,7 +92,7 @@ class Document:
         return str(node.value) if isinstance(node, yaml.ScalarNode) else None
 
     def get(self, *path: str | int) -> Any:
-        """The value at `path`; None where there is none."""
+        """The value at `path`; None if there is none."""
         value = self.value
         for part in path:
             if isinstance(value, dict):
@@ -113,7 +113,7 @@ class Document:
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | None:
     if isinstance(node, yaml.MappingNode):
-        # The last one of duplicate keys: the one whose value counts.
+        # The last of duplicate keys: its value counts.
         for key, value in reversed(node.value):
             if isinstance(key, yaml.ScalarNode) and key.value == str(part):
                 return key.start_mark.line + 1, value

@@ -13,7 +13,7 @@ from nightshift.fields.mistakes import sentence
 class SpecError:
     """One mistake; ``str()`` is one line for a person.
 
-    file: as the caller named it. line: counts from 1; None where the file could not be read.
+    file: as the caller named it. line: counts from 1; None if the file could not be read.
     field: dotted path, '' for the file as a whole. problem, remedy: a sentence each.
     """
 
@@ -27,7 +27,7 @@ class SpecError:
         place = str(self.file) if self.line is None else f"{self.file}:{self.line}"
         subject = f"{self.field}: " if self.field else ""
         line = " ".join(f"{place}: {subject}{sentence(self.problem)} {sentence(self.remedy)}".split())
-        # A key may hold anything; a terminal must not act on it.
+        # A key may contain anything; a terminal must not interpret it.
         return "".join(character if character.isprintable() else repr(character)[1:-1] for character in line)
 
 

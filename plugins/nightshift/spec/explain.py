@@ -43,7 +43,7 @@ def explain(error: ValidationError, document: Document) -> Iterator[Finding]:
     for item in items:
         # '[key]' marks an error in a mapping's key rather than in its value.
         path: FieldPath = tuple(part for part in item["loc"] if part != "[key]")
-        # A key that is not text is among Document.findings; one that is misspelt is not missing too.
+        # Keys that are not text are in Document.findings; a misspelt key is not reported as missing too.
         if item["type"] != "invalid_key" and not (item["type"] == "missing" and path in misspelt):
             yield Finding(path, *words.of(item, path))
 
@@ -138,7 +138,7 @@ class _Words:
         return f"Write {name}: with {', '.join(keys)} below it"
 
     def _field(self, path: FieldPath) -> FieldInfo | None:
-        """The model's field that `path` is or lies in; None for an unknown one and for the whole file."""
+        """The model's field at `path` or around it; None for an unknown one and for the whole file."""
         model: type[BaseModel] | None = JobSpec
         field: FieldInfo | None = None
         for part in path:
@@ -155,7 +155,7 @@ class _Words:
         return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
     def _places(self) -> list[tuple[str, ...]]:
-        """The path of every key there is."""
+        """The path of every known key."""
         found: list[tuple[str, ...]] = []
         for name, field in JobSpec.model_fields.items():
             part = self._part(name, field)

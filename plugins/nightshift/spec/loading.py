@@ -16,9 +16,9 @@ from nightshift.spec.model import JobSpec
 
 
 def load(path: str | Path, *, shown: Path | None = None) -> JobSpec:
-    """The job in a file. Raises SpecErrors with every mistake of the file; no other error, whatever the file holds.
+    """The job in a file. Raises SpecErrors with every mistake of the file; no other error, whatever the file contains.
 
-    shown: what messages call the file, where that is not `path`.
+    shown: the file's name in messages, if it is not `path`.
     """
     file = shown or Path(path)
     try:
@@ -51,7 +51,7 @@ def load(path: str | Path, *, shown: Path | None = None) -> JobSpec:
 def load_files(paths: Iterable[Path], *, relative_to: Path | None = None) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
     """Every good job and every bad file of `paths`. Of two jobs with one name the later file is bad.
 
-    relative_to: a folder above all files; messages then name them as seen from there.
+    relative_to: a folder above all files; messages then name them relative to it.
     """
     specs: dict[Path, JobSpec] = {}
     errors: dict[Path, SpecErrors] = {}
@@ -63,7 +63,7 @@ def load_files(paths: Iterable[Path], *, relative_to: Path | None = None) -> tup
         except SpecErrors as error:
             errors[path] = error
             continue
-        except Exception as error:  # One file that breaks the reader itself must not take every other job with it.
+        except Exception as error:  # A file that breaks the reader itself must not take down every other job.
             problem = f"nightshift fails to read the file ({type(error).__name__}: {error})"
             errors[path] = SpecErrors([SpecError(shown, None, "", problem, "Simplify it, and report this as a bug")])
             continue

@@ -1,4 +1,4 @@
-"""The published JSON schema of a job file: what editors complete and check. Made from the model, never written by hand."""
+"""The published JSON schema of a job file, for editors. Generated from the model, never written by hand."""
 
 from __future__ import annotations
 

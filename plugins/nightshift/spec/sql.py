@@ -16,7 +16,7 @@ from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 
 PARAMETER: Final = "partition"
 Columns = tuple[str, ...] | None
-"""Column names in order, as the query spells them; None where they cannot be known."""
+"""Column names in order, as the query spells them; None if they cannot be known."""
 
 # sqlglot warns about statements that it only partly supports; they are refused below, with our own message.
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())
@@ -31,7 +31,7 @@ class BadQuery(ValueError):
 
 
 def parse(query: str) -> exp.Query:
-    """Raises BadQuery for what does not parse or is not exactly one SELECT."""
+    """Raises BadQuery for anything that does not parse or is not exactly one SELECT."""
     if "{{" in query or "{%" in query:
         raise BadQuery(
             "The query is not rendered as a template", "Write @partition, the date of the run, instead of {{ ds }} and the like"
@@ -64,7 +64,7 @@ def parse(query: str) -> exp.Query:
 
 
 def parameters(query: exp.Query) -> Iterator[BadQuery]:
-    """What is wrong with the parameters: the only one there is, @partition, must be used."""
+    """What is wrong with the parameters: @partition, the only one, must be used."""
     used = {parameter.name for parameter in query.find_all(exp.Parameter) if _is_named(parameter)}
     if query.find(exp.Placeholder):
         yield BadQuery("The query uses the parameter '?'", f"Write @{PARAMETER}, the date of the run; it is the only parameter")
@@ -88,7 +88,7 @@ def columns(query: exp.Expr, tables: Mapping[str, Columns] | None = None) -> Col
     if not isinstance(query, exp.Query):
         return None
     for cte in query.ctes:
-        scope[cte.alias.lower()] = None  # what a recursive one sees of itself is not known
+        scope[cte.alias.lower()] = None  # what a recursive one sees of itself is unknown
         scope[cte.alias.lower()] = columns(cte.this, scope)
     if isinstance(query, exp.Subquery):
         return None if query.args.get("pivots") else columns(query.this, scope)
@@ -129,7 +129,7 @@ def _star(query: exp.Select, item: exp.Expr, scope: Mapping[str, Columns]) -> Co
 
 
 def _sources(query: exp.Select, scope: Mapping[str, Columns]) -> dict[str, Columns] | None:
-    """Columns of each table in FROM and JOIN, by lower-case alias; None where they mix in ways not followed here."""
+    """Columns of each table in FROM and JOIN, by lower-case alias; None if they are combined in a way not followed here."""
     joins = query.args.get("joins") or []
     origin = query.args.get("from_")
     if origin is None or query.args.get("laterals") or any(join.args.get("using") or join.method for join in joins):

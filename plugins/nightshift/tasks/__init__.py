@@ -1,6 +1,6 @@
-"""Task kinds: one small pure file each, named as jobs name them. Adding a kind is adding its file.
+"""Task kinds: one small pure file each, with the name that jobs use. To add a kind, add its file.
 
-A module whose name begins with an underscore, and `base`, is what kinds share.
+Modules whose names begin with an underscore, and `base`, are shared by the kinds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The section ``request:`` of a job file, as far as task kinds have it in common."""
+"""What task kinds have in common in the section ``request:`` of a job file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Overlong = Literal["truncate", "dead_letter"]
 
 
 class TaskRequest(Section):
-    """The section ``request:`` of every task kind, each of which adds what it needs in a class of its own.
+    """The section ``request:`` of every task kind; each kind adds what it needs in a subclass.
 
     TEMPLATES: the fields that are Jinja2 templates over the query's columns. COLUMNS: the fields that name one column, each
-    with the beginnings of the GoogleSQL types that it may have.
-    OPERATIONAL: the fields that decide no answer, so that another value keeps the run.
+    with the prefixes of the GoogleSQL types that it may have.
+    OPERATIONAL: the fields that do not affect answers: if you change them, the run stays the same.
     """
 
     TEMPLATES: ClassVar[tuple[str, ...]] = ()
@@ -38,11 +38,11 @@ class TaskRequest(Section):
 
     @property
     def truncates(self) -> bool:
-        """Whether a text over the model's length is cut."""
+        """Whether a text longer than the model allows is cut."""
         return getattr(self, "overlong", None) == "truncate"
 
     def semantic(self) -> dict[str, Any]:
-        """The JSON form of what decides answers. An optional field that is absent leaves no trace, so that kinds can grow."""
+        """The JSON form of what affects answers. Optional fields that are not set leave no trace, so kinds can grow."""
         return self.model_dump(mode="json", exclude=set(self.OPERATIONAL), exclude_none=True)
 
     def rows_most(self, seats: int) -> int:
@@ -51,17 +51,17 @@ class TaskRequest(Section):
 
     @classmethod
     def findings(cls, values: Mapping[str, Any]) -> list[Finding]:
-        """What is wrong with the raw values beyond what their types tell; paths begin below ``request``."""
+        """What is wrong with the raw values beyond their types; paths begin below ``request``."""
         return []
 
 
 INPUT: Final = "Jinja2 template over the query's columns: the text that the model sees. NULL reads as empty text."
-OVERLONG: Final = "What becomes of a text over the model's length: cut, or kept out with its reason."
+OVERLONG: Final = "What to do with a text longer than the model allows: cut it, or make the row a dead letter."
 
 
 CHARS_PER_REQUEST: Final = 4096
-"""About 1,000 tokens. A request costs the engine's API server as much as several short rows, so it holds many of those; of long
-rows it holds few, so that a request that is slow or refused does not concern many."""
+"""About 1,000 tokens. A request costs the engine's API server as much as several short rows, so it holds many of them. It
+holds few long rows, so that a slow or refused request does not affect many."""
 ROWS_PER_REQUEST_MAX: Final = 64
 
 
@@ -73,13 +73,13 @@ class ListRequest(TaskRequest):
         default=None,
         ge=1,
         le=2048,
-        description="How many rows share a request where the endpoint takes lists; by the length of their texts when absent.",
+        description="How many rows share a request; by default it depends on the length of their texts.",
         examples=[16],
     )
 
     @property
     def chars_per_request(self) -> int | None:
-        """How many characters of text fill a request; None where the job says how many rows do."""
+        """How many characters of text fill a request; None if the job says how many rows do."""
         return CHARS_PER_REQUEST if self.rows_per_request is None else None
 
     def rows_most(self, seats: int) -> int:

@@ -1,7 +1,7 @@
 """What the kinds that generate text have in common: sampling, a seed for each row, and reading one choice of a reply.
 
-The seed of a row is a hash of the job's seed, the row's ordinal and the count of its invalid answers so far. So a resumed
-run gives the same answers, no two rows share their randomness, and an invalid answer is drawn again from another seed.
+A row's seed is a hash of the job's seed, the row's ordinal and the number of its invalid answers so far. So a resumed
+run gives the same answers, no two rows share a seed, and after an invalid answer the row is sampled with another seed.
 """
 
 from __future__ import annotations
@@ -49,47 +49,62 @@ def _stops(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class SamplingRequest(TaskRequest):
-    """Sampling parameters and the form of the answer. What is absent is not sent: the model's own default holds."""
+    """Sampling parameters and the form of the answer. What you leave out is not sent: the model's own defaults apply."""
 
     temperature: float | None = Field(
-        default=None, ge=0, le=2, allow_inf_nan=False, description="Randomness; 0 takes the likeliest token.", examples=[0]
+        default=None,
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="Randomness; 0 always takes the likeliest token.",
+        examples=[0],
     )
     top_p: float | None = Field(
-        default=None, gt=0, le=1, allow_inf_nan=False, description="Share of probability to choose from.", examples=[0.9]
+        default=None,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Sample from the likeliest tokens with this total probability.",
+        examples=[0.9],
     )
     top_k: int | None = Field(
-        default=None, ge=0, le=1_000_000, description="How many tokens to choose from; 0 for all.", examples=[40]
+        default=None, ge=0, le=1_000_000, description="Sample from this many of the likeliest tokens; 0 for all.", examples=[40]
     )
     min_p: float | None = Field(
         default=None,
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="Least probability of a token, as a share of the likeliest one's.",
+        description="Minimum probability of a token, as a share of the likeliest token's.",
         examples=[0.05],
     )
-    max_tokens: int = Field(default=256, ge=1, le=10_000_000, description="Most tokens of an answer.", examples=[64])
+    max_tokens: int = Field(default=256, ge=1, le=10_000_000, description="Most tokens in an answer.", examples=[64])
     stop: Annotated[tuple[str, ...], AfterValidator(_stops)] = Field(
         default=(),
-        description="At most four strings that end the answer and are not part of it.",
+        description="Up to four strings that end the answer; they are not part of it.",
         examples=[["###"]],
         strict=False,
         json_schema_extra={"maxItems": 4, "items": {"type": "string", "minLength": 1}},
     )
     presence_penalty: float | None = Field(
-        default=None, ge=-2, le=2, allow_inf_nan=False, description="Against tokens that occurred.", examples=[0.5]
+        default=None, ge=-2, le=2, allow_inf_nan=False, description="Penalty for tokens that have occurred.", examples=[0.5]
     )
     frequency_penalty: float | None = Field(
-        default=None, ge=-2, le=2, allow_inf_nan=False, description="Against tokens that occurred often.", examples=[0.5]
+        default=None,
+        ge=-2,
+        le=2,
+        allow_inf_nan=False,
+        description="Penalty for tokens by how often they have occurred.",
+        examples=[0.5],
     )
     repetition_penalty: float | None = Field(
-        default=None, gt=0, le=100, allow_inf_nan=False, description="Against repetition; 1 is none.", examples=[1.1]
+        default=None, gt=0, le=100, allow_inf_nan=False, description="Penalty for repetition; 1 for none.", examples=[1.1]
     )
     seed: int | None = Field(
         default=0,
         ge=0,
         le=2**63 - 1,
-        description="Each row's own seed is made from it. null sends none: a resumed run then gives other answers.",
+        description="Each row's seed is made from it. null: no seed is sent, so a resumed run gives different answers.",
         examples=[0],
     )
     json_schema: parts.SchemaText | None = Field(
@@ -112,7 +127,7 @@ class SamplingRequest(TaskRequest):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A payload. ordinal: the row's, for its seed. content: what the kind sends: a text or messages."""
+    """A payload. ordinal: the row's, for its seed. content: what the kind sends, a text or messages."""
 
     ordinal: int
     content: Any
@@ -148,7 +163,7 @@ class Sampling:
         """The one answer of a reply. Raises InvalidReply."""
         reason = choice.get("finish_reason")
         if not isinstance(text, str):
-            raise InvalidReply(f"the reply holds no text (finish_reason {reason!r})")
+            raise InvalidReply(f"the reply has no text (finish_reason {reason!r})")
         if self._typed is None:
             return Answers([Answer(_typed.storable(text))], *usage(reply))
         if reason == "length":
@@ -157,10 +172,10 @@ class Sampling:
 
 
 def the_choice(reply: Any) -> Mapping[str, Any]:
-    """The one choice of a reply. Raises NotDone for one that was aborted, and InvalidReply for a reply without exactly one."""
+    """The one choice of a reply. Raises NotDone if it was aborted, and InvalidReply for a reply without exactly one."""
     choices = reply.get("choices") if isinstance(reply, dict) else None
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        raise InvalidReply("the reply does not hold one choice")
+        raise InvalidReply("the reply does not have exactly one choice")
     choice: Mapping[str, Any] = choices[0]
     if choice.get("finish_reason") == "abort":
         raise NotDone("the engine aborted the request")
@@ -170,6 +185,6 @@ def the_choice(reply: Any) -> Mapping[str, Any]:
 
 
 def row_seed(seed: int, ordinal: int, retry: int) -> int:
-    """63 bits, the non-negative half of what vLLM takes; -1 would mean none."""
+    """63 bits, the non-negative half of what vLLM accepts; -1 would mean no seed."""
     digest = hashlib.blake2b(f"{seed}:{ordinal}:{retry}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1

@@ -1,6 +1,6 @@
-"""Jinja2 as job files may use it: sandboxed, the same text for the same row, and bounded.
+"""Jinja2 for job files: sandboxed, deterministic and bounded.
 
-A template is its author's program, but the rows it works on are anybody's. So what it computes is bounded where a small
+A template is its author's program, but its rows may come from anybody. So its work is bounded wherever a small
 expression makes a large value: ``*``, ``**``, ``+``, ``~``, ``%``, padding, joining, replacing, and the output as a whole.
 """
 
@@ -19,7 +19,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 SIZE_MAX: Final = 8 * 1024 * 1024
-"""Characters (of a text), items (of a list) or bits (of a number) that an expression may make, and characters of output."""
+"""Characters (of a text), items (of a list) or bits (of a number) that an expression may produce, and characters of output."""
 
 _WIDE_FIELD: Final = re.compile(r"\d{7,}")
 _PADDING: Final = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "batch", "slice", "tojson"})
@@ -68,7 +68,7 @@ def _check_format(text: str, values: tuple[Any, ...]) -> None:
 
 
 def _check_method(name: str, owner: Any, arguments: tuple[Any, ...]) -> None:
-    """What a method of a text would make of these arguments."""
+    """Refuses a text's method whose result would be too large."""
     if name in _PADDING:
         widest = max((abs(value) for value in arguments if isinstance(value, int)), default=0)
         _within(widest * (owner.count("\t") if name == "expandtabs" else 1))
@@ -90,7 +90,7 @@ class _Code(CodeGenerator):
 
 
 class Environment(ImmutableSandboxedEnvironment):
-    """`compile_template` makes templates of it; it has no loader, no randomness, and no way out."""
+    """`compile_template` makes templates with it; it has no loader, no randomness, and no way out."""
 
     code_generator_class = _Code
     intercepted_binops = frozenset({"*", "**", "+", "%"})
@@ -98,7 +98,7 @@ class Environment(ImmutableSandboxedEnvironment):
     def __init__(self) -> None:
         super().__init__(undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True, finalize=_shown)
         self.binop_table = {**self.binop_table, "*": _multiply, "**": _power, "+": _add, "%": _modulo}
-        # A row must give the same text however often it is rendered.
+        # A row must give the same text every time it is rendered.
         del self.filters["random"], self.globals["lipsum"]
         self.filters["tojson"] = _to_json
         for name in ("batch", "center", "format", "indent", "join", "replace", "slice", "tojson"):
@@ -110,7 +110,7 @@ class Environment(ImmutableSandboxedEnvironment):
         return "".join(texts)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        method = getattr(__obj, "__wrapped__", __obj)  # Jinja2 wraps str.format in one of its own.
+        method = getattr(__obj, "__wrapped__", __obj)  # Jinja2 wraps str.format.
         owner = getattr(method, "__self__", None)
         if isinstance(owner, str):
             _check_method(method.__name__, owner, args + tuple(kwargs.values()))
@@ -118,7 +118,7 @@ class Environment(ImmutableSandboxedEnvironment):
 
 
 def _guarded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that asks `_check_method` first. Jinja2 passes some of them the context, the environment or the like first."""
+    """A filter that calls `_check_method` first. Jinja2 passes some of them the context, the environment or the like first."""
     skip = 1 if hasattr(filter_, "jinja_pass_arg") else 0
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -141,7 +141,7 @@ def _guarded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _to_json(value: Any, indent: int | None = None) -> str:
-    """JSON for a prompt: unlike Jinja2's own, without HTML's escapes, and with texts for dates and decimals."""
+    """JSON for a prompt: unlike Jinja2's own, without HTML escapes, and with dates and decimals as text."""
     return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
 
 
@@ -153,9 +153,9 @@ def _shown(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A row's value as templates see it: BYTES are UTF-8 texts, also within arrays and structs.
+    """A row's value as templates see it: BYTES become UTF-8 text, also inside arrays and structs.
 
-    Raises UnicodeDecodeError for BYTES that are not.
+    Raises UnicodeDecodeError for BYTES that are not UTF-8.
     """
     if isinstance(value, bytes):
         return value.decode()
@@ -173,16 +173,16 @@ def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
     """A template and the columns it reads, sorted. Raises jinja2.TemplateSyntaxError."""
     global _environment
     _environment = _environment or Environment()
-    # What a template may call without any row, `range` for example, is no column.
+    # What a template may call without a row, for example `range`, is not a column.
     columns = tuple(sorted(meta.find_undeclared_variables(_environment.parse(source)) - _environment.globals.keys()))
     return _environment.from_string(source), columns
 
 
 def render(template: jinja2.Template, values: Mapping[str, Any]) -> str:
-    """The text for one row. Raises SecurityError where it grows too long, and whatever the template raises."""
+    """The text for one row. Raises SecurityError if it grows too long, and whatever the template raises."""
     parts: list[str] = []
     size = 0
-    # As Template.generate does it, but for its context, whose chained dictionaries cost most of a short template's time.
+    # Like Template.generate, but without its context, whose chained dictionaries take most of a short template's time.
     context = template.new_context({**template.environment.globals, **values}, shared=True)
     for part in template.root_render_func(context):
         size += len(part)

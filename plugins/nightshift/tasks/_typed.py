@@ -1,8 +1,8 @@
-"""A JSON schema as a column: its Arrow type, and an answer's text checked against it and made into a value of that type.
+"""A JSON schema as a column: its Arrow type, and the check and conversion of an answer's text to a value of that type.
 
-Only what a BigQuery column can hold is supported; `compile_schema` names everything else, each with its place and a remedy.
-What it accepts it also checks: a value that passes here is valid by the schema, but for ``format``, which the engine alone
-enforces.
+Only what a BigQuery column can hold is supported; `compile_schema` reports everything else, with its place and a remedy.
+Everything that it accepts is also checked: a value that passes is valid by the schema, except for ``format``, which only
+the engine enforces.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SchemaNode(ABC):
         return self.check(value, where)
 
     def parse(self, text: str) -> Any:
-        """The value of an answer. Raises InvalidReply for what is not JSON or not by the schema."""
+        """The value of an answer. Raises InvalidReply for text that is not JSON or does not follow the schema."""
         try:
             value = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
@@ -208,7 +208,7 @@ class _Compiler:
         self.problems.append((path, problem, remedy))
 
     def node(self, schema: Any, path: Path, through: tuple[str, ...]) -> SchemaNode:
-        """through: the references that led here, so that one to itself is found."""
+        """through: the references that led here, to detect one that contains itself."""
         if not isinstance(schema, dict):
             self.problem(path, "A schema must be a mapping", "Write, for example, {type: string}")
             return _Boolean()
@@ -246,7 +246,7 @@ class _Compiler:
         return self.node(target, path, (*through, name))
 
     def _optional(self, schema: Mapping[str, Any], keyword: str, path: Path, through: tuple[str, ...]) -> SchemaNode:
-        """anyOf of one schema and null, as pydantic writes what is optional."""
+        """anyOf of one schema and null, as pydantic writes optional values."""
         branches = schema[keyword] if isinstance(schema[keyword], list) else []
         others = [branch for branch in branches if branch != {"type": "null"}]
         if len(branches) != 2 or len(others) != 1 or schema.keys() - _NOTES - {keyword}:
@@ -370,7 +370,7 @@ class _Compiler:
 
 
 def storable(text: str) -> str:
-    """A text that Parquet takes: halves of surrogate pairs, which only JSON's escapes can make, become U+FFFD."""
+    """A text that Parquet accepts: unpaired surrogates, which only JSON escapes can make, become U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:

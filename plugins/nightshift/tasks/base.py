@@ -1,6 +1,6 @@
-"""What a task kind is: rows to a request body, a reply to answers. Pure; no kind opens a socket.
+"""What a task kind is: it turns rows into a request body and a reply into answers. Pure; no kind opens a socket.
 
-A kind is one module of this package, named as the job names it. It defines ``class Request(TaskRequest)``, the job's section
+A kind is one module of this package, with the name that jobs use. It defines ``class Request(TaskRequest)``, the job's section
 ``request:``, and ``make(job) -> TaskKind``. Nothing else names it.
 """
 
@@ -24,31 +24,31 @@ class Reason(StrEnum):
     """Why a row is a dead letter."""
 
     BAD_INPUT = "bad_input"
-    """The row cannot be made into a request: its template failed or rendered to nothing, its image is not one, and the like."""
+    """The row cannot be made into a request: its template failed or rendered to nothing, its image is not one, and so on."""
     TOO_LONG = "too_long"
-    """The engine refused the row for its length."""
+    """The engine refused the row because of its length."""
     REJECTED = "rejected"
     """The engine refused the row for another reason, final by its status code."""
     INVALID_OUTPUT = "invalid_output"
     """The engine answered, but not with what the task asks for."""
     ENGINE_ERROR = "engine_error"
-    """The engine, otherwise healthy, failed on this row again and again."""
+    """The engine, otherwise healthy, failed on this row repeatedly."""
     ENGINE_KILLED = "engine_killed"
     """The engine died four times with this row in flight, the last two times with no other row."""
     TIMEOUT = "timeout"
-    """No reply within the request's time, again and again, from an engine that answered others."""
+    """Repeatedly no reply within the request's time limit, from an engine that answered others."""
 
 
 class BadInput(ValueError):
-    """A row that no request can be made of; the message goes into its dead letter."""
+    """A row that cannot be made into a request; the message goes into its dead letter."""
 
 
 class InvalidReply(ValueError):
-    """A 200 reply that does not hold what was asked for. The rows are sent again a few times, then become dead letters."""
+    """A 200 reply without what was asked for. The rows are sent again a few times, then become dead letters."""
 
 
 class NotDone(Exception):
-    """A 200 reply by which the engine gave the request up (``finish_reason: "abort"``): sent again, and nobody's fault."""
+    """A 200 reply that says the engine aborted the request (``finish_reason: "abort"``). It is sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a 200 reply holds: an answer for each payload, in their order, and the tokens that the engine reports."""
+    """The content of a 200 reply: an answer for each payload, in order, and the tokens that the engine reports."""
 
     rows: Sequence[Answer]
     prompt_tokens: int = 0
@@ -68,7 +68,7 @@ class Answers:
 
 
 class Model(Protocol):
-    """name: by which the server offers the model."""
+    """name: under which the server offers the model."""
 
     @property
     def name(self) -> str: ...
@@ -93,8 +93,8 @@ class Job(Protocol):
 class TaskKind(Protocol):
     """One kind, bound to one job.
 
-    server_args: what vLLM must be started with to serve it. columns: the input columns that `render` reads.
-    rows_per_request: the most that share a request; 1 where the endpoint takes no lists.
+    server_args: vLLM's arguments to serve it. columns: the input columns that `render` reads.
+    rows_per_request: the most that share a request; 1 if the endpoint takes no lists.
     """
 
     server_args: tuple[str, ...]
@@ -111,22 +111,22 @@ class TaskKind(Protocol):
         ...
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
-        """The path below the engine's base URL and the JSON body of a request for these payloads, in their order.
+        """The path below the engine's base URL and the JSON body of a request for these payloads, in order.
 
-        retry: how many replies to these rows were invalid so far; a kind that samples draws again, from another seed.
+        retry: how many replies to these rows were invalid so far; a kind that samples uses another seed for each.
         """
         ...
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        """What a 200 reply, decoded from JSON, holds for the payloads that were sent. Raises InvalidReply, NotDone."""
+        """The answers in a 200 reply, decoded from JSON, to the payloads that were sent. Raises InvalidReply, NotDone."""
         ...
 
 
 @runtime_checkable
 class Filling(Protocol):
-    """A task kind whose requests may be full by the length of their texts before they have `TaskKind.rows_per_request`.
+    """A task kind whose requests may be full by the length of their texts before they have `TaskKind.rows_per_request` rows.
 
-    chars_per_request: characters that fill a request; None where only the rows count.
+    chars_per_request: characters that fill a request; None if only the rows count.
     """
 
     chars_per_request: int | None
@@ -138,7 +138,7 @@ class Filling(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """An object that a payload lacks. url: gs://BUCKET/OBJECT, as the row gives it. bytes_max: what is larger is refused."""
+    """An object that a payload lacks. url: gs://BUCKET/OBJECT, as in the row. bytes_max: larger objects are refused."""
 
     url: str
     bytes_max: int
@@ -146,10 +146,10 @@ class Fetch:
 
 @runtime_checkable
 class Fetching(Protocol):
-    """A task kind some of whose rows name an object in place of holding it; the driver fetches it before `TaskKind.request`."""
+    """A task kind whose rows may name an object instead of holding it; the driver fetches it before `TaskKind.request`."""
 
     def fetches(self, payload: Any) -> Fetch | None:
-        """What a payload lacks; None for a complete one."""
+        """The object that a payload lacks; None if it is complete."""
         ...
 
     def with_bytes(self, payload: Any, body: bytes) -> Any:
@@ -166,7 +166,7 @@ def load_kind(job: Job) -> TaskKind:
 
 
 def usage(reply: Mapping[str, Any]) -> tuple[int, int]:
-    """Prompt and completion tokens by a reply's ``usage``; 0 where it says nothing."""
+    """Prompt and completion tokens from a reply's ``usage``; 0 if it does not say."""
     counts = reply.get("usage")
     if not isinstance(counts, dict):
         return 0, 0
@@ -191,7 +191,7 @@ def render_text(template: jinja2.Template, columns: Sequence[str], row: Mapping[
         raise BadInput(f"the row holds bytes that are not UTF-8 text: {error}") from error
     try:
         text = _templates.render(template, values)
-    except Exception as error:  # The template is the user's program: what it raises concerns this row alone.
+    except Exception as error:  # The template is the user's program: what it raises affects only this row.
         raise BadInput(f"the template failed on this row: {error}") from error
     if not blank and not text.strip():
         raise BadInput("the template rendered to nothing")
@@ -199,7 +199,7 @@ def render_text(template: jinja2.Template, columns: Sequence[str], row: Mapping[
 
 
 class Text:
-    """A template field of a job, compiled once. columns: those that it reads."""
+    """A template field of a job, compiled once. columns: the ones it reads."""
 
     def __init__(self, source: str, *, blank: bool = False) -> None:
         self._template, self.columns = compile_template(source)
@@ -215,7 +215,7 @@ def plain_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, list | dict):
-        raise BadInput("the row holds an array or a struct where text is expected")
+        raise BadInput("the row has an array or a struct where text is expected")
     try:
         return encodable(value.decode() if isinstance(value, bytes) else str(value))
     except UnicodeDecodeError as error:
@@ -223,7 +223,7 @@ def plain_text(value: Any) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text itself. Raises BadInput for half a surrogate pair, which no request can carry."""
+    """The text itself. Raises BadInput for an unpaired surrogate, which no request can carry."""
     try:
         if not text.isascii():
             text.encode()

@@ -1,4 +1,4 @@
-"""Chat: ``POST /v1/chat/completions``, one answer a row, to one question or to a conversation."""
+"""Chat: ``POST /v1/chat/completions``, one answer per row, to a question or a conversation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROLES: Final = ("system", "user", "assistant")
 PATH: Final = "/v1/chat/completions"
-SYSTEM: Final = "Jinja2 template of the system message; no such message where it is absent or renders to nothing."
+SYSTEM: Final = "Jinja2 template of the system message. None is sent if it is absent or renders to nothing."
 
 
 class Request(SamplingRequest):
@@ -34,7 +34,7 @@ class Request(SamplingRequest):
     )
     messages_column: parts.InputColumn | None = Field(
         default=None,
-        description="An array column in place of user: structs of role and content, or texts of user and assistant in turn.",
+        description="An array column instead of user: structs of role and content, or alternating texts of user and assistant.",
         examples=["conversation"],
     )
 
@@ -85,12 +85,12 @@ def read_message(sampling: Sampling, reply: Any) -> Answers:
     choice = the_choice(reply)
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise InvalidReply("the reply holds no message")
+        raise InvalidReply("the reply has no message")
     return sampling.answers(choice, message.get("content"), reply)
 
 
 def system_message(system: Text | None, row: Mapping[str, Any], messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """The job's system message, unless a conversation begins with one of its own."""
+    """The job's system message, unless the conversation begins with its own."""
     if system is None or (messages and messages[0]["role"] == "system"):
         return []
     text = system.of(row)
@@ -98,14 +98,14 @@ def system_message(system: Text | None, row: Mapping[str, Any], messages: Sequen
 
 
 def conversation(value: Any) -> list[dict[str, str]]:
-    """The messages of an array column's value. Raises BadInput unless they end with something that the user says."""
+    """The messages of an array column's value. Raises BadInput unless the user has the last word."""
     if not isinstance(value, list):
         raise BadInput("the conversation is NULL" if value is None else "the conversation is not an array")
     messages = [_message(index, item) for index, item in enumerate(value)]
     if not messages:
         raise BadInput("the conversation is empty")
     if messages[-1]["role"] != "user" or not messages[-1]["content"].strip():
-        raise BadInput("the conversation does not end with a message of the user")
+        raise BadInput("the conversation does not end with a user message")
     return messages
 
 
@@ -113,7 +113,7 @@ def _message(index: int, item: Any) -> dict[str, str]:
     if isinstance(item, dict):
         role, content = item.get("role"), plain_text(item.get("content"))
         if role not in ROLES:
-            raise BadInput(f"message {index} has the role {role!r}; there are {', '.join(ROLES)}")
+            raise BadInput(f"message {index} has the role {role!r}; the roles are {', '.join(ROLES)}")
         return {"role": role, "content": content}
     return {"role": "assistant" if index % 2 else "user", "content": plain_text(item)}
 

@@ -1,7 +1,7 @@
-"""Classification: ``POST /classify`` with a list of texts, one label a row.
+"""Classification: ``POST /classify`` with a list of texts, one label per row.
 
-The reply names the best class alone, so the prediction holds its label and score, and the scores of all classes in the order
-of the model's own ``id2label``.
+The reply names only the best class, so the prediction holds its label and score, and the scores of all classes in the order
+of the model's ``id2label``.
 """
 
 from __future__ import annotations

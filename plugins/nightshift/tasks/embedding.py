@@ -1,7 +1,7 @@
-"""Embeddings: ``POST /v1/embeddings`` with a list of texts, one vector a row.
+"""Embeddings: ``POST /v1/embeddings`` with a list of texts, one vector per row.
 
-The vectors come base64-encoded (little-endian float32, OpenAI's ``encoding_format``): a quarter of the bytes and of the
-parsing that decimal numbers would take.
+The vectors are base64-encoded (little-endian float32, OpenAI's ``encoding_format``), which takes a quarter of the bytes and
+parsing of decimal numbers.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _vector(encoded: str) -> array[float]:
     if sys.byteorder == "big":
         vector.byteswap()
     if not math.isfinite(sum(vector)):
-        raise InvalidReply("the embedding holds a value that is not a finite number")
+        raise InvalidReply("the embedding has a value that is not a finite number")
     return vector
 
 

@@ -35,7 +35,7 @@ class Request(SamplingRequest):
         examples=["photo"],
     )
     user: parts.Text = Field(
-        description="Jinja2 template: what is asked about the image.", examples=["What does this photo show?"]
+        description="Jinja2 template: the question about the image.", examples=["What does this photo show?"]
     )
     system: parts.Text | None = Field(default=None, description=SYSTEM, examples=["You describe photos in one sentence."])
 
@@ -94,12 +94,12 @@ def _checked(body: bytes) -> bytes:
     if len(body) > BYTES_MAX:
         raise BadInput(f"the image has {len(body):,} bytes; at most {BYTES_MAX:,} are sent")
     if _form(body) is None:
-        raise BadInput(f"not an image: {len(body):,} bytes that begin with {body[:8]!r}; PNG, JPEG, WebP and GIF are known")
+        raise BadInput(f"not an image: {len(body):,} bytes that begin with {body[:8]!r}; PNG, JPEG, WebP and GIF are supported")
     return body
 
 
 def _form(body: bytes) -> str | None:
-    """The form of an image by its first bytes; what follows is the engine's to judge."""
+    """The format of an image, from its first bytes; the engine judges the rest."""
     if body.startswith(b"\x89PNG\r\n\x1a\n"):
         return "png"
     if body.startswith(b"\xff\xd8\xff"):

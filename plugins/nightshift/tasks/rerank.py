@@ -1,4 +1,4 @@
-"""Relevance of a row's documents to its query: ``POST /rerank``, one number for each document, in the documents' order."""
+"""Relevance of a row's documents to its query: ``POST /rerank``, one number per document, in the order of the documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class Request(TaskRequest):
     TEMPLATES: ClassVar = ("query",)
     COLUMNS: ClassVar = {"documents": ("ARRAY",)}
 
-    query: parts.Text = Field(description="Jinja2 template: what the documents are compared with.", examples=["{{ question }}"])
+    query: parts.Text = Field(
+        description="Jinja2 template: the query that the documents are compared with.", examples=["{{ question }}"]
+    )
     documents: parts.InputColumn = Field(
         description="The array column that holds the row's documents.", examples=["candidates"]
     )

@@ -1,4 +1,4 @@
-"""Scores of pairs: ``POST /score`` with two lists of texts of one length, one number a row."""
+"""Scores of pairs: ``POST /score`` with two lists of texts of equal length, one number per row."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Request(ListRequest):
     TEMPLATES: ClassVar = ("text_1", "text_2")
 
     text_1: parts.Text = Field(
-        description="Jinja2 template: the pair's first text, for a cross-encoder the query.", examples=["{{ query }}"]
+        description="Jinja2 template: the first text of the pair; for a cross-encoder, the query.", examples=["{{ query }}"]
     )
-    text_2: parts.Text = Field(description="Jinja2 template: the pair's second text.", examples=["{{ title }} {{ body }}"])
+    text_2: parts.Text = Field(description="Jinja2 template: the second text of the pair.", examples=["{{ title }} {{ body }}"])
 
 
 class Score:

@@ -19,14 +19,14 @@ VERSION = 1
 
 class BigQueryJobsTrigger(BaseTrigger):
     """
-    Fires once, when every job is done, or when the deadline has passed.
+    Fires once, when every job is done or the deadline has passed.
 
-    The event: ``{"version", "jobs": [JobState as a dict, ...], "problem"}``; problem is None, or says in words why the jobs'
-    end is not known. A job's failure is not a problem of the trigger: the job's ``error`` says it.
+    The event: ``{"version", "jobs": [JobState as a dict, ...], "problem"}``; problem is None, or says why it is
+    unknown how the jobs ended. A job's failure is not a problem of the trigger: it is in the job's ``error``.
 
-    :param job_ids: the jobs, of the deployment's project and location.
+    :param job_ids: jobs in the deployment's project and location.
     :param deadline: Unix time.
-    :param poll_interval: seconds between two questions.
+    :param poll_interval: seconds between polls.
     """
 
     def __init__(self, *, job_ids: Sequence[str], deadline: float, poll_interval: float = 2.0) -> None:
@@ -66,7 +66,7 @@ def jobs_event(states: Sequence[JobState], problem: str | None = None) -> dict[s
 
 
 def _asker(job_ids: Sequence[str]) -> Callable[[], list[JobState]]:
-    """Asks for all jobs, with one client that is made at the first question."""
+    """Asks for all jobs with one client, which is created at the first call."""
     from nightshift.hooks.warehouse import warehouse_for
     from nightshift.settings import Settings
     from nightshift.warehouse import Warehouse

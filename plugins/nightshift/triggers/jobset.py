@@ -27,30 +27,30 @@ KillPolicy = Literal["delete", "suspend", "leave"]
 
 class KubernetesJobSetTrigger(BaseTrigger):
     """
-    Follows JobSets by watching them and fires once, about the first one that ends or needs a decision.
+    Watches JobSets and fires once, for the first one that ends or needs a decision.
 
     The event is plain JSON, `jobset_event`'s. ``ending`` is one of ``finished``, ``lost`` (deleted from outside),
     ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds), ``disrupted`` (more pods were taken away than
-    ``disruptions``) and ``refused`` (a right is missing). ``pods`` holds the last state of pods that failed or were deleted,
-    which nobody can ask for later; ``counts`` says of each JobSet by name how it did (`JobSetCounts`). A cluster that does not
-    answer ends nothing before the deadline.
+    ``disruptions``) and ``refused`` (a permission is missing). ``pods`` holds the last state of failed or deleted pods,
+    which cannot be read later; ``counts`` has the counts of each JobSet by name (`JobSetCounts`). If the cluster does not
+    answer, the trigger waits until the deadline.
 
-    Every container's log is written to the task's log as it comes, whichever pod replaces whichever.
+    Every container's log is copied to the task's log while it runs, including those of replacement pods.
 
     Marking the waiting task failed or successful, clearing it, or deleting its DAG run applies ``kill_policy``; a restart of
     the triggerer does not.
 
     :param jobsets: the ``name`` and ``uid`` of each.
-    :param namespace: theirs.
+    :param namespace: of the JobSets.
     :param deadline: Unix time.
     :param kubernetes_conn_id: the Kubernetes connection.
     :param config_file: path of a kubeconfig.
-    :param cluster_context: a context of it.
+    :param cluster_context: a context of the kubeconfig.
     :param in_cluster: use the service account of the triggerer's pod.
-    :param startup_timeout: seconds, or None for ever.
-    :param min_running: how many pods have to run for a JobSet not to be starved.
-    :param disruptions: how many, or None for any number.
-    :param get_logs: whether to copy logs.
+    :param startup_timeout: in seconds; None for no limit.
+    :param min_running: how many pods must run; with fewer, the JobSet is starved.
+    :param disruptions: how many are tolerated; None for any number.
+    :param get_logs: copy the containers' logs.
     :param owner: the task instance's id.
     :param kill_policy: ``delete``, ``suspend`` or ``leave``.
     """
@@ -137,17 +137,17 @@ class KubernetesJobSetTrigger(BaseTrigger):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        # See `SETTLE_S`: a task that resumes too early is taken for dead.
+        # See `SETTLE_S`: Airflow takes a task that resumes too early for dead.
         await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - began)))
         counts = {each["name"]: asdict(follower.counts()) for each, follower in zip(self.jobsets, followers, strict=True)}
         if not await logged_lines_taken():
             self.log.warning(
-                "The triggerer is too busy to read its log: the last lines may be missing here and stand in its own"
+                "The triggerer is too busy to pass on all lines: the last ones may be missing here and be only in its own log"
             )
         yield TriggerEvent(jobset_event(self.jobsets[number], followed, counts))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Applies the policy, unless another attempt or another triggerer has taken the JobSet over meanwhile."""
+        """Applies the policy, unless another attempt or triggerer has taken over the JobSet meanwhile."""
         from nightshift.jobset.kubernetes.on_kill import apply_kill_policy
         from nightshift.jobset.runtime import RuntimeUnavailable
 

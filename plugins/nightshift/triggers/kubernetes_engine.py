@@ -19,8 +19,8 @@ class GKEJobSetTrigger(KubernetesJobSetTrigger):
     :class:`~nightshift.triggers.jobset.KubernetesJobSetTrigger` for a GKE cluster.
 
     :param cluster_url: the address of the cluster's API.
-    :param ssl_ca_cert: its certificate authority, base64.
-    :param use_dns_endpoint: whether the address is the DNS endpoint, whose certificate is a public one.
+    :param ssl_ca_cert: its certificate authority in base64.
+    :param use_dns_endpoint: whether the address is the DNS endpoint, which has a public certificate.
     :param gcp_conn_id: the Google Cloud connection.
     :param impersonation_chain: service accounts to impersonate.
     """

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 class LocalJobSetTrigger(BaseTrigger):
     """
-    Fires once: when the JobSet is finished or gone, or when the deadline has passed.
+    Fires once, when the JobSet is finished or gone, or when the deadline has passed.
 
     The event is that of :class:`~nightshift.triggers.jobset.KubernetesJobSetTrigger`. The local runtime keeps its pods' ends
-    and logs, so nothing has to be collected on the way. An unreachable runtime never ends the wait before the deadline. If
+    and logs, so the trigger need not collect them. An unreachable runtime never ends the wait before the deadline. If
     you fail or clear the waiting task, the JobSet is deleted (`on_kill`); a restart of the triggerer does not delete it.
 
     :param jobsets: the ``name`` of the one to wait for, and an empty ``uid``.
     :param deadline: Unix time.
     :param owner: has no effect here.
     :param get_logs: has no effect here.
-    :param poll_interval: seconds between two questions.
+    :param poll_interval: seconds between polls.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class LocalJobSetTrigger(BaseTrigger):
         yield TriggerEvent(jobset_event(self.jobsets[-1], followed, {}))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Deletes the JobSet: a person has ended the task, and nobody waits for the pods any more."""
+        """Deletes the JobSet: a person has ended the task, and nothing waits for the pods any more."""
         self.log.info("Deleting JobSet %s: a person ended its task", self.name)
         async with asyncio.timeout(KILL_TIMEOUT_S):
             await asyncio.to_thread(lambda: _runtime().stop(self.name))
@@ -127,7 +127,7 @@ def _runtime() -> LocalRuntime:
     found = local_runtime(settings)
     if found is None:
         raise AirflowFailException(
-            f"NIGHTSHIFT_RUNTIME is {settings.runtime!r} now, and the JobSet that is waited for is on a local runtime. "
+            f"NIGHTSHIFT_RUNTIME is {settings.runtime!r} now, but the task waits for a JobSet on a local runtime. "
             "Set it back, or clear the task."
         )
     return found

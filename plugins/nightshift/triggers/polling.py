@@ -1,4 +1,4 @@
-"""Asking again and again until an answer is final, through outages, up to a fixed moment."""
+"""Polling until an answer is final, through outages, up to a deadline."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Answer = TypeVar("Answer")
 BACKOFF_FACTOR: Final = 2.0
 BACKOFF_MAX_S: Final = 60.0
 SETTLE_S: Final = 10.0
-"""No trigger fires sooner. When a task resumes before the scheduler has seen its deferring process end, Airflow takes that
-process for the resumed task's, calls the task dead and spends a retry (`SchedulerJobRunner.process_executor_events`)."""
+"""No trigger fires sooner. If a task resumes before the scheduler has seen its deferring process end, Airflow takes that
+process for the resumed task's, declares the task dead and uses up a retry (`SchedulerJobRunner.process_executor_events`)."""
 CHATTER_S: Final = 60.0
 """An outage is logged when it begins, when it ends, and this often in between."""
 
 
 class DeadlinePassed(Exception):
-    """The moment came before a final answer did."""
+    """The deadline came before a final answer."""
 
 
 async def poll(
@@ -35,11 +35,11 @@ async def poll(
     log: Log,
     settle_s: float = SETTLE_S,
 ) -> Answer:
-    """Calls the blocking `ask` in a thread until `final` holds of its answer; returns that answer.
+    """Calls the blocking `ask` in a thread until `final` accepts its answer; returns that answer.
 
-    `unavailable` says nothing about what is asked for, so it is never final: the pause doubles, up to a minute, and
-    begins again with the next answer. deadline: Unix time; DeadlinePassed after it. Any other exception passes through. The
-    first question is asked after `settle_s`.
+    The exception `unavailable` is never final: the pause doubles, up to a minute, until the next answer resets it.
+    deadline: Unix time; DeadlinePassed after it. Any other exception passes through. The first call comes after
+    `settle_s`.
     """
     await asyncio.sleep(settle_s)
     pause, outage_logged = interval_s, 0.0
@@ -48,12 +48,12 @@ async def poll(
             answer = await asyncio.to_thread(ask)
         except unavailable as error:
             if time.monotonic() - outage_logged >= CHATTER_S:
-                log.warning("No answer (%s); asking again until %s", error, time.strftime("%F %T", time.gmtime(deadline)))
+                log.warning("No answer (%s); trying again until %s", error, time.strftime("%F %T", time.gmtime(deadline)))
                 outage_logged = time.monotonic()
             pause = min(pause * BACKOFF_FACTOR, BACKOFF_MAX_S)
         else:
             if outage_logged:
-                log.info("It answers again")
+                log.info("Answers again")
             pause, outage_logged = interval_s, 0.0
             if final(answer):
                 return answer

@@ -1,6 +1,6 @@
 """BigQuery: the query's rows to Cloud Storage, and the run's predictions back, atomically. No Airflow here.
 
-`Warehouse` is all that operators need; `nightshift.warehouse.extract.build_plan` is the one part that reads object storage.
+Operators need only `Warehouse`; `nightshift.warehouse.extract.build_plan` is the only part that reads object storage.
 """
 
 from nightshift.warehouse.client import Warehouse

@@ -1,4 +1,4 @@
-"""The audit table: one row for each published run, which says what was published, from what, by what, and for whom."""
+"""The audit table: one row for each published run, which says what was published, from what, by which model, and for whom."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 """run_id identifies the row. input_rows = predictions + dead_letters. source_tables: comma-separated.
 dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.
-attempts: lives of workers that committed chunks. seconds: the night's length as the caller measured it, or null."""
+attempts: lives of workers that committed chunks. seconds: the length of the night as measured by the caller, or null."""
 
 
 def audit_row(
@@ -60,7 +60,7 @@ def audit_row(
 ) -> dict[str, Any]:
     """The row of a published run, for `Warehouse.record_audit`. published: what `Warehouse.finish_publish` returned.
 
-    Made from recorded facts alone, never from the clock, so that a repeat writes the same row.
+    Made only from recorded facts, never from the clock, so a repeat writes the same row.
     """
     return {
         "run_id": run.run_id,
@@ -92,14 +92,14 @@ def audit_row(
 
 
 def digest(value: Any) -> str:
-    """sha256, in hex, of a JSON value in canonical form: of manifest.json it is the object's own sha256."""
+    """sha256, in hex, of a JSON value in canonical form; for manifest.json, the sha256 of the object."""
     import hashlib
 
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def audit_script(table: str) -> str:
-    """Creates the table unless it is there and writes the one row of a run. Parameters: one for each column."""
+    """Creates the table unless it exists, and writes the row of a run. Parameters: one for each column."""
     from google.cloud.bigquery import SchemaField
 
     names = list(COLUMNS)

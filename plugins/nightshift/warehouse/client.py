@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 STATEMENT_TIMEOUT_S: Final = 600.0
-"""For the few short statements that are waited for here."""
+"""For the few short statements that this module waits for."""
 STAGING_LIFE: Final = timedelta(days=7)
-"""After this time BigQuery drops a staging table whose run was given up."""
+"""After this time BigQuery drops the staging table of an abandoned run."""
 
 
 class Warehouse:
@@ -37,9 +37,9 @@ class Warehouse:
         self._jobs = Jobs(client, settings.project, settings.location)
 
     def read_source(self, spec: JobSpec, partition: str) -> ExportedSource:
-        """The query's columns, their types and its tables, by a dry run: nothing is read or billed.
+        """The query's columns, their types and its tables, from a dry run: nothing is read or billed.
 
-        Raises WarehouseError for SQL that BigQuery refuses and for a key or template column that the query lacks.
+        Raises WarehouseError for SQL that BigQuery rejects and for a key or template column that the query lacks.
         """
         from nightshift.run.plan import ExportedSource
 
@@ -59,8 +59,8 @@ class Warehouse:
     def start_extract(self, spec: JobSpec, run: RunRef, *, holds: Callable[[], bool] | None = None) -> str:
         """Starts the export of the query to the run's ``inputs/`` and returns its job id. Only for a run without a plan.
 
-        holds: whether what an earlier export wrote is still there. If it is not, because the run's folder was deleted or the
-        bucket changed, the query is exported again: BigQuery may remember a job longer than the bucket keeps its objects.
+        holds: whether the files of an earlier export still exist. If not, because the run's folder was deleted or the bucket
+        changed, the query is exported again: BigQuery may remember a job longer than the bucket keeps its objects.
         """
 
         def start(job_id: str, attempt: int) -> None:
@@ -72,7 +72,7 @@ class Warehouse:
     def start_staging(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource) -> list[str]:
         """Starts loading exactly the run manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
 
-        Returns the job ids: none for a run without rows, and none for a run that the destination shows already.
+        Returns the job ids: none for a run without rows, and none for a run that the destination already shows.
         """
         from google.cloud.bigquery import Table
 
@@ -94,7 +94,7 @@ class Warehouse:
         return started
 
     def start_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource) -> str:
-        """Starts the transaction that replaces the partition by the staged run; returns its job id.
+        """Starts the transaction that replaces the partition with the staged run; returns its job id.
 
         The last publish wins: an older run that is published again replaces a newer one.
         """
@@ -109,7 +109,7 @@ class Warehouse:
         return self._jobs.find_or_start(run, _step("publish", manifest), start, holds=lambda: self._shows(spec, run, manifest))
 
     def job(self, job_id: str) -> JobState:
-        """The state of a job. Raises only WarehouseUnavailable, or WarehouseError where jobs may not be read."""
+        """The state of a job. Raises only WarehouseUnavailable, or WarehouseError if reading jobs is not allowed."""
         return self._jobs.state(job_id)
 
     def finish_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class Warehouse:
         schema.check_compatible(table, schema.destination_fields(spec, columns), spec.destination.partition_column)
 
     def _check_location(self, destination: str, location: str | None) -> None:
-        """One BigQuery job reads and writes in one location. Say so before the night rather than at its end."""
+        """One BigQuery job reads and writes in one location. Better to say so before the night than at its end."""
         if location and location.upper() != self._settings.location.upper():
             raise WarehouseError(
                 f"The destination {destination} is in {location}, but jobs run in {self._settings.location} "
@@ -276,15 +276,15 @@ class Warehouse:
 
 
 def _step(name: str, manifest: Mapping[str, Any]) -> str:
-    """A step that works on the contents of a manifest. A run whose folder was deleted and that was computed again has other
-    contents under the same run id; what BigQuery remembers of the first ones must not pass for theirs."""
+    """A step that works on the contents of a manifest. A run that was computed again after its folder was deleted has different
+    contents under the same run id; BigQuery's jobs for the first ones must not count for the new ones."""
     return f"{manifest['merkle_root'][:8]}-{name}"
 
 
 def _query_config(parameters: Sequence[ScalarQueryParameter], *, dry_run: bool) -> QueryJobConfig:
     from google.cloud.bigquery import QueryJobConfig
 
-    # Counts must be of the tables as they are, not of a cached answer.
+    # Counts must come from the tables, not from a cached answer.
     return QueryJobConfig(query_parameters=list(parameters), dry_run=dry_run, use_query_cache=False)
 
 

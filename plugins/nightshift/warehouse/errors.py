@@ -21,25 +21,25 @@ TRANSIENT_REASONS: Final = frozenset(
         "tableUnavailable",
     }
 )
-"""Reasons in BigQuery's error table whose remedy is to try again (a job: under a new id)."""
+"""Reasons in BigQuery's error table for which trying again helps (a job: with a new id)."""
 
 _REMEDIES: Final = {
     "accessDenied": "Grant the connection's service account the BigQuery roles that docs/warehouse.md lists.",
     "billingNotEnabled": "Enable billing for the project.",
-    "duplicate": "Remove what is there already, or choose another name.",
+    "duplicate": "Remove what already exists, or choose another name.",
     "invalidQuery": "Correct the SQL.",
     "notFound": "Create it, or correct its name; check that it is in NIGHTSHIFT_LOCATION.",
-    "quotaExceeded": "Wait until the quota is free again, or ask for a larger one.",
+    "quotaExceeded": "Wait until there is quota again, or request more.",
     "resourcesExceeded": "Let the query return fewer columns or rows, for example by splitting the job.",
 }
 
 
 class WarehouseError(Exception):
-    """BigQuery refused, and would refuse again. The message says what is wrong, in BigQuery's words, and what to do."""
+    """BigQuery refused, and would refuse again. The message gives BigQuery's own words and says what to do."""
 
 
 class WarehouseUnavailable(Exception):
-    """BigQuery could not be asked, or cannot work now. Whether a job was started is unknown; a repeat is safe."""
+    """BigQuery could not be reached, or cannot work now. Whether a job was started is unknown; a repeat is safe."""
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def refused(what: str, message: str, reason: str | None) -> WarehouseError:
 
 
 def words(error: GoogleAPICallError) -> str:
-    """BigQuery's own message, its place in the SQL included, without the request's method, URL and job id."""
+    """BigQuery's own message, including the position in the SQL, without the request's method, URL and job id."""
     for item in error.errors or ():
         if isinstance(item, dict) and item.get("message"):
             return str(item["message"])

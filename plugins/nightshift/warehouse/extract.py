@@ -1,8 +1,8 @@
 """From the exported Parquet files to `plan.json`, which fixes the ordinals.
 
-Export attempt N writes ``inputs/N-part-*.parquet`` (`nightshift.warehouse.query.export_uri`). Attempts are started one
-after another, each only when the last one has failed (`nightshift.warehouse.jobs`), so after a success the highest N is the
-one that succeeded; what a failed attempt left half-written stays beside it and is never planned.
+Export attempt N writes ``inputs/N-part-*.parquet`` (`nightshift.warehouse.query.export_uri`). An attempt starts
+only after the last one has failed (`nightshift.warehouse.jobs`), so after a success the highest N is the one that succeeded.
+What a failed attempt left half-written stays next to it and is never planned.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 READERS: Final = 16
-"""Parquet footers that are read at once."""
+"""Parquet footers read in parallel."""
 
 
 def build_plan(
     store: ObjectStore, run: RunRef, spec: JobSpec, source: ExportedSource, *, rows: int | None = None, workers_max: int = 0
 ) -> Plan:
-    """Writes the run's plan from the files of the export that has just succeeded; returns the plan that is there.
+    """Writes the run's plan from the files of the export that has just succeeded; returns the stored plan.
 
     The store is rooted at the bucket. Files are ordered by name; files without rows are left out; a plan may have no rows.
     Only footers are read, by ranges. source: what `Warehouse.read_source` says after the export. rows: how many rows
-    BigQuery says it exported, where it says so. workers_max: as `nightshift.run.sizing.size` takes it. Raises PlanError for a
-    file that lacks a column and for files that do not hold those rows, StoreUnavailable.
+    BigQuery says it exported, if it does. workers_max: as `nightshift.run.sizing.size` takes it. Raises PlanError for a
+    file that lacks a column and for files that do not hold those rows; StoreUnavailable.
     """
     import obstore
 

@@ -1,7 +1,7 @@
 """BigQuery jobs whose ids are made from the run: a repeat finds the job of its predecessor and never starts a second one.
 
-The id is ``nightshift-RUN-YYYYMMDD-STEP-N``. N counts from 0 and moves on only after job N has failed, so at every moment
-at most one job of a step is at work, and the one that succeeded, if one did, has the highest N.
+The id is ``nightshift-RUN-YYYYMMDD-STEP-N``. N counts from 0 and increases only after job N has failed, so at most one
+job of a step runs at any time, and the one that succeeded, if any, has the highest N.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     AnyJob = CopyJob | ExtractJob | LoadJob | QueryJob | UnknownJob
 
 ATTEMPTS_MAX: Final = 50
-"""Jobs of one step of one run. A step that fails this often needs a person; finding a free id looks at each of them."""
+"""Jobs of one step of one run. A step that fails this often needs a person. Finding a free id looks up each of them."""
 CALL_TIMEOUT_S: Final = 30.0
 """For one HTTP request."""
 RETRY_TIMEOUT_S: Final = 60.0
-"""For one API call with the client's own repeats: callers must be able to say soon that BigQuery is out of reach."""
+"""For one API call with the client's own retries: callers must be able to say soon that BigQuery is unreachable."""
 
 
 @dataclass(frozen=True)
 class JobState:
     """A job at one moment.
 
-    error: BigQuery's own words, None unless the job failed or was lost. retryable: a successor may well succeed.
+    error: BigQuery's own words, None unless the job failed or was lost. retryable: another job may well succeed.
     statistics: plain values for people: started, ended (ISO 8601), seconds, bytes_processed, slot_seconds, output_rows,
         exported_rows.
     """
@@ -61,10 +61,10 @@ class Jobs:
     ) -> str:
         """The id of the job of this step: the one at work, else the one that succeeded, else a new one.
 
-        start(job_id, attempt) submits a job under that id, which must make google.api_core's Conflict pass through: it
-        means that another attempt of the task was faster, and its job is taken. holds: whether the effect of a job that
-        succeeded is still there; when it is not, a successor is started. Raises WarehouseError after `ATTEMPTS_MAX`
-        failures, and for a job that BigQuery refuses; WarehouseUnavailable when it cannot be asked.
+        start(job_id, attempt) submits a job under that id, and must let google.api_core's Conflict through: it means that
+        another attempt of the task was faster, and its job is used. holds: whether the effect of a job that succeeded
+        still exists; if not, another job is started. Raises WarehouseError after `ATTEMPTS_MAX`
+        failures, and for a job that BigQuery refuses; WarehouseUnavailable if it cannot be reached.
         """
         from google.api_core.exceptions import Conflict
 
@@ -77,7 +77,7 @@ class Jobs:
                     try:
                         start(name, attempt)
                     except Conflict:
-                        # Another attempt of this task, or our own request whose reply was lost.
+                        # From another attempt of this task, or from our own request whose reply was lost.
                         return name
                 return name
             if job.state != "DONE":
@@ -102,14 +102,14 @@ class Jobs:
         return latest
 
     def state(self, name: str) -> JobState:
-        """The state of a job. One that BigQuery does not know (any longer) is done and lost. Raises WarehouseUnavailable."""
+        """The state of a job. A job that BigQuery does not know (any more) is done and lost. Raises WarehouseUnavailable."""
         job = self.find(name)
         if job is None:
-            return JobState(name, done=True, error=f"BigQuery does not know the job {name}: it was lost.", retryable=True)
+            return JobState(name, done=True, error=f"BigQuery does not know job {name}: it was lost.", retryable=True)
         return JobState(name, job.state == "DONE", failure(job), _retryable(job.error_result or {}), statistics(job))
 
     def find(self, name: str) -> AnyJob | None:
-        """The job as it is now, None where BigQuery answers 404."""
+        """The job as it is now, None if BigQuery answers 404."""
         from google.api_core.exceptions import NotFound
 
         with translated(f"BigQuery job {name} cannot be looked up"):
@@ -122,7 +122,7 @@ class Jobs:
 
 
 def bounded_retry() -> Retry:
-    """The client's own rules for what is worth repeating, given up after `RETRY_TIMEOUT_S` rather than ten minutes."""
+    """The client's own rules for what is worth repeating, but for `RETRY_TIMEOUT_S` rather than ten minutes."""
     from google.cloud.bigquery import DEFAULT_RETRY
 
     return DEFAULT_RETRY.with_timeout(RETRY_TIMEOUT_S)
@@ -156,7 +156,7 @@ def _retryable(error: Mapping[str, Any]) -> bool:
 
 
 def failure(job: AnyJob) -> str | None:
-    """What went wrong, with the reason's remedy; load jobs name the file in their further errors."""
+    """What went wrong, with the remedy for the reason; load jobs name the file in their additional errors."""
     result = job.error_result
     if result is None:
         return None

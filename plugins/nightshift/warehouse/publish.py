@@ -1,13 +1,13 @@
 """The transaction that makes a partition show a run: pure SQL text and its parameters.
 
 The script asserts everything that the manifest says about the staged rows before it changes anything, and again about the
-partition before it commits. An assertion that fails ends the script; BigQuery then rolls the transaction back, and the
+partition before it commits. A failed assertion ends the script; BigQuery then rolls the transaction back, and the
 partition stays as it was.
 
 BigQuery cancels one of two transactions that update or delete rows of one table at the same time. The destination's rows are
-always deleted first, even where there are none, so that two runs that publish one partition at once cannot both add their
-rows; days of a backfill may collide as well, and then the cancelled job's successor finishes the work. The dead letter table
-is shared by all jobs of a night, so there nothing is deleted where there is nothing to delete.
+always deleted first, even if there are none, so that two runs that publish one partition at once cannot both add their
+rows. Days of a backfill may collide too, and then another try of the cancelled job finishes the work. The dead letter table
+is shared by all jobs of a night, so the script deletes there only if there is something to delete.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ URIS_PER_LOAD: Final = 10_000
 
 
 def staging_tables(run: RunRef, manifest: Mapping[str, Any], settings: Settings) -> list[tuple[str, list[str]]]:
-    """The staging tables of a run (``project.dataset.table``), each with the URIs of the chunks that it takes.
+    """The staging tables of a run (``project.dataset.table``), each with the URIs of its chunks.
 
-    One table for each load job, so that every job truncates what it loads and a repeat of any of them changes nothing.
-    There is always one, so that a run without rows is published like any other.
+    One table for each load job, so that every job truncates the table that it loads and a repeat changes nothing.
+    There is always at least one, so a run without rows is published like any other.
     """
     uris = [f"gs://{settings.bucket}/{chunk['path']}" for chunk in manifest["chunks"]]
     stem = f"staging_{run.run_id.replace('-', '_')}"

@@ -1,4 +1,4 @@
-"""The source query of a job: checked by a dry run, and wrapped into other statements without breaking it."""
+"""The source query of a job: checked by a dry run, and safely wrapped into other statements."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def count_statement(spec: JobSpec) -> str:
 
 
 def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str]:
-    """The query's columns and their GoogleSQL types. Raises WarehouseError for what the job needs and the query lacks."""
+    """The query's columns and their GoogleSQL types. Raises WarehouseError if the query lacks something that the job needs."""
     from nightshift.tasks import base
 
     columns: dict[str, str] = {}
@@ -89,7 +89,7 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
 
 
 def _check_request_types(spec: JobSpec, columns: Mapping[str, str]) -> None:
-    """A column that a request takes as it is has a type that the task can send; templates take any."""
+    """A column that a request uses directly must have a type that the task can send; templates take any."""
     for field, types in spec.request.COLUMNS.items():
         name = getattr(spec.request, field)
         if name is not None and not columns[name].startswith(types):

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 RUN_ID_COLUMN: Final = "nightshift_run_id"
 ORDINAL_COLUMN: Final = "nightshift_ordinal"
-"""Two columns of every destination: with them a prediction leads back to its run, its chunk and its attempt."""
+"""Two columns of every destination: they lead from a prediction back to its run, chunk and attempt."""
 
 KEY_TYPES: Final = frozenset(
     {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "FLOAT64", "INT64", "NUMERIC", "STRING", "TIME", "TIMESTAMP"}
 )
-"""Types that can be sorted and that survive the way through Parquet and back."""
+"""Types that can be sorted and that survive a round trip through Parquet."""
 
 _STANDARD: Final = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
 
@@ -29,7 +29,7 @@ _STANDARD: Final = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "
 def sql_type(field: SchemaField) -> str:
     """A field's type as GoogleSQL writes it, for example ``ARRAY<FLOAT64>`` or ``STRUCT<`label` STRING, `score` FLOAT64>``.
 
-    A struct's own names are quoted: a job's JSON schema may have a property ``order``, which is a word of the language.
+    A struct's own names are quoted: a job's JSON schema may have a property ``order``, which is a keyword.
     """
     name = _STANDARD.get(field.field_type, field.field_type)
     if name == "STRUCT":
@@ -120,7 +120,7 @@ def dead_letter_fields() -> list[SchemaField]:
 
 
 def quoted(name: str) -> str:
-    """A name in backquotes. Raises ValueError for one that could leave them; specs and settings have none."""
+    """A name in backquotes. Raises ValueError for one that could escape them; specs and settings have none."""
     if "`" in name or "\\" in name:
         raise ValueError(f"{name!r} cannot be quoted")
     return f"`{name}`"
@@ -145,7 +145,7 @@ def own_table(settings: Settings, name: str) -> str:
 
 
 def check_compatible(table: Table, wanted: Sequence[SchemaField], partition_column: str) -> None:
-    """Raises WarehouseError when predictions cannot be written into a destination that is there already."""
+    """Raises WarehouseError if predictions cannot be written into an existing destination."""
     name = f"{table.project}.{table.dataset_id}.{table.table_id}"
     remedy = "Write another destination.table, or drop this one if nobody needs it: nightshift creates it again."
     if table.table_type != "TABLE":
@@ -167,7 +167,7 @@ def check_compatible(table: Table, wanted: Sequence[SchemaField], partition_colu
     if required:
         raise WarehouseError(
             f"The destination {name} requires the column {required[0]}, which this job does not write. "
-            f"Let it be null: ALTER TABLE {quoted(name)} ALTER COLUMN {quoted(required[0])} DROP NOT NULL. Or: {remedy}"
+            f"Allow NULL: ALTER TABLE {quoted(name)} ALTER COLUMN {quoted(required[0])} DROP NOT NULL. Or: {remedy}"
         )
     partitioning = table.time_partitioning
     if partitioning is None or (partitioning.field or "").lower() != partition_column.lower() or partitioning.type_ != "DAY":
