@@ -68,7 +68,7 @@ NOT_ENDED = [
     ("queue-too-small", STARTUP, "Pending", "> maximum capacity (200m)"),
     ("queue-preempts", STARTUP, "Preempted", "the JobSet waits in its queue: Preempted to accommodate a workload"),
     ("queue-deactivated", STARTUP, "Deactivated", "The workload is deactivated"),
-    ("suspended", STARTUP, "Suspended", "JobSet night is suspended: no queue holds it"),
+    ("suspended", STARTUP, "Suspended", "JobSet night is suspended: it is in no queue"),
     ("forbidden", STARTUP, "FailedCreate", "2 pods cannot be created: Error creating: pods"),
     ("missing-volume", STARTUP, "FailedMount", 'secret "no-such-secret" not found'),
     ("sidecar-loads", STARTUP, "PodInitializing", "the pod waits to start: server runs, startup probe not yet passed"),

@@ -156,14 +156,14 @@ class TestMerge:
     ("text", "message"),
     [
         ("spec: [", "This is not valid YAML"),
-        ("- a", "A patch of a pod has metadata and spec; here is no mapping"),
-        ("containers: []", "A patch of a pod has metadata and spec; here is containers"),
+        ("- a", "A pod patch has metadata and spec, but this file has no mapping"),
+        ("containers: []", "A pod patch has metadata and spec, but this file has containers"),
         (
             "spec: {containers: [{name: drvier, env: []}]}",
             "spec.containers[name=drvier]: No such item; the rendered ones are driver. Write one of these.",
         ),
-        ("spec: {containers: [{name: [a]}]}", "spec.containers[0]: The item has no name. Write which one is meant"),
-        ("spec: {containers: [{image: x}]}", "spec.containers[0]: The item has no name. Write which one is meant"),
+        ("spec: {containers: [{name: [a]}]}", "spec.containers[0]: The item has no name. Write name: ... to say"),
+        ("spec: {containers: [{image: x}]}", "spec.containers[0]: The item has no name. Write name: ... to say"),
         (
             "spec: {volumes: [{name: nope, $patch: delete}]}",
             "spec.volumes[name=nope]: No such item; the rendered ones are tmp. Write one of these.",
@@ -171,11 +171,11 @@ class TestMerge:
         ("spec: {volumes: [{name: tmp, $patch: replace}]}", "spec.volumes[name=tmp]: $patch is 'replace'"),
         (
             "spec: {nodeSelector: [a]}",
-            "spec.nodeSelector: The rendered value is a mapping, and this is a list. Write a mapping.",
+            "spec.nodeSelector: The rendered value is a mapping, but this is a list. Write a mapping.",
         ),
         (
             "spec: {containers: [{name: driver, image: {a: b}}]}",
-            "spec.containers[name=driver].image: The rendered value is a single value, and this is a mapping",
+            "spec.containers[name=driver].image: The rendered value is a single value, but this is a mapping",
         ),
     ],
 )
