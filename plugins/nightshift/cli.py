@@ -164,7 +164,7 @@ def _validate(options: argparse.Namespace) -> int:
     specs, errors = load_files(options.files)
     for file, spec in specs.items():
         print(
-            f"{file}: good: {spec.job}, {spec.task} by {spec.model.name} into {spec.destination.table} within {spec.deadline}"
+            f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} into {spec.destination.table} within {spec.deadline}"
         )
     for error in errors.values():
         print(error, file=sys.stderr)

@@ -44,7 +44,7 @@ def test_good_job_is_one_line() -> None:
     done = nightshift("validate", DEMO)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{DEMO}: good: package-embeddings")
+    assert done.stdout.startswith(f"{DEMO}: valid: package-embeddings")
     assert len(done.stdout.splitlines()) == 1
 
 
@@ -62,7 +62,7 @@ def test_good_job_beside_bad_and_absent_ones() -> None:
     done = nightshift("validate", BAD, DEMO, "absent.yaml")
 
     assert done.returncode == 2
-    assert done.stdout.startswith(f"{DEMO}: good: ")
+    assert done.stdout.startswith(f"{DEMO}: valid: ")
     assert "absent.yaml: The file cannot be read: No such file or directory." in done.stderr
 
 
