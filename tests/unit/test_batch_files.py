@@ -321,7 +321,7 @@ def good(*ordinals: int) -> list[Result]:
     ("body", "said"),
     [
         (a_chunk(good(0, 1))[:-9], "not a chunk"),
-        (a_chunk(good(0, 1), "other"), "of run other"),
+        (a_chunk(good(0, 1), "other"), "belongs to run other"),
         (a_chunk(good(0)), "does not hold lines 1 to 2"),
         (a_chunk(good(0, 0)), "does not hold lines 1 to 2"),
     ],

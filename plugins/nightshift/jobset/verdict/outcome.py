@@ -200,7 +200,7 @@ class _Judge:
             counts = Counter(end.cause for end in self._ends)
             said = ", ".join(f"{counts[cause]} {cause}" for cause in EndCause if counts[cause]) or "none yet"
             over = [end for end in self._ends if end.cause not in (EndCause.WAITING, EndCause.RUNNING, EndCause.SUCCEEDED)]
-            return Outcome(Ending.RUNNING, "Running", f"JobSet {name} runs; pods: {said}", "Wait.", _evidence((), over))
+            return Outcome(Ending.RUNNING, "Running", f"JobSet {name} runs; its pods: {said}", "Wait.", _evidence((), over))
         explanation, evidence = f"{waiting.subject}: {waiting.words}", waiting.evidence[:EVIDENCE_MAX]
         if not starved:
             return Outcome(Ending.RUNNING, waiting.reason, explanation, "Wait.", evidence)
