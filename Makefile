@@ -1,10 +1,10 @@
-# Every target makes the environments that it needs; those that are there are not made again.
+# Every target makes the environments that it needs, unless they exist.
 PYTHON ?= python3
 ENVIRONMENTS = $(PYTHON) local/environments.py
 DEMO = PYTHONPATH=plugins .envs/airflow/bin/python -m local.demo --state "$$STATE"
 CLUSTER = PYTHONPATH=plugins .envs/test/bin/python -m local.cluster
 STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))
-# Read by the shell, so that any character may stand in them.
+# The shell reads these, so they may contain any character.
 export PARTITION Q RUNTIME STATE
 
 .DEFAULT_GOAL := help
@@ -13,10 +13,10 @@ export PARTITION Q RUNTIME STATE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## make all environments (every other target makes the ones that it needs)
+setup: ## make all environments (every other target makes those that it needs)
 	@$(ENVIRONMENTS) driver airflow emulators server test
 
-demo: ## one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: compute it again; RUNTIME=kubernetes: with pods of a real cluster as workers)
+demo: ## run one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: compute it again; RUNTIME=kubernetes: run the workers as pods of a real cluster)
 	@$(ENVIRONMENTS) driver airflow emulators server
 	@$(DEMO) $(if $(RUNTIME),--runtime "$$RUNTIME") $(if $(PARTITION),--partition "$$PARTITION") $(if $(FRESH),--fresh)
 
@@ -31,16 +31,16 @@ up: ## start the local stack and leave it up; prints Airflow's address and passw
 	@$(ENVIRONMENTS) driver airflow emulators server
 	@$(PYTHON) -m local.stack up --state "$$STATE"
 
-down: ## stop the local stack and everything that it started
+down: ## stop the local stack and everything it started
 	@$(PYTHON) -m local.stack down --state "$$STATE"
 
 status: ## show what is up in the local stack
 	@$(PYTHON) -m local.stack status --state "$$STATE"
 
-env: ## print the variables of the local stack for a shell: eval "$(make env)" (airflow, nightshift status and Google's clients then use it)
+env: ## print the variables of the local stack for a shell: eval "$(make env)" (airflow, nightshift status and Google's clients then use the stack)
 	@$(PYTHON) -m local.stack env --state "$$STATE"
 
-cluster-up: ## start a real Kubernetes on this machine, with JobSet and Kueue; the first time builds it (root, Linux, Go); prints its KUBECONFIG
+cluster-up: ## start a real Kubernetes on this machine, with JobSet and Kueue, and print its KUBECONFIG; builds it the first time (needs root, Linux, Go)
 	@$(ENVIRONMENTS) test
 	@$(CLUSTER) up
 
@@ -52,10 +52,10 @@ screenshots: ## take pictures of Airflow's pages into docs/images/, with Chromiu
 	@$(ENVIRONMENTS) test
 	@PYTHONPATH=plugins .envs/test/bin/python -m local.screenshots --state "$$STATE"
 
-test: ## the tests that every change has to pass, in a quarter of an hour (REQUIRE=all: fail where some cannot run here)
+test: ## run the tests that every change must pass, in a quarter of an hour (REQUIRE=all: fail if some cannot run here)
 	@$(PYTHON) -m local.test $(foreach tier,$(REQUIRE),--require $(tier))
 
-test-all: ## all tests, with random seeds that it prints
+test-all: ## run all tests, with random seeds, and print the seeds
 	@$(PYTHON) -m local.test --all $(foreach tier,$(REQUIRE),--require $(tier))
 
 chaos: ## inject real faults into all processes of a night, and prove that nothing was lost: make chaos N=200 SEED=7

@@ -80,7 +80,7 @@ class Client:
         self._sampler.start()
 
     def _sample(self) -> None:
-        # ru_maxrss would count what the parent had at the fork; VmHWM begins anew with the program.
+        # ru_maxrss would count what the parent had at the fork; VmHWM starts again with the program.
         while not self._ended.wait(RSS_EVERY_S):
             self._look()
 

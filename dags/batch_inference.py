@@ -1,7 +1,7 @@
 """One DAG for each job file in dags/jobs/: plan -> extract -> infer -> seal -> publish -> audit.
 
-A broken job file is left out here, and shown as an import error by broken_jobs.py: Airflow keeps one import error per file
-and takes every DAG of such a file down with it, so one file cannot both raise and serve.
+Broken job files are left out here; broken_jobs.py shows them as an import error. Airflow keeps one import error per file,
+and drops every DAG of such a file, so one file cannot both raise and serve.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ PARAMS = {
         type=["null", "string"],
         format="date",
         title="Partition",
-        description="The day to compute. Empty: the day before the logical date, or its own day when that is midnight.",
+        description="The day to compute. If empty: the day before the logical date, or that date itself if it is at midnight.",
     ),
     "fresh": Param(
         False,
-        type=["null", "boolean"],  # without null the form marks it as required
+        type=["null", "boolean"],  # without null, the form marks it as required
         title="Fresh",
-        description="Compute the day again although it is there: a new run beside the old one, which is then replaced.",
+        description="Compute the day again even if it exists: a new run, which then replaces the old one.",
     ),
 }
 
 
 def build(spec: JobSpec, project: str) -> DAG:
-    """The DAG of one job. `project` holds the destination when its table names none."""
-    # A URI with BigQuery's scheme would make Airflow import the clients of every provider that has a scheme, at each parse.
+    """The DAG of one job. `project` holds the destination if its table names no project."""
+    # A URI with BigQuery's scheme would make Airflow import, at each parse, the clients of every provider that has a scheme.
     table = Asset(spec.destination.table if spec.destination.table.count(".") > 1 else f"{project}.{spec.destination.table}")
     with DAG(
         dag_id=spec.job,
@@ -50,7 +50,7 @@ def build(spec: JobSpec, project: str) -> DAG:
         doc_md=dag_docs(spec),
         schedule=NightlyTimetable(spec.schedule) if spec.schedule else None,
         start_date=datetime.combine(spec.start_date, time(), UTC),
-        # Past days are asked for by a backfill. Catching up by itself could rent a hundred accelerators on the first evening.
+        # For past days, use a backfill. Automatic catch-up could rent a hundred accelerators on the first evening.
         catchup=False,
         # Days are independent. Three at once keep accelerators busy while another day extracts or publishes.
         max_active_runs=3,

@@ -1,6 +1,6 @@
-"""Shows job files that cannot be used as an import error of Airflow, one line for each mistake.
+"""Shows broken job files as an import error in Airflow, one line for each mistake.
 
-It makes no DAG. While every job file is good it does nothing; its neighbour batch_inference.py serves the good ones.
+Makes no DAG, and does nothing while every job file is good. Its neighbour batch_inference.py serves the good ones.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ DAGS = Path(__file__).parent
 
 broken = load_all(DAGS / "jobs", relative_to=DAGS.parent)[1]
 if broken:
-    # A class of this file would be shown under the long name that Airflow gives the module.
+    # Airflow would show a class of this file under the long name that it gives the module.
     raise ImportError("job files that cannot be used:\n" + "\n".join(str(errors) for errors in broken.values()))

@@ -18,7 +18,7 @@ END: Final = "<!-- end of the groups of tests -->"
 
 def table() -> str:
     """The Markdown between `BEGIN` and `END`."""
-    head = "| Group | Tests what | Needs | `make test` | `make test-all` |\n|---|---|---|---|---|"
+    head = "| Group | Covers | Needs | `make test` | `make test-all` |\n|---|---|---|---|---|"
     return "\n".join([head, *(_line(group) for group in GROUPS)])
 
 

@@ -74,7 +74,7 @@ class Log(logging.Handler):
 
 
 class LoggingOperator(KubernetesJobSetOperator):
-    """Writes into a log that a test can read: Airflow's own operators make theirs anew each time."""
+    """Writes into a log that a test can read: Airflow's own operators make a new one each time."""
 
     task_log: logging.Logger
 

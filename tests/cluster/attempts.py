@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 
 def attempt(operator: Callable[[], BaseOperator], context: Context, log: logging.Logger, woken: Callable[[Event], None]) -> Any:
-    """One try of a task, to its result. operator: makes it anew for each part. woken: gets each event that ends a deferral.
+    """One try of a task, to its result. operator: makes a new one for each part. woken: gets each event that ends a deferral.
 
     What the task raises passes through: it would cost a retry, or fail.
     """

@@ -454,7 +454,7 @@ def jobset_deleted(bench: Bench) -> None:
 
 @case
 def job_deleted(bench: Bench) -> None:
-    """Somebody deletes the Job while it works: the JobSet makes it anew, and what it knew of its indexes is lost."""
+    """Somebody deletes the Job while it works: the JobSet makes it again, and what it knew of its indexes is lost."""
     code = f"import os\nif os.environ['JOB_COMPLETION_INDEX'] == '1':\n    {DRAINS}"
     bench.create(a_jobset("night", code))
     bench.wait_until("index 0's end", lambda: sorted(phases(bench, "night")) == ["Running", "Succeeded"])
@@ -466,7 +466,7 @@ def job_deleted(bench: Bench) -> None:
 
 
 def slices(name: str, code: str, *, restarts: int | None, replicas: int = 2) -> Document:
-    """Workers of two hosts each: the first failure of a host fails its Job, and the JobSet makes all anew."""
+    """Workers of two hosts each: the first failure of a host fails its Job, and the JobSet makes all of them again."""
     document = a_jobset(name, code, pods=2)
     document["spec"]["replicatedJobs"][0]["replicas"] = replicas
     for key in ("podFailurePolicy", "backoffLimitPerIndex"):

@@ -158,7 +158,7 @@ def job_deleted(place: Place, number: int) -> HeldNight:
 
 
 @during(job_deleted)
-def test_a_deleted_job_is_made_anew_by_its_jobset_and_its_pods_save_every_row(night: HeldNight) -> None:
+def test_a_deleted_job_is_created_again_by_its_jobset_and_its_pods_save_every_row(night: HeldNight) -> None:
     assert len(night.jobs()) == 2
     for index in range(2):
         assert_struck(night, index, "", exits.RESUME)

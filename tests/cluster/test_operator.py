@@ -118,7 +118,7 @@ class TestOneJobSet:
         assert set(uids(task)).isdisjoint(before)
         assert task.log.said("waiting until its pods are gone")
 
-    async def test_one_that_is_deleted_from_outside_is_made_anew(self, namespace: Namespace) -> None:
+    async def test_one_that_is_deleted_from_outside_is_made_again(self, namespace: Namespace) -> None:
         task = Task(namespace, a_short_jobset("vanished", SHORT))
         deferred = await asyncio.to_thread(task.execute)
         following = Following(task, deferred)
@@ -131,7 +131,7 @@ class TestOneJobSet:
         assert task.log.said("uses none of the task's retries")
         assert (await asyncio.to_thread(task.finish, again))["outcome"] == "succeeded"
 
-    def test_there_is_an_end_to_making_it_anew(self, namespace: Namespace) -> None:
+    def test_there_is_a_limit_to_making_it_again(self, namespace: Namespace) -> None:
         task = Task(namespace, a_short_jobset("vanished", WORKS), resume_limit=0)
         deferred = task.execute()
         namespace.kubectl("delete", "jobset", deferred.jobset)

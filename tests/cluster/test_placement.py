@@ -189,7 +189,7 @@ def test_each_slice_has_a_node_pool_to_itself_and_a_further_one_waits_for_the_fi
 
 @pytest.mark.gate
 @pytest.mark.parametrize(("code", "disruption", "counted"), [(exits.RESUME, "TerminationByKubelet", 0), (1, "", 1)])
-def test_a_host_that_fails_has_every_host_made_anew_and_each_slice_is_in_one_pool_again(
+def test_a_host_that_fails_has_every_host_made_again_and_each_slice_back_in_one_pool(
     machines: Machines, code: int, disruption: str, counted: int
 ) -> None:
     """Only a failure of its own is counted as one of the restarts that are allowed."""

@@ -1,6 +1,6 @@
 """The rendered JobSet: what holds for every worker there is, and whole manifests that a person has read.
 
-``python -m tests.unit.test_manifest`` writes tests/unit/manifests/ anew.
+``python -m tests.unit.test_manifest`` writes tests/unit/manifests/ again.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ async def test_each_gets_its_own_from_one_watch(server: Server, feed: Feed) -> N
 
 
 @pytest.mark.parametrize("error", [WatchExpired("too old"), RuntimeUnavailable("away"), KeyError("a mistake of ours")])
-async def test_all_learn_how_the_watch_ended_and_the_next_begins_anew(server: Server, feed: Feed, error: Exception) -> None:
+async def test_all_learn_how_the_watch_ended_and_the_next_begins_again(server: Server, feed: Feed, error: Exception) -> None:
     a, b = asyncio.Queue[Any](), asyncio.Queue[Any]()
     await feed.join("a", a)
     await feed.join("b", b)

@@ -130,7 +130,7 @@ class TestRepeats:
         with pytest.raises(JobSetTaskError):
             night.resume(second)
 
-    def test_a_jobset_that_still_drains_is_waited_for_and_then_made_anew(self, night: Night, tmp_path: Path) -> None:
+    def test_a_jobset_that_still_drains_is_waited_for_and_then_made_again(self, night: Night, tmp_path: Path) -> None:
         name = night.execute()
         slow = LocalRuntime(tmp_path)
         slow.stop(name)
