@@ -1,1 +1,1 @@
-"""What stands in for the cloud on one machine: emulators, the supervisor that runs them, the demo."""
+"""Stand-ins for the cloud on one machine: emulators, the supervisor that runs them, the demo."""

@@ -28,7 +28,7 @@ UV_VERSION = "0.13.8"
 TORCH = "torch==2.13.0"
 # Raise it when the way an environment is made changes without a change to its requirement files.
 RECIPE = "2"
-# How long PyTorch's own index may take to hand over the CPU build before the build from the default index is taken instead.
+# How long PyTorch's own index may take to deliver the CPU build before the build from the default index is used instead.
 CPU_INDEX_TIMEOUT_S = 300
 CPU_INDEX_PROBE_S = 15
 
@@ -42,7 +42,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
 
 
 class SetupError(Exception):
-    """Something this machine lacks, said in words a person can act on."""
+    """This machine lacks something; the message says what to do."""
 
 
 def cache_dir() -> Path:
@@ -54,7 +54,7 @@ def cache_dir() -> Path:
 
 
 def environment_dir(name: str) -> Path:
-    """The folder of environment ``name`` for today's pins, whether it is made yet or not."""
+    """The folder of environment ``name`` for the current pins, whether it exists yet or not."""
     if name == "driver":
         return ROOT / ".venv"
     return cache_dir() / "envs" / f"{name}-{_digest(name)}"
@@ -65,7 +65,7 @@ def python_of(name: str) -> Path:
 
 
 def ensure(name: str) -> Path:
-    """Makes environment ``name`` unless it is there; returns its folder. Safe to call from several processes at once."""
+    """Makes environment ``name`` unless it exists; returns its folder. Safe to call from several processes at once."""
     target = environment_dir(name)
     stamp = target / ".complete"
     digest = _digest(name)
@@ -96,8 +96,8 @@ def _make(name: str, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     uv = uv_program()
     _run(uv, "venv", "--quiet", "--python", sys.executable, str(target))
-    # The pins are a closed set, so nothing is resolved again: what is listed is what is installed.
-    # Compiled once: a machine that writes no bytecode would compile vLLM and Airflow anew in each of their many processes.
+    # The pins are a closed set, so nothing is resolved again: exactly what is listed is installed.
+    # Compiled once: on a machine that writes no bytecode, each of vLLM's and Airflow's many processes would compile them again.
     install = [uv, "pip", "install", "--quiet", "--no-deps", "--compile-bytecode", "--python", str(target / "bin" / "python")]
     if name == "server":
         _install_server(install, uv, target)
@@ -112,7 +112,7 @@ def _make(name: str, target: Path) -> None:
 
 
 def _install_server(install: list[str], uv: str, target: Path) -> None:
-    """vLLM's CPU build; torch from PyTorch's CPU index where it answers (0.7 GB), else with CUDA libraries (4.5 GB)."""
+    """vLLM's CPU build; torch from PyTorch's CPU index if it answers (0.7 GB), otherwise with CUDA libraries (4.5 GB)."""
     cpu_torch = [uv, "pip", "install", "--quiet", "--no-deps", "--compile-bytecode", "--torch-backend", "cpu", TORCH]
     cpu_torch += ["--python", str(target / "bin" / "python")]
     if _answers(uv, target) and _succeeds(*cpu_torch, timeout_s=CPU_INDEX_TIMEOUT_S):
@@ -124,7 +124,7 @@ def _install_server(install: list[str], uv: str, target: Path) -> None:
 
 
 def _answers(uv: str, target: Path) -> bool:
-    """Whether PyTorch's CPU index can be reached at all: a dry run, so that a dead line costs seconds, not minutes."""
+    """Whether PyTorch's CPU index can be reached: a dry run, so that a dead connection costs seconds, not minutes."""
     command = [uv, "pip", "install", "--quiet", "--dry-run", "--no-deps", "--torch-backend", "cpu", TORCH]
     return _succeeds(*command, "--python", str(target / "bin" / "python"), timeout_s=CPU_INDEX_PROBE_S)
 
@@ -134,7 +134,7 @@ def _files(names: Iterable[str]) -> list[str]:
 
 
 def uv_program() -> str:
-    """A uv of the pinned version: kept in the cache, installed there by pip where it is missing."""
+    """A uv of the pinned version, kept in the cache; pip installs it there if it is missing."""
     home = cache_dir() / f"uv-{UV_VERSION}"
     program = home / "bin" / "uv"
     if program.exists():
@@ -177,7 +177,7 @@ def _link(name: str, target: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    # The system's certificates rather than uv's own bundle: behind a company's proxy only the former know its authority.
+    # The system's certificates instead of uv's own bundle: only the former know the authority of a company's proxy.
     return {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_CACHE_DIR": str(cache_dir() / "uv"), "UV_LINK_MODE": "hardlink"}
 
 
@@ -200,7 +200,7 @@ def _say(text: str) -> None:
 
 
 def main(names: list[str]) -> int:
-    # The one module that an older interpreter may meet: it is what says which one is needed.
+    # An older interpreter may run only this module, which says which one is needed.
     if sys.version_info < (3, 11):  # noqa: UP036
         print(f"nightshift needs Python 3.11 or later; this is {platform.python_version()}.", file=sys.stderr)
         return 2

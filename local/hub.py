@@ -1,7 +1,7 @@
 """An offline Hugging Face hub cache made from models that are on this machine.
 
-vLLM then serves ``sentence-transformers/all-MiniLM-L6-v2`` at a revision, the very flags it gets on a cluster, and no network
-is asked. `local.models` puts its own models beside it. Runs under the system's Python with the standard library alone.
+vLLM then serves ``sentence-transformers/all-MiniLM-L6-v2`` at a revision, with the same flags as on a cluster and without a
+network. `local.models` puts its own models beside it. Runs under the system's Python with the standard library alone.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ REVISION = "gt-0.1.0"
 
 
 def hub_dir() -> Path:
-    """What ``HF_HUB_CACHE`` must be for `REPOSITORY` at `REVISION` to be found."""
+    """The value of ``HF_HUB_CACHE`` with which `REPOSITORY` at `REVISION` is found."""
     return cache_dir() / "hub"
 
 
 def ensure() -> Path:
-    """Lays the cache out unless it is there; returns `hub_dir`. Safe to call from several processes at once.
+    """Lays out the cache unless it exists; returns `hub_dir`. Safe to call from several processes at once.
 
-    Raises FileNotFoundError when the server environment, whose package holds the model, is not made yet.
+    Raises FileNotFoundError if the server environment, whose package holds the model, does not exist yet.
     """
     if not holds(hub_dir(), REPOSITORY, REVISION):
         lay_out(packaged_model(), hub_dir())
@@ -39,8 +39,8 @@ def holds(cache: Path, repository: str, revision: str) -> bool:
 
 
 def lay_out(model: Path, cache: Path, repository: str = REPOSITORY, revision: str = REVISION) -> None:
-    """Makes `repository` at `revision` in the hub cache `cache` the content of the folder `model`."""
-    # The reference is written last, so whoever finds it finds a whole snapshot.
+    """Puts the folder `model` into the hub cache `cache` as `repository` at `revision`."""
+    # The reference is written last, so if it exists, the snapshot is whole.
     reference = _reference(cache, repository, revision)
     if not reference.exists():
         files = sorted(path for path in model.rglob("*") if path.is_file())
@@ -82,7 +82,7 @@ def _digest(model: Path, files: list[Path]) -> str:
 
 
 def _snapshot(model: Path, files: list[Path], target: Path) -> None:
-    """Puts the files under ``target`` in one step. They are hard links where the file system allows: links to the environment
+    """Puts the files under ``target`` in one step, as hard links if the file system allows: symbolic links to the environment
     would dangle once its pins change and it is deleted."""
     if target.exists():
         return
@@ -100,6 +100,6 @@ def _snapshot(model: Path, files: list[Path], target: Path) -> None:
         draft.rename(target)
     except OSError:
         shutil.rmtree(draft, ignore_errors=True)
-        # Another process may have put the same snapshot there in the meantime.
+        # Another process may have put the same snapshot there meanwhile.
         if not target.exists():
             raise

@@ -13,7 +13,7 @@ from local.stack.stack import DEFAULT_STATE
 
 
 def _names(datasets: list[dict[str, Any]]) -> str:
-    # BigQuery's namespace is the word bigquery, Cloud Storage's the bucket's URL.
+    # BigQuery's namespace is the word bigquery, Cloud Storage's is the bucket's URL.
     return ", ".join(f"{item['namespace']}{'/' if '://' in item['namespace'] else ':'}{item['name']}" for item in datasets)
 
 

@@ -1,4 +1,4 @@
-"""TCP ports of this machine for servers that begin a while after their port was chosen."""
+"""TCP ports for servers that start a while after their port was chosen."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HOST: Final = "127.0.0.1"
 LOWEST: Final = 20_000
 
 _claims: list[IO[str]] = []
-"""A lock on each port that this process has chosen, held for as long as the process lives."""
+"""A lock on each port that this process has chosen, held as long as the process lives."""
 
 
 def new_port(taken: Collection[int] = ()) -> int:
-    """A port that nobody listens on and no other process of this project has chosen.
+    """A port on which nothing listens and that no other process of this project has chosen.
 
-    It is below those that the kernel gives to outgoing connections, so it stays free until its server begins, and while that
-    is down. taken: not these.
+    It is below those that the kernel uses for outgoing connections, so it stays free until its server starts, and while the
+    server is down. taken: ports to avoid.
     """
     highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]) - 1
     candidates = [port for port in range(LOWEST, max(highest, LOWEST + 1)) if port not in taken]
@@ -34,7 +34,7 @@ def new_port(taken: Collection[int] = ()) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there. A port that only waits for late packets of its former user is free, as for servers."""
+    """Whether nothing listens there. A port that only waits for late packets of its former user counts as free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -45,7 +45,7 @@ def is_free(port: int) -> bool:
 
 
 def _claimed(port: int) -> bool:
-    """Whether this process has it now, and did not have it before."""
+    """Whether this process has it now and did not have it before."""
     folder = Path(tempfile.gettempdir()) / f"nightshift-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     claim = open(folder / str(port), "w")  # noqa: SIM115 - held as long as the process lives

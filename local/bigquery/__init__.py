@@ -6,12 +6,12 @@ Start it from the repository root::
     .envs/emulators/bin/python -m local.bigquery --host 127.0.0.1 --port 9050 --grpc-port 9060 --data-dir DIR
 
 REST is at ``--port`` (clients: ``BIGQUERY_EMULATOR_HOST``), the BigQuery Storage API at ``--grpc-port``. Ready when
-``GET /healthz`` answers 200: both ports listen and the database answers. SIGTERM and SIGINT end it at once with exit code 0;
-a data folder that cannot be opened (another emulator has it) or a port that is taken ends it with another code.
+``GET /healthz`` answers 200: both ports listen and the database answers. SIGTERM and SIGINT end it at once with exit code 0.
+It exits with another code if it cannot open the data folder (another emulator has it) or if a port is taken.
 
 **Faithful about**, with tests in tests/integration/bigquery:
 
-- jobs: a job id exists once, racing submits included; jobs, their labels and errors outlive a restart;
+- jobs: a job id exists once, even when submits race; jobs, their labels and errors outlive a restart;
 - loads from and exports to gs:// (Parquet, JSON lines), wildcards, write dispositions, ``table$partition`` destinations;
 - scripts, multi-statement transactions with rollback, MERGE, DML counts, query parameters, dry runs with a schema;
 - the Storage Read API (Arrow, Avro, filters, offsets) and Write API (pending, committed, default streams, offsets).
@@ -21,19 +21,19 @@ not fail. What is then true:
 
 - a job that was reported DONE is still DONE, with its effects, result rows and labels;
 - a statement, load or transaction happened wholly or not at all;
-- a job that was PENDING or RUNNING is DONE with the error ``jobBackendError`` (`interrupted`). It may be that its work was
-  committed in the instant before the kill: repeat it in a form that can be repeated, under a new job id;
+- a job that was PENDING or RUNNING is DONE with the error ``jobBackendError`` (`interrupted`). Its work may have
+  been committed just before the kill: repeat it under a new job id, in a form that is safe to repeat;
 - a table whose creation was cut off may exist without its partitioning, labels and description.
 
 **Not there**, each with a test that states what happens instead: ``_PARTITIONTIME`` of tables made through the API,
 ``maximum_bytes_billed`` (ignored; all byte counts are 0), the byte counts of INFORMATION_SCHEMA.JOBS, external tables,
-VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions, exports of several files (one is written, however large).
+VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions, exports of several files (only one is written, however large).
 
 Not there, untested: quotas, permissions, slots, costs, regions (everything is in US), the query cache, expiry of result tables,
 BIGNUMERIC beyond 38 digits, the tables behind a view in ``referencedTables`` (the view is named),
 Hive-partitioned loads from gs://, table$partition for reading or deleting through the REST API. Names are checked less strictly
-than by BigQuery. FARM_FINGERPRINT is right but slow, for it is Python.
+than by BigQuery. FARM_FINGERPRINT is right but slow, since it is Python.
 
-Each other module here is one correction, `server` puts them in place. A correction replaces functions of local-bigquery by
-name, so its version and DuckDB's are pinned.
+Each of the other modules here is one correction; `server` puts them in place. A correction replaces functions of
+local-bigquery by name, so its version and DuckDB's are pinned.
 """

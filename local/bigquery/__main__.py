@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True, help="REST API")
     parser.add_argument("--grpc-port", type=int, required=True, help="BigQuery Storage API")
-    parser.add_argument("--data-dir", type=Path, required=True, help="made when it is not there")
+    parser.add_argument("--data-dir", type=Path, required=True, help="made if it does not exist")
     arguments = parser.parse_args()
     sources.install()
     # Only now can local_bigquery be imported.

@@ -1,7 +1,7 @@
 """EXPORT DATA keeps BigQuery's types and its two rules about the ``uri`` option, which local-bigquery does not know.
 
-- It holds exactly one ``*``. local-bigquery takes a plain name, so a mistake would be found in production only.
-- Unless ``overwrite=true`` is said, no object may be there yet that the wildcard matches. local-bigquery overwrites silently.
+- It has exactly one ``*``. local-bigquery accepts a plain name, so a mistake would show only in production.
+- Without ``overwrite=true``, no object may exist that the wildcard matches. local-bigquery overwrites silently.
 - Columns have BigQuery's types: an expression like ``1`` is INT64, where DuckDB would write an INT32 column.
 """
 
@@ -38,7 +38,7 @@ def export_config(tree: exp.Expression) -> Any:
 
 
 def write(cursor: Any, query: str, params: dict[str, Any], config: Any) -> int:
-    """local-bigquery's export of a query; the order of its rows is kept. Returns their number."""
+    """local-bigquery's export of a query; keeps the order of the rows. Returns their number."""
     relation = cursor.sql(query, params=params)
     columns = ", ".join(
         f"{types.cast(quote(name), type_)} AS {quote(name)}"

@@ -1,10 +1,10 @@
 """DuckDB's extensions come from PyPI packages instead of the network.
 
-DuckDB downloads an extension, ducklake above all, when it is first needed, into the user's home. The `duckdb-extension-*`
-packages carry the same signed files, which are loaded from where they are. Everything else is switched off: no wait for a
-network, and no extension that another program once left in the user's home.
+DuckDB downloads an extension, above all ducklake, into the user's home when it is first needed. The `duckdb-extension-*`
+packages contain the same signed files, which are loaded from there. Everything else is switched off: no waiting for a
+network, and no extension that another program left in the user's home.
 
-There is no such package for `spatial`: the GEOGRAPHY functions stay out.
+There is no such package for `spatial`: the GEOGRAPHY functions are missing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def install() -> None:
 def connect(
     database: str = ":memory:", read_only: bool = False, config: dict[str, Any] | None = None, **options: Any
 ) -> duckdb.DuckDBPyConnection:
-    """`duckdb.connect`, with the extensions loaded and the network never asked."""
+    """`duckdb.connect`, with the extensions loaded and without any use of the network."""
     settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False} | (config or {})
-    # As a start option TimeZone is looked up before any extension is there, which means a download.
+    # As a start option, TimeZone is looked up before any extension is loaded, which means a download.
     time_zone = settings.pop("TimeZone", None)
     connection = _connect(database, read_only, settings, **options)
     for name in EXTENSIONS:
@@ -41,7 +41,7 @@ def connect(
 
 
 def _file(name: str) -> Path:
-    """The extension's file in its package, for this version of DuckDB. Raises RuntimeError when it is not there."""
+    """The extension's file in its package, for this version of DuckDB. Raises RuntimeError if it is missing."""
     package = importlib.util.find_spec(f"duckdb_extension_{name}")
     folders = package.submodule_search_locations if package else None
     file = Path(folders[0] if folders else ".", "extensions", f"v{duckdb.__version__}", f"{name}.duckdb_extension")

@@ -1,12 +1,12 @@
-"""Jobs: an id is taken once, no job stays RUNNING for ever, and one that is cancelled ends.
+"""Jobs: an id is used once, no job stays RUNNING for ever, and a cancelled job ends.
 
-- *One id, one job.* local-bigquery looks whether the id exists and then writes it: two submits at once both pass and the
-  work is done twice. BigQuery answers 409 to all but one. `submit` reserves the id between the look and the write.
+- *One id, one job.* local-bigquery checks whether the id exists and then writes it: two submits at once both pass, and the
+  work is done twice. BigQuery answers 409 to all but one. `submit` reserves the id between the check and the write.
 - *A job that outlives its process.* local-bigquery keeps the record RUNNING, and a client polls it for ever. In BigQuery every
-  job ends. `interrupted` ends such jobs at the next start with `jobBackendError`, the reason that BigQuery gives a job which
-  failed for reasons of its own and may be sent again under a new id.
-- *A cancelled job.* local-bigquery interrupts DuckDB once, which is lost when DuckDB is between two statements, or before the
-  first one; the query then goes on to its end, with a core of the machine. `cancel` repeats it until the job has ended.
+  job ends. `interrupted` ends such jobs at the next start with `jobBackendError`, the reason that BigQuery gives a job
+  that failed internally and may be sent again under a new id.
+- *A cancelled job.* local-bigquery interrupts DuckDB once, which has no effect if DuckDB is between two statements, or before
+  the first; the query then runs to its end and occupies a core. `cancel` repeats the interrupt until the job has ended.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def install() -> None:
 
 
 def submit(project_id: str, job_id: str, configuration: Any, upload: str | None = None) -> Any:
-    """local-bigquery's submit, of which only one at a time may be inside for a job id."""
+    """local-bigquery's submit; for each job id, only one call may be inside at a time."""
     key = (project_id, job_id)
     with _lock:
         if key in _reserved:
@@ -54,7 +54,7 @@ def submit(project_id: str, job_id: str, configuration: Any, upload: str | None 
 
 
 def cancel(project_id: str, job_id: str) -> Job:
-    """local-bigquery's cancel, and whatever else it takes."""
+    """local-bigquery's cancel, repeated until it works."""
     running = runner._running.get((project_id, job_id))
     job = _cancel(project_id, job_id)
     if running and not running.future.done():

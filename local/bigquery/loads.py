@@ -1,4 +1,4 @@
-"""A BYTES column of a Parquet, Avro or ORC file holds bytes; local-bigquery takes them for base64, as in text files."""
+"""A BYTES column of a Parquet, Avro or ORC file holds bytes; local-bigquery would read them as base64, as in text files."""
 
 from __future__ import annotations
 

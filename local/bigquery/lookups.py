@@ -1,7 +1,7 @@
-"""Whether a table is there is asked of the lake's own catalogue.
+"""Looks up tables in the lake's own catalogue.
 
-local-bigquery asks DuckDB's ``duckdb_tables()``, which looks at every table of every dataset, row counts included: with 60
-tables a single look takes 0.1 s, and each job takes several.
+local-bigquery asks DuckDB's ``duckdb_tables()``, which looks at every table of every dataset, including row counts: with 60
+tables a single lookup takes 0.1 s, and each job makes several.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def install() -> None:
 
 
 def objects(project_id: str, dataset_id: str, table_id: str | None = None) -> list[tuple[str, str, int]]:
-    """Name, TABLE or VIEW, and 0 of each table of a dataset, or of the one named, sorted. `row_counts` counts the rows."""
+    """Name, TABLE or VIEW, and 0 for each table of a dataset, or for the named one, sorted. `row_counts` counts the rows."""
     if project_id == RESULTS_DATABASE:
         return _objects(project_id, dataset_id) if table_id is None else _result(dataset_id, table_id)
     if project_id not in database._attached:

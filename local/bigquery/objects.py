@@ -1,8 +1,8 @@
 """gs:// sources are listed and fetched through Cloud Storage's JSON API.
 
 local-bigquery lets DuckDB's httpfs extension read gs:// through the storage emulator's S3-style XML API. A missing object is
-then an "HTTP Error" instead of 404 `notFound`, and DuckDB keeps a cache of what it has read. Here a load lists what a wildcard
-means, copies the objects into a temporary folder and reads them there.
+then an "HTTP Error" instead of 404 `notFound`, and DuckDB keeps a cache of what it has read. Here a load lists the objects
+that a wildcard matches, copies them into a temporary folder and reads them there.
 
 Without STORAGE_EMULATOR_HOST gs://BUCKET is the folder gcs/BUCKET below the data folder, as in local-bigquery.
 """
@@ -27,7 +27,7 @@ from local_bigquery.jobs import load, runner, storage
 
 _emulator_paths = storage.paths
 _load = load.run
-# Of the load that runs in this thread: where objects are put, and which object each file is.
+# For the load that runs in this thread: the folder for objects, and which object each file is.
 _folder: ContextVar[Path] = ContextVar("_folder")
 _origins: ContextVar[dict[str, str]] = ContextVar("_origins")
 
@@ -51,7 +51,7 @@ def run_load(cursor: Any, config: Any, upload: str | None) -> Any:
 
 
 def paths(cursor: Any, uri: str) -> list[str]:
-    """Local files with the content of the objects that ``uri`` names. Raises BigQueryError `notFound` when there is none."""
+    """Local files with the content of the objects that ``uri`` names. Raises BigQueryError `notFound` if there are none."""
     if not in_emulator(uri):
         return list(_emulator_paths(cursor, uri))
     found = listed(uri) if "*" in uri else [uri]

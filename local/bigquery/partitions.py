@@ -1,10 +1,10 @@
 """``table$partition`` names one partition as the destination of a load, query or copy, and as the source of a copy.
 
 local-bigquery makes a table of that name beside the real one. In BigQuery the write disposition applies to the partition alone:
-WRITE_TRUNCATE replaces its rows, WRITE_EMPTY wants it empty, and a row that belongs elsewhere fails the job. The partition is
-``YYYY[MM[DD[HH]]]`` for time partitioning and the start of the range for integer ranges.
+WRITE_TRUNCATE replaces its rows, WRITE_EMPTY requires it to be empty, and a row that belongs elsewhere fails the job. The
+partition is ``YYYY[MM[DD[HH]]]`` for time partitioning and the start of the range for integer ranges.
 
-The partition is carried through local-bigquery on the table id itself, `PartitionedTable`, which equals the plain table's id.
+The table id itself carries the partition through local-bigquery: `PartitionedTable`, which equals the plain table's id.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PartitionedTable(str):
 
     @classmethod
     def parse(cls, table_id: str) -> str:
-        """``table_id`` itself when it names no partition."""
+        """``table_id`` itself if it names no partition."""
         base, dollar, partition = table_id.partition("$")
         if not dollar:
             return table_id
@@ -65,7 +65,7 @@ def write(
     prefix: str = "Invalid schema update. ",
     isolated: bool = False,
 ) -> bool:
-    """local-bigquery's `tables.write`; into one partition when the reference names one. Says whether the table is new."""
+    """local-bigquery's `tables.write`; into one partition if the reference names one. Returns whether the table is new."""
     table_id = reference[2]
     if not isinstance(table_id, PartitionedTable):
         return bool(_write(cursor, query, params, reference, config, default, prefix, isolated))
@@ -73,7 +73,7 @@ def write(
     there = tables.exists(*reference)
     layout = tables.load(*reference) if there else config
     predicate = _predicate(layout, reference)
-    # The query may read the very partition that it replaces, and its rows are looked at twice.
+    # The query may read the partition that it replaces, and its rows are read twice.
     cursor.execute(f"CREATE OR REPLACE TEMP TABLE _partition_rows AS {query}", params)
     rows = "SELECT * FROM temp.main._partition_rows"
     if _column(layout) is not None:
@@ -89,7 +89,7 @@ def write(
 
 
 def decorated(project_id: str, dataset_id: str, table_id: str) -> str | None:
-    """The source of a copy in SQL when its id has a decorator: a partition here, a moment in local-bigquery."""
+    """The source of a copy in SQL if its id has a decorator: here a partition, in local-bigquery a point in time."""
     if not isinstance(table_id, PartitionedTable):
         source: str | None = _decorated(project_id, dataset_id, table_id)
         return source
@@ -110,7 +110,7 @@ def _by_range(layout: Any) -> bool:
 
 
 def _predicate(layout: Any, reference: tuple[str, str, str]) -> str:
-    """SQL that holds for the rows of the named partition. Raises BigQueryError `invalid` when there is no such thing."""
+    """SQL that holds for the rows of the named partition. Raises BigQueryError `invalid` if there is no such partition."""
     table_id = reference[2]
     assert isinstance(table_id, PartitionedTable)
     if not _by_range(layout) and getattr(layout, "timePartitioning", None) is None:

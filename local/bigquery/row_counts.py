@@ -1,6 +1,6 @@
 """A table's ``numRows`` is exact.
 
-local-bigquery takes DuckDB's estimate, which for a DuckLake table still counts the rows that were deleted.
+local-bigquery uses DuckDB's estimate, which for a DuckLake table still counts deleted rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Puts the corrections in place and serves. `sources.install` comes before the import of this module."""
+"""Puts the corrections in place and serves. Call `sources.install` before importing this module."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from local_bigquery.settings import settings
 
 from local.bigquery import exports, extensions, jobs, loads, lookups, objects, partitions, row_counts, transactions
 
-# How long requests in progress may take to end after SIGTERM. Clients that wait for a job ask again anyway.
+# How long requests in progress may take to end after SIGTERM. Clients that wait for a job poll again anyway.
 GRACE_S = 1
-# Clients pool their connections; one that is closed just as it is used again fails a request that is not repeatable.
+# Clients pool connections. If one is closed just as it is reused, a request fails that may not be repeatable.
 KEEP_ALIVE_S = 600
 # Each open stream of the Storage API holds a thread.
 STORAGE_API_THREADS = 16
 
 
 def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
-    """Serves until SIGTERM or SIGINT, then ends the process with exit code 0; with 1 or 3 when it cannot start."""
+    """Serves until SIGTERM or SIGINT, then ends the process with exit code 0; with 1 or 3 if it cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for correction in (extensions, lookups, objects, exports, loads, partitions, row_counts, transactions, jobs):
         correction.install()
@@ -39,10 +39,10 @@ def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     settings.bigquery_host, settings.bigquery_port, settings.grpc_port = host, port, grpc_port
     _open_database()
     rest = local_bigquery.app
-    # In front of local-bigquery's routes, the last of which match nearly any path.
+    # Before local-bigquery's routes, the last of which match nearly any path.
     rest.router.add_api_route("/healthz", _health, include_in_schema=False)
     grpc_server = _storage_api(host, grpc_port)
-    # uvicorn raises the signal again when it is done; by then it has been obeyed.
+    # uvicorn raises the signal again when it is done; it has been obeyed by then.
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: None)
     config = uvicorn.Config(
@@ -60,8 +60,8 @@ def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
 
 
 def _storage_api(host: str, port: int) -> grpc.Server:
-    """The BigQuery Storage API. It lives as long as somebody refers to the result."""
-    # gRPC would share a port that another emulator has, and each would get some of the other's calls.
+    """The BigQuery Storage API. It lives as long as something refers to the result."""
+    # gRPC would share a port with another emulator, and each would get some of the other's calls.
     server = grpc.server(ThreadPoolExecutor(STORAGE_API_THREADS), options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers(
         [grpc.method_handlers_generic_handler(name, methods) for name, methods in storage_api.SERVICES.items()]
@@ -75,7 +75,7 @@ def _storage_api(host: str, port: int) -> grpc.Server:
 
 
 def _open_database() -> None:
-    """Opens the data folder, which the first request would do otherwise, and ends what the last process left."""
+    """Opens the data folder, before the first request would, and ends the jobs that the last process left."""
     try:
         database.connection()
     except Exception as error:
@@ -91,7 +91,7 @@ def _health() -> dict[str, str]:
 
 
 def _end() -> NoReturn:
-    """Leaves at once. Running jobs would hold back a regular exit; to the data this is what kill -9 is, too."""
+    """Exits at once. Running jobs would delay a regular exit; for the data, this is no different from kill -9."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

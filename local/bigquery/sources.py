@@ -1,9 +1,9 @@
-"""Lines of local-bigquery 0.3.2 that are replaced when it is imported, because no function there can be replaced instead.
+"""Lines of local-bigquery 0.3.2 that are replaced on import, because there is no function to replace instead.
 
-- It is written for Python 3.13; two files use syntax that 3.11 lacks. An f-string may not hold its own quotes before 3.12
-  (PEP 701), nor may a function declare type parameters (PEP 695). Nothing else of the package needs a newer Python.
+- It is written for Python 3.13; two files use syntax that 3.11 lacks. Before 3.12 an f-string may not contain its own
+  quotes (PEP 701), nor a function declare type parameters (PEP 695). Nothing else in the package needs a newer Python.
 - Each query asks for the names of temporary tables, for which DuckDB looks at every table of every dataset. A query outside
-  of a session runs on a connection of its own, which has none yet.
+  a session runs on its own connection, which has none yet.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _AdaptingLoader(SourceFileLoader):
         return super().source_to_code(data, path, **options)
 
     def get_code(self, fullname: str) -> CodeType:
-        """Always from the source: a cached compilation may be one of the unchanged file."""
+        """Always from the source: a cached compilation may be that of the unchanged file."""
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 
@@ -56,5 +56,5 @@ class _Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """Call before anything of local_bigquery is imported."""
+    """Call before importing anything from local_bigquery."""
     sys.meta_path.insert(0, _Finder())

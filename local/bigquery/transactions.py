@@ -4,8 +4,8 @@ DuckLake lets transactions that began together delete and insert in the same tab
 replace the same empty partition (DELETE, then INSERT) both commit, and the partition holds every row twice. In BigQuery:
 
 - a transaction may DELETE, UPDATE, MERGE or TRUNCATE a table only when no other transaction has done so since it began,
-  committed or not; else it fails with "Transaction is aborted due to concurrent update";
-- such a statement outside of a transaction waits, up to `QUEUE_TIMEOUT_S`, until no transaction holds the table;
+  committed or not; otherwise it fails with "Transaction is aborted due to concurrent update";
+- such a statement outside a transaction waits, up to `QUEUE_TIMEOUT_S`, until no transaction holds the table;
 - an INSERT conflicts with nothing.
 
 Jobs that replace whole tables (WRITE_TRUNCATE, CREATE OR REPLACE) are not covered.
@@ -31,7 +31,7 @@ STATEMENT_TYPES = {
     exp.Rollback: "ROLLBACK_TRANSACTION",
 }
 
-# How long a statement outside of transactions waits for a table before it fails.
+# How long a statement outside a transaction waits for a table before it fails.
 QUEUE_TIMEOUT_S = 60
 
 TableName = tuple[str, ...]
@@ -41,7 +41,7 @@ _run, _execute, _abort_session = query._run, query.execute, sessions.abort
 
 @dataclass
 class Transaction:
-    """``began`` is how many changes were committed when it began; ``tables`` are those it has changed."""
+    """``began``: how many changes were committed when it began; ``tables``: those it has changed."""
 
     began: int
     tables: set[TableName] = field(default_factory=set)
@@ -61,7 +61,7 @@ class Conflicts:
             self._open[key] = Transaction(self._committed)
 
     def end(self, key: int, *, committed: bool) -> None:
-        """Does nothing when there is no such transaction."""
+        """Does nothing if there is no such transaction."""
         with self._changed:
             ended = self._open.pop(key, None)
             if ended and committed and ended.tables:
@@ -70,7 +70,7 @@ class Conflicts:
 
     @contextlib.contextmanager
     def changing(self, key: int, table: TableName) -> Iterator[None]:
-        """Around one statement that changes rows of ``table``. Raises BigQueryError when the transaction must be aborted."""
+        """Around one statement that changes rows of ``table``. Raises BigQueryError if the transaction must be aborted."""
         with self._changed:
             transaction = self._open.get(key)
             if transaction is not None:

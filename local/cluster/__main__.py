@@ -1,6 +1,6 @@
 """``python -m local.cluster up|run|down|status|build|preempt|restore``.
 
-Exit codes: 0, 1: not as asked, 2: a wrong command line; of ``run``: the command's.
+Exit codes: 0; 1 if it failed; 2 for a wrong command line; ``run`` exits with the command's code.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
         ("up", "build what is missing, start the cluster and leave it up"),
-        ("run", f"the same for the time of one command, which finds it by {STATE_VARIABLE} and KUBECONFIG"),
+        ("run", f"the same while one command runs, which finds the cluster through {STATE_VARIABLE} and KUBECONFIG"),
     ):
         starting = commands.add_parser(name, help=text)
         starting.add_argument("--nodes", type=int, default=2, help="real nodes (default: %(default)s)")
-        starting.add_argument("--kwok", type=int, default=4, help="nodes whose pods are only status (default: %(default)s)")
+        starting.add_argument("--kwok", type=int, default=4, help="simulated nodes (default: %(default)s)")
         starting.add_argument("--no-kueue", action="store_true", help="leave Kueue out")
-        starting.add_argument("--image", type=Path, action="append", default=[], metavar="TAR", help="for every real node")
+        starting.add_argument(
+            "--image", type=Path, action="append", default=[], metavar="TAR", help="for all real nodes; repeatable"
+        )
         if name == "run":
-            # A list of its own would swallow the options before it.
+            # A list argument would swallow the options before it.
             starting.add_argument("program", help="after --: the command")
             starting.add_argument("words", nargs=argparse.REMAINDER, help="and its arguments")
     commands.add_parser("down", help="stop the cluster and remove every trace of it")
-    commands.add_parser("status", help="say what of the cluster runs")
-    commands.add_parser("build", help="build the programs alone")
-    for name, text in (("preempt", "end a node as Spot does"), ("restore", "take that back")):
+    commands.add_parser("status", help="show which parts of the cluster run")
+    commands.add_parser("build", help="only build the programs")
+    for name, text in (("preempt", "end a node as Spot does"), ("restore", "undo preempt")):
         commands.add_parser(name, help=text).add_argument("node")
     arguments = parser.parse_args()
     try:
@@ -78,7 +80,7 @@ def _during(cluster: Cluster, command: list[str]) -> int:
     with cluster:
         environment = {**os.environ, STATE_VARIABLE: str(cluster.state), "KUBECONFIG": str(cluster.kubeconfig)}
         process = subprocess.Popen(command, env=environment)
-        # The end of the command is the end: a terminal's Ctrl-C reaches it too, a SIGTERM is handed on.
+        # The cluster ends with the command. A terminal's Ctrl-C reaches the command too; a SIGTERM is passed on.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         return process.wait()

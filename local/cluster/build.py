@@ -1,7 +1,7 @@
 """Builds the cluster's programs from the Go modules in `programs/`, each once per machine and version.
 
-A folder of `programs/` is one module, whose go.mod and go.sum pin everything that it builds. What was built is kept in
-nightshift's cache by a digest of the module's files, so that every clone shares it and a changed pin makes a new one.
+Each folder of `programs/` is one module, whose go.mod and go.sum pin everything that it builds. Builds are kept in
+nightshift's cache by a digest of the module's files, so all clones share them and a changed pin makes a new one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from local.environments import cache_dir
 
 SOURCES: Final = Path(__file__).resolve().parent / "programs"
 RECIPE: Final = "1"
-"""Raise it when the way a program is built changes without a change to its module."""
+"""Raise it when the way of building changes without a change to a module."""
 GO_MIN: Final = (1, 26)
 GO_PLACE: Final = Path("/usr/local/go/bin")
-"""Where Go's own archive is unpacked, which is on few PATHs."""
+"""Where Go's own archive is unpacked; rarely on the PATH."""
 
 
 class BuildError(Exception):
@@ -80,7 +80,7 @@ MODULES: Final = (
 
 
 class Programs:
-    """What was built: `programs["kubectl"]` and `manifest("jobset-crds.yaml")` are paths of this machine."""
+    """What was built: `programs["kubectl"]` and `manifest("jobset-crds.yaml")` are local paths."""
 
     def __init__(self) -> None:
         self._homes = {name: _home(module) for module in MODULES for name in (*module.programs, *module.manifests)}
@@ -102,7 +102,7 @@ class Programs:
 
 
 def obstacle() -> str | None:
-    """Why nothing can be built here, or None. Without effect where all is built."""
+    """Why nothing can be built here, or None; also None if everything is built already."""
     if Programs().built:
         return None
     if not _go_program():
@@ -115,7 +115,7 @@ def obstacle() -> str | None:
 
 
 def ensure(say: Callable[[str], None]) -> Programs:
-    """Builds what is missing; about a quarter of an hour on two cores for all. Raises BuildError."""
+    """Builds what is missing. A full build takes about a quarter of an hour on two cores. Raises BuildError."""
     if not Programs().built:
         if reason := obstacle():
             advice = "Install it, or set KUBECONFIG to a cluster with JobSet and Kueue."
@@ -154,7 +154,7 @@ def _build(module: Module, home: Path, say: Callable[[str], None]) -> None:
 
 
 def _version_flags(module: Module) -> str:
-    """What Kubernetes' programs say of themselves: without it they call themselves v0.0.0 and refuse each other."""
+    """The version that Kubernetes' programs report: without it they report v0.0.0 and refuse each other."""
     if module.name != "kubernetes":
         return ""
     version = _go(SOURCES / module.name, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").strip()

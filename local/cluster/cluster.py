@@ -23,7 +23,7 @@ from local.cluster.teardown import teardown
 from local.stack.folder import ROOT
 
 STATE_VARIABLE: Final = "NIGHTSHIFT_CLUSTER"
-"""Names the state folder of a cluster that is up, for whoever should use that one instead of starting another."""
+"""Names the state folder of a running cluster, to be used instead of starting another."""
 UP_S: Final = 180.0
 DOWN_S: Final = 60.0
 POLL_S: Final = 0.1
@@ -34,12 +34,12 @@ class ClusterError(Exception):
 
 
 class Cluster:
-    """The cluster of one state folder, whoever started it.
+    """The cluster of one state folder, no matter which process started it.
 
-    ``with Cluster(state) as cluster:`` starts one that is tied to this process and ends with the block, or with the process,
-    however that dies; one that ``up`` started before is used and left up.
+    ``with Cluster(state) as cluster:`` starts a cluster that ends with the block, or with this process, however it
+    dies. A cluster that ``up`` has started is used and left up.
 
-    nodes: real ones. kwok: nodes whose pods are only status. images: tars that every real node gets. say: one line per event.
+    nodes: real ones. kwok: simulated nodes. images: tars that every real node gets. say: gets one line per event.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class Cluster:
         return self._layout.gateway
 
     def up(self, *, tied: bool = False) -> None:
-        """Builds what is missing, and returns when every node is ready. Does nothing when the cluster is up.
+        """Builds what is missing, and returns when every node is ready. Does nothing if the cluster is up.
 
-        Raises ClusterError when it does not start; nothing is left of it then.
+        Raises ClusterError if it does not start; then nothing is left of it.
         """
         try:
             packages.ensure(self._say)
@@ -106,7 +106,7 @@ class Cluster:
         self._say(f"up in {time.monotonic() - began:.0f} s: export KUBECONFIG={self.kubeconfig}")
 
     def down(self) -> None:
-        """Stops the cluster, whoever started it, and removes every trace, also of one that was killed."""
+        """Stops the cluster, no matter which process started it, and removes every trace, even of one that was killed."""
         document = self._layout.read()
         if document and self._held():
             with contextlib.suppress(ProcessLookupError):
@@ -118,7 +118,7 @@ class Cluster:
         while self._held() and time.monotonic() < end:
             time.sleep(POLL_S)
         if self._held():
-            self._say("the supervisor does not end; killing it")
+            self._say("the supervisor does not stop; killing it")
             if document:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(document["supervisor"], signal.SIGKILL)
@@ -138,21 +138,21 @@ class Cluster:
         return document
 
     def kubectl(self, *arguments: object, text: str | None = None) -> str:
-        """Output of kubectl as administrator; text: its input. Raises StartError with kubectl's message."""
+        """Runs kubectl as administrator and returns its output; text: its input. Raises StartError with kubectl's message."""
         return run(build.Programs()["kubectl"], "--kubeconfig", self.kubeconfig, *arguments, text=text)
 
     def ready(self) -> bool:
-        """Whether the API server says that it is."""
+        """Whether the API server reports that it is ready."""
         kubectl = build.Programs()["kubectl"]
         return succeeds(kubectl, "--kubeconfig", self.kubeconfig, "--request-timeout=5s", "get", "--raw=/readyz")
 
     def load(self, image: Path) -> None:
-        """Makes the image in the tar known to every real node; pods need ``imagePullPolicy: Never`` or ``IfNotPresent``."""
+        """Loads the image in the tar on every real node; pods need ``imagePullPolicy: Never`` or ``IfNotPresent``."""
         with loading(self._layout, self.real_nodes(), [image]):
             pass
 
     def images(self) -> set[str]:
-        """The names of those that every real node has."""
+        """The names of the images that every real node has."""
         known = [
             set(run(build.Programs()["ctr"], "-a", self._layout.containerd(node), "-n", "k8s.io", "images", "ls", "-q").split())
             for node in self.real_nodes()
@@ -160,11 +160,11 @@ class Cluster:
         return set.intersection(*known) if known else set()
 
     def real_nodes(self) -> list[str]:
-        """Those that run containers. Raises ClusterError when the cluster is not up."""
+        """The nodes that run containers. Raises ClusterError if the cluster is not up."""
         return [name.removesuffix("-containerd") for name in self.document()["pids"] if name.endswith("-containerd")]
 
     def _held(self) -> bool:
-        """Whether a supervisor lives."""
+        """Whether a supervisor is alive."""
         try:
             with open(self._layout.lock) as file:
                 try:
@@ -227,5 +227,5 @@ class Cluster:
 
     @property
     def _log(self) -> Path:
-        """The supervisor's; beside the folder, which is removed at the end."""
+        """The supervisor's log; beside the folder, which is removed at the end."""
         return self._layout.path.with_name(f"{self._layout.path.name}.log")

@@ -7,7 +7,7 @@ from local.ports import new_port
 
 
 def start(ground: Ground) -> None:
-    """Returns when namespaces get their default service account, that is, when pods can be made."""
+    """Returns when namespaces get their default service account: only then can pods be created."""
     layout, authority, pki = ground.layout, ground.authority, ground.layout.pki
     names = (layout.gateway, HOST, f"{layout.services}.0.1", "localhost", "kubernetes.default.svc")
     authority.issue("apiserver", "kube-apiserver", hosts=names)
@@ -20,7 +20,7 @@ def start(ground: Ground) -> None:
         "etcd",
         *("--data-dir", layout.path / "etcd"),
         *("--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", f"http://{HOST}:{new_port()}"),
-        # Nothing in it is to outlive the machine.
+        # Nothing in it needs to outlive the machine.
         "--unsafe-no-fsync",
     )
     ground.start(
@@ -51,7 +51,7 @@ def start(ground: Ground) -> None:
         f"--root-ca-file={pki}/ca.crt",
         f"--service-account-private-key-file={tokens}",
         "--controllers=*,-node-ipam-controller",
-        # Of a kind that is newer than the controller it counts nothing before the next look, by default for five minutes.
+        # It ignores kinds that are newer than the controller until it looks again, by default after five minutes.
         "--resource-quota-sync-period=10s",
     )
     ground.start("kube-scheduler", *common)

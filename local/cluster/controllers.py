@@ -1,4 +1,4 @@
-"""JobSet and Kueue, run beside the cluster instead of in it: their webhooks are URLs of this machine."""
+"""JobSet and Kueue, run beside the cluster instead of in it: their webhooks are URLs on this machine."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def _start(ground: Ground, name: str, config: dict[str, Any], *arguments: str) -
     crds = layout.write(f"{name}/crds.yaml", _pointed_here(ground, name, "crds", port))
     hooks = layout.write(f"{name}/webhooks.yaml", _pointed_here(ground, name, "webhooks", port))
     ground.kubectl("apply", "--server-side", "-f", crds)
-    # The wait itself fails while a new CRD has no conditions yet.
+    # The wait fails while a new CRD has no conditions yet.
     established = ("wait", "--for=condition=Established", "--timeout=30s", "-f", crds)
     ground.group.wait_for(f"{name} CRDs", lambda: ground.kubectl_succeeds(*established))
-    # Kueue insists on /etc/kueue/metrics/certs although its metrics are off: it is shown one, and sees nothing else of ours.
+    # Kueue insists on /etc/kueue/metrics/certs although its metrics are off: it is shown such a folder, and no other of ours.
     shutil.copytree(certificates, folder / "etc" / name / "metrics" / "certs")
     options = ("--config", layout.write(f"{name}/config.yaml", config), "--kubeconfig", layout.kubeconfig, *arguments)
     ground.group.start(name, "unshare", "--mount", "sh", "-ec", _SHOW_ETC, folder / "etc", ground.programs[name], *options)
@@ -58,7 +58,7 @@ def _start(ground: Ground, name: str, config: dict[str, Any], *arguments: str) -
 
 
 def _pointed_here(ground: Ground, name: str, part: str, port: int) -> list[dict[str, Any]]:
-    """The documents of a manifest, with webhooks that name a Service made to name a URL of this machine."""
+    """The documents of a manifest; webhooks that name a Service get a URL on this machine instead."""
     authority = ground.authority.data("ca.crt")
     text = ground.programs.manifest(f"{name}-{part}.yaml").read_text()
     documents = [document for document in yaml.safe_load_all(text) if document and document["kind"] != "Service"]

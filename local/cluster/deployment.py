@@ -1,7 +1,7 @@
-"""What nights of nightshift need of a cluster on this machine: `k8s/overlays/local`, the driver's image, and vLLM.
+"""What a nightshift run needs in a cluster on this machine: `k8s/overlays/local`, the driver's image, and vLLM.
 
-Of vLLM there is no image here: a pod runs this machine's own server environment, read-only, on the image with Debian's Python.
-The standard "restricted" forbids folders of the machine in a pod, but not claims on volumes, and a volume may be a folder.
+There is no image of vLLM here: a pod runs this machine's own server environment, read-only, on the image with Debian's Python.
+The standard "restricted" forbids host folders in a pod, but not volume claims, and a volume may be a host folder.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ HUB_HOME: Final = "/opt/hub"
 
 
 def deploy(cluster: Cluster, folder: Path, say: Callable[[str], None]) -> Kubernetes:
-    """Makes `cluster`, one that is up, ready for nights; repeatable. folder: where files for its clients are written.
+    """Prepares `cluster`, which must be up, for runs; repeatable. folder: gets the files for its clients.
 
-    Raises FileNotFoundError when the server environment is not made yet, StartError for what the cluster refuses, ClusterError.
+    Raises FileNotFoundError if the server environment is missing, StartError for what the cluster refuses, ClusterError.
     """
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", OVERLAY)
     volumes = _volumes()
@@ -60,16 +60,16 @@ def deploy(cluster: Cluster, folder: Path, say: Callable[[str], None]) -> Kubern
 
 
 def _volumes() -> dict[str, tuple[Path, str]]:
-    """Name -> (folder of this machine, where a pod has it)."""
+    """Name -> (folder on this machine, its path in a pod)."""
     # The environment finds its interpreter by the path that it was made with.
     interpreter = sys.base_prefix
     found = {"server": (environment_dir("server"), SERVER_HOME), "models": (hub.ensure(), HUB_HOME)}
-    # The image's own is of the same Debian; a folder over its /usr would hide the rest of it.
+    # The image's own is from the same Debian; a folder mounted over its /usr would hide the rest.
     return found if interpreter == "/usr" else {**found, "interpreter": (Path(interpreter), interpreter)}
 
 
 def _server_environment() -> dict[str, str]:
-    """vLLM's variables on this machine, with what differs in a pod that may write to /tmp alone."""
+    """vLLM's variables on this machine, adapted to a pod that may write only to /tmp."""
     there = {"HF_HUB_CACHE": HUB_HOME, "VLLM_CACHE_ROOT": "/tmp/vllm", "HOME": "/tmp", "USER": "vllm"}
     return {**vllm.environment(), **there, "PATH": f"{SERVER_HOME}/bin:/usr/bin:/bin"}
 
@@ -86,7 +86,7 @@ def _claims(volumes: dict[str, tuple[Path, str]]) -> list[dict[str, Any]]:
                 "metadata": {"name": volume},
                 "spec": {
                     **common,
-                    # Nobody measures it.
+                    # Required, but nothing measures it.
                     "capacity": {"storage": "1Gi"},
                     "hostPath": {"path": str(folder.resolve()), "type": "Directory"},
                     "claimRef": {"namespace": NAMESPACE, "name": name},
@@ -105,7 +105,7 @@ def _claims(volumes: dict[str, tuple[Path, str]]) -> list[dict[str, Any]]:
 
 
 def _await_quota(cluster: Cluster) -> None:
-    """Nothing is admitted under a quota whose use has not been counted yet. Raises ClusterError."""
+    """Waits: under a quota whose use has not been counted yet, nothing is admitted. Raises ClusterError."""
     end = time.monotonic() + QUOTA_S
     while True:
         text = cluster.kubectl("get", "resourcequotas", "--namespace", NAMESPACE, "-o", "json")
@@ -117,7 +117,7 @@ def _await_quota(cluster: Cluster) -> None:
 
 
 def _airflow_kubeconfig(cluster: Cluster, folder: Path) -> Path:
-    """For the account with the rights of k8s/base/airflow.yaml and no more."""
+    """For the account that has only the rights of k8s/base/airflow.yaml."""
     token = cluster.kubectl("create", "token", ACCOUNT, "--namespace", NAMESPACE, f"--duration={TOKEN_HOURS}h").strip()
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"] = [{"name": ACCOUNT, "user": {"token": token}}]

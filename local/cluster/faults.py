@@ -1,4 +1,4 @@
-"""What can go wrong with a cluster, done to one on purpose: its nodes, its parts, its containers' processes."""
+"""Breaks a cluster on purpose: its nodes, its parts, its containers' processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLL_S: Final = 0.1
 
 
 class Faults:
-    """Disturbs `cluster`, one that is up. `undo` takes back whatever this object has done and not taken back.
+    """Disturbs `cluster`, which must be up. `undo` reverts everything that this object has done and not yet reverted.
 
     Every method raises ClusterError for a part or node that the cluster does not have.
     """
@@ -35,9 +35,9 @@ class Faults:
         self._open: dict[tuple[str, str], Callable[[], None]] = {}
 
     def preempt(self, node: str, *, grace_s: int = nodes.GRACE_S) -> None:
-        """Announces the end of the node's machine, as Spot does: its kubelet shuts down, pods of users have `grace_s` seconds.
+        """Announces the end of the node's machine, as Spot does: its kubelet shuts down, users' pods have `grace_s` seconds.
 
-        With another grace than the node's own its kubelet is started anew first, which its pods do not notice.
+        If the grace differs from the node's own, its kubelet is restarted first, which its pods do not notice.
         """
         self._must_be_real(node)
         if grace_s != nodes.GRACE_S:
@@ -46,7 +46,7 @@ class Faults:
         self._signal(f"{node}-logind", signal.SIGUSR1)
 
     def restore(self, node: str) -> None:
-        """Takes the announcement back; returns when the node is ready, with its own grace."""
+        """Cancels the announcement; returns when the node is ready, with its own grace."""
         self._must_be_real(node)
         self._signal(f"{node}-logind", signal.SIGUSR2)
         settings = yaml.safe_load(self._layout.kubelet(node).read_text())
@@ -57,14 +57,14 @@ class Faults:
         self._open.pop(("preempted", node), None)
 
     def delete_node(self, node: str) -> None:
-        """Takes the node's object away while its machine works on: a while later its pods are deleted by force, and live a
-        moment longer than their objects, beside the pods that replace them."""
+        """Deletes the node's object while its machine keeps working: a while later its pods are deleted by force, and outlive
+        their objects for a moment, beside the pods that replace them."""
         self._must_be_real(node)
         self._open["deleted", node] = lambda: self.rejoin(node)
         self._cluster.kubectl("delete", "node", node, "--wait=false")
 
     def rejoin(self, node: str) -> None:
-        """Makes a deleted node a part of the cluster again: a kubelet registers only at its start."""
+        """Makes a deleted node part of the cluster again, by a restart: a kubelet registers only when it starts."""
         self._must_be_real(node)
         self._restart_kubelet(node, {})
         self._open.pop(("deleted", node), None)
@@ -77,7 +77,7 @@ class Faults:
         self._await_api()
 
     def stop(self, part: str) -> None:
-        """SIGKILL, and the supervisor leaves the part down: whoever connects is refused."""
+        """SIGKILL, and the supervisor leaves the part down: connections are refused."""
         file = self._layout.held_down(part)
         pid = self._pid(part)
         file.parent.mkdir(exist_ok=True)
@@ -95,7 +95,7 @@ class Faults:
         self._await_api()
 
     def freeze(self, part: str) -> None:
-        """SIGSTOP: whoever connects gets a connection on which nothing ever comes."""
+        """SIGSTOP: connections are accepted, but nothing ever arrives on them."""
         self._open["frozen", part] = lambda: self.thaw(part)
         self._signal(part, signal.SIGSTOP)
 
@@ -106,7 +106,7 @@ class Faults:
         self._await_api()
 
     def container_pid(self, namespace: str, pod: str, container: str) -> int:
-        """This machine's process id of the first process of a running container, sidecars included. Raises ClusterError."""
+        """The process id, on this machine, of a running container's first process, sidecars included. Raises ClusterError."""
         found = json.loads(self._cluster.kubectl("--namespace", namespace, "get", "pod", pod, "-o", "json"))
         states = [*found["status"].get("initContainerStatuses", []), *found["status"].get("containerStatuses", [])]
         for status in states:
@@ -115,11 +115,11 @@ class Faults:
         raise ClusterError(f"pod {pod} has no running container {container!r}")
 
     def kill_container(self, namespace: str, pod: str, container: str) -> None:
-        """SIGKILL to a container's first process, and so to all of the container."""
+        """SIGKILL to a container's first process, which ends the whole container."""
         os.kill(self.container_pid(namespace, pod, container), signal.SIGKILL)
 
     def undo(self) -> None:
-        """Last fault first; returns when every real node is ready."""
+        """Reverts the last fault first; returns when every real node is ready."""
         while self._open:
             _, take_back = self._open.popitem()
             take_back()
@@ -129,11 +129,11 @@ class Faults:
     def _restart_kubelet(self, node: str, settings: dict[str, Any]) -> None:
         config = self._layout.kubelet(node)
         config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), **settings}))
-        # What the kubelet that is killed has said of the node stays there for a while.
+        # The node's status, as the killed kubelet reported it, stays for a while.
         said = self._readiness(node).get("lastHeartbeatTime")
         self.kill(node)
         self._await_ready(node, unless_said=said)
-        # It is ready before it has taken its pods over again. One that is told to shut down in between refuses them.
+        # A kubelet is ready before it has taken over its pods. If told to shut down in between, it refuses them.
         _await(f"{node}, with its pods", lambda: self._has_its_pods(node))
 
     def _await_ready(self, node: str, unless_said: str | None = None) -> None:
@@ -144,12 +144,12 @@ class Faults:
         _await(f"{node}, ready", ready)
 
     def _await_api(self) -> None:
-        """At once where it is this object that keeps the API server down."""
+        """Returns at once if this object is what keeps the API server down."""
         if self._open.keys().isdisjoint({("stopped", API_SERVER), ("frozen", API_SERVER)}):
             _await("the API server", lambda: self._cluster.ready())
 
     def _readiness(self, node: str) -> dict[str, str]:
-        """The node's condition Ready; nothing where there is no such node."""
+        """The node's condition Ready; empty if there is no such node."""
         text = self._cluster.kubectl("get", "node", node, "--ignore-not-found", "-o", "json")
         conditions = json.loads(text)["status"].get("conditions", []) if text else []
         return next((condition for condition in conditions if condition["type"] == "Ready"), {})
@@ -159,11 +159,11 @@ class Faults:
         try:
             return bound <= self._pods("get", "--raw", f"/api/v1/nodes/{node}/proxy/pods")
         except StartError:
-            # Its own server comes last.
+            # The kubelet's own server starts last.
             return False
 
     def _pods(self, *arguments: str) -> set[str]:
-        """The uids of those in a list that kubectl gets."""
+        """The uids of the objects in a list from kubectl."""
         return {pod["metadata"]["uid"] for pod in json.loads(self._cluster.kubectl(*arguments))["items"] or ()}
 
     def _task_pid(self, node: str, container: str) -> int:
@@ -176,12 +176,12 @@ class Faults:
     def _must_be_real(self, node: str) -> None:
         real = self._cluster.real_nodes()
         if node not in real:
-            raise ClusterError(f"{node!r} is no real node of this cluster; there are {', '.join(real) or 'none'}")
+            raise ClusterError(f"{node!r} is not a real node of this cluster; there are {', '.join(real) or 'none'}")
 
     def _pid(self, part: str) -> int:
         pids = self._cluster.document()["pids"]
         if part not in pids:
-            raise ClusterError(f"{part!r} is no part of this cluster; there are {', '.join(pids)}")
+            raise ClusterError(f"{part!r} is not a part of this cluster; there are {', '.join(pids)}")
         return int(pids[part])
 
     def _starts(self, part: str) -> int:
@@ -201,7 +201,7 @@ def _await(what: str, holds: Callable[[], bool]) -> None:
 
 
 def _alive(pid: int) -> bool:
-    """Also one of whose threads only the first is dead: a process has its sockets until the last of them has gone."""
+    """Counts a process whose first thread alone is dead as alive: it keeps its sockets until its last thread is gone."""
     try:
         dead = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         return not dead or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1

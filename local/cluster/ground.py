@@ -1,4 +1,4 @@
-"""What every part of a cluster is built on: its place, its programs, its authority, its processes, and kubectl."""
+"""What every part of a cluster builds on: its place, its programs, its authority, its processes, and kubectl."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOST: Final = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Ground:
-    """port: of the API server, on all of this machine's addresses."""
+    """port: the API server's, on all addresses of this machine."""
 
     layout: Layout
     programs: Programs
@@ -31,11 +31,11 @@ class Ground:
 
     @property
     def server(self) -> str:
-        """The API server's URL, for programs of this machine and for pods."""
+        """The API server's URL, for programs on this machine and for pods."""
         return f"https://{self.layout.gateway}:{self.port}"
 
     def client(self, file: str, name: str, common_name: str, organization: str | None = None) -> Path:
-        """A kubeconfig with a certificate of its own."""
+        """A kubeconfig with its own certificate."""
         self.authority.issue(name, common_name, organization)
         return self.layout.write(file, self.authority.kubeconfig(name, self.server))
 

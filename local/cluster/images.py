@@ -1,6 +1,6 @@
 """Container images without a registry: root file systems packed as `docker save` packs them, and the driver's Dockerfile.
 
-What was made is kept in nightshift's cache: Debian with Python by its name, the driver by a digest of all that goes into it.
+Images are kept in nightshift's cache: Debian with Python by its name, the driver by a digest of everything that goes into it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from local.environments import ROOT, cache_dir, uv_program
 from local.stack.parts import DRIVER_IMAGE
 
 SUITE: Final = "bookworm"
-# libnuma is vLLM's on a CPU.
+# vLLM on a CPU needs libnuma.
 PACKAGES: Final = "python3,python3-venv,ca-certificates,libnuma1"
-# Root's home: what is mounted below it would be closed to any other user.
+# Root's home: no other user could read what is mounted below it.
 OPEN_HOME: Final = 'chmod 755 "$1/root"'
 EXCLUDED: Final = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
 PYTHON: Final = f"localhost/python:{SUITE}-3"
-"""Raise the number when the image is made otherwise."""
+"""Raise the number when the way of making the image changes."""
 DRIVER_REFERENCE: Final = f"docker.io/{DRIVER_IMAGE}"
-"""What a node calls it when a manifest asks for `DRIVER_IMAGE`."""
+"""What a node calls it when a manifest names `DRIVER_IMAGE`."""
 DRIVER_INPUTS: Final = (
     "images/driver/Dockerfile",
     "requirements/driver.txt",
@@ -49,7 +49,7 @@ PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 
 def pack(name: str, root: Path, target: Path, command: Sequence[str]) -> Path:
-    """An image of one layer. root: the tar of its files. target: the tar to write, which `ctr images import` reads."""
+    """Packs an image of one layer. root: the tar of its files. target: the tar to write, for `ctr images import`."""
     digest = hashlib.sha256(root.read_bytes()).hexdigest()
     config = json.dumps(
         {
@@ -78,7 +78,7 @@ def pause(programs: Programs, folder: Path, name: str) -> Path:
 
 @contextmanager
 def loading(layout: Layout, nodes: Sequence[str], tars: Sequence[Path]) -> Iterator[None]:
-    """Makes the images known to the nodes' runtimes, to all at once and beside what the block does; done when the block ends.
+    """Loads the images into all nodes' runtimes at once, while the block runs; done when the block ends.
 
     Raises StartError.
     """
@@ -95,7 +95,7 @@ def loading(layout: Layout, nodes: Sequence[str], tars: Sequence[Path]) -> Itera
 
 
 def python(say: Callable[[str], None]) -> Path:
-    """Debian with Python, named `PYTHON`: what pods of tests run, and what the driver's image is built on here. Made once."""
+    """Debian with Python, named `PYTHON`: for test pods, and the base of the driver's image here. Made once."""
 
     def make(folder: Path) -> Path:
         say(f"making the image {PYTHON}")
@@ -112,7 +112,7 @@ def driver(say: Callable[[str], None]) -> Path:
     """The driver's image, named `DRIVER_IMAGE`, built from this clone's images/driver/Dockerfile on `PYTHON`."""
     base = python(say)
     with tempfile.TemporaryDirectory() as copy:
-        # A copy, so that what is built is what the name was made of, whatever is edited meanwhile.
+        # A copy, so that the image matches its name even if files are edited meanwhile.
         context = Path(copy)
         digest = hashlib.sha256(f"{PYTHON} {DRIVER_RECIPE}".encode())
         for file in sorted(file for place in DRIVER_INPUTS for file in _files(ROOT / place)):
@@ -126,7 +126,7 @@ def driver(say: Callable[[str], None]) -> Path:
             return _build_driver(context, base, folder)
 
         image = _kept(f"driver-{digest.hexdigest()[:16]}", make)
-    # Each change of the code makes another one of half a gigabyte; the newest few serve clones side by side.
+    # Each change of the code makes another image of half a gigabyte; keep the newest few, for clones side by side.
     for old in sorted(image.parent.glob("driver-*.tar"), key=lambda file: file.stat().st_mtime)[:-DRIVERS_KEPT]:
         old.unlink(missing_ok=True)
     return image
@@ -134,7 +134,7 @@ def driver(say: Callable[[str], None]) -> Path:
 
 def _build_driver(context: Path, base: Path, folder: Path) -> Path:
     wheels = _wheels(context, folder / "wheels")
-    # No overlay file system, no user namespace, no daemon: what a container or a small machine lets one do.
+    # No overlay file system, no user namespace, no daemon: this works in a container or on a small machine.
     buildah = ("buildah", "--storage-driver=vfs", "--root", folder / "root", "--runroot", folder / "run")
     target = folder / "image.tar"
     run(*buildah, "pull", "--quiet", f"docker-archive:{base}", seconds=300)
@@ -150,8 +150,8 @@ def _build_driver(context: Path, base: Path, folder: Path) -> Path:
 
 
 def _wheels(context: Path, folder: Path) -> Path:
-    """All that the driver's image installs, fetched by this machine's pip with this machine's settings."""
-    # The image's Python and Linux, whatever this machine's are.
+    """Everything that the driver's image installs, fetched by this machine's pip with its settings."""
+    # For the image's Python and Linux, whatever this machine's are.
     pip = [Path(uv_program()).with_name("pip"), "download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     pip += ["--python-version", "3.11", *(word for name in WHEEL_PLATFORMS for word in ("--platform", name))]
     run(*pip, "--no-deps", "--requirement", context / "requirements/driver.txt", seconds=600)
@@ -167,14 +167,14 @@ def _files(place: Path) -> list[Path]:
 
 
 def _kept(name: str, make: Callable[[Path], Path]) -> Path:
-    """NAME.tar of the cache; `make` makes it in a folder for the time being where it is missing."""
+    """NAME.tar in the cache; if it is missing, `make` makes it in a temporary folder."""
     home = cache_dir() / "cluster" / "images"
     home.mkdir(parents=True, exist_ok=True)
     target, folder = home / f"{name}.tar", home / "making"
     with open(home / "images.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
-            # What a killed one left.
+            # Left by a killed process.
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             make(folder).replace(target)

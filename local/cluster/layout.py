@@ -1,4 +1,4 @@
-"""Where a cluster keeps its things, and the names and addresses that follow from the place."""
+"""Where a cluster keeps its files, and the names and addresses that follow from that place."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from local.stack.folder import ROOT
 
 DEFAULT_STATE: Final = ROOT / ".cluster"
 PATH_MAX: Final = 80
-"""Characters of a state folder's path: the sockets below it have to stay below the kernel's 108."""
+"""Longest path of a state folder: the paths of the sockets below it must stay under the kernel's 108 characters."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One state folder; `path` is absolute. Two folders share neither addresses, mostly, nor names."""
+    """One state folder; `path` is absolute. Two folders have different names and, usually, different addresses."""
 
     path: Path
 
@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def bridge_mac(self) -> str:
-        """Fixed: a bridge without one takes the lowest of its ports', and pods lose the host as ports come and go."""
+        """Fixed: otherwise a bridge takes the lowest address of its ports, and pods lose the host as ports come and go."""
         return "02:" + ":".join(self.name[at : at + 2] for at in (0, 2, 4)) + ":00:01"
 
     @property
@@ -78,12 +78,12 @@ class Layout:
 
     @property
     def proxy(self) -> Path:
-        """kube-proxy's configuration. Where it is, kube-proxy may have changed this machine's packet filter."""
+        """kube-proxy's configuration. If it exists, kube-proxy may have changed this machine's packet filter."""
         return self.path / "kube-proxy.yaml"
 
     @property
     def document(self) -> Path:
-        """What the supervisor says of the cluster."""
+        """What the supervisor reports about the cluster."""
         return self.path / "cluster.json"
 
     @property
@@ -101,7 +101,7 @@ class Layout:
         return self.path / node / "kubelet.yaml"
 
     def held_down(self, part: str) -> Path:
-        """Where this file is, the supervisor leaves a part that has died as it is."""
+        """If this file exists, the supervisor does not restart the part when it dies."""
         return self.path / "held-down" / part
 
     def containerd(self, node: str) -> Path:
@@ -109,7 +109,7 @@ class Layout:
         return self.path / node / "c.sock"
 
     def write(self, file: str, content: object) -> Path:
-        """A file below the folder: text as it is, a list as several YAML documents, all else as one."""
+        """A file below the folder: text as it is, a list as several YAML documents, anything else as one."""
         target = self.path / file
         target.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, str):

@@ -18,13 +18,13 @@ def make_bridge(layout: Layout) -> None:
 
 
 def start_services(ground: Ground) -> None:
-    """kube-proxy for service addresses, CoreDNS for names; both once, as all nodes share this machine's network."""
+    """kube-proxy for service addresses, CoreDNS for names; one of each, since all nodes share this machine's network."""
     layout = ground.layout
     proxy = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "iptables",
-        # Else it changes how this machine routes packets to itself.
+        # Otherwise it changes how this machine routes packets to itself.
         "iptables": {"localhostNodePorts": False},
         "clientConnection": {"kubeconfig": str(layout.kubeconfig)},
         "clusterCIDR": f"{layout.network}.0.0/16",

@@ -1,4 +1,4 @@
-"""Nodes: real ones, each a containerd and a kubelet, and kwok's, whose pods are only status."""
+"""Nodes: real ones, each a containerd and a kubelet, and kwok's, which only simulate their pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from local.ports import new_port
 
 PAUSE: Final = "localhost/pause:1"
 GRACE_S: Final = 15
-"""As on GKE's Spot nodes: of the 30 s between notice and end, pods of users have the first 15."""
+"""As on GKE's Spot nodes: of the 30 s between notice and end, users' pods have the first 15."""
 
 
 def start_runtime(ground: Ground, name: str) -> None:
@@ -38,7 +38,7 @@ def start_runtime(ground: Ground, name: str) -> None:
 
 
 def start(ground: Ground, name: str, number: int) -> None:
-    """The kubelet beside a runtime: the node `name`, labelled ``pool=NAME``. number: makes its address."""
+    """The kubelet beside a runtime: the node `name`, labelled ``pool=NAME``. number: decides its address."""
     layout, address, folder = ground.layout, ground.layout.node_address(number), ground.layout.node(name)
     run("ip", "addr", "add", f"{address}/16", "dev", layout.bridge)
     for root in cgroup_roots():
@@ -57,7 +57,7 @@ def start(ground: Ground, name: str, number: int) -> None:
 
 
 def start_kwok(ground: Ground, count: int) -> None:
-    """Nodes ``kwok-1`` and so on: for placement, quota and scale. Tainted, so that only what tolerates them lands there."""
+    """Nodes ``kwok-1`` and so on: for placement, quota and scale. Tainted: only pods that tolerate the taint land there."""
     ground.start(
         "kwok",
         *("--kubeconfig", ground.layout.kubeconfig, "--config", ground.programs.manifest("kwok-stages.yaml")),
@@ -82,7 +82,7 @@ def _pod_network(ground: Ground) -> dict[str, Any]:
     layout = ground.layout
     addresses = {
         "type": "host-local",
-        # One for all nodes, so that no two pods get one address.
+        # One range for all nodes, so that no two pods get the same address.
         "dataDir": str(layout.path / "ipam"),
         "routes": [{"dst": "0.0.0.0/0"}],
         "ranges": [
@@ -155,12 +155,12 @@ def _kubelet(ground: Ground, name: str, address: str) -> dict[str, Any]:
 
 
 def grace(seconds: int = GRACE_S) -> dict[str, str]:
-    """kubelet's settings for a node whose pods of users have so long between the notice and their end."""
+    """kubelet's settings for a node whose user pods have `seconds` between the notice and their end."""
     return {"shutdownGracePeriod": f"{seconds + 15}s", "shutdownGracePeriodCriticalPods": "15s"}
 
 
 def _start_bus(ground: Ground, name: str) -> str:
-    """A system bus of the node's own with the stand-in for systemd-logind on it, which announces a preemption to kubelet."""
+    """The node's own system bus with the stand-in for systemd-logind, which announces a preemption to kubelet."""
     socket = ground.layout.node(name) / "bus.sock"
     policy = '<allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/>'
     text = f'<busconfig><listen>unix:path={socket}</listen><policy context="default">{policy}</policy></busconfig>'

@@ -1,4 +1,4 @@
-"""What the cluster takes from the Linux distribution: programs that are not Go, or that need C libraries to be built."""
+"""What the cluster takes from the Linux distribution: programs not written in Go, or that need C libraries to build."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PACKAGES: Final = {
 
 
 NO_CLUSTER_VARIABLE: Final = "NIGHTSHIFT_NO_CLUSTER"
-"""Says why this machine cannot run a cluster, where the caller has found that out already (`local.test`)."""
+"""Set to the reason why this machine cannot run a cluster, if the caller already knows it (`local.test`)."""
 _RIGHTS: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
-"""What root lacks in a container that is not privileged: capability -> its bit (linux/capability.h)."""
+"""What root lacks in an unprivileged container: capability -> its bit (linux/capability.h)."""
 
 
 class Unsupported(Exception):
@@ -73,13 +73,13 @@ def _rights_lacking() -> list[str]:
 
 
 def _missing() -> list[str]:
-    # Sbin is not on the PATH of every root.
+    # Not every root has sbin on the PATH.
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     return [package for program, package in PACKAGES.items() if not shutil.which(program, path=path)]
 
 
 def cgroup_roots() -> list[Path]:
-    """The folders in which a cgroup has to be made: one in version 2, one for each controller in version 1."""
+    """The folders in which to make a cgroup: one in version 2, one for each controller in version 1."""
     top = Path("/sys/fs/cgroup")
     if (top / "cgroup.controllers").exists():
         return [top]

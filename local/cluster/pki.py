@@ -40,7 +40,7 @@ class Authority:
         self._write(name, key, certificate.sign(self._key, hashes.SHA256()))
 
     def key(self, name: str) -> Path:
-        """A bare key pair, as for service account tokens."""
+        """A bare key pair, for example for service account tokens."""
         key = ec.generate_private_key(ec.SECP256R1())
         return self._write_key(name, key)
 

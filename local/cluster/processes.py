@@ -22,7 +22,7 @@ LOG_TAIL: Final = 1500
 
 
 class StartError(Exception):
-    """A part of the cluster does not start; the message says which, and what its log says."""
+    """A part of the cluster does not start; the message says which, and shows the end of its log."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class _Child:
 
 
 class ProgramGroup:
-    """Starts programs, restarts those that die, and tells their pids. All die with the process that holds the group."""
+    """Starts programs, restarts those that die, and knows their pids. All die with the process that holds this object."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -53,7 +53,7 @@ class ProgramGroup:
         return {name: child.starts for name, child in self._children.items()}
 
     def revive(self) -> None:
-        """Starts again what has died, once a second each, unless somebody holds it down."""
+        """Restarts what has died, each at most once a second, unless it is held down."""
         for name, child in self._children.items():
             if child.process.poll() is None or time.monotonic() - child.started < RESTART_AFTER_S:
                 continue
@@ -65,7 +65,7 @@ class ProgramGroup:
             child.starts += 1
 
     def wait_for(self, what: str, ready: Callable[[], bool], seconds: float = 60) -> None:
-        """Raises StartError at once when a program has ended meanwhile, else after `seconds`."""
+        """Raises StartError at once if a program has ended meanwhile, otherwise after `seconds`."""
         end = time.monotonic() + seconds
         while not ready():
             for name, child in self._children.items():
@@ -81,7 +81,7 @@ class ProgramGroup:
         inherited = environment.base()
         mark = {marks.STACK: str(self._layout.path), marks.PART: name}
         variables = {**inherited, "PATH": f"{inherited['PATH']}{os.pathsep}{SBIN}", **mark, **settings}
-        # With the supervisor killed, its programs must not live on as orphans that hold its ports.
+        # If the supervisor is killed, its programs must not survive as orphans that hold its ports.
         tied = ["setpriv", "--pdeathsig", "KILL", "--", *command]
         with file.open("ab") as target:
             return subprocess.Popen(

@@ -2,8 +2,8 @@
 [--tie FD]``.
 
 Starts a cluster, restarts what dies, and removes every trace at its end: on SIGTERM, SIGINT, or when the pipe FD ends. It
-writes what there is to cluster.json, first with the state "starting". Exit codes: 0 after an orderly end, 2 when a part does
-not start (cluster.json then says why, until the folder is removed), 3 when another supervisor has the folder.
+describes the cluster in cluster.json, first with the state "starting". Exit codes: 0 after an orderly end, 2 if a part does
+not start (cluster.json then says why, until the folder is removed), 3 if another supervisor has the folder.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Supervisor:
         for name in real_names:
             nodes.start_runtime(ground, name)
         pause = images.pause(programs, layout.path, nodes.PAUSE)
-        # What takes longest, and needs nothing of the rest.
+        # Takes longest, and does not need the rest.
         with images.loading(layout, real_names, [pause, *more_images]):
             control_plane.start(ground)
             controllers.start_jobset(ground)
@@ -72,7 +72,7 @@ class Supervisor:
         for number, name in enumerate(real_names, 1):
             nodes.start(ground, name, number)
         if real:
-            # Not sooner: a start that fails before changes nothing of another cluster.
+            # Not sooner: a start that fails before this point leaves other clusters alone.
             self._machine = _take_machine(layout)
             network.start_services(ground)
         if kwok:
@@ -83,7 +83,7 @@ class Supervisor:
             ground.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in names))
 
     def hold(self) -> None:
-        """Until told to end."""
+        """Runs until told to end."""
         self._state = "up"
         watched = [] if self._tie is None else [self._tie]
         while not self._ended:
@@ -99,7 +99,7 @@ class Supervisor:
 
     def _signalled(self, number: int, _frame: object) -> None:
         if self._state == "starting":
-            # A start is a row of blocking commands; teardown is for an end in the middle of it.
+            # A start is a series of blocking commands; teardown cleans up if it ends in the middle.
             raise StartError(f"{signal.Signals(number).name} received during the start")
         self._ended = True
 
@@ -120,7 +120,7 @@ class Supervisor:
 
 
 def _take_machine(layout: Layout) -> TextIO:
-    """Held for life by the one cluster of this machine that has nodes: kube-proxy's rules are global. Raises StartError."""
+    """Held for life by the only cluster of this machine that has nodes: kube-proxy's rules are global. Raises StartError."""
     file = open(MACHINE, "a+")  # noqa: SIM115 -- closed by the end of the process
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,7 +128,7 @@ def _take_machine(layout: Layout) -> TextIO:
         file.seek(0)
         other = file.read()
         advice = f"python -m local.cluster --state {other} down"
-        raise StartError(f"there is one cluster a machine, and the one of {other} is up: {advice}") from None
+        raise StartError(f"a machine can run only one cluster, and the one of {other} is up: {advice}") from None
     file.truncate(0)
     file.write(str(layout.path))
     file.flush()
@@ -136,14 +136,14 @@ def _take_machine(layout: Layout) -> TextIO:
 
 
 def _lock(layout: Layout) -> TextIO | None:
-    """For life; the file lies beside the folder, which goes."""
+    """Held for life; the file lies beside the folder, which is removed."""
     layout.path.parent.mkdir(parents=True, exist_ok=True)
     file = open(layout.lock, "a+")  # noqa: SIM115 -- closed by the end of the process
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # Somebody may only be looking whether it is held.
+            # Another process may only be checking whether it is held.
             time.sleep(TICK_S / 5)
         else:
             return file
@@ -167,7 +167,7 @@ def main() -> int:
     if lock is None:
         log.error("another supervisor has %s", layout.path)
         return LOCKED
-    # What a killed supervisor left.
+    # Left by a killed supervisor.
     teardown(layout)
     supervisor = Supervisor(layout, arguments.tie)
     try:

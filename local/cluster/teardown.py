@@ -1,4 +1,4 @@
-"""Removes every trace of a cluster from this machine, by its state folder alone: also after a crash or a failed start."""
+"""Removes every trace of a cluster from this machine, from its state folder alone, even after a crash or a failed start."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class NotGone(Exception):
 
 
 def teardown(layout: Layout) -> None:
-    """Processes, containers, mounts, cgroups, the bridge, kube-proxy's rules, the folder. Harmless where there is nothing.
+    """Processes, containers, mounts, cgroups, the bridge, kube-proxy's rules, the folder. Harmless if there is nothing.
 
     Raises NotGone.
     """
-    # All at once, kubelets and containerds included: nobody is left who would start anything again.
+    # All at once, including kubelets and containerds, so that nothing is left to restart anything.
     _sweep(layout)
     _kill_containers(layout)
     _sweep(layout)
@@ -82,7 +82,7 @@ def _remove_cgroups(layout: Layout) -> None:
     for tree in (root / layout.cgroup for root in cgroup_roots()):
         while tree.exists():
             for group in [*sorted((entry for entry in tree.rglob("*") if entry.is_dir()), reverse=True), tree]:
-                # A killed process keeps its group busy until it is waited for.
+                # A killed process keeps its cgroup busy until it is waited for.
                 with contextlib.suppress(OSError):
                     group.rmdir()
             if tree.exists():
@@ -92,7 +92,7 @@ def _remove_cgroups(layout: Layout) -> None:
 
 
 def _remove_rules() -> None:
-    """kube-proxy's chains, and kubelet's, which its own clean-up leaves there."""
+    """kube-proxy's chains, and kubelet's, which its own clean-up leaves behind."""
     programs = Programs()
     if programs["kube-proxy"].exists():
         succeeds(programs["kube-proxy"], "--cleanup")
@@ -101,7 +101,7 @@ def _remove_rules() -> None:
 
 
 def _remove_links(layout: Layout) -> None:
-    """kubelet's links to logs, whatever its own folder for them."""
+    """kubelet's links to logs, always in this place, whatever its own log folder."""
     for link in Path("/var/log/containers").glob("*"):
         if link.is_symlink() and str(link.readlink()).startswith(f"{layout.path}/"):
             link.unlink()

@@ -1,6 +1,6 @@
 """``python -m local.demo [--partition DAY] [--fresh] [--runtime kubernetes]`` and ``python -m local.demo --search QUESTION``.
 
-Runs in Airflow's environment, for Google's clients. Exit codes: 0 all went well, 1 the night failed, 2 wrong arguments.
+Runs in Airflow's environment, which has Google's clients. Exit codes: 0 success, 1 the night failed, 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Clock:
 
 
 def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
-    """The whole demo; its exit code."""
+    """Runs the whole demo; returns its exit code."""
     clock, began = Clock(), datetime.datetime.now(datetime.UTC)
     spec = load(JOB_FILE)
     hub.ensure()
@@ -69,7 +69,7 @@ def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
             api.wait_for_dag(spec.job, still_up=still_up)
             spent = spend(api, store, spec.job, partition, fresh=fresh, since=began, say=clock.say, still_up=still_up)
         except (StackDown, ClusterError) as error:
-            clock.say(f"stopped by somebody else: {error}; the same command goes on where this one stopped")
+            clock.say(f"stopped from outside: {error}; run the same command again to continue")
             return 1
         except (NightFailed, TimeoutError, requests.RequestException) as error:
             clock.say(str(error))
@@ -84,9 +84,9 @@ def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
 
 @contextmanager
 def _stack(state: Path, runtime: str, say: Callable[[str], None]) -> Iterator[tuple[Stack, Callable[[], object]]]:
-    """A stack that is tied to this process, as is the cluster where one runs the JobSets, unless one was up before.
+    """A stack that is tied to this process, unless one was up before; likewise the cluster, if one runs the JobSets.
 
-    With what raises StackDown or ClusterError once it is gone.
+    Also yields a function that raises StackDown or ClusterError once either is gone.
     """
     if runtime == "local":
         with Stack(state, say=say) as stack:
@@ -99,7 +99,7 @@ def _stack(state: Path, runtime: str, say: Callable[[str], None]) -> Iterator[tu
 
 
 def search(question: str, state: Path) -> int:
-    """Answers one question from what is published; its exit code."""
+    """Answers one question from what is published; returns the exit code."""
     with Stack(state, parts=("storage", "bigquery")) as stack:
         try:
             _answer(_client(stack), load(JOB_FILE), [question])
@@ -132,17 +132,17 @@ def _day(text: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     yesterday = (datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)).isoformat()
     parser = argparse.ArgumentParser(prog="python -m local.demo", description=__doc__)
-    parser.add_argument("--partition", type=_day, default=yesterday, help="the day to compute (yesterday)")
-    parser.add_argument("--fresh", action="store_true", help="compute the day again although it is there")
-    parser.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0], help="what runs the JobSet (%(default)s)")
-    parser.add_argument("--search", metavar="QUESTION", help="ask the published vectors instead")
-    parser.add_argument("--state", type=Path, help="the stack's state folder (.state, or .state-kubernetes)")
+    parser.add_argument("--partition", type=_day, default=yesterday, help="the day to compute (default: yesterday)")
+    parser.add_argument("--fresh", action="store_true", help="compute the day again even if it exists")
+    parser.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0], help="what runs the JobSet (default: %(default)s)")
+    parser.add_argument("--search", metavar="QUESTION", help="search the published vectors instead")
+    parser.add_argument("--state", type=Path, help="the stack's state folder (default: .state, or .state-kubernetes)")
     options = parser.parse_args(arguments)
     suffix = "" if options.runtime == "local" else f"-{options.runtime}"
     state = options.state or DEFAULT_STATE.with_name(f"{DEFAULT_STATE.name}{suffix}")
     if options.search is not None and not options.search.strip():
         parser.error('say what to look for: make search Q="parse yaml"')
-    # A terminal that closes, or `kill`, ends the demo as Ctrl-C does: the stack goes down in order.
+    # If the terminal closes, or on `kill`, end the demo as on Ctrl-C: the stack shuts down in order.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ninterrupted; the same command goes on where this one stopped", file=sys.stderr)
+        print("\ninterrupted; run the same command again to continue", file=sys.stderr)
         return 130
 
 

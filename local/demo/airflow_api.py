@@ -12,7 +12,7 @@ TIMEOUT_S = 20
 
 
 class AirflowApi:
-    """Talks to an api-server as one user; the token is fetched anew when it is no longer taken."""
+    """Talks to an api-server as one user; fetches a new token when the old one is no longer accepted."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self._url = url.rstrip("/")
@@ -33,9 +33,8 @@ class AirflowApi:
         return dict(reply.json()) if reply.content else {}
 
     def wait_for_dag(self, dag_id: str, budget_s: float = 180, still_up: Callable[[], object] = lambda: None) -> None:
-        """Waits until the DAG is known; an Airflow that does not answer yet is waited for as well. Raises TimeoutError, with
-        Airflow's import errors where it answers, requests.HTTPError when the question is refused, and whatever `still_up`
-        raises, which is asked all the time."""
+        """Waits until Airflow answers and knows the DAG. Raises TimeoutError, with Airflow's import errors if it answers,
+        requests.HTTPError if the request is refused, and whatever `still_up` raises, which it calls all the time."""
         deadline = time.monotonic() + budget_s
         while True:
             still_up()
@@ -75,7 +74,7 @@ class AirflowApi:
         return {item["task_id"]: item for item in found}
 
     def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
-        """The return value of a task, None where there is none."""
+        """The return value of a task; None if it has none."""
         try:
             path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value?deserialize=true"
             return self.request("GET", path)["value"]
@@ -85,7 +84,7 @@ class AirflowApi:
             raise
 
     def log(self, dag_id: str, run_id: str, task_id: str, attempt: int) -> list[str]:
-        """The lines of a task's log, with the error behind those that carry one."""
+        """The lines of a task's log, each followed by its error, if any."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{attempt}?full_content=true"
         content = self.request("GET", path).get("content", [])
         if isinstance(content, str):
@@ -98,13 +97,13 @@ class AirflowApi:
 
 
 def refused(error: Exception) -> bool:
-    """Whether a server has answered that the question itself is wrong: asked again, it would say so again."""
+    """Whether a server answered that the request itself is wrong, so that repeating it is pointless."""
     status = _status(error)
     return status is not None and status < 500
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status that an error carries."""
+    """The HTTP status of an error."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return error.response.status_code
     return None

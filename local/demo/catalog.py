@@ -1,7 +1,7 @@
 """The demo's table, ``catalog.packages``: one row for each distribution installed in the environments.
 
-The rows are as their authors published them: with empty and missing descriptions, HTML, emoji, and texts many times longer
-than the model reads.
+The rows are what the authors published: empty and missing descriptions, HTML, emoji, and texts many times longer than
+the model reads.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SCHEMA = pa.schema(
 
 
 def load(client: bigquery.Client, partition: str, environments: Iterable[Path]) -> int:
-    """Loads the table's partition from the distributions in `environments` unless it is there; its number of rows.
+    """Loads the table's partition from the distributions in `environments` unless it exists; returns its number of rows.
 
-    A partition is loaded once: a source table does not change under a night that has been planned on it.
+    Loads a partition only once: the source table must not change under a night that is already planned.
     """
     client.create_dataset(DATASET, exists_ok=True)
     there = _rows(client, partition)
@@ -50,7 +50,7 @@ def load(client: bigquery.Client, partition: str, environments: Iterable[Path]) 
         write_disposition="WRITE_TRUNCATE",
         time_partitioning=bigquery.TimePartitioning(field="snapshot_date"),
     )
-    # The decorator makes the truncation concern this partition alone, so a demo that was killed here is simply repeated.
+    # The decorator limits the truncation to this partition, so a demo that was killed here can simply be repeated.
     client.load_table_from_file(body, f"{TABLE}${partition.replace('-', '')}", job_config=config).result()
     return int(table.num_rows)
 

@@ -1,6 +1,6 @@
-"""Runs in the server's environment: texts on standard input, one JSON list; their vectors on standard output.
+"""Runs in the server's environment: reads texts from standard input, as one JSON list; writes their vectors to standard output.
 
-The same weights as the engine's, in process: for three questions it would not pay to start an engine.
+Uses the engine's weights in process: starting an engine for three questions would not pay.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ ENDED: Final = ("success", "failed", "upstream_failed", "skipped", "removed")
 POLL_S: Final = 0.5
 PROGRESS_S: Final = 3.0
 UNREACHABLE_S: Final = 180.0
-"""How long a part of the stack may be away (the supervisor starts a dead one anew) before the demo gives up."""
+"""How long a part of the stack may be away before the demo gives up. The supervisor restarts dead parts."""
 LOG_LINES: Final = 15
 
 
@@ -36,7 +36,7 @@ class NightFailed(Exception):
 
 @dataclass
 class Night:
-    """What a DAG run came to. seconds: by task, from the end of the one before it to its own end."""
+    """The result of a DAG run. seconds: by task, from the end of the previous task to its own."""
 
     run: RunRef
     rows_before: int
@@ -55,9 +55,9 @@ def spend(
     say: Callable[[str], None],
     still_up: Callable[[], object],
 ) -> Night:
-    """Runs the DAG for `partition`, or follows its run that was under way already at `since`. Raises NightFailed.
+    """Runs the DAG for `partition`, or follows its run that was already under way at `since`. Raises NightFailed.
 
-    A part of the stack that does not answer is waited for, as long as `still_up` does not raise; it is asked all the time.
+    If a part of the stack does not answer, waits for it as long as `still_up`, which is called all the time, does not raise.
     """
     patient = _Patience(still_up)
     run_id = patient(_follow_or_trigger, api, dag_id, partition, fresh, since, say)
@@ -65,13 +65,13 @@ def spend(
 
 
 class _Patience:
-    """Asks again while a part of the stack does not answer: the supervisor starts a dead one anew."""
+    """Asks again while a part of the stack does not answer: the supervisor restarts dead parts."""
 
     def __init__(self, still_up: Callable[[], object]) -> None:
         self._still_up = still_up
 
     def __call__(self, ask: Callable[..., Answer], *arguments: Any) -> Answer:
-        """The answer. Raises NightFailed after `UNREACHABLE_S` without one, requests.HTTPError when the question is refused,
+        """The answer. Raises NightFailed after `UNREACHABLE_S` without one, requests.HTTPError if the request is refused,
         and whatever `still_up` raises."""
         deadline = time.monotonic() + UNREACHABLE_S
         while True:
@@ -91,12 +91,12 @@ def _follow_or_trigger(
 ) -> str:
     for run in api.dag_runs(dag_id):
         conf = run.get("conf") or {}
-        # A fresh night that was interrupted is the one to go on with, not a reason for one more.
+        # If a fresh night was interrupted, continue it instead of starting another.
         wanted = conf.get("partition") == partition and (not fresh or conf.get("fresh"))
-        # On a slow machine Airflow has brought it to its end before its own pages answer.
+        # On a slow machine Airflow may finish it before its API answers.
         under_way = run["state"] in ("queued", "running") or (run["state"] == "success" and _moment(run["end_date"]) >= since)
         if wanted and under_way:
-            say(f"going on with the DAG run {run['dag_run_id']}, which was interrupted")
+            say(f"continuing the DAG run {run['dag_run_id']}, which was interrupted")
             return str(run["dag_run_id"])
     run_id = f"demo__{partition}__{datetime.now().strftime('%Y%m%dT%H%M%S')}"
     api.trigger(dag_id, run_id, {"partition": partition, "fresh": fresh})
@@ -105,7 +105,7 @@ def _follow_or_trigger(
 
 
 class _Watch:
-    """Prints each task's states and, during infer, the rows that are committed."""
+    """Prints each task's states and, during infer, the number of committed rows."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Watch:
 
     def _show_task(self, name: str, task: dict[str, Any]) -> None:
         state = task["state"] or "waiting"
-        # A deferred task is at work, in the triggerer or in the pods; queued and scheduled last for moments.
+        # A deferred task is at work, in the triggerer or in the pods; queued and scheduled last only moments.
         shown = {"deferred": "running", "up_for_retry": "will be repeated"}.get(state, state)
         if shown not in ("running", "will be repeated", *ENDED) or self._shown.get(name) == shown:
             return

@@ -1,4 +1,4 @@
-"""Asks the published table: which packages are nearest to a question."""
+"""Searches the published table for the packages nearest to a question."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Hit:
 
 
 def embed(questions: list[str], spec: JobSpec) -> list[list[float]]:
-    """The questions as vectors of the job's model. Raises RuntimeError with the reason when the model cannot be run."""
+    """The questions as vectors of the job's model. Raises RuntimeError with the reason if the model cannot run."""
     hub.ensure()
     command = [str(python_of("server")), str(Path(__file__).with_name("embed.py"))]
     command += [spec.model.uri.removeprefix("hf://"), spec.model.revision]

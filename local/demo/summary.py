@@ -1,4 +1,4 @@
-"""What came of a night, in words and counts; the counts are taken from where they stand, not from what was meant."""
+"""The result of a night, in words and counts. Counts come from the data itself, not from what was intended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FROM `{table}` WHERE {partition_column} = @day
 
 
 def tell(night: Night, spec: JobSpec, client: bigquery.Client, store: ObjectStore, say: Callable[[str], None]) -> bool:
-    """Prints the summary; whether every row is accounted for in the published table."""
+    """Prints the summary; returns whether every row is accounted for in the published table."""
     manifest = load_manifest(store, night.run)
     assert manifest is not None, "a successful run is sealed"
     published, duplicates = _published(client, spec, night.run.partition)
@@ -38,7 +38,7 @@ def tell(night: Night, spec: JobSpec, client: bigquery.Client, store: ObjectStor
     for name, value in rows:
         say(f"  {name:<13} {value}")
     if not whole:
-        say("  NOT WHOLE: the published table does not hold what the manifest says")
+        say("  NOT WHOLE: the published table does not match the manifest")
     return whole
 
 

@@ -1,8 +1,8 @@
-"""Small models made on this machine in seconds, so that each task kind meets a real one. Nothing is downloaded.
+"""Small models, made on this machine in seconds, so that each task kind is tested with a real one. Nothing is downloaded.
 
 `ensure` makes a model on demand in the offline hub cache beside MiniLM, where ``hf://nightshift-local/NAME`` finds it. The
-revision is a digest of what makes the model: a changed script is another revision. This file runs under any Python with the
-standard library alone; the scripts run in the server environment.
+revision is a digest of what makes the model: a changed script makes another revision. This file runs under any Python with
+the standard library alone; the scripts run in the server environment.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     DOCS_CLASSIFIER: ("docs_classifier", "corpus"),
     DOCS_RANKER: ("docs_ranker", "corpus"),
 }
-"""A model's modules: the one that is run first, then those it imports."""
+"""A model's modules: first the one to run, then those it imports."""
 NAMES: Final = tuple(_SOURCES)
 
 
 class ModelFailed(Exception):
-    """A model's script failed; the message ends in what it said."""
+    """A model's script failed; the message ends with its output."""
 
 
 @dataclass(frozen=True)
 class LocalModel:
-    """Where a model is found with ``HF_HUB_CACHE`` set to `local.hub.hub_dir`. folder: its files. uri: how a job names it."""
+    """A model, as found with ``HF_HUB_CACHE`` set to `local.hub.hub_dir`. folder: its files. uri: how a job names it."""
 
     repository: str
     revision: str
@@ -62,9 +62,9 @@ class LocalModel:
 
 
 def ensure(name: str) -> LocalModel:
-    """Makes model `name` (one of `NAMES`) unless it is there. Safe to call from several processes at once.
+    """Makes model `name` (one of `NAMES`) unless it exists. Safe to call from several processes at once.
 
-    Raises ModelFailed when its script fails, FileNotFoundError when the server environment is not made yet.
+    Raises ModelFailed if its script fails, FileNotFoundError if the server environment does not exist yet.
     """
     repository, revision = f"{ORGANISATION}/{name}", _revision(name)
     if not python_of("server").exists():
@@ -87,12 +87,12 @@ def _revision(name: str) -> str:
 
 def _make(name: str, repository: str, revision: str) -> None:
     started = time.monotonic()
-    # What a killed process left: nobody else is at it, the caller holds the lock.
+    # Left by a killed process. No other process uses it: the caller holds the lock.
     for left in cache_dir().glob(f".model-{name}-*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".model-{name}-", dir=cache_dir()) as folder:
         command = [str(python_of("server")), "-m", f"{__name__}.{_SOURCES[name][0]}", folder]
-        # Threads that wait by spinning would take the cores from whatever else runs here.
+        # Threads that spin while they wait would take the cores from whatever else runs here.
         environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:

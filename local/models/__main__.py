@@ -1,4 +1,4 @@
-"""``python -m local.models [NAME...]``: makes the models, all of them when none is named, and prints where they are."""
+"""``python -m local.models [NAME...]``: makes the models (all of them if you name none) and prints where they are."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def killed_night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_a_killed_demo_leaves_nothing_and_goes_on_where_it_stopped(killed_night: tuple[Path, str]) -> None:
     state, second = killed_night
 
-    assert "going on with the DAG run" in second
+    assert "continuing the DAG run" in second
     assert "duplicates    0" in second
     assert "httplib2" in second.split("HTTP client")[1].split("parse yaml")[0]
     assert strays(state) == []
@@ -126,7 +126,7 @@ def test_a_night_on_a_cluster_publishes_the_same_table_and_a_killed_one_leaves_n
 
         second = finished(start())
 
-        assert "going on with the DAG run" in second
+        assert "continuing the DAG run" in second
         assert "duplicates    0" in second
         assert left() == []
         # Bit for bit: the numbers, the row that each is for, and the run's name.
