@@ -1,8 +1,8 @@
 """Pictures of Airflow's pages for the README: ``python -m local.screenshots [--state DIR] [--out DIR]``.
 
-Needs a stack that is up (``make up``) and a night that has ended well in it (``make demo``). Runs in the test environment: its
-playwright drives the system's Chromium with a profile of its own, and brings no browser along. It only looks: the trigger
-form is filled in and left. Exit codes: 0, 1 when a picture cannot be taken.
+Needs a stack that is up (``make up``) with a night that succeeded (``make demo``). Runs in the test environment, whose
+playwright brings no browser: it drives the system's Chromium with a fresh profile. Changes nothing: the trigger form is
+filled in and left. Exit codes: 0, 1 if a picture cannot be taken.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOOKS = 20
 
 
 class NothingToShow(Exception):
-    """What a picture needs is not there; the message says what to do."""
+    """Something that a picture needs is missing; the message says what to do."""
 
 
 def take(stack: Stack, out: Path) -> None:
@@ -47,9 +47,9 @@ def take(stack: Stack, out: Path) -> None:
     api = AirflowApi(airflow["url"], airflow["user"], airflow["password"])
     done = [run["dag_run_id"] for run in api.dag_runs(DAG) if run["state"] == "success"]
     if not done:
-        raise NothingToShow("No night has ended well in this stack yet: make demo")
+        raise NothingToShow("No night has succeeded in this stack yet: make demo")
     out.mkdir(parents=True, exist_ok=True)
-    # Chromium refuses its sandbox to root.
+    # Chromium refuses to run its sandbox as root.
     arguments = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else list(QUIET)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_chromium(), headless=True, args=arguments)
@@ -68,7 +68,7 @@ def take(stack: Stack, out: Path) -> None:
 
 
 def _dag(page: Page, out: Path) -> None:
-    """The DAG's page, its words, and its trigger form filled in."""
+    """The DAG's page, its documentation, and its trigger form, filled in."""
     _open(page, f"/dags/{DAG}", 1280, 800)
     page.locator("canvas[role=img]").last.wait_for()
     _picture(page, out / "airflow-dag.png")
@@ -107,7 +107,7 @@ def _run(page: Page, address: str, out: Path) -> None:
 
 
 def _import_errors(page: Page, out: Path) -> None:
-    """What Airflow shows of broken job files, when there are some."""
+    """What Airflow shows for broken job files, if there are any."""
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto("/")
     page.get_by_role("button", name="Import Error").click()
@@ -135,7 +135,7 @@ def _enlarge(dialog: Locator, width: int, height: int) -> None:
 
 
 def _picture(page: Page, file: Path) -> None:
-    """Takes the page once it has come to rest: Airflow's charts and panels are drawn as moving pictures."""
+    """Takes the page once it is still: Airflow animates its charts and panels."""
     page.wait_for_load_state("networkidle")
     before, image = b"", page.screenshot(animations="disabled")
     for _ in range(LOOKS):
@@ -147,7 +147,7 @@ def _picture(page: Page, file: Path) -> None:
 
 
 def _chromium() -> str:
-    """The system's browser; root on Debian or Ubuntu gets it installed. Raises NothingToShow."""
+    """The system's browser; as root on Debian or Ubuntu, installs it. Raises NothingToShow."""
     if not any(map(shutil.which, BROWSERS)) and os.geteuid() == 0 and shutil.which("apt-get"):
         subprocess.run(["apt-get", "update", "-qq"], check=False)
         subprocess.run(["apt-get", "install", "-qq", "--yes", "--no-install-recommends", "chromium"], check=False)

@@ -1,4 +1,4 @@
-"""How vLLM's CPU build is started on this machine, by the stack, the test cluster's pods and the tests alike."""
+"""How the stack, the test cluster's pods and the tests start vLLM's CPU build on this machine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from local import hub
 
 
 def environment() -> dict[str, str]:
-    """Variables of a server. The models are in the local hub's cache, and nothing is asked of the network."""
+    """Variables of a server. The models are in the local hub's cache; the network is not used."""
     cache = hub.ensure()
     return {
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_CACHE": str(cache),
-        # What vLLM finds out about a model's architecture, 12 s of a first start.
+        # Keeps what vLLM learns about a model's architecture, which takes 12 s of a first start.
         "VLLM_CACHE_ROOT": str(cache.parent / "vllm"),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",

@@ -1,6 +1,6 @@
 """``python -m local.runtime --state DIR --config FILE.json``: runs the agent of one state folder.
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 when another agent has the folder, 2 for a wrong configuration.
+Exit codes: 0 after SIGTERM or SIGINT, 1 if another agent has the folder, 2 for a wrong configuration.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> int:
         return 2
     state = StateFolder(arguments.state)
     if state.lock() is None:
-        print(f"another agent runs the pods of {state.path}; stop it, or give this one a folder of its own", file=sys.stderr)
+        print(f"another agent runs the pods of {state.path}; stop it, or give this one its own folder", file=sys.stderr)
         return 1
     asyncio.run(Agent(state, config).run())
     return 0

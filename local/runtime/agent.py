@@ -1,7 +1,7 @@
 """The daemon that runs the pods of one state folder: the local runtime's control plane and node in one.
 
-It may be killed at any time. The pods of a killed agent die with it (`local.runtime.shim`); the next agent kills
-whatever is left of them, counts them as lost with their node, and goes on with every JobSet that has not finished.
+It may be killed at any time. Its pods die with it (`local.runtime.shim`). The next agent kills whatever is left of
+them, counts them as lost with their node, and continues every JobSet that has not finished.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEARTBEAT_S = 1.0
 
 
 class Agent:
-    """Runs until SIGTERM or SIGINT, then ends its pods as a node that shuts down; a second signal ends them at once."""
+    """Runs until SIGTERM or SIGINT, then ends its pods like a node that shuts down; a second signal ends them at once."""
 
     def __init__(self, state: StateFolder, config: AgentConfig) -> None:
         self._state = state
@@ -38,11 +38,11 @@ class Agent:
         self._signals = 0
 
     async def run(self) -> None:
-        """The lock of the state folder has to be held."""
+        """The caller must hold the state folder's lock."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
-        # Processes whose shim was killed become children of the agent, which reaps them when it sweeps.
+        # Processes whose shim was killed become the agent's children; it reaps them when it sweeps.
         become_subreaper()
         strays = kill_marked({STATE_MARK: str(self._state.path)})
         if strays:
@@ -86,7 +86,7 @@ class Agent:
             controller.shut_down(time.time())
 
     def _adopt(self) -> None:
-        """Takes up JobSets that are new in the folder, and those that an earlier agent left."""
+        """Takes up new JobSets in the folder, and those that an earlier agent left."""
         for name in self._state.names():
             if name not in self._controllers and name not in self._rejected:
                 folder = self._state.jobset(name)
@@ -105,14 +105,14 @@ class Agent:
                 self._rejected.discard(name)
 
     def _reject(self, folder: JobSetFolder, error: ManifestError) -> None:
-        """The JobSet fails with the reason REFUSED, which ends the task that waits for it."""
+        """Makes the JobSet fail with the reason REFUSED, which ends the task that waits for it."""
         log.error("%s: %s", folder.name, error)
         seen = refused(folder.manifest(), REFUSED, str(error), time.time())
         folder.write_status({"version": STATUS_VERSION, **seen, "state": None})
         self._rejected.add(folder.name)
 
     def _step(self) -> None:
-        """The JobSet that was submitted first gets free places first."""
+        """The first JobSet submitted gets free places first."""
         ordered = sorted(self._controllers.values(), key=lambda controller: (controller.created_at, controller.folder.name))
         for controller in ordered:
             if not controller.reconcile(time.time()):

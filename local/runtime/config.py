@@ -1,4 +1,4 @@
-"""The agent's configuration, one JSON file: what stands in for images and for the node.
+"""The agent's configuration, one JSON file: the stand-ins for images and for the node.
 
 {"images": {"nightshift/driver:0.1.0": {"path": ["/abs/.venv/bin"], "env": {"A": "b"}, "entrypoint": ["prog"]}},
  "env": {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:4443"},
@@ -24,8 +24,8 @@ class AgentConfigError(ValueError):
 class ImageConfig:
     """What a container of one image gets.
 
-    path: folders put in front of PATH. env: variables; those of the manifest win. entrypoint: what runs when the container
-    has no command, like an image's ENTRYPOINT.
+    path: folders put in front of PATH. env: variables; the manifest's win. entrypoint: what runs if the container has no
+    command, like an image's ENTRYPOINT.
     """
 
     path: tuple[str, ...] = ()
@@ -38,11 +38,11 @@ class AgentConfig:
     """One node.
 
     images: by the exact name that manifests use. env: variables of every container; an image's and the manifest's win.
-    cores: what its pods share; those that the agent itself may use (its affinity) unless the file says otherwise.
+    cores: how many its pods share; by default as many as the agent itself may use (its affinity).
     max_pods: pods that run at once; others stay Pending. node_name: for spec.nodeName.
     pod_backoff_s: wait between a pod's failure and its replacement, doubling to 10 min.
     restart_backoff_s: wait before the second restart of a sidecar, doubling to 5 min (the first restart is immediate).
-    shutdown_grace_s: longest grace period of pods when the agent is told to end, as GKE Spot gives it.
+    shutdown_grace_s: longest grace period of pods when the agent is told to end, as on GKE Spot.
     poll_s: how often the agent looks for requests.
     """
 
@@ -57,7 +57,7 @@ class AgentConfig:
     poll_s: float = 0.2
 
     def share(self, pods: int) -> int:
-        """The cores of one of `pods` pods that want to run at once, at least 1; more than `max_pods` of them never do."""
+        """The cores for each of `pods` pods that want to run at once, at least 1; at most `max_pods` ever do."""
         return max(1, self.cores // min(pods, self.max_pods))
 
 

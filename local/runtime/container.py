@@ -1,4 +1,4 @@
-"""The life of one container: its runs, probes, restarts and end. What a kubelet does for it."""
+"""The life of one container: its runs, probes, restarts and end, as a kubelet manages them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MINIMUM_GRACE_S: Final = 2.0
 
 MAX_RESTART_BACKOFF_S: Final = 300.0
 STEADY_S: Final = 600.0
-"""A sidecar that has run this long starts again without a delay."""
+"""A sidecar that has run this long restarts without a delay."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """All that starting a container takes. command is empty when it cannot start; then ``problem`` says why.
+    """All that is needed to start a container. command is empty if it cannot start; then ``problem`` says why.
 
-    ports: containerPort name -> port that the runtime chose. grace_s: for an end that a probe causes.
+    ports: containerPort name -> port that the runtime chose. grace_s: when a probe ends the container.
     """
 
     command: Sequence[str]
@@ -52,7 +52,7 @@ class Container:
         self.spec = spec
         self.pid = 0
         self.up = asyncio.Event()
-        """Set for good when it has started for the first time (its startupProbe included)."""
+        """Set, and never cleared, once it has started for the first time (including its startupProbe)."""
         self._launch = launch
         self._changed = changed
         self._started = False
@@ -64,7 +64,7 @@ class Container:
         self._kill_at = 0.0
 
     def status(self) -> dict[str, Any]:
-        """Its entry of the pod's containerStatuses."""
+        """Its entry in the pod's containerStatuses."""
         return container_status(
             self.spec.name,
             self.spec.image,
@@ -77,7 +77,7 @@ class Container:
 
     @property
     def exit_code(self) -> int | None:
-        """Of its last run; None before and during one."""
+        """Exit code of its last run; None before and during a run."""
         ended = self._state.get("terminated")
         return ended["exitCode"] if ended else None
 
@@ -110,7 +110,7 @@ class Container:
         self._changed()
 
     async def keep(self) -> None:
-        """Runs a sidecar again and again, the first time again at once, then with a doubling delay; until `stop`."""
+        """Runs a sidecar again and again until `stop`: the first restart is immediate, then the delay doubles."""
         delay = 0.0
         while not self._stop.is_set():
             begun = time.monotonic()
@@ -145,7 +145,7 @@ class Container:
         process.kill()
 
     async def _probe(self, process: Process) -> None:
-        """Follows the probes; a startup or liveness probe that fails for good makes an end of the process."""
+        """Follows the probes; if a startup or liveness probe fails for good, ends the process."""
         spec = self.spec
         if spec.startup is not None and not await self._passes(spec.startup):
             await self._end(process)
@@ -188,7 +188,7 @@ class Container:
         in_a_row = 0
         while True:
             success = await self._try(readiness)
-            # Counts results that differ from the present state; enough of them change it.
+            # Counts results that differ from the current state; enough of them change it.
             in_a_row = in_a_row + 1 if success != self._ready else 0
             if in_a_row >= (readiness.success_threshold if success else readiness.failure_threshold):
                 self._ready = success
@@ -208,7 +208,7 @@ class Container:
         return self._launch.ports.get(name) or dict(self.spec.ports)[name]
 
     async def _try_command(self, check: Probe) -> bool:
-        """Exit code 0 in time. The command has the container's environment; its output goes nowhere."""
+        """Whether the command exits with 0 in time. It has the container's environment; its output is discarded."""
         env = {**self._launch.env, CONTAINER_MARK: f"{self.spec.name}/probe"}
         process = await Process.start(check.command, env, self._launch.folder, Path(os.devnull))
         try:

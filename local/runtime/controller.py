@@ -1,8 +1,8 @@
-"""One JobSet under the agent: `reconcile` looks at what was asked and what has ended, decides, writes, then acts.
+"""One JobSet under the agent: `reconcile` looks at what was requested and what has ended, decides, writes, then acts.
 
-What is written to status.json before an act is what makes the act safe to repeat after the agent was killed: a pod is
-recorded before its first process starts, its end before a replacement is made, the end of a Job before its last pods get
-their SIGTERM.
+Each act is recorded in status.json first, which makes it safe to repeat after the agent was killed: a pod is recorded
+before its first process starts, its end before a replacement is made, the end of a Job before its last pods get their
+SIGTERM.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 EVICTED: Final = "EvictionByEvictionAPI"
 NODE_LOST: Final = "DeletionByPodGC"
 NODE_SHUTDOWN: Final = "TerminationByKubelet"
-"""Reasons of the condition DisruptionTarget."""
+"""Reasons for the condition DisruptionTarget."""
 
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""What Kubernetes makes random name suffixes of."""
+"""The characters of Kubernetes' random name suffixes."""
 
 
 @dataclass
 class Node:
-    """What the JobSets of one agent share. bound: pods that have their place. draining: no pod gets one any more."""
+    """What the JobSets of one agent share. bound: pods that have a place. draining: no more pods get one."""
 
     config: AgentConfig
     wake: Callable[[], None]
@@ -55,7 +55,7 @@ class _Started:
 
 
 class Controller:
-    """Raises ManifestError when it is made for a manifest that cannot be carried out."""
+    """Raises ManifestError for a manifest that cannot be carried out."""
 
     def __init__(self, folder: JobSetFolder, node: Node, now: float) -> None:
         self.folder = folder
@@ -72,11 +72,11 @@ class Controller:
 
     @property
     def idle(self) -> bool:
-        """No process of it is left."""
+        """Whether no process of it is left."""
         return not self._live
 
     def reconcile(self, now: float) -> bool:
-        """One step. False when the JobSet is gone, by request or because its time after the end is over."""
+        """One step. False if the JobSet is gone: by request, or because its time after the end is over."""
         self._collect(now)
         if self.folder.stop_asked_at():
             return not self._delete(now)
@@ -94,7 +94,7 @@ class Controller:
         return True
 
     def shut_down(self, now: float) -> None:
-        """The node ends: every pod gets SIGTERM and at most the node's own grace period."""
+        """The node shuts down: every pod gets SIGTERM and at most the node's grace period."""
         for record in self._open():
             if record.bound:
                 record.disrupt(NODE_SHUTDOWN, now)
@@ -107,7 +107,7 @@ class Controller:
         return [record for record in self._record.pods if not record.ruling]
 
     def _remembered(self) -> JobSetRecord:
-        """What an earlier agent has written, also one of release 0.1.0; an empty record where none has, or refused it."""
+        """What an earlier agent wrote, even one of release 0.1.0; an empty record if none did, or it refused the JobSet."""
         written = self.folder.read_status()
         if written is None or not written["state"]:
             return JobSetRecord()
@@ -157,7 +157,7 @@ class Controller:
             self._end(record, now)
 
     def _end(self, record: PodRecord, now: float) -> None:
-        """Tells a pod to end; one without a place on the node has nothing to end."""
+        """Tells a pod to end; a pod without a place on the node has nothing to end."""
         if record.name in self._live:
             self._live[record.name].pod.stop(self._spec.pod.grace_s)
         elif not record.bound:
@@ -223,7 +223,7 @@ class Controller:
         )
 
     def _bind(self) -> None:
-        """Gives waiting pods their place on the node, in order, while there is one."""
+        """Gives waiting pods their place on the node, in order, while there is room."""
         for record in self._open():
             if record.bound or not self._node.has_room():
                 continue
@@ -237,7 +237,7 @@ class Controller:
             log.info("pod %s starts, attempt %d", record.name, record.attempt)
 
     def _save(self) -> None:
-        """Writes what is known now; nothing when it is what was written last."""
+        """Writes the current state, unless it was written last time."""
         for record in self._open():
             live = self._live.get(record.name)
             if live is not None:

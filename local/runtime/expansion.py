@@ -1,4 +1,4 @@
-"""Environment of a container and ``$(VAR)`` in its command, as Kubernetes makes them. Pure."""
+"""A container's environment, and ``$(VAR)`` in its command, as in Kubernetes. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EnvVar:
-    """One entry of a container's env. field: what a fieldRef or resourceFieldRef names; then ``value`` is not used."""
+    """One entry of a container's env. field: what a fieldRef or resourceFieldRef names; if set, ``value`` is not used."""
 
     name: str
     value: str = ""
@@ -37,10 +37,10 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 def declared_environment(
     declared: Sequence[EnvVar], fields: Mapping[str, str], ports: Mapping[str, str], index: int
 ) -> dict[str, str]:
-    """What the manifest and the Job give a container; also the variables that its command may name.
+    """What manifest and Job give a container, which are also the variables that its command may name.
 
-    fields: values of what an entry's ``field`` may name. ports: variables whose value is a port that the runtime chose;
-    they take the place of what the manifest says. A value may refer to entries before it; JOB_COMPLETION_INDEX comes last,
+    fields: values for an entry's ``field``. ports: variables whose value is a port that the runtime chose; they override
+    the manifest. A value may refer to entries before it; JOB_COMPLETION_INDEX comes last,
     as the Job controller appends it.
     """
     result: dict[str, str] = {name: port for name, port in ports.items() if name not in {entry.name for entry in declared}}

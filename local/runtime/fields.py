@@ -1,4 +1,4 @@
-"""Reads the fields of a manifest one by one, with their paths, and refuses those that nobody has read. Pure."""
+"""Reads the fields of a manifest one by one, with their paths, and refuses those that nothing has read. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Fields:
         return self._values.get(key)
 
     def get(self, key: str, kind: type[T], default: Any) -> Any:
-        """The value; ``default`` when it is missing or null. Raises ManifestError when it is of another type."""
+        """The value; ``default`` if it is missing or null. Raises ManifestError if it has another type."""
         value = self._value(key)
         if value is None:
             return default
@@ -57,7 +57,7 @@ class Fields:
         return value
 
     def expect(self, key: str, wanted: Any, **default: Any) -> None:
-        """Refuses any other value; with ``default``, a missing one counts as that."""
+        """Refuses any other value; with ``default``, a missing value counts as that."""
         value = self._value(key)
         if value is None and "default" in default:
             return

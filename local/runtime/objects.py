@@ -1,7 +1,7 @@
-"""What the agent knows of a JobSet, as the objects that a cluster's API serves: JobSet, Job, Pods, events. Pure.
+"""What the agent knows about a JobSet, as the objects that a cluster's API serves: JobSet, Job, Pods, events. Pure.
 
-`nightshift.jobset.verdict` judges these objects, whichever runtime they come from. They hold what a cluster's hold, as far as
-anything reads it; they have no uids.
+`nightshift.jobset.verdict` judges these objects, whichever runtime they come from. They contain everything that is
+read from a cluster's objects, except uids.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def objects(manifest: Mapping[str, Any], created_at: float, spec: JobSetSpec, re
 
 
 def refused(manifest: Mapping[str, Any], reason: str, message: str, now: float) -> Objects:
-    """Of a JobSet that will never start. The manifest may lack anything but its metadata."""
+    """The objects of a JobSet that will never start. The manifest may lack anything but its metadata."""
     jobset = {**manifest, "status": {"conditions": [_condition("Failed", reason, message, now)]}}
     return {"jobset": jobset, "jobs": [], "pods": [], "events": []}
 
 
 def _jobset_conditions(spec: JobSetSpec, record: JobSetRecord) -> list[Objects]:
-    """There is no failurePolicy: the first Job that fails fails the JobSet."""
+    """There is no failurePolicy: the first failed Job fails the JobSet."""
     if not record.finished_at or record.end is None:
         return []
     if record.end.succeeded:
@@ -129,7 +129,7 @@ def _pod(spec: JobSetSpec, record: JobSetRecord, pod: PodRecord, node: str) -> O
 
 
 def _deleted_event(spec: JobSetSpec, pod: PodRecord) -> Objects:
-    """By which a Job says that it has ended a pod itself: nothing else tells such an end from that of a person."""
+    """The event by which a Job says that it ended a pod itself; only this distinguishes that end from a person's."""
     return {
         "type": "Normal",
         "reason": "SuccessfulDelete",
@@ -140,7 +140,7 @@ def _deleted_event(spec: JobSetSpec, pod: PodRecord) -> Objects:
 
 
 def _labels(spec: JobSetSpec) -> dict[str, str]:
-    """Of a Job, and of its pods."""
+    """Labels of a Job and of its pods."""
     return {
         JOBSET_NAME_LABEL: spec.name,
         REPLICATED_JOB_LABEL: spec.replicated_job,
@@ -155,7 +155,7 @@ def _condition(kind: str, reason: str, message: str, at: float) -> Objects:
 
 
 def terminated(exit_code: int, *, reason: str = "", message: str = "", at: tuple[float, float] | None = None) -> Objects:
-    """The state of a container that has ended. reason: Error or Completed when absent. at: when it began and ended."""
+    """The state of a container that has ended. reason: Error or Completed if absent. at: when it began and ended."""
     ended: Objects = {"exitCode": exit_code, "reason": reason or ("Error" if exit_code else "Completed")}
     if message:
         ended["message"] = message

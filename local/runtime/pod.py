@@ -20,7 +20,7 @@ from nightshift.jobset.labels import INDEX_ANNOTATION
 from nightshift.jobset.local.folder import JobSetFolder
 
 _FROM_THE_AGENT = ("HOME", "LANG", "TMPDIR", "NIGHTSHIFT_STACK")
-"""Variables that processes get from the agent: what any program of this machine needs, and the mark of the stack."""
+"""Variables that processes get from the agent: what any program on this machine needs, and the stack's mark."""
 
 
 class Ports:
@@ -68,7 +68,7 @@ class Pod:
 
     @property
     def succeeded(self) -> bool:
-        """Once `run` has returned: whether all main containers ended with exit code 0."""
+        """After `run` has returned: whether all main containers ended with exit code 0."""
         return all(container.exit_code == 0 for container in self._main)
 
     def statuses(self) -> Containers:
@@ -78,16 +78,16 @@ class Pod:
         }
 
     def pids(self) -> dict[str, int]:
-        """Container -> process id of its main process, of those that run."""
+        """Container -> process id of its main process, for running containers."""
         return {container.spec.name: container.pid for container in (*self._init, *self._main) if container.pid}
 
     def exit_codes(self) -> list[tuple[str, int]]:
-        """In the order in which a podFailurePolicy compares them."""
+        """Exit codes, in the order in which a podFailurePolicy compares them."""
         both = (*self._main, *self._init)
         return [(container.spec.name, container.exit_code) for container in both if container.exit_code is not None]
 
     def stop(self, grace_s: float) -> None:
-        """Ends the pod: main containers first, sidecars after them, all out of one grace period. Only the first call counts."""
+        """Ends the pod: main containers first, then sidecars, all within one grace period. Only the first call counts."""
         if self._stopping.is_set():
             return
         self._kill_at = time.monotonic() + grace_s
@@ -146,7 +146,7 @@ class Pod:
             "metadata.namespace": spec.namespace,
             f"metadata.annotations['{INDEX_ANNOTATION}']": str(self.index),
             "spec.nodeName": config.node_name,
-            # There is no scheduler to keep requests apart: a pod is granted an equal share of the node.
+            # No scheduler keeps requests apart: every pod gets an equal share of the node.
             CPU_REQUEST: str(config.share(min(spec.job.completions, spec.job.parallelism))),
         }
         chosen = {variable: str(self.ports[port]) for port, variable in spec.pod.port_env}
@@ -172,7 +172,7 @@ class Pod:
         )
 
     def _environment(self, container: ContainerSpec, image: ImageConfig, declared: dict[str, str]) -> dict[str, str]:
-        """Processes get nothing of the agent's environment but what is named here."""
+        """Of the agent's environment, processes get only what is named here."""
         path = os.pathsep.join([*image.path, os.environ.get("PATH", os.defpath)])
         inherited = {name: os.environ[name] for name in _FROM_THE_AGENT if name in os.environ}
         marks = {

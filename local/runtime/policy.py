@@ -34,7 +34,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class IndexedJob:
-    """Rules of one Indexed Job. A limit that is None does not apply."""
+    """The rules of one Indexed Job. A limit of None does not apply."""
 
     completions: int
     parallelism: int = 1
@@ -47,7 +47,7 @@ class IndexedJob:
 
 @dataclass(frozen=True)
 class JobPod:
-    """What the policy knows of one pod. ended_at: seconds since the epoch; 0 while it lives."""
+    """What the policy knows about one pod. ended_at: seconds since the epoch; 0 while it lives."""
 
     index: int
     ruling: Ruling = ""
@@ -66,7 +66,7 @@ class JobEnd:
 
 @dataclass(frozen=True)
 class Next:
-    """start: indexes that get a pod now. end: set when the Job is over; then nothing starts."""
+    """start: indexes that get a pod now. end: set if the Job is over; then nothing starts."""
 
     start: tuple[int, ...] = ()
     end: JobEnd | None = None
@@ -96,7 +96,7 @@ def completed_indexes(pods: Sequence[JobPod]) -> tuple[int, ...]:
 
 
 def failed_indexes(job: IndexedJob, pods: Sequence[JobPod]) -> tuple[int, ...]:
-    """Indexes given up on, sorted; always empty without backoffLimitPerIndex."""
+    """Failed indexes, sorted; always empty without backoffLimitPerIndex."""
     if job.backoff_limit_per_index is None:
         return ()
     given_up = {pod.index for pod in pods if pod.ruling == "FailIndex"}
@@ -106,9 +106,9 @@ def failed_indexes(job: IndexedJob, pods: Sequence[JobPod]) -> tuple[int, ...]:
 
 
 def decide(job: IndexedJob, pods: Sequence[JobPod], *, started_at: float, now: float, backoff_s: float) -> Next:
-    """What to do with a Job that runs.
+    """What to do with a running Job.
 
-    started_at, now: seconds since the epoch. backoff_s: wait after the first failure; doubles with each one more.
+    started_at, now: seconds since the epoch. backoff_s: wait after the first failure; doubles with each further one.
     """
     end = _end(job, pods, started_at, now)
     if end is not None:
@@ -147,7 +147,7 @@ def _end(job: IndexedJob, pods: Sequence[JobPod], started_at: float, now: float)
 
 
 def _ready_at(pods: Sequence[JobPod], backoff_s: float) -> float:
-    """When the next pod may start after these: of one index, or of all where they share their delay (no backoffLimitPerIndex).
+    """When the next pod may start after these: of one index, or of all if they share their delay (no backoffLimitPerIndex).
 
     The delay grows with the failures since the last success. Ignored ones count here.
     """

@@ -1,4 +1,4 @@
-"""One attempt of a probe that connects: HTTP GET or a TCP connection to this machine, nothing else."""
+"""One attempt of a probe that connects: HTTP GET or a TCP connection, only to this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of a container's command as processes of this machine, and the sweep that finds processes by their marks."""
+"""One run of a container's command as processes on this machine, and the sweep that finds processes by their marks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONTAINER_MARK = "NIGHTSHIFT_CONTAINER"
 
 
 class Process:
-    """A started command. `start` makes one, `wait` gives its end; by then every process it left behind is dead."""
+    """A started command. `start` makes one, `wait` returns its end; by then every process that it left behind is dead."""
 
     def __init__(self, popen: subprocess.Popen[bytes], reports: asyncio.StreamReader, marks: dict[str, str]) -> None:
         self._popen = popen
@@ -32,9 +32,9 @@ class Process:
 
     @classmethod
     async def start(cls, command: Sequence[str], env: Mapping[str, str], folder: Path, log: Path) -> Process:
-        """env: the whole environment; its marks are how leftovers are found, should the shim be killed."""
+        """env: the whole environment; its marks serve to find leftovers if the shim is killed."""
         arguments = [sys.executable, "-I", "-S", shim.__file__, str(log), str(folder), *command]
-        # One short fork per container; an asynchronous one would put a thread that waits into the agent.
+        # One short fork per container; an asynchronous one would add a waiting thread to the agent.
         popen = subprocess.Popen(  # noqa: ASYNC220
             arguments, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
@@ -51,13 +51,13 @@ class Process:
         return process
 
     async def wait(self) -> int:
-        """The exit code, 128 + its number for a signal. May be cancelled, and called again."""
+        """The exit code, or 128 + the signal's number. May be cancelled and called again."""
         if self._exit_code is None:
             words = (await self._reports.readline()).split()
             if words:
                 self._exit_code = int(words[1])
             else:
-                # The shim was killed, and its command with it. What the command had started is now a child of the agent.
+                # The shim was killed, and its command with it. What the command had started is now the agent's child.
                 kill_marked(self._marks)
                 self._exit_code = 128 + signal.SIGKILL
         await self._reports.read()
@@ -78,7 +78,7 @@ class Process:
             os.write(self._popen.stdin.fileno(), order)
 
     def _close(self) -> None:
-        """Reaps the shim. Should it live, the end of its stdin makes it kill everything and end."""
+        """Reaps the shim. If it still lives, the end of its stdin makes it kill everything and exit."""
         assert self._popen.stdin is not None
         self._popen.stdin.close()
         self._popen.wait()
@@ -97,7 +97,7 @@ def marked(marks: Mapping[str, str]) -> list[int]:
 
 
 def kill_marked(marks: Mapping[str, str]) -> int:
-    """Kills every process with all of the marks, and reaps those that are children of this one. How many there were."""
+    """Kills every process with all of the marks, reaps those that are children of this one, and returns how many there were."""
     killed: set[int] = set()
     while pids := marked(marks):
         for pid in pids:
@@ -106,7 +106,7 @@ def kill_marked(marks: Mapping[str, str]) -> int:
         killed.update(pids)
         time.sleep(0.005)
     for pid in killed:
-        # Those whose parent is dead are children of the agent now, and nobody else would reap them.
+        # Those whose parent is dead are now the agent's children, and nothing else would reap them.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
     return len(killed)

@@ -1,4 +1,4 @@
-"""What the agent remembers of a JobSet, and its form in status.json."""
+"""What the agent remembers about a JobSet, and its form in status.json."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Containers = dict[str, list[dict[str, Any]]]
 class PodRecord:
     """One pod, from the decision to make it. Times are seconds since the epoch, 0 for not yet.
 
-    attempt: counts from 1 for each index. bound: it got its place on the node, so processes of it may exist.
-    reason: of the condition DisruptionTarget; '' without one. deleted_at: when its Job told it to end.
+    attempt: counts from 1 for each index. bound: it has a place on the node, so processes of it may exist.
+    reason: of the condition DisruptionTarget, if any; otherwise ''. deleted_at: when its Job told it to end.
     failures, ignored: counted and ignored failures of its index before it.
     """
 

@@ -1,13 +1,13 @@
 """Holds the processes of one container together: ``python shim.py LOG FOLDER COMMAND...``. Imports the standard library only.
 
-Starts the command in a session of its own with its output appended to LOG, and outlives it until every descendant is dead:
-as the child subreaper it inherits whatever the command leaves behind, also what has left its session. So a server that is
+Starts the command in its own session, with its output appended to LOG, and outlives it until every descendant is dead: as
+the child subreaper it inherits whatever the command leaves behind, even what has left its session. So a server that is
 killed with SIGKILL leaves no engine process.
 
 The agent talks to it over two pipes. To stdin: ``T`` sends SIGTERM to the command (its main process only, as a kubelet
-does), ``K`` kills all. **The end of stdin kills all too**: the agent is dead. On stdout: ``pid N``, then at the end ``exit
-CODE``, 128 + its number for a signal. Should the shim itself be killed, the command dies with it (PR_SET_PDEATHSIG); its
-children become the agent's to sweep.
+does), ``K`` kills all. **The end of stdin also kills all**: the agent is dead. On stdout: ``pid N``, then at the end ``exit
+CODE`` (128 + the number of a signal). If the shim itself is killed, the command dies with it (PR_SET_PDEATHSIG), and the
+agent sweeps its children.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def become_subreaper() -> None:
 
 
 def parents() -> dict[int, int]:
-    """Process id -> its parent's, of every process now."""
+    """Process id -> its parent's, for every current process."""
     result = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 -- runs for every end of a container
         if entry.isdigit():
             with contextlib.suppress(OSError):
-                # The name may hold spaces and parentheses: what follows is after the last one.
+                # The name may contain spaces and parentheses: the rest follows the last one.
                 result[int(entry)] = int(Path(f"/proc/{entry}/stat").read_bytes().rpartition(b")")[2].split()[1])
     return result
 
@@ -56,7 +56,7 @@ def descendants(root: int) -> list[int]:
 
 
 def kill_descendants() -> None:
-    """Kills and reaps all children of this process and theirs; returns when there is none."""
+    """Kills and reaps all descendants of this process; returns when none is left."""
     while True:
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
@@ -95,7 +95,7 @@ def start(log: str, folder: str, command: list[str]) -> int:
 
 
 def watch(child: int, wakeup: int) -> int:
-    """Obeys the agent until the command has ended; its wait status. Reaps what the command leaves behind meanwhile."""
+    """Obeys the agent until the command has ended; returns its wait status. Meanwhile reaps what the command leaves behind."""
     poll = select.poll()
     poll.register(0, select.POLLIN)
     poll.register(wakeup, select.POLLIN)
@@ -122,7 +122,7 @@ def main() -> None:
     wakeup, write_end = os.pipe()
     os.set_blocking(write_end, False)
     signal.set_wakeup_fd(write_end)
-    # Handlers that do nothing: the shim has to outlive its command, and the wake-up needs a Python handler.
+    # Handlers that do nothing: the shim must outlive its command, and the wake-up needs a Python handler.
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     child = start(log, folder, command)

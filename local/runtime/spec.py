@@ -1,7 +1,7 @@
 """Reads the part of a JobSet manifest that the local runtime carries out.
 
-A field that would change behaviour and is not supported is refused by name: a manifest that passes does here what it does on
-GKE, except for what the docstring of `nightshift.jobset.local` lists. Fields of placement, identity and resources are accepted
+Unsupported fields that would change behaviour are refused by name: a manifest that passes does here what it does on GKE,
+except for what the docstring of `nightshift.jobset.local` lists. Fields of placement, identity and resources are accepted
 without effect.
 """
 
@@ -21,7 +21,7 @@ from nightshift.jobset.local.shape import LABEL_MAX, is_dns_label
 FIELD_PATHS: Final = ("metadata.name", "metadata.namespace", f"metadata.annotations['{INDEX_ANNOTATION}']", "spec.nodeName")
 CPU_REQUEST: Final = "requests.cpu"
 _SUFFIX: Final = 6
-"""Characters of a pod name after its index: a dash and five random ones."""
+"""Length of a pod name's end after the index: a dash and five random characters."""
 
 # One node, one user, no scheduler: these choose where and as whom a pod runs, and change nothing here.
 _POD_WITHOUT_EFFECT: Final = (
@@ -66,7 +66,7 @@ def read_manifest(manifest: Any) -> JobSetSpec:
     suspended = spec.get("suspend", bool, False)
     ttl_s = spec.number("ttlSecondsAfterFinished", None, least=0)
     _read_success_policy(spec)
-    # No service is made for the pods, so no name of one can be looked up: nothing in a one-pod-per-index job does.
+    # The pods get no service, so their names cannot be looked up: nothing in a one-pod-per-index job does that.
     spec.ignore("network")
     for fields in (job_spec, template, replicated, spec):
         fields.close()
@@ -76,7 +76,7 @@ def read_manifest(manifest: Any) -> JobSetSpec:
 
 
 def _read_success_policy(spec: Fields) -> None:
-    """With one replicated job both operators mean the same."""
+    """With one replicated job, both operators mean the same."""
     policy = spec.optional("successPolicy")
     if policy is not None:
         policy.choice("operator", ("All", "Any"))

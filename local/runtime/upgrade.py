@@ -1,4 +1,4 @@
-"""Reads what the agent of nightshift 0.1.0 wrote into status.json, so that a night begun under it goes on under this one."""
+"""Reads the status.json of nightshift 0.1.0's agent, so that a night begun under it continues under this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local.runtime.records import Containers, JobSetRecord, PodRecord
 
 
 def record_of_0_1(state: Mapping[str, Any], manifest: Mapping[str, Any], created_at: float) -> JobSetRecord:
-    """state: what that agent kept. created_at: of the JobSet, for the times that it did not keep."""
+    """state: what that agent recorded. created_at: the JobSet's, for the times that it did not record."""
     template = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     init = [each["name"] for each in template.get("initContainers") or ()]
     finished_at = float(state["finished_at"])

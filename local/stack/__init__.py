@@ -2,15 +2,15 @@
 
 ``python3 -m local.stack up|down|status|run`` for people, `Stack` for the demo and the tests. Standard library only.
 
-    STATE/stack.json      the truth while a supervisor lives: addresses, pids, Airflow's password, the environment for clients
+    STATE/stack.json      valid while a supervisor lives: addresses, pids, Airflow's password, the environment for clients
     STATE/stack.lock      held by the supervisor; holds its pid
     STATE/ports.json      ports, chosen once and kept, so that addresses frozen in running work stay valid
     STATE/secrets.json    Airflow's password and keys, made once
-    STATE/logs/NAME.log   output of each part; supervisor.log says what was started, died and was started again
-    STATE/{storage,bigquery,runtime,airflow,lineage}/   what the parts keep
+    STATE/logs/NAME.log   output of each part; supervisor.log says what was started, died and was restarted
+    STATE/{storage,bigquery,runtime,airflow,lineage}/   the parts' data
 
-Who dies with whom: a part that dies is started again on its port. The supervisor's death ends everything: its children get
-SIGKILL from the kernel, and a guardian process kills whatever they had started. A tied stack ends with the process that
+What dies with what: a part that dies is restarted on its port. The supervisor's death ends everything: the kernel sends its
+children SIGKILL, and a guardian process kills whatever they had started. A tied stack ends with the process that
 started it. Every process carries ``NIGHTSHIFT_STACK=STATE`` in its environment, by which strays are found.
 """
 

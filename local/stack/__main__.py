@@ -1,4 +1,4 @@
-"""``python3 -m local.stack up|down|status|env|run``. Exit codes: 0, 1 when it is not as asked, 2 for a wrong command line."""
+"""``python3 -m local.stack up|down|status|env|run``. Exit codes: 0, 1 if it failed, 2 for a wrong command line."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def main() -> int:
     for name, text in (
         ("up", "start the stack and leave it up"),
         ("run", "start the stack and hold it until Ctrl-C"),
-        ("status", "say what is up"),
+        ("status", "show what is up"),
         ("env", 'print the variables of the stack\'s clients for a shell: eval "$(python3 -m local.stack env)"'),
-        ("down", "stop the stack and everything it has started"),
+        ("down", "stop the stack and everything it started"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--state", type=Path, default=DEFAULT_STATE, metavar="DIR", help="default: %(default)s")

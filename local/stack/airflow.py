@@ -1,8 +1,8 @@
-"""Airflow's settings and its health. All settings are environment variables; no file of Airflow's is edited.
+"""Airflow's settings and health. All settings are environment variables; no file of Airflow's is edited.
 
 ``airflow standalone`` starts its components and never looks at them again: a scheduler killed with SIGKILL stays a zombie, its
-workers stay alive, and standalone runs on (Airflow 3.3.2, module ``standalone_command``). So the supervisor looks: a dead
-component ends the whole part, which is then started afresh on the same database.
+workers stay alive, and standalone keeps running (Airflow 3.3.2, module ``standalone_command``). So the supervisor watches: a
+dead component ends the whole part, which is then restarted on the same database.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def settings(folder: Folder, ports: Mapping[str, int], dags: Path) -> dict[str, 
             "plugins_folder": ROOT / "plugins",
             "load_examples": False,
             "executor": "LocalExecutor",
-            # Each is a process of 60 MB that is there from the start (32 by default), and two cores are all there is.
+            # Each is a process of 60 MB, running from the start (32 by default), and there are only two cores.
             "parallelism": 4,
             "dags_are_paused_at_creation": False,
             "simple_auth_manager_users": f"{USER}:admin",
             "simple_auth_manager_passwords_file": folder.passwords,
             "execution_api_server_url": f"{url(ports)}/execution/",
             "fernet_key": secrets["fernet_key"],
-            # The default asks the resolver for a full name, which takes seconds where nobody answers.
+            # The default asks the resolver for a full name, which takes seconds if nothing answers.
             "hostname_callable": "socket.gethostname",
         },
-        # Connections set WAL by themselves; the wait is for two writers that meet (pysqlite's own is 5 s).
+        # Connections set WAL by themselves; the timeout is for two writers that collide (pysqlite's own is 5 s).
         # See also `LOCAL_SETTINGS`.
         "database": {"sql_alchemy_conn": f"sqlite:///{folder.airflow_home}/airflow.db?timeout=60"},
         "api": {
@@ -81,23 +81,23 @@ def settings(folder: Folder, ports: Mapping[str, int], dags: Path) -> dict[str, 
 
 
 def _scheduling() -> dict[str, dict[str, Any]]:
-    """Sections of the parts that decide how soon something happens."""
+    """Settings that decide how soon something happens, by section."""
     return {
         "scheduler": {
             # The wait between two tasks of a chain: with the default of 1 s a chain of six takes 7.5 s, with this 2 to 3 s.
             "scheduler_idle_sleep_time": 0.25,
             "catchup_by_default": False,
-            # The cron of a job is for deployments: here a night runs when somebody asks for it, not when the stack comes up.
+            # A job's cron is for deployments: here a night runs on request, not when the stack comes up.
             "use_job_schedule": False,
-            # What a killed scheduler left behind is taken up after 20 s instead of 5 min, without costing a task an attempt.
+            # What a killed scheduler left is taken up after 20 s instead of 5 min, without costing a task an attempt.
             "scheduler_health_check_threshold": 20,
             "orphaned_tasks_check_interval": 10,
             "task_instance_heartbeat_timeout": 60,
         },
-        # The triggers of a killed triggerer are taken up by the next one after this time.
+        # The next triggerer takes up a killed one's triggers after this time.
         "triggerer": {"job_heartbeat_sec": 2, "triggerer_health_check_threshold": 15},
         "dag_processor": {
-            # A new job file changes no .py file: what finds it is the next parse of the unchanged one.
+            # A new job file changes no .py file: the next parse of the unchanged one finds it.
             "min_file_process_interval": 5,
             "refresh_interval": 5,
             "bundle_refresh_check_interval": 2,
@@ -107,7 +107,7 @@ def _scheduling() -> dict[str, dict[str, Any]]:
 
 
 def write_config(folder: Folder) -> None:
-    """The settings that are code, where Airflow looks for them."""
+    """Puts the settings that are code where Airflow looks for them."""
     config = folder.airflow_home / "config"
     config.mkdir(exist_ok=True)
     shutil.copy(LOCAL_SETTINGS, config)
@@ -121,7 +121,7 @@ def write_passwords(folder: Folder) -> None:
 def unhealthy(health: Any, since: float) -> str | None:
     """What is wrong with the reply of ``/api/v2/monitor/health``; None when all components beat after `since` (epoch seconds).
 
-    The beat counts, not only the word: right after a restart the word still speaks of the component that was killed.
+    The heartbeat counts, not only the status: right after a restart the status still describes the killed component.
     """
     for component in ("metadatabase", "scheduler", "triggerer", "dag_processor"):
         report = health.get(component) or {}
@@ -134,7 +134,7 @@ def unhealthy(health: Any, since: float) -> str | None:
 
 
 def dead_component(standalone: int) -> str | None:
-    """A component of the ``airflow standalone`` process that has died; None while all live."""
+    """Names a component of ``airflow standalone`` that has died; None while all live."""
     dead = [pid for pid, state in marks.children(standalone).items() if state == "Z"]
     return f"component with pid {dead[0]} is dead" if dead else None
 

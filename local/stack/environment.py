@@ -13,9 +13,9 @@ from local.stack.kubernetes import STORAGE_VARIABLE, Kubernetes
 BUCKET: Final = "nightshift"
 PROJECT: Final = "local"
 PODS: Final = 2
-"""Pods of the local runtime that run at once: each holds 2 GiB. A plan with more workers would start an engine for nothing."""
+"""Pods of the local runtime that run at once; each takes 2 GiB. A plan with more workers would start engines for nothing."""
 
-# A developer's own settings of these programs must not reach into the stack.
+# A developer's own settings for these programs must not affect the stack.
 _FOREIGN: Final = (
     "AIRFLOW",
     "BIGQUERY_",
@@ -33,11 +33,11 @@ _FOREIGN: Final = (
 
 
 def base() -> dict[str, str]:
-    """This process's environment without what would steer the parts, and with what they need where it is bare."""
+    """This process's environment, without what would affect the parts, and with what they need if it is bare."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     kept.setdefault("HOME", str(Path.home()))
     kept.setdefault("PATH", os.defpath)
-    # Nothing of the stack is reached through a company's proxy.
+    # No part of the stack is reached through a company's proxy.
     direct = ",".join(filter(None, [kept.get("NO_PROXY") or kept.get("no_proxy"), HOST, "localhost"]))
     return {**kept, "NO_PROXY": direct, "no_proxy": direct, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
 
@@ -52,12 +52,12 @@ def storage_url(ports: Mapping[str, int], kubernetes: Kubernetes | None) -> str:
 
 
 def clients(folder: Folder, ports: Mapping[str, int], kubernetes: Kubernetes | None = None) -> dict[str, str]:
-    """What a client of the emulators and of the runtime needs. Ports of parts that are left out are left out."""
+    """What a client of the emulators and of the runtime needs, without the ports of missing parts."""
     environment = {
         "NIGHTSHIFT_BUCKET": BUCKET,
         "NIGHTSHIFT_PROJECT": PROJECT,
         "GOOGLE_CLOUD_PROJECT": PROJECT,
-        # Google's clients would otherwise look for a metadata server, for seconds.
+        # Google's clients would otherwise look for a metadata server, which takes seconds.
         "NO_GCE_CHECK": "true",
         # gcsfs asks the emulator for a service that it does not have.
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",

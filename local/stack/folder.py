@@ -1,4 +1,4 @@
-"""The state folder of a stack: where things lie, and the small files that outlive processes."""
+"""A stack's state folder: where things are, and the small files that outlive processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Folder:
 
     @property
     def kubernetes(self) -> Path:
-        """What the stack was told of its cluster, where it has one."""
+        """What the stack was told about its cluster, if it has one."""
         return self.path / "kubernetes.json"
 
     @property
@@ -72,7 +72,7 @@ class Folder:
             folder.mkdir(parents=True, exist_ok=True)
 
     def read(self) -> dict[str, Any] | None:
-        """What the living supervisor wrote; None when there is none, or it has not written yet."""
+        """What the living supervisor wrote; None if there is none, or it has not written yet."""
         supervisor = self.held()
         document: dict[str, Any] | None = _read(self.document)
         return document if document and supervisor and document["supervisor"] == supervisor else None
@@ -81,14 +81,14 @@ class Folder:
         _write(self.document, document)
 
     def lock(self) -> TextIO | None:
-        """Takes the supervisor's lock, to be held for life; None when another supervisor has it."""
+        """Takes the supervisor's lock, to be held for life; None if another supervisor has it."""
         deadline = time.monotonic() + LOCK_WAIT_S
         file = open(self.path / "stack.lock", "a+")  # noqa: SIM115 -- closed by the end of the process
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # Somebody may only be looking, see `held`.
+                # Another process may only be checking, see `held`.
                 if self.held() and time.monotonic() > deadline:
                     file.close()
                     return None
@@ -100,7 +100,7 @@ class Folder:
                 return file
 
     def held(self) -> int | None:
-        """The pid of the living supervisor, None when there is none."""
+        """The pid of the living supervisor; None if there is none."""
         try:
             with open(self.path / "stack.lock") as file:
                 try:
@@ -112,7 +112,7 @@ class Folder:
         return None
 
     def ports(self, names: Iterable[str]) -> dict[str, int]:
-        """A port for each name: the one it had, unless somebody else listens there now."""
+        """A port for each name: the one it had, unless something else listens there now."""
         file = self.path / "ports.json"
         kept: dict[str, int] = _read(file) or {}
         chosen = dict(kept)
@@ -124,7 +124,7 @@ class Folder:
         return {name: chosen[name] for name in names}
 
     def secrets(self) -> dict[str, str]:
-        """Airflow's password and keys, made at the first call."""
+        """Airflow's password and keys, made by the first call."""
         makers: dict[str, Callable[[], str]] = {
             "password": lambda: secrets.token_urlsafe(12),
             "fernet_key": lambda: base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
@@ -147,7 +147,7 @@ def _read(file: Path) -> Any:
 
 
 def _write(file: Path, content: Any) -> None:
-    """In one step, and for its owner alone: the files hold passwords."""
+    """Writes in one step, readable only by the owner: the files contain passwords."""
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as target:
         json.dump(content, target, indent=1)

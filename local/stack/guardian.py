@@ -1,7 +1,7 @@
 """The guardian: ``python -m local.stack.guardian STATE LIFE``. Ends what is left of a stack when its supervisor is gone.
 
-It waits on its standard input, a pipe whose other end only the supervisor has, and whose end therefore is the supervisor's,
-however it came. It knows one life of the supervisor only, so it never touches what a later one has started.
+It waits on its standard input, a pipe whose other end only the supervisor holds: when the supervisor ends, however that
+happens, the pipe closes. It knows only one life of the supervisor, so it never touches what a later one started.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from local.stack import marks
 
 def main() -> None:
     state, life = sys.argv[1:]
-    # The death of the supervisor is the only thing that it goes by.
+    # It reacts only to the supervisor's death.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     while os.read(0, 64):

@@ -1,4 +1,4 @@
-"""The cluster that runs a stack's JobSets, where the local runtime does not."""
+"""The cluster that runs a stack's JobSets instead of the local runtime."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Kubernetes:
     """A cluster as a stack uses it; `local.cluster.deployment` makes one of these.
 
     gateway: this machine's address as the pods see it. The storage emulator listens there and nowhere else.
-    environment: variables of all who talk to the cluster.
-    server: what the pods' container "server" gets besides what is rendered. volumes: what the pod gets.
+    environment: variables for everything that talks to the cluster.
+    server: what the pods' container "server" gets in addition to what is rendered. volumes: the same for the pod.
     """
 
     gateway: str

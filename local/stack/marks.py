@@ -1,7 +1,7 @@
-"""Finds and kills processes by marks in their environment: what is started with a mark passes it on to all that it starts.
+"""Finds and kills processes by marks in their environment: a process passes its mark on to all that it starts.
 
-The mark outlives a change of process group, session and parent. Programs that rewrite their title (Airflow, vLLM) would wipe it
-out of /proc; `TITLES_KEEP_ENVIRONMENT` has to be in their environment to keep them from it.
+The mark outlives a change of process group, session and parent. Programs that rewrite their title (Airflow, vLLM) would erase
+it from /proc; `TITLES_KEEP_ENVIRONMENT` in their environment prevents that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SWEEP_S = 10.0
 
 
 def carries(pid: int, marks: Mapping[str, str]) -> bool:
-    """Whether process `pid` lives and has all of the marks. A process of another user has none."""
+    """Whether process `pid` lives and has all of the marks. Another user's process has none."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -39,9 +39,9 @@ def marked(marks: Mapping[str, str]) -> list[int]:
 
 
 def sweep(marks: Mapping[str, str]) -> int:
-    """Kills (SIGKILL) every process with all of the marks but this one and its ancestors; how many there were.
+    """Kills (SIGKILL) every process with all of the marks except this one and its ancestors; returns how many there were.
 
-    Looks again until a look finds none, since a process may fork while it is looked for. Raises TimeoutError after `SWEEP_S`.
+    Searches again until it finds none, since a process may fork during a search. Raises TimeoutError after `SWEEP_S`.
     """
     spared = set(ancestors())
     killed: set[int] = set()
@@ -57,7 +57,7 @@ def sweep(marks: Mapping[str, str]) -> int:
 
 
 def kill(pid: int, marks: Mapping[str, str], number: signal.Signals = signal.SIGKILL) -> None:
-    """Sends a signal to `pid` if it carries the marks; never to a stranger that has got the same id in the meantime."""
+    """Sends a signal to `pid` if it carries the marks; never to a stranger that got the same id meanwhile."""
     with contextlib.suppress(OSError):
         descriptor = os.pidfd_open(pid)
         try:
@@ -68,7 +68,7 @@ def kill(pid: int, marks: Mapping[str, str], number: signal.Signals = signal.SIG
 
 
 def children(parent: int) -> dict[int, str]:
-    """Process id -> state letter (``Z`` for one that is dead and not waited for) of the children of `parent`."""
+    """Process id -> state letter (``Z`` for one that is dead but not yet waited for) of the children of `parent`."""
     found = {}
     for pid in _pids():
         with contextlib.suppress(OSError):
@@ -90,7 +90,7 @@ def ancestors() -> Iterator[int]:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    # The command's name may hold spaces and parentheses: what counts comes after the last one.
+    # The command's name may contain spaces and parentheses: what counts comes after the last one.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return fields[0], int(fields[1])
 

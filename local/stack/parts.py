@@ -1,4 +1,4 @@
-"""The parts of a stack: what each is started with, and how it is known to be well."""
+"""The parts of a stack: how each is started, and how its health is checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from local.stack.folder import HOST, ROOT, Folder
 from local.stack.kubernetes import Kubernetes
 
 NAMES: Final = ("storage", "bigquery", "agent", "airflow")
-"""In the order of need: a part uses only parts before it. They are stopped in the reverse order."""
+"""In order of dependency: a part uses only parts before it. They are stopped in reverse order."""
 PORTS: Final[dict[str, tuple[str, ...]]] = {
     "storage": ("storage",),
     "bigquery": ("bigquery", "bigquery_grpc"),
@@ -40,8 +40,8 @@ class Missing(Exception):
 class Part:
     """One process of the stack and all that it starts.
 
-    probe: why the part is not well, or None; takes its pid and the time it was started (epoch seconds). Bounded in time.
-    broken: why it cannot get well again by itself, or None; takes its pid. Called often, so it has to be cheap.
+    probe: why the part is not healthy, or None; takes its pid and start time (epoch seconds). Bounded in time.
+    broken: why it cannot recover by itself, or None; takes its pid. Called often, so it must be cheap.
     stop_signal: asks for an orderly end, which may take stop_s seconds. start_s: longest time from start to health.
     """
 
@@ -59,7 +59,7 @@ class Part:
 def build(
     folder: Folder, life: str, names: tuple[str, ...], ports: Mapping[str, int], dags: Path, kubernetes: Kubernetes | None
 ) -> list[Part]:
-    """The parts in `NAMES`' order. Writes the files that they read. Raises Missing."""
+    """The parts, in the order of `NAMES`. Writes the files that they read. Raises Missing."""
     shared = environment.clients(folder, ports, kubernetes)
     if kubernetes and "storage" in ports:
         folder.pod_patch.write_text(json.dumps(kubernetes.pod_patch(environment.storage_url(ports, kubernetes)), indent=1))
@@ -117,7 +117,7 @@ def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:
 
 
 def _node(folder: Folder, life: str, shared: Mapping[str, str], driver: Path, server: Path) -> dict[str, Any]:
-    """The agent's configuration. vLLM's variables were chosen by measuring, see docs/local-stack.md."""
+    """The agent's configuration. vLLM's variables were chosen by measurement, see docs/local-stack.md."""
     try:
         engine = vllm.environment()
     except FileNotFoundError as error:
@@ -138,7 +138,7 @@ def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str]
     program = _program("airflow", "airflow")
     airflow.write_config(folder)
     airflow.write_passwords(folder)
-    # standalone looks for `airflow` on the path to start its components.
+    # standalone looks for `airflow` on the PATH to start its components.
     path = os.pathsep.join([str(Path(program).parent), os.environ.get("PATH", os.defpath)])
     health = f"{airflow.url(ports)}/api/v2/monitor/health"
 
@@ -153,7 +153,7 @@ def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str]
         airflow.url(ports),
         probe,
         airflow.dead_component,
-        # standalone stops its components on Ctrl-C only; a SIGTERM would end it alone.
+        # standalone stops its components only on Ctrl-C; a SIGTERM would end it alone.
         stop_signal=signal.SIGINT,
         stop_s=15,
         start_s=300,
@@ -165,7 +165,7 @@ def _program(name: str, program: str) -> str:
     folder = ROOT / ".venv" if name == "driver" else ROOT / ".envs" / name
     path = folder / "bin" / program
     if not path.exists():
-        raise Missing(f"The environment '{name}' is not there: python3 local/environments.py {name}")
+        raise Missing(f"The environment '{name}' does not exist: python3 local/environments.py {name}")
     return str(path)
 
 
@@ -174,8 +174,8 @@ def _answers(address: str) -> Callable[[int, float], str | None]:
 
 
 def _get(address: str) -> tuple[bytes, str | None]:
-    """The reply's body, and what went wrong if something did."""
-    # No proxy, whatever the environment says: the address is this machine's.
+    """The reply's body, and what went wrong, if anything."""
+    # No proxy, whatever the environment says: the address is on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(address, timeout=PROBE_TIMEOUT_S) as reply:

@@ -1,4 +1,4 @@
-"""One part under supervision: started, watched, started again when it dies, stopped."""
+"""One part under supervision: started, watched, restarted when it dies, stopped."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PROBE_STARTING_S: Final = 0.2
 PROBE_HEALTHY_S: Final = 3.0
 BROKEN_S: Final = 1.0
 SILENCE_S: Final = 120.0
-"""How long a part that was well may be unwell before it is started again: two cores may be very busy."""
+"""How long a part that was healthy may be unhealthy before it is restarted: two cores may be very busy."""
 STEADY_S: Final = 60.0
 BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
 HOPELESS: Final = 3
-"""Starts without a single health after which a part counts as failed. It is still tried again."""
+"""After so many starts without becoming healthy, a part counts as failed. It is still retried."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Service:
-    """Not to be used from several threads: the kernel ends a child with the thread that started it."""
+    """Use from one thread only: the kernel ends a child with the thread that started it."""
 
     def __init__(self, part: Part, folder: Folder, environment: Mapping[str, str], life: str) -> None:
-        """environment: of every part; the part's own wins."""
+        """environment: for every part; the part's own wins."""
         self.part = part
         self.pid: int | None = None
         self.state = "starting"
@@ -56,7 +56,7 @@ class Service:
         self._broken_at = 0.0
 
     def report(self) -> dict[str, Any]:
-        """For stack.json. healthy_after_s: from its latest start to its first health."""
+        """For stack.json. healthy_after_s: from its latest start until it was healthy."""
         return {
             "state": self.state,
             "pid": self.pid,
@@ -67,7 +67,7 @@ class Service:
         }
 
     def step(self) -> None:
-        """To be called several times a second."""
+        """Call this several times a second."""
         now = time.monotonic()
         if self.pid is None:
             if now >= self._start_at:
@@ -76,7 +76,7 @@ class Service:
         if now >= self._broken_at:
             self._broken_at = now + BROKEN_S
             broken = self.part.broken(self.pid)
-            # Twice in a row: a child that is being waited for is a zombie for a moment as well.
+            # Twice in a row: a child that is being waited for is also a zombie for a moment.
             if broken and self._broken_before:
                 self._give_up(broken)
                 return
@@ -85,7 +85,7 @@ class Service:
             self._probe(self.pid)
 
     def exited(self, status: int) -> None:
-        """The supervisor has waited for the part's process; `status` as of ``waitpid``."""
+        """The supervisor has waited for the part's process; `status` is from ``waitpid``."""
         self.pid = None
         if self.state == "stopping":
             return
@@ -100,7 +100,7 @@ class Service:
         if not self._ever_healthy and self._short_lives >= HOPELESS:
             self.state = "failed"
         self._start_at = time.monotonic() + wait
-        log.error("%s DIED: %s; %d more processes of it killed; starts again in %.1f s", self.part.name, cause, strays, wait)
+        log.error("%s DIED: %s; %d more processes of it killed; restarting in %.1f s", self.part.name, cause, strays, wait)
 
     def stop(self, reap: Callable[[], None], hurry: Callable[[], bool]) -> None:
         """Asks for an orderly end, waits for it, and kills what is left. `reap` waits for children and calls `exited`."""
@@ -130,7 +130,7 @@ class Service:
                 start_new_session=True,
                 preexec_fn=_dies_with(os.getpid()),
             )
-        # The supervisor waits for all its children itself; this only keeps Popen from doing so.
+        # The supervisor itself waits for all its children; this only keeps Popen from doing so.
         process.returncode = 0
         self.pid = process.pid
         self.starts += 1
@@ -164,7 +164,7 @@ class Service:
                 self._give_up(f"not healthy for {SILENCE_S:.0f} s: {problem}")
 
     def _give_up(self, reason: str) -> None:
-        """Kills the part at once, so that it is started again. Nothing in it gets a chance to undo what it was doing."""
+        """Kills the part at once, so that it is restarted. Nothing in it gets a chance to undo what it was doing."""
         log.error("%s BROKEN: %s", self.part.name, reason)
         self.state = "unhealthy"
         marks.sweep(self._marks)
@@ -175,7 +175,7 @@ def _dies_with(supervisor: int) -> Callable[[], None]:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != supervisor:
             os._exit(1)
-        # An ignored signal stays ignored in a new program, and a shell ignores SIGINT for what it starts in the background.
+        # An ignored signal stays ignored in a new program, and a shell ignores SIGINT for background processes.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
 

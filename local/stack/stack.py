@@ -41,10 +41,10 @@ class StackBusy(StackError):
 
 
 class Stack:
-    """The stack of one state folder, whoever started it.
+    """The stack of one state folder, no matter which process started it.
 
-    ``with Stack(state) as stack:`` uses a stack that ``up`` started and leaves it up; without one it starts one that is tied to
-    this process: it ends with the block, or with the process, however that dies.
+    ``with Stack(state) as stack:`` uses a stack that ``up`` started and leaves it up. If there is none, it starts one that is
+    tied to this process: it ends with the block, or with the process, however it dies.
 
     state: its folder. parts: some of `parts.NAMES`; None: what a night needs. dags: Airflow's DAG folder. kubernetes: what runs
     the JobSets instead of the local runtime. say: gets one line per event.
@@ -90,10 +90,10 @@ class Stack:
         return self._folder.log(name)
 
     def up(self, *, tied: bool = False) -> None:
-        """Returns when every part is healthy. Does nothing when they are.
+        """Returns when every part is healthy. Does nothing if they are.
 
-        tied: a stack that is started here ends with this process. One that is up already stays as it is.
-        Raises StackError when a part does not start, StackBusy.
+        tied: a stack started here ends with this process. One that is already up stays as it is.
+        Raises StackError if a part does not start, StackBusy.
         """
         unknown = set(self._names) - set(NAMES)
         if unknown:
@@ -111,10 +111,10 @@ class Stack:
             self._make_bucket()
 
     def down(self) -> None:
-        """Stops the stack, whoever started it, and kills every process that carries its mark."""
+        """Stops the stack, no matter which process started it, and kills every process that carries its mark."""
         marked = {marks.STACK: str(self._folder.path)}
         if not self._end_supervisor(marked):
-            self._say("the supervisor does not end; killing it")
+            self._say("the supervisor does not stop; killing it")
         if self._process is not None:
             self._process.wait()
             self._process = None
@@ -134,7 +134,7 @@ class Stack:
         return document
 
     def healthy(self) -> bool:
-        """Whether the stack is up and all its parts are well."""
+        """Whether the stack is up and all its parts are healthy."""
         try:
             document = self.document()
         except StackDown:
@@ -142,14 +142,14 @@ class Stack:
         return document["state"] == "up" and all(part["state"] == "healthy" for part in document["parts"].values())
 
     def environment(self) -> dict[str, str]:
-        """Variables for a client: emulators, NIGHTSHIFT_*, AIRFLOW_*; to be put over its own. Raises StackDown.
+        """Variables for a client: emulators, NIGHTSHIFT_*, AIRFLOW_*; they go over its own. Raises StackDown.
 
-        The stack's mark is not among them, so a client is not killed with the stack.
+        They do not include the stack's mark, so a client is not killed with the stack.
         """
         return dict(self.document()["environment"])
 
     def airflow(self) -> dict[str, str]:
-        """``url``, ``user`` and ``password`` of Airflow. Raises StackDown, StackError when Airflow is not a part."""
+        """``url``, ``user`` and ``password`` of Airflow. Raises StackDown, or StackError if Airflow is not a part."""
         document = self.document()
         if "airflow" not in document:
             raise StackError("Airflow is not a part of this stack")
@@ -167,11 +167,11 @@ class Stack:
         return marks.marked({marks.STACK: str(self._folder.path), marks.PART: name})
 
     def processes(self) -> list[int]:
-        """Every living process that carries the stack's mark, also when the stack is down."""
+        """Every living process that carries the stack's mark, even if the stack is down."""
         return marks.marked({marks.STACK: str(self._folder.path)})
 
     def _usable(self) -> bool:
-        """Whether a stack is up that can be used; waits for the end of one that is ending. Raises StackBusy, StackError."""
+        """Whether a usable stack is up; if one is stopping, waits for its end. Raises StackBusy, StackError."""
         deadline = time.monotonic() + DOWN_S
         while self._folder.held() is not None:
             document = self._folder.read()
@@ -181,7 +181,7 @@ class Stack:
                 self._must_match(document)
                 return True
             if time.monotonic() > deadline:
-                raise StackError(f"the stack in {self._folder.path} does not end: python3 -m local.stack down")
+                raise StackError(f"the stack in {self._folder.path} does not stop: python3 -m local.stack down")
             time.sleep(POLL_S)
         return False
 
@@ -190,7 +190,7 @@ class Stack:
             raise StackBusy(f"the stack in {self._folder.path} belongs to process {owner} and ends with it")
 
     def _ours(self) -> bool:
-        """Whether this object has started the stack that is there. Of two that start at once one supervisor gets the lock."""
+        """Whether this object started the current stack. If two start at once, one supervisor gets the lock."""
         return self._process is not None and self._folder.held() in (None, self._process.pid)
 
     def _must_match(self, document: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ class Stack:
             inherited = (read_end,)
             command += ["--tie", str(read_end), "--owner", str(os.getpid())]
         marked = {marks.STACK: str(self._folder.path), marks.LIFE: life, marks.PART: "supervisor"}
-        # The supervisor passes its environment on: the base is cleaned there again, with the same result.
+        # The supervisor passes its environment on: it cleans the base again, with the same result.
         with open(self._folder.log("supervisor"), "ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -244,7 +244,7 @@ class Stack:
             document = self._folder.read()
             reports = document["parts"] if document and document["state"] == "up" else {}
             if document and not self._ours():
-                # Somebody else was faster.
+                # Another process was faster.
                 self._must_be_usable(document["owner"])
                 self._must_match(document)
             for name in self._names:
@@ -264,7 +264,7 @@ class Stack:
             time.sleep(POLL_S)
 
     def _ended_early(self) -> bool:
-        """Whether no supervisor is there to wait for. One that lost a race for the lock leaves the winner."""
+        """Whether there is no supervisor to wait for. One that lost a race for the lock leaves the winner."""
         if self._process is not None and self._process.poll() is None:
             return False
         if self._folder.held() is None:
@@ -273,10 +273,10 @@ class Stack:
         return False
 
     def _end_supervisor(self, marked: dict[str, str]) -> bool:
-        """Tells the supervisor to end and waits for it; whether it ended in time.
+        """Tells the supervisor to end and waits for it; returns whether it ended in time.
 
-        One that was waiting for the lock takes it then, and is told as well. The lock alone does not tell the end: it is free a
-        moment before the process is gone.
+        A supervisor that was waiting for the lock then takes it, and is told too. The lock alone does not show the end: it is
+        free a moment before the process is gone.
         """
         deadline = time.monotonic() + DOWN_S
         told: set[int] = set()

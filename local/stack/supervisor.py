@@ -1,8 +1,8 @@
 """The supervisor: ``python -m local.stack.supervisor --state DIR --life ID --parts A,B --dags DIR [--kubernetes FILE]
 [--tie FD --owner PID]``.
 
-Holds the state folder's lock for as long as it lives. Ends in an orderly way on SIGTERM, SIGINT, or when the pipe FD ends, at
-once on a second signal. Exit codes: 0 after an orderly end, 2 when a part cannot be started here, 3 when another has the lock.
+Holds the state folder's lock as long as it lives. Shuts down in order on SIGTERM, SIGINT, or when the pipe FD closes, and at
+once on a second signal. Exit codes: 0 after an orderly end, 2 if a part cannot be started here, 3 if another has the lock.
 """
 
 from __future__ import annotations
@@ -107,13 +107,13 @@ class Supervisor:
         return True
 
     def _sleep(self) -> None:
-        """Until something happens, at most a tick."""
+        """Waits until something happens, at most a tick."""
         watched = [self._wakeup] if self._tie is None else [self._wakeup, self._tie]
         if self._wakeup in select.select(watched, [], [], TICK_S)[0]:
             os.read(self._wakeup, 4096)
 
     def _reap(self) -> None:
-        """Waits for children that have died: parts, the guardian, and what dead parts had started (see `main`)."""
+        """Reaps children that have died: parts, the guardian, and what dead parts had started (see `main`)."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -183,7 +183,7 @@ def main() -> int:
     if lock is None:
         log.error("another supervisor has %s", folder.path)
         return LOCKED
-    # What a dead part leaves behind becomes the supervisor's child, so that it is waited for.
+    # What a dead part leaves behind becomes the supervisor's child, so that it gets reaped.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         strays = marks.sweep({marks.STACK: str(folder.path)})

@@ -1,4 +1,4 @@
-"""``python -m local.storage``: the command line, the server around the application, and its end."""
+"""``python -m local.storage``: the command line, the server around the application, and its shutdown."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m local.storage", description="A Cloud Storage emulator over one folder.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=9023, help="port to listen on (default: %(default)s)")
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder that holds all state; made if missing")
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder for all state; made if missing")
     options = parser.parse_args(arguments)
-    # uvicorn raises a signal again once it has stopped, under the handler that it found: this is the one, and it says success.
+    # Once it has stopped, uvicorn raises the signal again for the handler that it found: this one, which exits with success.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     try:
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         lifespan="off",
         access_log=False,
         log_level="warning",
-        # Clients pool their connections; one that is closed just as it is used again fails a request that is not repeatable.
+        # Clients pool connections. If one is closed just as it is reused, a request fails that may not be repeatable.
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=SHUTDOWN_S,
         backlog=1024,

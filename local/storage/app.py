@@ -1,4 +1,4 @@
-"""The ASGI application: finds the operation that a request names and puts refusals into the words of its API."""
+"""The ASGI application: finds the operation that a request names, and phrases refusals in the terms of its API."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Operation = Callable[..., Awaitable[Response]]
 BUCKET = r"/(?:download/)?storage/v1/b/([^/]+)"
 OBJECT = BUCKET + r"/o/([^/]+)"
 UPLOAD = r"/(?:resumable/)?upload/storage/v1/b/([^/]+)/o"
-# Paths are matched before percent-decoding, because an object's name may hold slashes. The JSON API comes first, so a
-# bucket that is named like its first path segments ("storage", "upload") cannot be reached by the XML API.
+# Paths are matched before percent-decoding, because an object's name may contain slashes. The JSON API comes first, so the
+# XML API cannot reach a bucket named like its first path segments ("storage", "upload").
 OPERATIONS: list[tuple[str, dict[str, Operation]]] = [
     (r"/storage/v1/b", {"GET": json_api.list_buckets, "POST": json_api.create_bucket}),
     (
@@ -60,7 +60,7 @@ OPERATIONS: list[tuple[str, dict[str, Operation]]] = [
     ),
 ]
 ROUTES = [(re.compile(pattern), operations) for pattern, operations in OPERATIONS]
-# Nothing in nightshift sends these. Without this rule they would be taken for requests of the XML API.
+# Nothing in nightshift sends these. Without this rule they would be taken for XML API requests.
 NOT_THERE = re.compile(rf"{OBJECT}/(?:compose|copyTo|rewriteTo|moveTo)(?:/.*)?|/batch(?:/storage/v1)?/?")
 JSON_PATH = re.compile(r"/(?:(?:download/|upload/|resumable/upload/)?storage/v1|batch)(?:/|$)")
 
@@ -78,7 +78,7 @@ class Application:
         try:
             response = await self.respond(request)
         except ClientDisconnect:
-            # Nobody is left to answer; the body that was being received has been thrown away.
+            # There is no client left to answer; the body that was being received has been discarded.
             return
         await response(scope, receive, send)
 
@@ -90,7 +90,7 @@ class Application:
             operation, names = _route(request.method, path)
             return await operation(request, self._store, *names)
         except ApiError as error:
-            # A client that is still sending would not see the answer: HTTP/1.1 wants the body read first.
+            # A client that is still sending would not see the answer: in HTTP/1.1 the body must be read first.
             with suppress(RuntimeError):
                 async for _ in request.stream():
                     pass

@@ -1,4 +1,4 @@
-"""Object bodies: one file each, complete before anything refers to it, and never changed after that."""
+"""Object bodies: one file each, complete before anything refers to it, and never changed afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A complete body. ``crc32c`` and ``md5`` are base64, as the API shows them; one put together from parts has no ``md5``."""
+    """A complete body. ``crc32c`` and ``md5`` are base64, as the API shows them; a body assembled from parts has no ``md5``."""
 
     file: str
     size: int
@@ -28,7 +28,7 @@ class Body:
 
 
 class Incoming:
-    """A body that is being received: appends to its file and keeps the digests up to date."""
+    """A body being received: appends to its file and keeps the digests up to date."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class Incoming:
         self._count(data)
 
     def pause(self) -> None:
-        """Closes the file until the next write; all of it is then with the kernel, which a killed process cannot take along."""
+        """Closes the file until the next write; the kernel then has all of it, so it survives if the process is killed."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -66,7 +66,7 @@ class Incoming:
         self._path.unlink(missing_ok=True)
 
     def reread(self) -> None:
-        """Takes up what an earlier process wrote to the file."""
+        """Continues from what an earlier process wrote to the file."""
         if self._path.exists():
             with self._path.open("rb") as file:
                 for data in _blocks(file):
@@ -90,7 +90,7 @@ class Bodies:
 
     @contextmanager
     def incoming(self) -> Iterator[Incoming]:
-        """A new body, thrown away if the block raises: a refused or broken write leaves nothing behind."""
+        """A new body, discarded if the block raises: a refused or broken write leaves nothing behind."""
         body = self.create()
         try:
             yield body
@@ -105,7 +105,7 @@ class Bodies:
 
     @contextmanager
     def guarded(self, body: Body) -> Iterator[None]:
-        """Throws ``body`` away if the block, which is to commit it, raises."""
+        """Discards ``body`` if the block, which should commit it, raises."""
         try:
             yield
         except BaseException:
@@ -113,9 +113,9 @@ class Bodies:
             raise
 
     def concatenate(self, files: Iterable[BinaryIO]) -> Body:
-        """One body from many, which it closes. Takes its time: meant for a thread of its own.
+        """Assembles one body from many, which it closes. Slow: run it in its own thread.
 
-        It takes open files, not bodies, so that it does not matter what becomes of those objects meanwhile.
+        Takes open files, not bodies, so it does not matter what happens to those objects meanwhile.
         """
         with self.incoming() as whole:
             for file in files:
@@ -131,7 +131,7 @@ class Bodies:
         (self._folder / file).unlink(missing_ok=True)
 
     def sweep(self, referenced: set[str]) -> None:
-        """Removes what a killed process left: bodies that were never committed, or no longer are."""
+        """Removes what a killed process left: bodies that were never committed, or are no longer used."""
         for entry in os.scandir(self._folder):
             if entry.name not in referenced:
                 Path(entry.path).unlink()

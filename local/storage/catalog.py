@@ -1,4 +1,4 @@
-"""Which buckets and objects there are. Every change checks its preconditions in the transaction that makes it."""
+"""The buckets and objects. Every change checks its preconditions in its own transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OBJECT_COLUMNS = "bucket, name, generation, metageneration, created_us, updated_
 
 
 class Catalog:
-    """Not thread-safe, on purpose: it belongs to the event loop's thread, and that makes its operations atomic."""
+    """Deliberately not thread-safe: it belongs to the event loop's thread, which makes its operations atomic."""
 
     def __init__(self, database: Database, bodies: Bodies) -> None:
         self._database = database
@@ -29,7 +29,7 @@ class Catalog:
         self._last_us: int = newest or 0
 
     def now_us(self) -> int:
-        """Microseconds since 1970, never the same twice: this is where generations come from."""
+        """Microseconds since 1970, never the same twice: the source of generations."""
         self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
         return self._last_us
 
@@ -48,7 +48,7 @@ class Catalog:
         return _bucket(row)
 
     def create_bucket(self, name: str, fields: Fields) -> StoredBucket:
-        """Raises ApiError 409 where it exists."""
+        """Raises ApiError 409 if it exists."""
         now = self.now_us()
         statement = "INSERT INTO buckets VALUES (?, ?, ?, 1, ?) ON CONFLICT DO NOTHING"
         if self._database.execute(statement, name, now, now, json.dumps(fields)).rowcount == 0:
@@ -62,7 +62,7 @@ class Catalog:
         return self.bucket(name)
 
     def delete_bucket(self, name: str) -> None:
-        """Raises ApiError 404, or 409 where objects are left in it."""
+        """Raises ApiError 404, or 409 if objects are left in it."""
         self.bucket(name)
         if self._database.execute("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", name).fetchone():
             raise conflict(f"The bucket you tried to delete is not empty: {name}")
@@ -71,7 +71,7 @@ class Catalog:
     # Objects
 
     def find(self, bucket: str, name: str) -> StoredObject | None:
-        """Raises ApiError 404 where the bucket is missing; a missing object is None."""
+        """Raises ApiError 404 if the bucket is missing; a missing object is None."""
         row = self._database.execute(
             f"SELECT {OBJECT_COLUMNS} FROM objects WHERE bucket = ? AND name = ?", bucket, name
         ).fetchone()
@@ -81,14 +81,14 @@ class Catalog:
         return _object(row)
 
     def get(self, bucket: str, name: str, generation: int | None = None) -> StoredObject:
-        """The object, in that generation if one is named. Raises ApiError 404."""
+        """The object, in the named generation, if any. Raises ApiError 404."""
         found = self.find(bucket, name)
         if found is None or generation not in (None, found.generation):
             raise no_such_object(bucket, name)
         return found
 
     def scan(self, bucket: str, first: str) -> Iterator[StoredObject]:
-        """Objects from the name ``first`` on, in the order of their names' UTF-8 bytes."""
+        """Objects from the name ``first`` on, ordered by the UTF-8 bytes of their names."""
         statement = f"SELECT {OBJECT_COLUMNS} FROM objects WHERE bucket = ? AND name >= ? ORDER BY name"
         return map(_object, self._database.execute(statement, bucket, first))
 
@@ -114,7 +114,7 @@ class Catalog:
         return made
 
     def change(self, current: StoredObject, fields: Fields) -> StoredObject:
-        """Gives an object other metadata; its content stays."""
+        """Replaces an object's metadata; its content stays."""
         statement = (
             "UPDATE objects SET fields = ?, updated_us = ?, metageneration = metageneration + 1 WHERE bucket = ? AND name = ?"
         )
@@ -131,13 +131,13 @@ class Catalog:
 
 
 def _valid(name: str) -> str:
-    """Raises ApiError 400 for a name that Cloud Storage does not take."""
+    """Raises ApiError 400 for a name that Cloud Storage does not accept."""
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
-        raise invalid("An object's name must be text that UTF-8 can write.") from None
+        raise invalid("An object's name must be text that can be encoded as UTF-8.") from None
     if not 1 <= length <= NAME_MAX_BYTES or name in (".", "..") or "\r" in name or "\n" in name:
-        raise invalid(f"Not a name for an object (1 to {NAME_MAX_BYTES} bytes, no line breaks): {name[:100]!r}")
+        raise invalid(f"Not a valid object name (1 to {NAME_MAX_BYTES} bytes, no line breaks): {name[:100]!r}")
     return name
 
 

@@ -56,7 +56,7 @@ CREATE TABLE parts (
 
 
 class DataDirError(Exception):
-    """The data folder cannot be used; the text says why."""
+    """The data folder cannot be used; the message says why."""
 
 
 class Database:
@@ -70,7 +70,7 @@ class Database:
             raise DataDirError(f"{folder} is in use by another storage emulator.") from None
         self._connection = sqlite3.connect(folder / "catalog.sqlite", isolation_level=None)
         self._after_commit: list[Callable[[], None]] = []
-        # A commit is one append to the write-ahead log. Without syncs the kernel has it, which outlives this process.
+        # A commit is one append to the write-ahead log. Without syncs only the kernel has it, but that outlives this process.
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = OFF")
         self._create_tables(folder)
@@ -87,7 +87,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of the block or nothing of it. A block inside another joins it."""
+        """Commits the whole block or nothing. A block inside another joins it."""
         if self._connection.in_transaction:
             yield
             return
@@ -104,5 +104,5 @@ class Database:
             action()
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        """Runs ``action`` once the transaction that is open has been committed, and never if it is rolled back."""
+        """Runs ``action`` once the open transaction is committed; never, if it is rolled back."""
         self._after_commit.append(action)

@@ -1,4 +1,4 @@
-"""Sends an object's content: the same way for the JSON API's ``alt=media``, the XML API and signed URLs."""
+"""Sends an object's content, in the same way for the JSON API's ``alt=media``, the XML API and signed URLs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local.storage.errors import ApiError
 from local.storage.store import Store
 from local.storage.stored import StoredObject
 
-# Up to here an answer is made in one piece.
+# Up to this size, an answer is sent in one piece.
 WHOLE_BYTES = 1 << 20
 BLOCK_BYTES = 1 << 18
 FIELD_HEADERS = {
@@ -28,7 +28,7 @@ FIELD_HEADERS = {
 
 
 def content(request: Request, store: Store, stored: StoredObject, etag: str) -> Response:
-    """The content, or the range of it that is asked for. Raises ApiError 416."""
+    """The content, or the requested range of it. Raises ApiError 416."""
     headers = content_headers(stored, etag)
     if _must_unpack(request, stored):
         del headers["Content-Encoding"], headers["Accept-Ranges"]
@@ -67,12 +67,12 @@ def content_headers(stored: StoredObject, etag: str) -> dict[str, str]:
     }
     headers |= {header: str(stored.fields[field]) for field, header in FIELD_HEADERS.items() if field in stored.fields}
     headers |= {f"x-goog-meta-{key}": value for key, value in stored.fields.get("metadata", {}).items()}
-    # HTTP knows Latin-1 only; Cloud Storage puts UTF-8 there, byte for byte.
+    # HTTP headers are Latin-1; Cloud Storage puts UTF-8 there, byte for byte.
     return {key: value.encode().decode("latin-1") for key, value in headers.items()}
 
 
 def _must_unpack(request: Request, stored: StoredObject) -> bool:
-    """Content stored under gzip is unpacked for clients that do not take gzip (decompressive transcoding)."""
+    """Unpacks content stored as gzip for clients that do not accept gzip (decompressive transcoding)."""
     if stored.fields.get("contentEncoding") != "gzip" or "no-transform" in stored.fields.get("cacheControl", ""):
         return False
     return "gzip" not in request.headers.get("accept-encoding", "")
@@ -94,7 +94,7 @@ def _blocks(file: BinaryIO, length: int) -> Iterator[bytes]:
 
 
 def _range(header: str | None, size: int) -> tuple[int, int] | None:
-    """First byte and the byte after the last; None, for everything, where the header is not one range of bytes."""
+    """First byte and the byte after the last; None, meaning everything, if the header is not a single range of bytes."""
     asked = re.fullmatch(r"bytes=(?:(\d+)-(\d*)|-(\d+))", (header or "").strip())
     if asked is None:
         return None

@@ -1,10 +1,10 @@
-"""The refusals of the API, as exceptions that either API can put into its own words."""
+"""The refusals, as exceptions that either API can phrase in its own terms."""
 
 from __future__ import annotations
 
 
 class ApiError(Exception):
-    """A request that is refused: HTTP status, the JSON API's ``reason``, the XML API's ``Code``, and a sentence."""
+    """A refused request: HTTP status, the JSON API's ``reason``, the XML API's ``Code``, and a sentence."""
 
     def __init__(self, status: int, reason: str, code: str, message: str) -> None:
         super().__init__(message)
@@ -36,12 +36,12 @@ def precondition_failed(condition: str) -> ApiError:
 
 
 def not_modified() -> ApiError:
-    return ApiError(304, "notModified", "NotModified", "The object is as the request says it is known to be.")
+    return ApiError(304, "notModified", "NotModified", "The object has not changed from what the request says.")
 
 
 def not_implemented(request: str) -> ApiError:
-    """For what Cloud Storage can do and this emulator cannot. It is no 501, which some clients repeat for minutes."""
-    message = f"This emulator has no copies, compositions and batches ({request}). Read and write object by object."
+    """For what Cloud Storage can do and this emulator cannot. Not 501, which some clients retry for minutes."""
+    message = f"This emulator has no copies, compositions or batches ({request}). Read and write object by object."
     return ApiError(400, "notImplemented", "NotImplemented", message)
 
 

@@ -22,7 +22,7 @@ BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 
 async def json_body(request: Request) -> Fields:
-    """The request's body as a JSON object; an empty body is an empty one. Raises ApiError 400."""
+    """The request's body as a JSON object; an empty body counts as an empty object. Raises ApiError 400."""
     body = await request.body()
     try:
         parsed = json.loads(body) if body else {}
@@ -34,7 +34,7 @@ async def json_body(request: Request) -> Fields:
 
 
 def whole_number(parameters: Mapping[str, str], name: str) -> int | None:
-    """A parameter's value; None where it is missing. Raises ApiError 400."""
+    """A parameter's value; None if it is missing. Raises ApiError 400."""
     value = parameters.get(name)
     if value is None:
         return None
@@ -141,7 +141,7 @@ async def delete_object(request: Request, store: Store, bucket: str, name: str) 
 
 
 def _checked(request: Request, store: Store, bucket: str, name: str, *, reading: bool = False) -> StoredObject:
-    """The object that a request names, where it is there and meets the request's preconditions."""
+    """The object that a request names, if it exists and meets the request's preconditions."""
     query = request.query_params
     found = store.catalog.get(bucket, name, whole_number(query, "generation"))
     Preconditions.from_query(query).check(found, reading=reading)

@@ -14,13 +14,13 @@ from local.storage.errors import invalid
 from local.storage.stored import StoredObject
 
 PAGE_MAX = 1000
-# Sorts after (nearly) every name that begins with what stands before it: the last code point, which names hardly ever hold.
+# Sorts after (nearly) every name with the same beginning: the last code point, which names hardly ever contain.
 BEYOND = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """``start`` is included, ``end`` and ``after`` are not; an empty string means no such limit."""
+    """``start`` is inclusive, ``end`` and ``after`` are exclusive; an empty string means no limit."""
 
     prefix: str = ""
     delimiter: str = ""
@@ -51,7 +51,7 @@ def list_page(catalog: Catalog, bucket: str, query: ListQuery) -> Page:
 
 
 def _entries(catalog: Catalog, bucket: str, query: ListQuery) -> Iterator[StoredObject | str]:
-    """Objects, and strings for the prefixes that stand for several, in order of names."""
+    """Objects, and strings for prefixes that stand for several, in order of names."""
     matches = glob_pattern(query.glob).fullmatch if query.glob else None
     first: str | None = max(query.prefix, query.start, query.after)
     last_group = ""

@@ -12,7 +12,7 @@ from local.storage.stored import StoredObject
 
 @dataclass(frozen=True, slots=True)
 class Preconditions:
-    """What must hold of the object that is there. A generation of 0 stands for "no object"."""
+    """What must hold for the current object. A generation of 0 means "no object"."""
 
     generation: int | None = None
     generation_not: int | None = None
@@ -43,7 +43,7 @@ class Preconditions:
             raise precondition_failed(f"the metageneration is {metageneration}")
 
     def check(self, current: StoredObject | None, *, reading: bool = False) -> None:
-        """Raises ApiError 412 where a condition does not hold; a read that asks for "anything but this one" gets 304."""
+        """Raises ApiError 412 if a condition does not hold; a read that asks for "anything but this one" gets 304."""
         generation, metageneration = (current.generation, current.metageneration) if current else (0, 0)
         if self.generation is not None and self.generation != generation:
             raise precondition_failed(f"the generation is {generation}, not {self.generation}")
@@ -88,7 +88,7 @@ def _number(name: str, value: str | None) -> int | None:
 
 
 def _seconds(date: str | None) -> float | None:
-    """Seconds since 1970; a date that cannot be read counts as not given, as HTTP says."""
+    """Seconds since 1970; as in HTTP, an unreadable date counts as not given."""
     if date is None:
         return None
     try:

@@ -27,14 +27,14 @@ OBJECT_FIELDS = frozenset(
         "temporaryHold",
     }
 )
-# What the server alone writes; everything else in a bucket is a setting that is kept as it came.
+# Only the server writes these; everything else in a bucket is a setting that is kept as it came.
 BUCKET_SERVER_FIELDS = frozenset(
     {"kind", "id", "selfLink", "name", "etag", "metageneration", "projectNumber", "timeCreated", "updated"}
 )
 
 
 def base_url(request: Request) -> str:
-    """The address by which this client reached the server: links in answers lead back the same way."""
+    """The address at which this client reached the server: links in answers use it too."""
     return f"http://{request.headers.get('host', 'localhost')}"
 
 
@@ -83,7 +83,7 @@ def bucket_resource(request: Request, stored: StoredBucket) -> dict[str, Any]:
 
 
 def object_fields(resource: Fields) -> Fields:
-    """What a client may set, out of a resource that it sent. Raises ApiError 400."""
+    """The fields of a sent resource that a client may set. Raises ApiError 400."""
     metadata = resource.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise invalid("metadata must be an object of strings")

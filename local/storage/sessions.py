@@ -52,7 +52,7 @@ class Sessions:
     def start(
         self, bucket: str, name: str, fields: Fields, conditions: Preconditions, digests: dict[str, str] | None = None
     ) -> Session:
-        """Raises ApiError 404 (bucket), and 412 where a precondition does not hold even now."""
+        """Raises ApiError 404 (bucket), and 412 if a precondition already fails."""
         conditions.check(self._catalog.find(bucket, name))
         session = Session(uuid.uuid4().hex, bucket, name, fields, conditions, digests or {}, uuid.uuid4().hex, None)
         settings = (json.dumps(fields), json.dumps(asdict(conditions)), json.dumps(session.digests))
@@ -71,11 +71,11 @@ class Sessions:
         return Session(row[0], row[1], row[2], fields, conditions, digests, row[6], result)
 
     def lock(self, session: Session) -> asyncio.Lock:
-        """Held while a request appends to the session or ends it."""
+        """Hold this while a request appends to the session or ends it."""
         return self._locks[session.id]
 
     def incoming(self, session: Session) -> Incoming:
-        """The bytes received so far, those an earlier process received included."""
+        """The bytes received so far, including those that an earlier process received."""
         if session.id not in self._incoming:
             self._incoming[session.id] = self._bodies.resume(session.file)
         return self._incoming[session.id]
@@ -98,7 +98,7 @@ class Sessions:
         return result
 
     def drop(self, session: Session) -> None:
-        """Ends a session with all it received."""
+        """Ends a session and discards what it received."""
         self._forget(session)
         with self._database.transaction():
             files = [session.file] if session.result is None else []
@@ -115,7 +115,7 @@ class Sessions:
         return {row[0]: Body(*row[1:]) for row in rows}
 
     def put_part(self, session: Session, number: int, body: Body) -> None:
-        """Adds a part, in place of an earlier one of the same number. Raises ApiError 404 where the upload has ended."""
+        """Adds a part; replaces an earlier one with the same number. Raises ApiError 404 if the upload has ended."""
         with self._database.transaction():
             self.get(session.id)
             replaced = self.parts(session).get(number)
@@ -125,7 +125,7 @@ class Sessions:
                 self._database.after_commit(partial(self._bodies.remove, replaced.file))
 
     def complete(self, session: Session, whole: Body, conditions: Preconditions) -> StoredObject:
-        """Makes ``whole``, put together from the parts, the object. Raises ApiError 404 and 412; the caller discards it."""
+        """Makes ``whole``, assembled from the parts, the object. Raises ApiError 404 and 412; then the caller discards it."""
         with self._database.transaction():
             self.get(session.id)
             stored = self._catalog.put(session.bucket, session.name, whole, session.fields, conditions)
@@ -133,7 +133,7 @@ class Sessions:
         return stored
 
     def expire(self) -> None:
-        """Ends sessions that are older than Cloud Storage lets them become."""
+        """Ends sessions that are older than Cloud Storage allows."""
         oldest = self._catalog.now_us() - LIFETIME_US
         for (session_id,) in self._database.execute("SELECT id FROM sessions WHERE started_us < ?", oldest).fetchall():
             self.drop(self.get(session_id))

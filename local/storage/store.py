@@ -19,7 +19,7 @@ class Store:
 
 
 def open_state(folder: Path) -> Store:
-    """Opens or creates the state in ``folder`` and clears away what a killed process left. Raises DataDirError."""
+    """Opens or creates the state in ``folder`` and removes what a killed process left. Raises DataDirError."""
     folder.mkdir(parents=True, exist_ok=True)
     database = Database(folder)
     bodies = Bodies(folder / "bodies")

@@ -37,12 +37,12 @@ class StoredObject:
 
     @property
     def etag(self) -> str:
-        """The JSON API's entity tag: another one whenever content or metadata change."""
+        """The JSON API's entity tag: changes with content and metadata."""
         return base64.b64encode(f"{self.generation}/{self.metageneration}".encode()).decode()
 
     @property
     def content_etag(self) -> str:
-        """The XML API's: the MD5 of the content in hex. A multipart upload has no MD5; its generation stands in."""
+        """The XML API's: the MD5 of the content in hex. A multipart upload has no MD5, so its generation stands in."""
         if self.body.md5 is None:
             return f"-{base64.b64encode(str(self.generation).encode()).decode()}"
         return base64.b64decode(self.body.md5).hex()

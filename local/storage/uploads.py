@@ -24,7 +24,7 @@ from local.storage.stored import Fields
 async def upload(request: Request, store: Store, bucket: str) -> Response:
     """``POST /upload/storage/v1/b/BUCKET/o?uploadType=...``"""
     if "upload_id" in request.query_params:
-        # gcsfs sends the bytes of a session by POST; Cloud Storage takes that too.
+        # gcsfs sends a session's bytes by POST; Cloud Storage accepts that too.
         return await continue_resumable(request, store, bucket)
     kind = request.query_params.get("uploadType")
     if kind == "media":
@@ -61,7 +61,7 @@ def _store(request: Request, store: Store, bucket: str, resource: Fields, body: 
 
 
 def _described(request: Request, resource: Fields) -> tuple[str, Fields]:
-    """Name and fields of the object to make: what the query says goes before what the resource says."""
+    """Name and fields of the new object: the query overrides the resource."""
     query = request.query_params
     name = query.get("name") or resource.get("name")
     if not name or not isinstance(name, str):
@@ -84,7 +84,7 @@ def _related_parts(content_type: str, body: bytes) -> tuple[Fields, str | None, 
         raise invalid("A multipart upload has two parts, metadata and content.")
     _, metadata = _headers_and_rest(description)
     headers, content = _headers_and_rest(content_part)
-    # A line break before the closing boundary belongs to the boundary.
+    # A line break before the closing boundary is part of the boundary.
     content = content[:-1] if body[end - 1 : end] == b"\r" else content
     try:
         resource = json.loads(metadata) if metadata.strip() else {}
@@ -94,7 +94,7 @@ def _related_parts(content_type: str, body: bytes) -> tuple[Fields, str | None, 
 
 
 def _headers_and_rest(part: bytes) -> tuple[dict[str, str], bytes]:
-    """A part begins with the end of its boundary's line and separates headers from content by an empty line."""
+    """A part begins at the end of its boundary's line; an empty line separates headers from content."""
     head, content = re.split(rb"\r?\n\r?\n", part, maxsplit=1) if re.search(rb"\r?\n\r?\n", part) else (part, b"")
     lines = [line.partition(":") for line in head.decode("latin-1").splitlines() if ":" in line]
     return {name.strip().lower(): value.strip() for name, _, value in lines}, content
@@ -120,7 +120,7 @@ def session_url(request: Request, bucket: str, session: Session) -> str:
 
 
 async def continue_resumable(request: Request, store: Store, bucket: str) -> Response:
-    """``PUT`` to a session: more bytes, the last bytes, or the question how many have arrived."""
+    """``PUT`` to a session: more bytes, the last bytes, or a query for how many have arrived."""
     session = store.sessions.get(request.query_params.get("upload_id", ""))
     async with store.sessions.lock(session):
         session = store.sessions.get(session.id)
@@ -135,7 +135,7 @@ async def continue_resumable(request: Request, store: Store, bucket: str) -> Res
         if total is None or incoming.size < total:
             return _incomplete(incoming)
         if incoming.size > total:
-            raise invalid(f"The session has received {incoming.size} bytes, more than the {total} it was to have.")
+            raise invalid(f"The session has received {incoming.size} bytes, more than the {total} announced.")
         check_digests(incoming.finish(), session.digests | stated_digests(request.headers))
         return JSONResponse(store.sessions.finish(session, partial(object_resource, request)))
 
@@ -161,7 +161,7 @@ async def _append(request: Request, incoming: Incoming, first: int) -> None:
 
 
 def _content_range(header: str | None) -> tuple[int | None, int | None]:
-    """(offset of the first byte or None for a question, size of the whole or None where unknown). Raises ApiError 400."""
+    """(offset of the first byte or None for a query, total size or None if unknown). Raises ApiError 400."""
     if header is None:
         return 0, None
     found = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", header.strip())
@@ -193,7 +193,7 @@ def _digests(resource: dict[str, Any]) -> dict[str, str]:
 
 
 def check_digests(body: Body, stated: dict[str, str]) -> None:
-    """Raises ApiError 400 where the content that arrived is not the content that was sent."""
+    """Raises ApiError 400 if the content that arrived is not the content that was sent."""
     for name, actual in (("crc32c", body.crc32c), ("md5", body.md5)):
         if name in stated and stated[name] != actual:
             message = f"Provided {name} {stated[name]!r} doesn't match calculated {name} {actual!r}."

@@ -37,7 +37,7 @@ def xml(element: str, content: str, headers: dict[str, str] | None = None) -> Re
 
 
 async def get_bucket(request: Request, store: Store, bucket: str) -> Response:
-    """A list of the bucket's objects; of HEAD only the status matters."""
+    """A list of the bucket's objects; for HEAD, only the status matters."""
     query = request.query_params
     limit = whole_number(query, "max-keys")
     wanted = ListQuery(
@@ -119,7 +119,7 @@ def _checked(request: Request, store: Store, bucket: str, name: str, *, reading:
 
 
 def _fields(request: Request) -> Fields:
-    """An object's fields out of the headers of a write."""
+    """An object's fields from the headers of a write."""
     headers = request.headers
     fields: Fields = {field: headers[header] for field, header in download.FIELD_HEADERS.items() if header in headers}
     prefix = METADATA_PREFIX
@@ -177,7 +177,7 @@ def _listed_parts(body: bytes) -> list[tuple[int, str]]:
     """Numbers and entity tags of a ``CompleteMultipartUpload``, in ascending order of numbers. Raises ApiError 400."""
     try:
         root = ElementTree.fromstring(body)
-        # Some clients name the S3 namespace, some none.
+        # Some clients name the S3 namespace, others none.
         parts = [(int(part.findtext("{*}PartNumber", "")), part.findtext("{*}ETag", "")) for part in root.iterfind("{*}Part")]
     except (ElementTree.ParseError, ValueError) as error:
         raise ApiError(400, "invalid", "MalformedXML", f"The list of parts cannot be read: {error}") from None

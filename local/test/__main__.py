@@ -1,6 +1,6 @@
 """``python3 -m local.test``: see the package.
 
-Exit codes: 0, 1 if something failed, or was required and did not run, 2 for a wrong command line.
+Exit codes: 0; 1 if something failed, or was required and did not run; 2 for a wrong command line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from local.test.prerequisites import Prerequisites
 
 ALL: Final = "all"
 SCHEDULES: Final = 2500
-"""Random ones of the simulation, in `make test-all`."""
+"""Random seeds of the simulation, in `make test-all`."""
 
 
 def _seeds() -> str:
@@ -29,7 +29,7 @@ RANDOM: Final[Mapping[str, tuple[str, Callable[[], str]]]] = {
     "simulation": ("NIGHTSHIFT_SEEDS", _seeds),
     "chaos": ("NIGHTSHIFT_CHAOS_SEED", lambda: str(secrets.randbelow(1 << 31))),
 }
-"""Tier -> the variable that its random seeds are read from, and what draws them."""
+"""Tier -> the variable from which its random seeds are read, and what draws them."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     not_run: dict[str, str] = {}
     unchanged_tiers: list[str] = []
     for tier in tiers:
-        # Arguments choose among the tests, so that the tier's result is not that of the whole tier.
+        # Arguments select tests, so the result is not that of the whole tier.
         key = unchanged.key_of(tier) if gate and not options.rest else None
         if key and unchanged.has_passed(tier, key):
             print(f"== {tier}: not run again, it has passed here with the same inputs (key {key})", flush=True)
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     lines = report.missing(ran, not_run, [tier for tier in required if tier not in unchanged_tiers])
     if report.nothing(ran):
         lines.append("no test ran: check the arguments after --")
-    print("\n".join([*lines, f"failed: {', '.join(failed)}" if failed else "everything that ran has passed"]))
+    print("\n".join([*lines, f"failed: {', '.join(failed)}" if failed else "everything that ran passed"]))
     return 1 if failed or lines else 0
 
 
@@ -86,7 +86,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _able(prerequisites: Prerequisites, groups: Sequence[Group], not_run: dict[str, str]) -> list[Group]:
-    """Those of the groups that can run here; notes why the others cannot."""
+    """The groups that can run here; notes why the others cannot."""
     able = []
     for group in groups:
         if CLUSTER in group.needs:
@@ -103,7 +103,7 @@ def _run(
 ) -> running.Ran:
     environment = prerequisites.environment()
     if not gate and tier in RANDOM:
-        # Others each time, and printed here, since a worker's own output is not shown.
+        # New ones each time; printed here, since a worker's own output is not shown.
         variable, draw = RANDOM[tier]
         print(f"{variable}={environment.setdefault(variable, draw())}", flush=True)
     cluster = any(CLUSTER in group.needs for group in groups) and prerequisites.own_cluster

@@ -1,4 +1,4 @@
-"""The groups of tests: what each one tests, what it needs of the machine, and its time budget. Pure."""
+"""The groups of tests: what each one tests, what it needs from the machine, and its time budget. Pure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Final
 from local.environments import ROOT
 
 TIERS: Final = ("unit", "simulation", "integration", "cluster", "chaos")
-"""In the order in which they run; each is a marker of pytest, and each test file names exactly one."""
+"""In running order; each is a pytest marker, and each test file names exactly one."""
 GATE: Final = "gate"
-"""The marker of what `make test` runs of a tier; of WHOLE_TIERS it runs everything."""
+"""Marks what `make test` runs of a tier; of WHOLE_TIERS it runs everything."""
 WHOLE_TIERS: Final = frozenset({"unit"})
 
 MODELS: Final = "models"
 CLUSTER: Final = "cluster"
-"""Besides the names of environments, what a group may need."""
+"""What a group may need besides environments."""
 
 
 @dataclass(frozen=True)
 class Group:
     """The tests of one tier below one path.
 
-    place: a path below the repository's root, of a folder or a file; where several groups match, the longest one counts.
+    place: the path of a folder or file below the repository's root; if several groups match, the longest one counts.
     covers: what it tests, as paths. needs: environments (`local.environments`), MODELS, CLUSTER.
-    gate_s, all_s: the budgets of `make test` and `make test-all`, in seconds of its tests added up: tests that run beside each
-        other count in full. They were recorded on two cores (of `make test-all`, those of the cluster and chaos are estimates
-        until a whole run has been timed); a run prints what it took beside them.
+    gate_s, all_s: the budgets of `make test` and `make test-all`, the seconds of its tests added up: tests that run in
+        parallel each count in full. They were recorded on two cores (in `make test-all`, those of the cluster and chaos are
+        estimates until a whole run has been timed); a run prints the actual time beside them.
     """
 
     name: str
@@ -104,7 +104,7 @@ def groups_of(tiers: Iterable[str]) -> tuple[Group, ...]:
 
 
 def group_of(tier: str, path: str) -> Group:
-    """The group of a test file, given by its path below the root. Raises LookupError for a file that no group has."""
+    """The group of a test file, given by its path below the root. Raises LookupError if no group has it."""
     found = [group for group in GROUPS if group.tier == tier and (path == group.place or path.startswith(f"{group.place}/"))]
     if not found:
         raise LookupError(f"{path} has tests of the tier {tier}, and no group in {__name__} has that folder. Add one.")
@@ -112,9 +112,9 @@ def group_of(tier: str, path: str) -> Group:
 
 
 def files(tier: str, *, gate: bool = False) -> list[str]:
-    """The files with tests of a tier, with `gate` those that hold tests of the gate, as paths below the root.
+    """The files with tests of a tier (with `gate`: of its gate), as paths below the root.
 
-    pytest gets them by name: to find that a file has no test of the tier it would have to import it.
+    pytest gets them by name: otherwise it would have to import a file to find that it has no test of the tier.
     """
     marks = [f"pytest.mark.{tier}"]
     if gate and tier not in WHOLE_TIERS:

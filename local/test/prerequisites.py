@@ -1,4 +1,4 @@
-"""What this machine lacks for which tests. Makes what is missing where it can; says what it could not make, and goes on."""
+"""What this machine lacks for which tests. Makes what is missing if it can; otherwise says so and continues."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from local.test.groups import CLUSTER, MODELS
 
 LOWLY: Final = ("nice", "-n", "19")
 NAMED_CLUSTER: Final = "NIGHTSHIFT_CLUSTER"
-"""Set where a cluster is up already: its state folder (`make cluster-up`). `local.cluster.cluster` has it as STATE_VARIABLE,
-which cannot be imported here: this runs before any package is installed."""
+"""Set to the state folder of a cluster that is already up (`make cluster-up`). `local.cluster.cluster` has it as
+STATE_VARIABLE, which cannot be imported here: this runs before any package is installed."""
 
 Say = Callable[[str], None]
 
 
 class Prerequisites:
-    """What could be made of what the tests need. lacking: need -> why it is missing, a sentence without its full stop."""
+    """Which of the tests' needs could be met. lacking: need -> why it is missing, a sentence without its full stop."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -33,7 +33,7 @@ class Prerequisites:
         self._no_cluster = ""
 
     def prepare(self, needs: Iterable[str]) -> None:
-        """Makes environments and models, and begins to build the cluster's programs, which goes on beside the first tests."""
+        """Makes environments and models, and starts building the cluster's programs, which continues during the first tests."""
         wanted = set(needs)
         for name in environments.ENVIRONMENTS:
             if name in wanted:
@@ -48,11 +48,11 @@ class Prerequisites:
 
     @property
     def own_cluster(self) -> bool:
-        """Whether the tests start a cluster of their own: not where one is named, by its folder or by KUBECONFIG."""
+        """Whether the tests start their own cluster: not if one is named, by its folder or by KUBECONFIG."""
         return NAMED_CLUSTER not in os.environ and not self._no_cluster
 
     def wait_for_cluster(self) -> None:
-        """Until the cluster's programs are built, or it is known why they cannot be."""
+        """Waits until the cluster's programs are built, or it is known why they cannot be."""
         if self._building:
             self._building.result()
 
@@ -61,7 +61,7 @@ class Prerequisites:
         return next((self.lacking[need] for need in sorted(needs) if need in self.lacking), None)
 
     def environment(self) -> dict[str, str]:
-        """For the tests: what they have to know of this."""
+        """What the tests must know about this."""
         told = {packages.NO_CLUSTER_VARIABLE: self._no_cluster} if self._no_cluster else {}
         return {**os.environ, **told, "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -84,7 +84,7 @@ class Prerequisites:
             self._note(CLUSTER, reason)
 
     def _build(self) -> None:
-        # Up to twenty minutes of two cores, the first time: the tests beside it come first.
+        # Up to twenty minutes on two cores, the first time: the tests that run meanwhile have priority.
         command = [*LOWLY, str(python_of("test")), "-m", "local.cluster", "build"]
         self._say(
             "building the test cluster's programs beside the first tests: 15 to 25 minutes on two cores, once per machine"

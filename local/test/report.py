@@ -1,4 +1,4 @@
-"""What is printed at the end: what ran, what did not and why, and the time of each group beside its budget."""
+"""The report at the end: what ran, what did not and why, and the time of each group beside its budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from local.test.running import Ran
 
 
 def print_report(ran: Mapping[str, Ran], not_run: Mapping[str, str], *, gate: bool) -> None:
-    """ran: by tier. not_run: by group's name, why."""
+    """ran: by tier. not_run: group -> why."""
     print("== what ran")
     for tier, each in ran.items():
         counts = _counts(each)
@@ -22,7 +22,7 @@ def print_report(ran: Mapping[str, Ran], not_run: Mapping[str, str], *, gate: bo
 
 
 def missing(ran: Mapping[str, Ran], not_run: Mapping[str, str], required: Sequence[str]) -> list[str]:
-    """What of the required tiers did not run, one line each."""
+    """What did not run of the required tiers, one line each."""
     lines = [f"{name} was required and did not run: {why}" for name, why in not_run.items() if name.split("/")[0] in required]
     for tier in required:
         skipped = [case.skipped for case in ran[tier].cases if case.skipped is not None] if tier in ran else []
@@ -34,7 +34,7 @@ def missing(ran: Mapping[str, Ran], not_run: Mapping[str, str], required: Sequen
 
 
 def nothing(ran: Mapping[str, Ran]) -> bool:
-    """Whether tiers ran without a single test, as they do when a path after ``--`` is misspelt."""
+    """Whether tiers ran without a single test, for example because a path after ``--`` is misspelt."""
     return bool(ran) and not any(each.cases for each in ran.values())
 
 

@@ -21,7 +21,7 @@ NO_TESTS_COLLECTED: Final = 5
 WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "unit": ("-n", "auto"),
     "simulation": ("-n", "auto"),
-    # They wait for processes more than they compute. A file stays in one worker, with the emulators it started.
+    # These wait for processes more than they compute. A file stays in one worker, with the emulators it started.
     "integration": ("-n", "4", "--dist", "loadfile"),
     # One cluster for the whole tier. A module or class stays in one worker; those that break the cluster come last
     # (`tests/cluster/conftest.py`), and each of their tests runs alone.
@@ -32,7 +32,7 @@ WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One test. seconds: with its set-up and tear-down. skipped: why, else None."""
+    """One test. seconds: with its set-up and tear-down. skipped: why, or None."""
 
     group: Group
     seconds: float
@@ -42,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Ran:
-    """How a tier went. ok: pytest ended without a failure. seconds: from its start to its end."""
+    """The result of a tier. ok: pytest ended without a failure. seconds: from its start to its end."""
 
     ok: bool
     seconds: float
@@ -55,7 +55,7 @@ def failed_checks() -> list[str]:
     checks = {
         "style": [str(tools / "ruff"), "check", *PLACES],
         "format": [str(tools / "ruff"), "format", "--check", "--quiet", *PLACES],
-        # The same for every clone: mypy goes by what a file holds.
+        # Shared by all clones: mypy goes by the contents of files.
         "types": [str(tools / "mypy"), "--cache-dir", str(cache_dir() / f"mypy-{environment_dir('test').name}")],
     }
     return [name for name, command in checks.items() if not _passes(name, command)]
@@ -75,9 +75,9 @@ def run_tier(
     cluster: bool = False,
     arguments: Sequence[str] = (),
 ) -> Ran:
-    """Runs the tests of these groups of a tier. cluster: within a cluster that is up for that time.
+    """Runs the tests of these groups of a tier. cluster: start a cluster for them.
 
-    arguments: pytest's; a path among them takes the place of the groups' own files.
+    arguments: pytest's; a path among them replaces the groups' own files.
     """
     print(f"== {tier}", flush=True)
     paths = [file for file in files(tier, gate=gate) if group_of(tier, file) in groups]

@@ -1,6 +1,6 @@
 """The table of groups in CONTRIBUTING.md, made from `local.test.groups`.
 
-``python3 -m local.test.table`` writes it; a unit test holds it.
+``python3 -m local.test.table`` writes it; a unit test checks that it is current.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def table() -> str:
 
 
 def with_table(page: str) -> str:
-    """The page with today's table. Raises ValueError for a page without the two marks."""
+    """The page with the current table. Raises ValueError for a page without the two marks."""
     before, _, rest = page.partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:

@@ -1,7 +1,7 @@
-"""Tiers of `make test` that need not run again: their inputs are those of a run that passed on this machine.
+"""Tiers of `make test` that need not run again, because they passed on this machine with the same inputs.
 
-A tier is here only if a program can list everything that decides its outcome. The simulation's can: it has no process, no clock
-and no network, and `tests.simulation.inputs` follows its imports.
+A tier is here only if a program can list everything that decides its outcome. This holds for the simulation: it uses no
+process, clock or network, and `tests.simulation.inputs` follows its imports.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ INPUTS: Final[Mapping[str, str]] = {"simulation": "tests.simulation.inputs"}
 
 
 def key_of(tier: str) -> str | None:
-    """The key of a tier's inputs, the test environment's pins included; None for a tier that always runs.
+    """The key of a tier's inputs, including the test environment's pins; None for a tier that always runs.
 
-    None too if its inputs cannot be listed, because one of them cannot be imported: then the tier runs, and says so.
+    Also None if its inputs cannot be listed, because one of them cannot be imported: then the tier runs, and says so.
     """
     if tier not in INPUTS:
         return None
