@@ -18,10 +18,10 @@ MEASURES: Final = ("p1", "p2", "p3", "p4", "p5", "p6", "p6b", "p7", "p8", "p9", 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"of {', '.join(MEASURES)}; all when none is named")
-    parser.add_argument("--quick", action="store_true", help="small sizes: to see that a measure works")
+    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"any of {', '.join(MEASURES)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="small sizes, only to see that a measure works")
     parser.add_argument(
-        "--no-page", action="store_true", help="leave docs/benchmarks.md as it is, as for a part of a measure (P1=MiniLM)"
+        "--no-page", action="store_true", help="leave docs/benchmarks.md as it is, for example for part of one (P1=MiniLM)"
     )
     options = parser.parse_args()
     if unknown := [name for name in options.measures if name not in MEASURES]:

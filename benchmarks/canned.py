@@ -1,7 +1,7 @@
-"""``python -m benchmarks.canned``: an engine that computes nothing, fast enough not to be what is measured.
+"""``python -m benchmarks.canned``: an engine that computes nothing, fast enough not to affect the measure.
 
 Speaks what the driver needs of vLLM: embeddings, chat, health, models, version, metrics. It prints its port. A request's rows
-take seats for some seconds and wait in a queue while there are none, as in a continuous batch; ``/canned`` says what came.
+take seats for some seconds and queue while none are free, as in a continuous batch; ``/canned`` says what arrived.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ END: Final = b"\r\n\r\n"
 
 
 class Engine:
-    """Seats and a queue. seats: rows computed at once, 0: any number. seconds: a request takes in its seats.
+    """Seats and a queue. seats: rows computed at once, 0: any number. seconds: how long a request holds its seats.
 
     per_token_s: seconds for each token that a chat request's text asks for in its last word. width: of an embedding.
     """
@@ -51,7 +51,7 @@ class Engine:
         return sum(rows for _, _, rows, _ in self._queue)
 
     def take(self, connection: Connection, path: bytes, body: bytes) -> None:
-        """A request has come whole."""
+        """A request has arrived in full."""
         now = time.monotonic()
         parsed = orjson.loads(body)
         texts = parsed.get("input")

@@ -1,4 +1,4 @@
-"""``PYTHONPATH=plugins python -m benchmarks.chunk_digests``: what a chunk's digests cost, beside the same file without them."""
+"""``PYTHONPATH=plugins python -m benchmarks.chunk_digests``: what a chunk's digests cost, against a file without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes tasks of a DAG's run wait for triggers, as tasks that defer do: ``python -m benchmarks.deferred DAG < TRIGGERS``.
+"""Makes tasks of a DAG run wait for triggers, like deferred tasks: ``python -m benchmarks.deferred DAG < TRIGGERS``.
 
 TRIGGERS: JSON, a list of [class path, arguments]. Runs in the environment of an Airflow whose database has a run of the DAG.
 """

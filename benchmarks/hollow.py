@@ -1,4 +1,4 @@
-"""A cluster whose nodes are only status: any number of pods that "run" for as long as they are there, with logs to follow."""
+"""A cluster of simulated nodes: any number of pods that "run" as long as they exist, with logs to follow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT_ONCE: Final = 10
 
 
 class Hollow:
-    """kubectl works as an administrator's; `user` makes others, whose requests are counted."""
+    """kubectl acts as administrator; `user` makes other users, whose requests are counted."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -40,7 +40,7 @@ class Hollow:
             self.cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
 
     def running_pods(self) -> int:
-        """By their Jobs: to list thousands of pods would take seconds of what has to start them."""
+        """Counts them by their Jobs: listing thousands of pods would take seconds from what must start them."""
         query = ("get", "jobs", "-n", NAMESPACE, "-o", "jsonpath={.items[*].status.ready}")
         return sum(map(int, self.cluster.kubectl(*query).split()))
 
@@ -51,7 +51,7 @@ class Hollow:
         return dict(line.split() for line in lines)
 
     def user(self, name: str) -> Path:
-        """A kubeconfig of a service account that may do everything, and whose requests have a counter of their own."""
+        """A kubeconfig of a service account that may do everything and whose requests are counted separately."""
         account = {"name": name, "namespace": NAMESPACE}
         subject = {"kind": "ServiceAccount", **account}
         rule = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
@@ -84,15 +84,15 @@ class Hollow:
         return file
 
     def requests(self, user: str) -> int:
-        """Requests of a `user` that the API server has dispatched; watches are counted when they begin, logs not at all."""
+        """A `user`'s requests that the API server has dispatched; watches count when they begin, logs not at all."""
         return self._sum("apiserver_flowcontrol_dispatched_requests_total", f'flow_schema="{user}"')
 
     def logs_read(self) -> int:
-        """Requests for logs, of anybody, that have ended."""
+        """Requests for logs, by any user, that have ended."""
         return self._sum("apiserver_request_total", 'subresource="log"')
 
     def logs_failed(self) -> int:
-        """Of these, those to which this cluster had no answer: then it was too slow for what is measured."""
+        """Those of them that this cluster did not answer: then it was too slow for the measure."""
         return self._sum("apiserver_request_total", 'subresource="log"', 'code="5')
 
     def _sum(self, metric: str, *labels: str) -> int:
@@ -103,7 +103,7 @@ class Hollow:
 
 @contextmanager
 def hollow(folder: Path, pods: int) -> Iterator[Hollow]:
-    """With room for so many pods."""
+    """A cluster with room for so many pods."""
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(folder / "c", nodes=0, kwok=0, kueue=False))
         kubelet, server = new_port(), new_port()
@@ -113,7 +113,7 @@ def hollow(folder: Path, pods: int) -> Iterator[Hollow]:
         config = folder / "kwok.yaml"
         config.write_text(yaml.safe_dump_all(_stages()))
         kwok = [Programs()["kwok"], "--kubeconfig", cluster.kubeconfig, "--config", config, "--manage-all-nodes"]
-        # The address at which the API server asks for logs.
+        # The address where the API server asks for logs.
         kwok += [f"--node-ip={HOST}", f"--node-port={kubelet}", f"--server-address={HOST}:{server}", "--cidr=10.0.0.0/8"]
         stack.enter_context(_running("kwok", folder, server, kwok))
         cluster.kubectl("create", "namespace", NAMESPACE)
@@ -126,13 +126,13 @@ def hollow(folder: Path, pods: int) -> Iterator[Hollow]:
 
 def _serving(cluster: Cluster, port: int) -> list[str]:
     pki = cluster.state / "pki"
-    # The API server's own certificate is for this address, too.
+    # The API server's own certificate covers this address too.
     return ["--port", str(port), "--certificate", str(pki / "apiserver.crt"), "--key", str(pki / "apiserver.key")]
 
 
 @contextmanager
 def _running(name: str, folder: Path, port: int, command: list[Any]) -> Iterator[None]:
-    """Once it listens. Raises RuntimeError for a program that does not."""
+    """Runs the command; enters the block once it listens. Raises RuntimeError if it does not."""
     log = folder / f"{name}.log"
     with log.open("wb") as sink:
         process = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=sink, stderr=sink)
@@ -167,7 +167,7 @@ def _node(name: str) -> dict[str, Any]:
 
 
 def _stages() -> list[dict[str, Any]]:
-    """kwok's, without the one that ends Job's pods at once, and with containers that have ids, as logs are followed by them."""
+    """kwok's, without the one that ends Jobs' pods at once, and with container ids, by which logs are followed."""
     stages = [each for each in yaml.safe_load_all(Programs().manifest("kwok-stages.yaml").read_text()) if each]
     kept = [stage for stage in stages if stage["metadata"]["name"] != "pod-complete"]
     for stage in kept:

@@ -1,4 +1,4 @@
-"""A kubelet's logs for pods that are only status: every container says a line each minute.
+"""A kubelet's logs for simulated pods: every container writes a line each minute.
 
 python -m benchmarks.hollow_logs --port PORT --certificate FILE --key FILE
 """
@@ -18,7 +18,7 @@ EVERY_S: Final = 60.0
 
 
 async def follow(request: web.Request) -> web.StreamResponse:
-    """From now on: what was before this has no line."""
+    """From now on: there are no earlier lines."""
     response = web.StreamResponse()
     response.content_type = "text/plain"
     await response.prepare(request)

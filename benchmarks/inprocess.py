@@ -1,7 +1,7 @@
 """``.envs/server/bin/python -m benchmarks.inprocess``: `vllm.LLM` in this process, driven by lines of JSON on stdin.
 
 The first line: {"task": "embed" | "generate", "llm": arguments of LLM, "max_tokens": N}. Each line after it: {"texts": [...]};
-answered by {"seconds", "tokens", "cpu": {process: seconds}} on stdout. Needs nothing of nightshift.
+answered by {"seconds", "tokens", "cpu": {process: seconds}} on stdout. Does not need nightshift.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def main() -> None:
-    # vLLM writes to stdout as well; what is read at the other end must be these lines alone.
+    # vLLM also writes to stdout; the reader must get only these lines.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import psutil  # type: ignore[import-untyped]
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _cpu(psutil: Any) -> dict[str, float]:
-    """CPU seconds of this process and of those below it."""
+    """CPU seconds of this process and its descendants."""
     me = psutil.Process()
     spent = {}
     for process in [me, *me.children(recursive=True)]:

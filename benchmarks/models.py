@@ -1,6 +1,6 @@
-"""``python -m benchmarks.models NAME FOLDER``, in the server environment: models of the size that people use, random weights.
+"""``python -m benchmarks.models NAME FOLDER``, in the server environment: models of realistic size, with random weights.
 
-The repository's own models compute a row in less time than a server takes to read it; with these the engine is what is slow.
+The repository's own models compute a row faster than a server can read it; with these, the engine is the bottleneck.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REVISION: Final = "r1"
 
 
 def ensure(name: str) -> str:
-    """Makes the model unless it is there; returns its repository. Its revision is `REVISION`."""
+    """Makes the model unless it exists; returns its repository. Its revision is `REVISION`."""
     repository = f"{ORGANISATION}/{name}"
     if not hub.holds(hub.ensure(), repository, REVISION):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""P1: rows per second through driver, HTTP and vLLM beside `vllm.LLM` in process."""
+"""P1: rows per second through driver, HTTP and vLLM, compared with `vllm.LLM` in process."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ The same rows through (A) `python -m nightshift.driver` -> HTTP -> `vllm serve`,
 (B) `LLM.embed` or `LLM.generate` on a list of texts in memory; one vLLM build, same model, dtype, max_num_seqs,
 max_model_len and variables (`local/vllm.py`), eager, greedy, so that both generate the same tokens. Short rows have about 14
 tokens, the others of MiniLM and BERT about 22. Both engines are up all the time, one of them idle;
-A and B alternate, medians are compared. A's time is from "resumed" to the last commit, by the driver's log; the start
-of the process, and a warm-up of 128 rows on each side, are not in it. CPU seconds are of the median run's processes.
+A and B alternate, medians are compared. A's time is from "resumed" to the last commit, by the driver's log; it excludes
+the start of the process, and a warm-up of 128 rows on each side. CPU seconds are of the median run's processes.
 """
 
 
 @dataclass(frozen=True)
 class Case:
-    """One model and how it is asked. rows: as many as take a quarter of a minute or so. rows_per_request: as in a job."""
+    """One model and how it is used. rows: enough for about a quarter of a minute. rows_per_request: as in a job."""
 
     name: str
     repository: str
@@ -178,7 +178,7 @@ class Served:
         self._runs = 0
 
     def compute(self, rows: int) -> dict[str, float]:
-        """A run of its own through a driver process."""
+        """A separate run through a driver process."""
         self._runs += 1
         folder, chunk_rows = self._folder / f"run-{self._runs}", max(64, rows // 10)
         run = prepare(folder, rows, chunk_rows=chunk_rows, texts=self._case.texts, **self._case.settings)
@@ -205,7 +205,7 @@ def _seconds(ended: Ended) -> float:
 
 
 def _merged(spent: dict[str, float]) -> dict[str, float]:
-    """Without process ids, and without what did nothing."""
+    """Without process ids, and without idle processes."""
     found: dict[str, float] = {}
     for name, seconds in spent.items():
         if seconds >= 0.05:

@@ -1,4 +1,4 @@
-"""P10: the driver beside a worker that holds its shard in memory and writes once."""
+"""P10: the driver, compared with a worker that holds its shard in memory and writes once."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ The peer (`benchmarks/semaphore.py`) is our own re-implementation of the shape o
 batches, not its code: a semaphore of 100 requests in flight, the shard and all answers in memory, one write at the end, no
 resume; over aiohttp. Both sides are processes, from the same Parquet rows to Parquet answers in a folder, a chat request a
 row. Undisturbed and killed: the canned engine of P5 (64 seats, 0.5 ms a token, answers of exponential length with a mean of
-338 tokens). The kill is SIGKILL when half of the rows have reached the engine, and the same command again at once. The time
+338 tokens). The kill is SIGKILL when half of the rows have reached the engine, and the same command follows at once. The time
 is from the start of the first process to the end of the last one, so starting Python is in it. CPU and memory: an engine that
-answers at once, so that the client is what is slow. CPU seconds are of the client's process, its start included; memory is
+answers at once, so that the client is the bottleneck. CPU seconds are the client process's, including its start; memory is
 its peak RSS (VmHWM, read every 0.2 s). The sides take turns; medians are compared.
 """
 Start = Callable[[str], Client]
-"""Starts a client of the engine at an address."""
+"""Starts a client for the engine at an address."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Rows, and how each side starts on them. check: raises unless the side's answers are all there."""
+    """Rows, and how each side starts on them. check: raises unless all of the side's answers exist."""
 
     name: str
     start: Start
@@ -107,7 +107,7 @@ def _quick_rows(report: Report, folder: Path, sizes: tuple[int, ...], times: int
     for name in ("ours", "peer"):
         peaks = [median([ended.peak_mib for ended in found[name, rows]]) for rows in sizes]
         line = ", ".join(f"{rows:,}: {peak:.0f} MiB" for rows, peak in zip(sizes, peaks, strict=True))
-        # Below 50,000 rows the interpreter's own pools still fill (P6).
+        # Below 50,000 rows the interpreter's own pools are still filling (P6).
         growth = f"{peaks[-1] / peaks[0]:.2f} ({line})"
         met = peaks[-1] <= 1.25 * peaks[0] if name == "ours" else None
         report.add(
@@ -129,7 +129,7 @@ def _to_the_end(client: Client) -> Ended:
 
 
 def _works(folder: Path, rows: int, lengths: list[int] | None) -> tuple[Work, Work]:
-    """Both sides on the same rows. lengths: tokens that each row's answer takes; None where that plays no part."""
+    """Both sides on the same rows. lengths: tokens in each row's answer; None if it does not matter."""
     settings: dict[str, Any] = {
         "task": "chat",
         "request": {"user": "{{ text }}", "max_tokens": MOST_TOKENS},

@@ -38,8 +38,8 @@ JOB: Final[dict[str, Any]] = {
 METHOD: Final = """
 Embeddings of short rows (14 tokens) by MiniLM: the JobSet that the product renders, run by the local runtime's agent as real
 pods of vLLM and driver; the run lies in a folder. One worker has all cores; each of two has half of them. "Every engine on
-every core" is two workers under an agent that is told that the machine has twice its cores, so that each engine starts a
-thread for every real one, as vLLM does by itself. Rows/s are those of the time when all workers are up: rows committed
+every core" is two workers under an agent that believes the machine has twice its cores, so that each engine starts a
+thread for every real core, as vLLM does by default. Rows/s are measured while all workers are up: rows committed
 between the last driver's "resumed" and the last commit. The sides take turns; medians are compared. "With start-up" is the
 time from the JobSet's submission to its end, both engines' starts included.
 """
@@ -47,7 +47,7 @@ time from the JobSet's submission to its end, both engines' starts included.
 
 @dataclass(frozen=True)
 class Side:
-    """workers: of the JobSet. cores: what the agent believes to have, times the machine's own."""
+    """workers: of the JobSet. cores: how many the agent believes to have, as a multiple of the machine's."""
 
     name: str
     workers: int
@@ -86,7 +86,7 @@ def measure(folder: Path, quick: bool) -> Report:
 
 
 def _night(folder: Path, side: Side, rows: int) -> Night:
-    """One run through the local runtime, from nothing."""
+    """One run through the local runtime, from scratch."""
     chunk_rows = max(64, rows // 50)
     run = prepare(folder / "bucket", rows, chunk_rows=chunk_rows, texts=short_sentences, workers=side.workers, **JOB)
     with _agent(folder, side) as agent:
@@ -99,7 +99,7 @@ def _night(folder: Path, side: Side, rows: int) -> Night:
 
 
 def _manifest(run: Run) -> dict[str, Any]:
-    """The product's own, but for where the run lies."""
+    """The product's own, except for the run's place."""
     manifest = render(run.spec, run.run, run.plan, SETTINGS, name="night")
     replicated = manifest["spec"]["replicatedJobs"][0]
     for variable in replicated["template"]["spec"]["template"]["spec"]["containers"][0]["env"]:
@@ -124,7 +124,7 @@ def _agent(folder: Path, side: Side) -> Iterator[AgentProcess]:
 
 
 def _to_the_end(agent: AgentProcess, workers: int, deadline: float) -> list[list[dict[str, Any]]]:
-    """The lines of each driver, once all of them are done."""
+    """The lines of each driver, once all are done."""
     while True:
         drivers = [_lines(path) for path in agent.state.glob(f"jobsets/night/logs/*/{DRIVER}.log")]
         if sum(any(line["message"] == "done" for line in lines) for lines in drivers) == workers:

@@ -1,6 +1,6 @@
-"""P2: what a request costs the client's CPU: the driver beside aiohttp bare and the OpenAI SDK.
+"""P2: what a request costs the client's CPU: the driver, compared with bare aiohttp and the OpenAI SDK.
 
-``python -m benchmarks.p2 CLIENT URL REQUESTS [BUCKET]`` is one client in a process of its own; it prints its figures as JSON.
+``python -m benchmarks.p2 CLIENT URL REQUESTS [BUCKET]`` is one client in its own process; it prints its figures as JSON.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ METHOD: Final = """
 CPU seconds (user and system) of the client's process / requests, a request a row, 64 in flight, keep-alive, against one
 canned server in another process that answers at once with a reply of vLLM's form (chat: 0.6 KB; embedding: 384 floats,
 2.4 KB). "Driver" is the real Worker as `nightshift.driver` starts it, under uvloop, from Parquet rows to committed
-Parquet chunks of 2,000 rows: decode, template, send, validate, record, encode, commit are all in it, the process's
-start is not. "aiohttp" posts a ready body and parses the reply with `json` (asyncio's own loop, and uvloop). "SDK" is
+Parquet chunks of 2,000 rows: this includes decode, template, send, validate, record, encode and commit, but not the
+process's start. "aiohttp" posts a ready body and parses the reply with `json` (asyncio's own loop, and uvloop). "SDK" is
 `AsyncOpenAI.chat.completions.create` with httpx under asyncio. Each client warms up with 1,000 requests; clients
 alternate and medians are compared.
 """
@@ -78,7 +78,7 @@ async def _driver(url: str, requests: int, bucket: Path, kind: str) -> dict[str,
 
 
 async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, float]:
-    """One worker on a run of its own, put together as `nightshift.driver.process` does."""
+    """One worker on its own run, assembled as in `nightshift.driver.process`."""
     from nightshift.driver.codec import ParquetCodec
     from nightshift.driver.engine import EngineClient
     from nightshift.driver.loop import Worker, WorkerLimits
@@ -121,7 +121,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
 
 
 async def _together(requests: int, send: Callable[[int], Awaitable[None]]) -> dict[str, float]:
-    """Sends so many, 64 at a time, after a warm-up."""
+    """Sends so many requests, 64 at a time, after a warm-up."""
     numbers = iter(range(WARM_UP + requests))
 
     async def sender(until: int) -> None:

@@ -53,5 +53,5 @@ def _rate(run: Run, log: Path) -> float:
             ended = driver.end()
         counts = engine.counts()
     run.check(ended.code)
-    # Both clocks are the machine's monotonic one.
+    # Both times are from the machine's monotonic clock.
     return run.plan.rows / (driver.ended_at - counts["first"])

@@ -1,4 +1,4 @@
-"""P5: a sliding window beside a barrier after each batch, with answers of long-tailed length."""
+"""P5: a sliding window, compared with a barrier after each batch, with answers of long-tailed length."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ output length in Kwon et al., "Efficient Memory Management for Large Language Mo
 2023, figure 11); the form is what Xiang et al., "ServeGen: Workload Characterization and Generation of Large Language
 Model Serving in Production" (2025) found for output lengths in production. It is the mildest of the published forms:
 log-normal and log-t tails are longer. The canned engine computes 64 requests at once, each for 0.5 ms a token, whatever
-the others do, as a continuous batch on an accelerator that is not full; others wait. The peer sends batches by
-`asyncio.gather` over aiohttp and waits for each batch to end. The driver keeps a queue at the engine's door, so the
-peer gets as large batches too: of 64, of 128 (the most that the driver's window comes to here) and of 256. Time is from
+the others do, as in a continuous batch on an accelerator that is not full; others wait. The peer sends batches by
+`asyncio.gather` over aiohttp and waits for each batch to end. The driver keeps a queue at the engine, so the peer
+gets batches as large: of 64, of 128 (the most that the driver's window comes to here) and of 256. Time is from
 the first arrival at the engine to the last answer.
 """
 
@@ -96,7 +96,7 @@ async def _batches(url: str, lengths: list[int], size: int) -> None:
 
 
 def _time(engine: Canned) -> tuple[float, float]:
-    """Seconds from the first arrival to the last answer, and the share of the seats that was busy meanwhile."""
+    """Seconds from the first arrival to the last answer, and the share of the seats that was busy."""
     counts = engine.counts()
     seconds = counts["last"] - counts["first"]
     return seconds, counts["busy"] / SEATS / seconds

@@ -1,4 +1,4 @@
-"""P6: the driver's memory against the number of rows; its largest run is the run of ten million rows."""
+"""P6: the driver's memory against the number of rows, up to ten million."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PER_GROUP: Final = 2_048
 SETTINGS: Final[dict[str, Any]] = {"engine__max_num_seqs": 1024, "request__rows_per_request": 256}
 METHOD: Final = """
 `python -m nightshift.driver` as a process, from real Parquet files in a folder to committed chunks in that folder, 256
-texts a request, against a canned engine that answers at once with vectors of 8 floats, so that the driver is what is
-slow. Peak RSS is VmHWM, read every 0.2 s. All sizes have chunks of 1,024 rows and input row groups of 2,048, so that
-10,000 rows go through everything ten times: memory depends on the sizes of chunks and row groups, and must not on the
-number of rows. A run with chunks of 50,000 is shown too. A LIST of a folder looks at all its names, and each chunk that is
-opened is looked for: with many chunks that is a good part of the CPU here, and none of it on Cloud Storage.
+texts a request, against a canned engine that answers at once with vectors of 8 floats, so that the driver is the
+bottleneck. Peak RSS is VmHWM, read every 0.2 s. All sizes have chunks of 1,024 rows and input row groups of 2,048, so that
+10,000 rows go through everything ten times: memory depends on the sizes of chunks and row groups, and must not depend on
+the number of rows. A run with chunks of 50,000 is shown too. A LIST of a folder looks at all its names, and every chunk is
+looked up before it is opened: with many chunks that is a large part of the CPU here, and costs nothing on Cloud Storage.
 """
 
 
@@ -29,7 +29,7 @@ def measure(folder: Path, quick: bool) -> Report:
     report = Report("P6", METHOD)
     sizes = SIZES[:2] if quick else SIZES
     peaks: dict[int, float] = {}
-    # One batch of texts for all: what is measured reads them, it does not make them.
+    # One batch of texts for all: the measure covers reading them, not making them.
     texts = sentences(range(PER_GROUP))
     for rows in sizes:
         ended, trace = _run(folder, rows, CHUNK_ROWS, texts)

@@ -34,12 +34,12 @@ SMALL: Final = 50_000
 BUCKET: Final = "bench"
 METHOD: Final = """
 A plan of 1,000,000,000 rows in 200 files of 100 row groups, 1,000 shards; every second chunk is committed (one real
-chunk object under all those names). No input exists except the one file that the first request needs, which shard 0
-and, for this measure, all other names point to. Resume is the time from the process's start to its first request's
-arrival at a canned engine: imports, spec, plan, LIST, reading a row group are in it; the run of 50,000 rows shows what
-of it any run costs. The helper has no home range and lists everything before it opens a chunk. RSS is read at the first
+chunk object under all those names). No input exists except the one file that the first request needs, to which shard 0
+and, for this measure, all other names point. Resume is the time from the process's start to its first request's
+arrival at a canned engine, including imports, spec, plan, LIST and reading a row group; the run of 50,000 rows shows how
+much of that any run costs. The helper has no home range and lists everything before it opens a chunk. RSS is read at the first
 request. Status is `nightshift status --json` as a process; it reads each chunk's footer. "Folder" is a local folder,
-which has no order, so that any LIST of it reads and sorts all names; "emulator" is the project's Cloud Storage emulator
+which has no order, so any LIST of it reads and sorts all names; "emulator" is the project's Cloud Storage emulator
 on this machine, over HTTP, with pages of 1,000 names.
 """
 
@@ -83,7 +83,7 @@ def _resumes(report: Report, name: str, url: str, run: RunRef, plan: Plan, folde
 
 def _resume(url: str, index: int | None, log: Path) -> tuple[float, float]:
     """Seconds from the start to the first request, and the resident memory then."""
-    # Seats for one request and an hour for each: the first one is all that is wanted.
+    # Seats for one request, which takes an hour: only the first one matters.
     with Canned(seats=256, seconds=3600.0, width=8) as engine:
         began = time.monotonic()
         driver = Driver(url, engine.url, log, index=index)
@@ -97,7 +97,7 @@ def _resume(url: str, index: int | None, log: Path) -> tuple[float, float]:
 
 
 def _plan(base: str, rows: int, chunk_rows: int, workers: int) -> tuple[str, RunRef, Plan]:
-    """A run whose input files are all the same one."""
+    """A run whose input files are all the same file."""
     store = open_store(base)
     spec = a_spec(request__rows_per_request=256, engine__max_num_seqs=1024)
     run = opening.open_run(store, spec, "2026-11-20", opened_by="benchmark")

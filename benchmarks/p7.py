@@ -37,19 +37,19 @@ LATENCY_S: Final = 0.03
 METHOD: Final = """
 The real Worker, Feeder, Ranges, Scheduler, Commits and Ledger of each worker run in virtual time on
 `tests/simulation`'s event loop and store (30 ms a request, pages of 1,000 names). Each worker's engine computes one row
-after the other at the worker's own speed, drawn uniformly from 0.7 to 1.3; a chunk is 6 rows, 60 s at speed 1. Each
-worker is preempted at random, 0.2 times an hour (exponential): SIGTERM, a drain as it is, and a new worker with the
-same index after 3 minutes on average (exponential). Ideal = work / mean capacity that was there (sum over workers of
-speed x time up, a drain counted as up). Waste = what engines computed beyond each row once, parts of rows that were let
-go included, and what is still being computed when the last chunk is committed. Two things differ from a real night: the
+after another at its own speed, drawn uniformly from 0.7 to 1.3; a chunk is 6 rows, 60 s at speed 1. Each
+worker is preempted at random, 0.2 times an hour (exponential): SIGTERM, a real drain, and a new worker with the
+same index after 3 minutes on average (exponential). Ideal = work / mean available capacity (sum over workers of
+speed x time up; a drain counts as up). Waste = what engines computed beyond each row once, including parts of abandoned
+rows and what is still being computed when the last chunk is committed. Two things differ from a real night: the
 window is 2 rows (one computed, one waiting) and the engine is not asked for its load; LISTs of more than 1,000 names
-copy the truth after the time that their pages take, without parsing each name again (`WholeLedger`), as that alone
-would take an hour of this machine.
+copy the truth after the time that their pages take, without parsing each name again (`WholeLedger`), which alone
+would take an hour on this machine.
 """
 
 
 class Night(VirtualLoop):
-    """A loop that keeps no finished task and counts no steps: a night has too many."""
+    """A loop that keeps no finished tasks and counts no steps: a night has too many."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(deadline=48 * 3600.0, thread_delays=lambda: (rng.uniform(0, 0.05), rng.uniform(0, 0.05)))
@@ -76,7 +76,7 @@ class Tally:
 
 
 class Shelf(Bucket):
-    """The simulator's bucket; a page is cut out by its bounds, without a look at each name."""
+    """The simulator's bucket; a page is cut out by its bounds, without looking at each name."""
 
     def page(self, folder: str, after: str, size: int) -> list[str]:
         names = self._names
@@ -85,7 +85,7 @@ class Shelf(Bucket):
 
 
 class WholeLedger(Ledger):
-    """The ledger, except that a LIST of many thousand names copies what it would find, page by page, rather than parse it."""
+    """The ledger, except that a LIST of many thousand names copies what it would find, page by page, instead of parsing it."""
 
     truth: Chunks
 
@@ -94,7 +94,7 @@ class WholeLedger(Ledger):
             await super().refresh(known, chunks)
             return
         for start in range(0, len(self.truth._marks), 1000):
-            # Where a name of this page is missing, fewer pages would do: never quicker than a real LIST.
+            # If a name of this page is missing, fewer pages would do: this is never faster than a real LIST.
             await asyncio.sleep(LATENCY_S)
             page = slice(start, start + 1000)
             known._marks[page] = self.truth._marks[page]
@@ -132,13 +132,13 @@ class Engine:
         return None
 
     def close(self) -> None:
-        """The pod is no more."""
+        """The pod is gone."""
         self._queue.clear()
         if self._current is not None:
             self._drop(self._current)
 
     def under_way(self) -> float:
-        """The part of a row that is computed at the moment."""
+        """The part of a row that is being computed."""
         return (self._loop.time() - self._began) / self._row_s if self._current else 0.0
 
     def _fill(self) -> None:
@@ -243,7 +243,7 @@ class World:
             self.loop.call_later(self._rng.expovariate(1 / BACK_AFTER_S), self._start, index)
 
     def _count(self, index: int) -> None:
-        """Adds the time that a worker was there."""
+        """Adds the time that a worker was up."""
         since, _ = self._up.pop(index)
         self.tally.capacity += (self.loop.time() - since) * self._speeds[index]
 

@@ -1,4 +1,4 @@
-"""P8: `nightshift batch` beside `vllm run-batch`: one file, one model, the same flags; and each killed once."""
+"""P8: `nightshift batch`, compared with `vllm run-batch`: one file, one model, the same flags; also with each killed once."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ MAX_TOKENS: Final = 32
 SERVED: Final = "m"
 PAIRS: Final = 3
 KILLS: Final = (0.5, 0.9)
-"""Shares of the lines after which both are killed. By arithmetic alone a kill at 50% can hardly save 40% of the time."""
+"""Shares of the lines after which both are killed. By arithmetic alone, a kill at 50% can hardly save 40% of the time."""
 METHOD: Final = """
 A file of chat requests (32 tokens each, greedy) for the tiny Llama, float32, max_num_seqs 64, eager,
 one build of vLLM. "Both from nothing" starts the engine each time: `vllm run-batch`, and `vllm serve` + `nightshift
 batch` started together. One kill: SIGKILL of the whole of run-batch, or of `nightshift batch`, or of `nightshift batch`
-and the server, when so much of the lines' time has passed, and the same command again at once; the time is from the
-first start to the output file. run-batch begins again from nothing, as it keeps no progress. "From nothing" is the median of
-three each, in turn, as an engine's start takes 45 to 65 s here; the others ran once. Outputs have a line for each request on
-both sides.
+and the server, when that share of the lines' time has passed, and the same command follows at once; the time is from
+the first start to the output file. run-batch starts from nothing again, as it keeps no progress. "From nothing" is the
+median of three each, in turn, as an engine's start takes 45 to 65 s here; the others ran once. Outputs have a line
+for each request on both sides.
 """
 FLAGS: Final = ("--served-model-name", SERVED, "--max-num-seqs", str(SEATS), "--max-model-len", "512", "--dtype", "float32")
 
@@ -99,7 +99,7 @@ class Side:
         return seconds
 
     def nightshift(self, name: str, *, kill: str | None = None, at_lines: int = 0) -> float:
-        """Seconds of server and `nightshift batch` from nothing."""
+        """Seconds of server and `nightshift batch`, from nothing."""
         began = time.monotonic()
         with self.server(wait=False) as url:
             client = self._client(url, name)
@@ -122,7 +122,7 @@ class Side:
         return now - began
 
     def batch(self, url: str, name: str, lines: int | None = None) -> float:
-        """Seconds of `nightshift batch` with a server that is up."""
+        """Seconds of `nightshift batch` with a running server."""
         began = time.monotonic()
         code = self._client(url, name, lines).wait()
         assert code == 0, self._log.read_text()[-2000:]
@@ -199,7 +199,7 @@ def _page(url: str) -> bytes | None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL for it and all that it started."""
+    """SIGKILL for it and everything that it started."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

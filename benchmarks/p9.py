@@ -1,4 +1,4 @@
-"""P9: what 200 waiting JobSets cost a triggerer and the API server, beside 200 Jobs of Airflow's own operator."""
+"""P9: what 200 waiting JobSets cost a triggerer and the API server, compared with 200 Jobs of Airflow's own operator."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SETTLE_S: Final = 30.0
 LOOK_S: Final = 30.0
 METHOD: Final = """
 A real kube-apiserver with the JobSet and Job controllers; its nodes and pods are kwok's, whose pods run until they are deleted
-(`benchmarks/hollow.py`); each container says a line a minute, by a kubelet of ours that serves logs only. Each side is a real
-`airflow triggerer` with a database of its own and as many deferred tasks as JobSets, all beside each other on the same cluster:
+(`benchmarks/hollow.py`); each container writes a line a minute, through our own kubelet that serves only logs. Each side is a
+real `airflow triggerer` with its own database and as many deferred tasks as JobSets, all side by side on the same cluster:
 KubernetesJobSetTrigger as the operator makes it, the same without logs, and KubernetesJobTrigger on the JobSets' child Jobs
 with the 10 s of `GKEStartJobOperator.job_poll_interval`. GKEJobTrigger itself needs Google's endpoint; it waits by the same
 method of the same hook, and asks as often. Requests are counted by the API server, by user (requests that flow control has
-dispatched: a watch counts when it begins) and for logs (which only ours reads: requests that have ended, which are all, as
-the triggerers are killed first). Memory is the proportional set size of the process that runs the triggers, the largest that
-was read, every 30 s. CPU is that process's user and system time.
+dispatched: a watch counts when it begins) and for logs (which only ours reads: requests that have ended, which is all of
+them, as the triggerers are killed first). Memory is the proportional set size of the process that runs the triggers: the
+largest of the readings, one every 30 s. CPU is that process's user and system time.
 """
 
 
@@ -45,7 +45,7 @@ class Side:
 
 @dataclass
 class Cost:
-    """What a side has come to. requests: without those for logs."""
+    """What a side has cost. requests: without those for logs."""
 
     requests: int = 0
     memory_mib: float = 0.0
@@ -55,7 +55,7 @@ class Cost:
 
 def measure(folder: Path, quick: bool) -> Report:
     report = Report("P9", METHOD)
-    # Else whoever ends the measure leaves its triggerers and its nodes behind.
+    # Otherwise, ending the measure leaves its triggerers and nodes behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     jobsets = 20 if quick else int(os.environ.get("P9_JOBSETS", "200"))
     minutes = 2.0 if quick else float(os.environ.get("P9_MINUTES", "60"))
@@ -94,7 +94,7 @@ def _cpu(cost: Cost) -> str:
 
 
 def _costs(cluster: Hollow, folder: Path, sides: list[Side], minutes: float) -> dict[str, Cost]:
-    """What they have come to when so much time has passed since their triggers were made; all of them are gone by then."""
+    """What they have cost when so much time has passed since their triggers were made; by then they are all gone."""
     costs = {side.name: Cost() for side in sides}
     with ExitStack() as stack:
         triggerers = {}

@@ -1,4 +1,4 @@
-"""The processes of a measure: the canned engine, a driver as a pod starts it, and what the kernel says of them."""
+"""The processes of a measure: the canned engine, a driver as a pod starts it, and what the kernel reports about them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RSS_EVERY_S: Final = 0.2
 
 
 class Canned:
-    """A canned engine in a process of its own. Options are those of `benchmarks.canned`."""
+    """A canned engine in its own process. The options are those of `benchmarks.canned`."""
 
     def __init__(self, **options: float) -> None:
         words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -42,7 +42,7 @@ class Canned:
         self._process.stdout.close()
 
     def counts(self) -> dict[str, float]:
-        """rows and requests that came; first, last: when (the machine's monotonic clock); busy: seat seconds."""
+        """rows and requests that arrived; first, last: when (the machine's monotonic clock); busy: seat seconds."""
         with urllib.request.urlopen(f"{self.url}/canned", timeout=10) as reply:
             counts: dict[str, float] = json.load(reply)
             return counts
@@ -53,7 +53,7 @@ class Canned:
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that is over. code: its exit code; peak_mib: the most memory it had resident; log: its JSON lines."""
+    """A process that has ended. code: its exit code; peak_mib: its peak resident memory; log: its JSON lines."""
 
     code: int
     wall_s: float
@@ -66,7 +66,7 @@ class Ended:
 
 
 class Client:
-    """A process whose memory is watched. log: the file that gets its output."""
+    """A process whose memory is watched. log: the file for its output."""
 
     def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
         self._log = log
@@ -132,7 +132,7 @@ class Driver(Client):
 
 
 def memory_mib(pid: int) -> tuple[float, float] | None:
-    """(most, now) of resident memory; None when the process is gone."""
+    """(peak, current) resident memory; None if the process is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -148,7 +148,7 @@ def cpu_s(pid: int) -> float:
 
 
 def tree(pid: int) -> dict[int, str]:
-    """A process and all below it, by pid, with the words that tell what it is."""
+    """A process and its descendants, by pid, with the words that say what each one is."""
     found = {pid: _title(pid)}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""What a measure came to, and how a run of measures is written down."""
+"""The result of a measure, and how a run of measures is written down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIBRARIES: Final = ("uvloop", "orjson", "pyarrow", "obstore", "aiohttp", "openai
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table. met: None where the line has no goal of its own."""
+    """One line of the table. met: None if the line has no goal."""
 
     name: str
     value: str
@@ -31,7 +31,7 @@ class Figure:
 
 @dataclass
 class Report:
-    """What a measure came to. method: how it was measured; notes: what the figures rest on, one line each."""
+    """The result of a measure. method: how it was measured; notes: what the figures are based on, one line each."""
 
     measure: str
     method: str
@@ -39,7 +39,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def add(self, name: str, value: str, goal: str = "", met: bool | None = None) -> None:
-        """One more line of the table, shown at once."""
+        """Adds a line to the table and prints it at once."""
         self.figures.append(Figure(name, value, goal, met))
         say(f"{self.measure} {name}: {value}" + (f" (goal {goal}: {_answer(met)})" if goal else ""))
 
@@ -110,13 +110,13 @@ def _memory_gib() -> float:
 
 
 def write(measure: str, section: str) -> None:
-    """Puts a measure's section into the page, in the place of its last one: the page holds what is true now."""
+    """Puts a measure's section into the page, replacing its previous one: the page has only current figures."""
     text = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n\n## Results\n\n"
     PAGE.write_text(replaced(text, measure, section))
 
 
 def replaced(page: str, measure: str, section: str) -> str:
-    """The page with `section` as its only one of `measure`; a new one goes to the end."""
+    """The page with `section` as the only one of `measure`; a new section goes to the end."""
     head, *old = re.split(r"^(?=### )", page, flags=re.MULTILINE)
     new = section.rstrip() + "\n\n"
     mine = [place for place, each in enumerate(old) if each.startswith(f"### {measure},")]

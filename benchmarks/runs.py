@@ -26,7 +26,7 @@ SENTENCE: Final = "package {n}: a parser for configuration files that checks eac
 
 @dataclass(frozen=True)
 class Run:
-    """A planned run of a bucket that is a folder."""
+    """A planned run in a bucket that is a folder."""
 
     bucket: Path
     run: RunRef
@@ -42,11 +42,11 @@ class Run:
         return self.bucket / self.run.prefix
 
     def committed_rows(self) -> int:
-        """Rows in the ledger by the files' own footers."""
+        """Rows in the ledger, according to the files' footers."""
         return sum(pq.read_metadata(path).num_rows for path in self.folder.glob("ledger/*.parquet"))
 
     def check(self, code: int) -> None:
-        """Raises AssertionError unless the driver said that it is done and the ledger holds each row."""
+        """Raises AssertionError unless the driver reported that it is done and the ledger has each row."""
         found = self.committed_rows()
         assert (code, found) == (0, self.plan.rows), f"exit code {code}, {found:,} of {self.plan.rows:,} rows"
 

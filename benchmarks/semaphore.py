@@ -1,8 +1,8 @@
 """``python -m benchmarks.semaphore SHARD ANSWERS ENGINE_URL``: a worker for offline batches in the usual shape, on Parquet.
 
 Our own re-implementation of the shape of the public reference worker, not its code. It reads the whole shard into memory. A
-task for each row waits for one of 100 places. The answers stay in memory until they are written at the end. It neither retries
-nor resumes.
+task for each row waits for one of 100 slots. The answers stay in memory until they are written at the end. It does not
+retry or resume.
 """
 
 from __future__ import annotations

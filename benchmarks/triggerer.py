@@ -1,4 +1,4 @@
-"""A real Airflow triggerer on a database of its own, with triggers that tasks wait for. No scheduler: nothing resumes them."""
+"""A real Airflow triggerer with its own database and triggers that tasks wait for. No scheduler: nothing resumes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_S: Final = 180.0
 
 
 class Triggerer:
-    """kubeconfig: what the connection `CONNECTION` stands for. tasks: how many may wait."""
+    """kubeconfig: what the connection `CONNECTION` uses. tasks: how many may wait."""
 
     def __init__(self, folder: Path, kubeconfig: Path, tasks: int) -> None:
         folder.mkdir()
@@ -50,7 +50,7 @@ class Triggerer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """With its database, no trigger yet, and settled."""
+        """Starts it with its database and no triggers, and returns once it has settled."""
         for words in (("db", "migrate"), ("dags", "reserialize"), ("dags", "trigger", DAG)):
             self._run("airflow", *words)
         with self._log.open("wb") as log:
@@ -71,7 +71,7 @@ class Triggerer:
         self._process.wait()
 
     def defer(self, triggers: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """Has one task of the DAG wait for each (class path, arguments)."""
+        """Makes one task of the DAG wait for each (class path, arguments)."""
         self._run("benchmarks.deferred", DAG, text=json.dumps(triggers))
 
     def runner(self) -> int | None:
