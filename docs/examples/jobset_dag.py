@@ -1,6 +1,6 @@
-"""Two DAGs that run a JobSet which has nothing to do with nightshift: on any cluster, and on a GKE cluster.
+"""Two DAGs that run a JobSet unrelated to nightshift: one on any cluster, one on a GKE cluster.
 
-All that they import from this repository is the operator. `docs/jobset-operator.md` says what happens when.
+From this repository they import only the operators. `docs/jobset-operator.md` says what happens when.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ inside = sum(random.random() ** 2 + random.random() ** 2 < 1 for _ in range(thro
 print("pi is about", 4 * inside / throws, flush=True)
 """
 
-# Each field is templated; a path such as "jobsets/pi.yaml", relative to the DAG file, would do as well.
+# Each field is templated. You can also give a path, such as "jobsets/pi.yaml", relative to the DAG file.
 JOBSET = {
     "apiVersion": "jobset.x-k8s.io/v1alpha2",
     "kind": "JobSet",
@@ -36,7 +36,7 @@ JOBSET = {
                         "completions": 2,
                         "parallelism": 2,
                         "backoffLimitPerIndex": 1,
-                        # A pod that is taken away is replaced, and counts against nothing.
+                        # A pod that is taken away is replaced, and not counted as a failure.
                         "podFailurePolicy": {
                             "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
                         },
