@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from nightshift.triggers import polling
 from nightshift.triggers.polling import DeadlinePassed, poll
 
 pytestmark = pytest.mark.unit
@@ -67,6 +69,29 @@ async def test_the_deadline_ends_an_outage() -> None:
 
 async def test_a_final_answer_counts_though_the_deadline_has_passed() -> None:
     assert await polled(asking("done"), seconds=-1) == "done"
+
+
+async def test_pauses_double_up_to_a_minute_and_end_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that only the pauses move: a real one would take five minutes."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(time, "time", lambda: sum(pauses))
+
+    with pytest.raises(DeadlinePassed):
+        await poll(
+            asking(OutOfReach("no route")),
+            final=bool,
+            interval_s=2,
+            deadline=300,
+            unavailable=OutOfReach,
+            log=LOG,
+        )
+
+    assert pauses == [polling.SETTLE_S, 4, 8, 16, 32, 60, 60, 60, 50]
 
 
 async def test_other_errors_pass_through() -> None:
