@@ -26,15 +26,9 @@ from nightshift.jobset.labels import OWNER_ANNOTATION
 from nightshift.operators.jobset import KubernetesJobSetOperator
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.cluster.kube import Namespace
+from tests.kept_state import KeptState
 
 PATIENCE_S: Final = 240.0
-
-
-class KeptState(dict[str, Any]):
-    """Airflow's task state store: it lives longer than an attempt, and takes JSON alone."""
-
-    def set(self, key: str, value: Any) -> None:
-        self[key] = json.loads(json.dumps(value))
 
 
 @dataclass(frozen=True)

@@ -42,13 +42,14 @@ from nightshift.store import open_store
 from tests.builders import a_spec
 from tests.chaos.book import Book, Commit, Life, Seen
 from tests.chaos.inputs import Input, Prepared, Vector
-from tests.cluster.airflow_task import KeptState, Log
+from tests.cluster.airflow_task import Log
 from tests.cluster.attempts import Event, attempt
 from tests.cluster.kube import Namespace
 from tests.cluster.watch import Watch
 from tests.cluster.witness import Gate, Run, Witness
 from tests.integration.driver.canned import vector_of
 from tests.integration.emulators import PROJECT, start_storage
+from tests.kept_state import KeptState
 
 ENGINE: Final = Path(__file__).with_name("engine.py")
 BUCKET: Final = "nights"

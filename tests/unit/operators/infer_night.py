@@ -29,16 +29,10 @@ from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.polling import poll
 from tests.builders import RUN, a_chunk, a_plan, a_spec
 from tests.jobsets import BUCKET, Agent, an_ended_pod
+from tests.kept_state import KeptState
 
 PLAN = a_plan(rows=8, chunk_rows=4)
 POD = "pod-0"
-
-
-class KeptState(dict[str, Any]):
-    """Airflow's task state store, as far as the operator uses it: it lives longer than an attempt."""
-
-    def set(self, key: str, value: Any) -> None:
-        self[key] = value
 
 
 class PromptRuntime(LocalRuntime):

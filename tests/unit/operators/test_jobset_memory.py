@@ -9,21 +9,15 @@ import pytest
 
 from nightshift.operators.jobset_errors import JobSetRefused
 from nightshift.operators.jobset_memory import GENERATIONS_MAX, Kept, Live, Memory
+from tests.kept_state import KeptState
 
 pytestmark = pytest.mark.unit
 
 KEPT = Kept((Live(1, "a"), Live(2, "b")), next=3, deadline=17.5, resumes=4)
 
 
-class State(dict[str, Any]):
-    """Airflow's task state store, as far as it is used."""
-
-    def set(self, key: str, value: Any) -> None:
-        self[key] = value
-
-
 def test_what_is_kept_is_loaded_again_by_the_same_work_alone() -> None:
-    context: Any = {"task_state_store": State()}
+    context: Any = {"task_state_store": KeptState()}
 
     Memory(context, "one").save(KEPT)
 
