@@ -1,6 +1,6 @@
 """What a nightshift run needs in a cluster on this machine: `k8s/overlays/local`, the driver's image, and vLLM.
 
-There is no image of vLLM here: a pod runs this machine's own server environment, read-only, on the image with Debian's Python.
+Here vLLM has no image: a pod runs this machine's server environment, mounted read-only, on the image with Debian's Python.
 The standard "restricted" forbids host folders in a pod, but not volume claims, and a volume may be a host folder.
 """
 

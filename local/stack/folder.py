@@ -72,7 +72,7 @@ class Folder:
             folder.mkdir(parents=True, exist_ok=True)
 
     def read(self) -> dict[str, Any] | None:
-        """What the living supervisor wrote; None if there is none, or it has not written yet."""
+        """What the living supervisor wrote; None if no supervisor lives, or it has not written yet."""
         supervisor = self.held()
         document: dict[str, Any] | None = _read(self.document)
         return document if document and supervisor and document["supervisor"] == supervisor else None
@@ -100,7 +100,7 @@ class Folder:
                 return file
 
     def held(self) -> int | None:
-        """The pid of the living supervisor; None if there is none."""
+        """The pid of the living supervisor, or None."""
         try:
             with open(self.path / "stack.lock") as file:
                 try:

@@ -43,7 +43,7 @@ class StackBusy(StackError):
 class Stack:
     """The stack of one state folder, no matter which process started it.
 
-    ``with Stack(state) as stack:`` uses a stack that ``up`` started and leaves it up. If there is none, it starts one that is
+    ``with Stack(state) as stack:`` uses a stack that ``up`` started and leaves it up. If none is up, it starts one that is
     tied to this process: it ends with the block, or with the process, however it dies.
 
     state: its folder. parts: some of `parts.NAMES`; None: what a night needs. dags: Airflow's DAG folder. kubernetes: what runs

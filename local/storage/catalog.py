@@ -71,7 +71,7 @@ class Catalog:
     # Objects
 
     def find(self, bucket: str, name: str) -> StoredObject | None:
-        """Raises ApiError 404 if the bucket is missing; a missing object is None."""
+        """None if the object is missing. Raises ApiError 404 if the bucket is missing."""
         row = self._database.execute(
             f"SELECT {OBJECT_COLUMNS} FROM objects WHERE bucket = ? AND name = ?", bucket, name
         ).fetchone()

@@ -34,8 +34,8 @@ def missing(ran: Mapping[str, Ran], not_run: Mapping[str, str], required: Sequen
 
 
 def nothing(ran: Mapping[str, Ran]) -> bool:
-    """Whether tiers ran without a single test, for example because a path after ``--`` is misspelt."""
-    return bool(ran) and not any(each.cases for each in ran.values())
+    """Whether pytest found no test and no fault, for example because a path after ``--`` is misspelt."""
+    return bool(ran) and all(each.ok and not each.cases for each in ran.values())
 
 
 def _counts(ran: Ran) -> str:

@@ -26,7 +26,7 @@ ALONE = "faults"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Else the others would wait for each of them, one after the other.
+    # Tests that run alone come last: otherwise the others would have to wait for each of them in turn.
     items.sort(key=_is_alone)
     lacking = _lacking()
     for item in items:

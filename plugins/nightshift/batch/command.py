@@ -185,7 +185,7 @@ async def _lines_in(batch: Batch) -> int:
 
 
 def _read(options: Options) -> tuple[BatchFile, Index]:
-    """Reads the input once. Raises Usage if there is none."""
+    """Reads the input once. Raises Usage if it cannot be read."""
     try:
         source = source_of(options.input)
         return source, sources.index(source)
