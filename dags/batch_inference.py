@@ -37,6 +37,12 @@ PARAMS = {
         title="Fresh",
         description="Compute the day again even if it exists: a new run, which then replaces the old one.",
     ),
+    "republish": Param(
+        None,
+        type=["null", "string"],
+        title="Republish",
+        description="The id of a finished run of the day, as in the audit table: show it again, whatever replaced it.",
+    ),
 }
 
 

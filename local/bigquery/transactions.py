@@ -6,7 +6,7 @@ replace the same empty partition (DELETE, then INSERT) both commit, and the part
 - a transaction may DELETE, UPDATE, MERGE or TRUNCATE a table only when no other transaction has done so since it began,
   committed or not; otherwise it fails with "Transaction is aborted due to concurrent update";
 - such a statement outside a transaction waits, up to `QUEUE_TIMEOUT_S`, until no transaction holds the table;
-- an INSERT conflicts with nothing.
+- an INSERT conflicts with nothing, and neither does the creation of a table.
 
 Jobs that replace whole tables (WRITE_TRUNCATE, CREATE OR REPLACE) are not covered.
 """
@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import duckdb
 from local_bigquery.engine import sessions
 from local_bigquery.errors import BigQueryError
 from local_bigquery.jobs import query
@@ -33,6 +35,7 @@ STATEMENT_TYPES = {
 
 # How long a statement outside a transaction waits for a table before it fails.
 QUEUE_TIMEOUT_S = 60
+OVERTAKEN_PAUSE_S = 0.05
 
 TableName = tuple[str, ...]
 
@@ -85,6 +88,15 @@ class Conflicts:
             with self._changed:
                 self._note_change({table})
 
+    def changed_by(self, key: int) -> TableName:
+        """One of the tables that the transaction has changed."""
+        with self._changed:
+            return min(self._open[key].tables, default=())
+
+    def in_transaction(self, key: int) -> bool:
+        with self._changed:
+            return key in self._open
+
     def _held(self, table: TableName, key: int) -> bool:
         return any(table in other.tables for owner, other in self._open.items() if owner != key)
 
@@ -111,14 +123,36 @@ def run(cursor: Any, tree: exp.Expression, context: Any, destination: Any, confi
         with conflicts.changing(id(cursor), query._target(tree, context)):
             return _run(*arguments)
     if type(tree) not in STATEMENT_TYPES:
-        return _run(*arguments)
+        return _run(*arguments) if conflicts.in_transaction(id(cursor)) else _until_committed(*arguments)
     if isinstance(tree, exp.Transaction):
         conflicts.begin(id(cursor))
         statistics = _run(*arguments)
     else:
-        statistics = _run(*arguments)
+        try:
+            statistics = _run(*arguments)
+        except (BigQueryError, duckdb.Error) as error:
+            if isinstance(tree, exp.Commit) and _overtaken(error):
+                raise _aborted(conflicts.changed_by(id(cursor))) from error
+            raise
         conflicts.end(id(cursor), committed=isinstance(tree, exp.Commit))
     return statistics.replace(statementType=STATEMENT_TYPES[type(tree)])
+
+
+def _until_committed(*arguments: Any) -> Any:
+    """Runs one statement that is not part of a transaction, again if it was overtaken: in BigQuery it would have waited."""
+    deadline = time.monotonic() + QUEUE_TIMEOUT_S
+    while True:
+        try:
+            return _run(*arguments)
+        except (BigQueryError, duckdb.Error) as error:
+            if not _overtaken(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(OVERTAKEN_PAUSE_S)
+
+
+def _overtaken(error: Exception) -> bool:
+    """Whether DuckLake has rolled a change back because another was committed meanwhile, for example a table was created."""
+    return "Failed to commit" in str(error)
 
 
 def execute(cursor: Any, project_id: str, job_id: str | None, config: Any, dry_run: bool = False, session: Any = None) -> Any:
@@ -137,6 +171,6 @@ def abort_session(session_id: str) -> None:
 
 
 def _aborted(table: TableName) -> BigQueryError:
-    project, *rest = table
+    project, *rest = table or ("unknown",)
     name = f"{project}:{'.'.join(rest)}"
     return BigQueryError("invalidQuery", f"Transaction is aborted due to concurrent update against table {name}.")

@@ -5,6 +5,7 @@ Cloud Composer and a self-hosted Airflow both set environment variables for ever
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,6 +58,11 @@ class Settings:
     service_account: str = "nightshift-worker"
     gcp_conn_id: str = "google_cloud_default"
     kubernetes_conn_id: str = "kubernetes_default"
+
+    @property
+    def deployment(self) -> str:
+        """Eight hex digits that tell two deployments of one project apart: in the names of BigQuery jobs and staging tables."""
+        return hashlib.sha256(f"{self.bucket}/{self.dataset}".encode()).hexdigest()[:8]
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

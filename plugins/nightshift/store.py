@@ -11,11 +11,14 @@ import json
 import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.store import GCSStore, LocalStore, MemoryStore, ObjectStore
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 REQUEST_TIMEOUT = timedelta(seconds=60)
 RETRY_TIMEOUT = timedelta(seconds=120)
@@ -42,6 +45,11 @@ def get_bytes(store: ObjectStore, path: str) -> bytes | None:
         return bytes(obstore.get(store, path).bytes())
     except FileNotFoundError:
         return None
+
+
+def version_of(meta: ObjectMeta) -> str:
+    """What tells two objects of one name apart: the generation in Cloud Storage, the ETag in stores without generations."""
+    return str(meta["version"] or meta["e_tag"])
 
 
 def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
@@ -151,9 +159,14 @@ class ObjectStorage:
         return True
 
     async def read(self, path: str) -> bytes | None:
+        found = await self.read_version(path)
+        return found and found[0]
+
+    async def read_version(self, path: str) -> tuple[bytes, str] | None:
+        """The object's bytes and their `version_of`, None if it does not exist. Raises StoreUnavailable."""
         try:
             result = await obstore.get_async(self._store, path)
-            return bytes(await result.bytes_async())
+            return bytes(await result.bytes_async()), version_of(result.meta)
         except FileNotFoundError:
             return None
         except (obstore.exceptions.BaseError, OSError) as error:

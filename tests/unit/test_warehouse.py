@@ -35,7 +35,7 @@ def test_importing_the_warehouse_is_light() -> None:
 
 
 def test_a_job_id_names_run_partition_step_and_attempt() -> None:
-    assert jobs.job_id(RUN, "extract", 3) == "nightshift-0123456789abcdef-20261120-extract-3"
+    assert jobs.job_id("12345678", RUN, "extract", 3) == "nightshift-12345678-0123456789abcdef-20261120-extract-3"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_export_keeps_a_comment_from_swallowing_the_wrapping() -> None:
     assert query.export_statement(spec, query.export_uri("lake", RUN, 2)) == (
         "EXPORT DATA OPTIONS (uri='gs://lake/job/2026-11-20/0123456789abcdef/inputs/2-part-*.parquet', "
         "format='PARQUET', compression='SNAPPY', overwrite=true) AS\n"
-        "SELECT * FROM (\nSELECT id, text -- all of it\nFROM `d.t` WHERE day = @partition\n)\nORDER BY `id`, `text`"
+        "SELECT id, text -- all of it\nFROM `d.t` WHERE day = @partition"
     )
 
 
@@ -74,19 +74,27 @@ def test_chunks_are_staged_in_as_many_tables_as_load_jobs(chunks: int, sizes: li
     assert [len(uris) for _, uris in tables] == sizes
     assert [uri for _, uris in tables for uri in uris] == [f"gs://lake/{chunk['path']}" for chunk in manifest["chunks"]]
     assert [name for name, _ in tables][:2] == [
-        "acme.nightshift.staging_0123456789abcdef_g2",
-        "acme.nightshift.staging_0123456789abcdef_g2_1",
+        f"acme.nightshift.staging_{SETTINGS.deployment}_0123456789abcdef_g2",
+        f"acme.nightshift.staging_{SETTINGS.deployment}_0123456789abcdef_g2_1",
     ][: len(sizes)]
 
 
-def test_everything_that_changes_a_row_stands_inside_the_transaction() -> None:
-    script = publish.publish_script(a_spec(), COLUMNS, ["acme.nightshift.staging_x"], SETTINGS)
+@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize("dead", [False, True])
+def test_everything_that_changes_a_row_stands_inside_the_transaction(dead: bool, stale: bool) -> None:
+    """And in it stands nothing but what BigQuery's page on transactions names: queries and DML. Nothing is sorted."""
+    script = publish.publish_script(a_spec(), COLUMNS, ["acme.nightshift.staging_x"], SETTINGS, dead=dead, stale=stale)
     before, _, rest = script.partition("BEGIN TRANSACTION;")
     inside, _, after = rest.partition("COMMIT TRANSACTION;")
+    begins = {statement.split()[0] for statement in inside.split(";") if statement.strip()}
+    deleted = [statement.split()[2] for statement in inside.split(";") if statement.split()[:1] == ["DELETE"]]
 
-    assert [word for word in ("INSERT", "DELETE", "ASSERT") if word in before + after] == []
-    assert "CREATE" not in inside
+    assert [word for word in ("INSERT", "DELETE") if word in before + after] == []
+    assert begins == {"SELECT", "DELETE", "INSERT"}
     assert after.strip() == ""
+    assert "ORDER BY" not in script
+    # Two transactions that delete from the dead letters, which all jobs share, would get in each other's way.
+    assert deleted == ["`acme.d.out`", *(["`acme.nightshift.dead_letters`"] if stale else [])]
 
 
 @pytest.mark.parametrize(

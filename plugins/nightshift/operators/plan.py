@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, time, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from nightshift.lineage.facets import Lineage
     from nightshift.run.names import RunRef
+    from nightshift.spec import JobSpec
+    from nightshift.warehouse import Warehouse
 
 
 def partition_of(context: Context) -> str:
@@ -42,9 +45,10 @@ class PlanOperator(RunOperator):
     """
     Checks the job against the warehouse, freezes it into a run, and counts its rows.
 
-    Returns ``{run_prefix, run_id, partition, rows, spec}``, from which every later task knows the run and its terms.
+    Returns ``{run_prefix, run_id, partition, rows, asked_at, spec}``, from which every later task knows the run and its terms.
 
-    A day without rows may get some later: once its query has rows, the next generation of its run is opened.
+    A day without rows may get some later: once its query has rows, the next generation of its run is opened. With the param
+    ``republish``, the sealed run that it names is shown again, under the terms that the job has now.
 
     :param spec: the job as JSON, as it was when Airflow parsed its file for this task.
     """
@@ -62,32 +66,80 @@ class PlanOperator(RunOperator):
         return Lineage()
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.hooks.warehouse import warehouse_for
-        from nightshift.run.opening import open_run
-        from nightshift.run.plan import load_plan
-        from nightshift.run.seal import load_manifest
+        from nightshift.run.opening import load_run
         from nightshift.spec import JobSpec
 
         partition = partition_of(context)
-        fresh = bool(context["params"].get("fresh"))
-        opened_by = context["dag_run"].run_id
+        asked_for = context["params"].get("republish")
         with permanent_failures():
             spec = JobSpec.model_validate(self.job)
-            warehouse = warehouse_for(self.settings)
-            warehouse.check_query(spec, partition)
-            rows = warehouse.count_rows(spec, partition)
-            run = open_run(
-                self.store,
-                spec,
-                partition,
-                opened_by=opened_by,
-                fresh=fresh,
-                superseded=lambda run: rows > 0 and self._empty(run),
-            )
-            plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
+            if asked_for:
+                run, spec, rows = self._sealed(context, spec, partition, asked_for)
+                asked_at = context["dag_run"].start_date.astimezone(UTC).isoformat()
+            else:
+                run, rows = self._open(context, spec, partition)
+                asked_at = load_run(self.store, run)[1]["opened_at"]
+            self._warehouse.check_may_replace(spec, run, asked_at)
         self.run_prefix = run.prefix
         self.keep_lineage()
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
+        self._tell(run, rows)
+        found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}
+        return {**found, "spec": spec.model_dump(mode="json")}
+
+    @cached_property
+    def _warehouse(self) -> Warehouse:
+        from nightshift.hooks.warehouse import warehouse_for
+
+        return warehouse_for(self.settings)
+
+    def _open(self, context: Context, spec: JobSpec, partition: str) -> tuple[RunRef, int]:
+        """The run of the job as it is now, and how many rows its query has."""
+        from nightshift.run.opening import open_run
+
+        self._warehouse.check_query(spec, partition)
+        rows = self._warehouse.count_rows(spec, partition)
+        run = open_run(
+            self.store,
+            spec,
+            partition,
+            opened_by=context["dag_run"].run_id,
+            fresh=bool(context["params"].get("fresh")),
+            superseded=lambda run: rows > 0 and self._empty(run),
+        )
+        return run, rows
+
+    def _sealed(self, context: Context, spec: JobSpec, partition: str, run_id: str) -> tuple[RunRef, JobSpec, int]:
+        """The run that a person asks for by its id, its spec under the job's present terms, and its rows."""
+        from nightshift.run.names import RunRef
+        from nightshift.run.opening import load_run
+        from nightshift.run.plan import load_plan
+        from nightshift.run.seal import load_manifest
+
+        if context["params"].get("fresh"):
+            raise AirflowFailException("The params republish and fresh are both set. Set one: an old run again, or a new one.")
+        try:
+            run = RunRef.from_prefix(f"{spec.job}/{partition}/{run_id.strip()}")
+        except ValueError:
+            raise AirflowFailException(
+                f"The param republish is {run_id!r}. Write the id of a run, for example 0123456789abcdef-g2; the audit table "
+                "and the column nightshift_run_id have it."
+            ) from None
+        frozen = load_run(self.store, run)[0].under_terms_of(spec)
+        plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
+        if plan is None or sealed is None:
+            raise AirflowFailException(
+                f"{run.prefix} is not sealed, so it cannot be shown again. Name a run that was finished."
+            )
+        self._warehouse.check_destination(frozen, plan.source or self._warehouse.read_source(frozen, partition))
+        return run, frozen, plan.rows
+
+    def _tell(self, run: RunRef, rows: int) -> None:
+        """Logs what will be done with the run. rows: what its query has now."""
+        from nightshift.run.plan import load_plan
+        from nightshift.run.seal import load_manifest
+
+        plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
         if sealed is not None:
             self.log.info(
                 "The run was sealed at %s with %d rows: nothing is computed again; it is only published again. "
@@ -103,7 +155,7 @@ class PlanOperator(RunOperator):
             self.log.warning(
                 "The query has no rows for %s: the partition will be published without rows. Is the source late? "
                 "Once it has rows, trigger the DAG again to compute them.",
-                partition,
+                run.partition,
             )
         if plan is not None and plan.rows != rows:
             self.log.warning(
@@ -112,8 +164,6 @@ class PlanOperator(RunOperator):
                 rows,
                 plan.rows,
             )
-        found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows}
-        return {**found, "spec": spec.model_dump(mode="json")}
 
     def _empty(self, run: RunRef) -> bool:
         from nightshift.run.plan import load_plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +19,36 @@ if TYPE_CHECKING:
     from nightshift.warehouse import Warehouse
 
 
+ASKED_AT_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('asked_at') or '' }}"
+"""Empty if the task ``plan`` was one of nightshift 0.1.0."""
+
+
 class PublishOperator(RunOperator):
     """
     Loads exactly the run manifest's objects into a staging table, then replaces the partition in one transaction.
 
-    A repeat gives the same tables, so a published run may be published again. Deferred while BigQuery works. Its outlet is
-    the table: the asset's event says partition, run and counts.
+    A repeat gives the same tables, so a published run may be published again. A run that was asked for earlier than the one
+    that the partition shows is refused, and so is a run whose chunks are no longer those that were sealed. Deferred while
+    BigQuery works. Its outlet is the table: the asset's event says partition, run and counts.
+
+    :param asked_at: when the run was asked for, ISO 8601 (templated); by default, or if empty, when it was opened.
     """
 
+    template_fields: Sequence[str] = (*RunOperator.template_fields, "asked_at")
+
+    def __init__(self, *, asked_at: str = ASKED_AT_OF_PLAN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.asked_at = asked_at
+
     def execute(self, context: Context) -> dict[str, Any]:
+        from nightshift.run.sealed import check_sealed
+
         self.keep_lineage()
         with permanent_failures():
-            jobs = self.warehouse.start_staging(self.spec, self.run, self.manifest, self.source)
+            asked_at = self.asked_at or self._opened_at
+            self.warehouse.check_may_replace(self.spec, self.run, asked_at)
+            check_sealed(self.store, self.manifest)
+            jobs = self.warehouse.start_staging(self.spec, self.run, self.manifest, self.source, asked_at=asked_at)
             self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs) or "(none)")
             event = finished_soon(self.warehouse, jobs)
         if event is None:
@@ -38,10 +57,14 @@ class PublishOperator(RunOperator):
 
     def replace_partition(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when everything is staged."""
+        from nightshift.run.sealed import check_sealed
+
         self.keep_lineage()
         finished_jobs(event)
         with permanent_failures():
-            job = self.warehouse.start_publish(self.spec, self.run, self.manifest, self.source)
+            check_sealed(self.store, self.manifest)
+            asked_at = self.asked_at or self._opened_at
+            job = self.warehouse.start_publish(self.spec, self.run, self.manifest, self.source, asked_at=asked_at)
             self.log.info("BigQuery job %s replaces partition %s of %s", job, self.run.partition, self.spec.destination.table)
             published = finished_soon(self.warehouse, [job])
         if published is None:
@@ -69,6 +92,12 @@ class PublishOperator(RunOperator):
         from nightshift.lineage.facets import publish_lineage
 
         return publish_lineage(self.spec, self.run, self.settings, self.manifest)
+
+    @property
+    def _opened_at(self) -> str:
+        from nightshift.run.opening import load_run
+
+        return str(load_run(self.store, self.run)[1]["opened_at"])
 
     @cached_property
     def manifest(self) -> dict[str, Any]:

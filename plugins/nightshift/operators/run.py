@@ -122,6 +122,7 @@ def permanent_failures() -> Iterator[None]:
     from nightshift.run.opening import NoSuchRun
     from nightshift.run.plan import PlanError
     from nightshift.run.seal import ConservationError
+    from nightshift.run.sealed import SealBroken
     from nightshift.run.tolerance import ToleranceExceeded
     from nightshift.spec import SpecErrors
     from nightshift.warehouse import WarehouseError
@@ -133,6 +134,7 @@ def permanent_failures() -> Iterator[None]:
         ForeignObject,
         NoSuchRun,
         PlanError,
+        SealBroken,
         SettingsError,
         SpecErrors,
         ToleranceExceeded,

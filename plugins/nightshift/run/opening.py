@@ -2,6 +2,10 @@
 
 Opening is safe to repeat: the same job, partition and spec give the same run. `fresh` opens the next generation, and a
 repeat by the same opener (an Airflow DAG run that is retried or cleared) finds the generation that it opened before.
+
+The runs of one partition are ordered by when they were opened (`opened_at` of the record): an opener takes the time of its own
+clock, or a microsecond after the latest run that it sees, so a run that was opened after another one is later, whatever the
+clocks of the two machines say.
 """
 
 from __future__ import annotations
@@ -10,18 +14,22 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import obstore
 from obstore.store import ObjectStore
 
 from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.spec import JobSpec
-from nightshift.store import create_or_read, get_bytes
+from nightshift.store import create_or_read
 
 VERSION: Final = 1
 
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
 Record = dict[str, Any]
-"""The content of `spec.json`: the run's names, who opened it, and what was frozen."""
+"""The content of `spec.json`: the run's names, who opened it and when (`opened_at`, ISO 8601 in UTC), and what was frozen."""
 
 
 class NoSuchRun(LookupError):
@@ -44,7 +52,8 @@ def open_run(
     semantic = spec.semantic()
     first = RunRef(spec.job, partition, run_digest(spec.job, partition, semantic))
     frozen = {"version": VERSION, "spec": spec.model_dump(mode="json"), "semantic": semantic}
-    return open_generation(store, first, frozen, opened_by=opened_by, fresh=fresh, superseded=superseded)[0]
+    latest = max((_opened_at(record) for record in _records_of(store, first)), default=_NEVER)
+    return open_generation(store, first, frozen, opened_by=opened_by, fresh=fresh, superseded=superseded, later_than=latest)[0]
 
 
 def open_generation(
@@ -55,12 +64,13 @@ def open_generation(
     opened_by: str,
     fresh: bool = False,
     superseded: Callable[[RunRef], bool] = lambda _: False,
+    later_than: datetime = _NEVER,
 ) -> tuple[RunRef, Record]:
     """Finds or creates a generation of the run `first`; returns it with the record of its `spec.json`.
 
     Without `fresh`: the newest generation, else the first. With it: the generation that `opened_by` opened before, else a
     new one. frozen: what a new record holds besides the run's names. superseded: whether a generation must not be
-    returned; then the next one is used.
+    returned; then the next one is used. later_than: when the latest other run was opened that a new one must follow.
     """
     newest = None
     number = 1
@@ -68,16 +78,18 @@ def open_generation(
         if fresh and record["opened_by"] == opened_by and not superseded(run):
             return run, record
         newest, number = (run, record), run.generation + 1
+        later_than = max(later_than, _opened_at(record))
     if newest is not None and not fresh and not superseded(newest[0]):
         return newest
     # Several may open one at once: create-only gives this generation to one of them, and the others see who got it.
     while True:
         run = replace(first, generation=number)
-        body = canonical_json({**_names_of(run), "opened_by": opened_by, **frozen})
-        record = json.loads(create_or_read(store, run.spec_path, body))
+        opened_at = max(datetime.now(UTC), later_than + timedelta(microseconds=1)).isoformat(timespec="microseconds")
+        body = canonical_json({**_names_of(run), "opened_by": opened_by, "opened_at": opened_at, **frozen})
+        record = {"opened_at": opened_at, **json.loads(create_or_read(store, run.spec_path, body))}
         if record["opened_by"] == opened_by or not fresh:
             return run, record
-        number += 1
+        number, later_than = number + 1, max(later_than, _opened_at(record))
 
 
 def newest_generation(store: ObjectStore, first: RunRef) -> RunRef | None:
@@ -90,10 +102,9 @@ def newest_generation(store: ObjectStore, first: RunRef) -> RunRef | None:
 
 def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record]:
     """The frozen spec of a job's run and the whole record of `spec.json`. Raises NoSuchRun."""
-    body = get_bytes(store, run.spec_path)
-    if body is None:
+    record = _read(store, run)
+    if record is None:
         raise NoSuchRun(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
-    record = json.loads(body)
     return JobSpec.model_validate(record["spec"]), record
 
 
@@ -101,10 +112,34 @@ def _generations(store: ObjectStore, first: RunRef) -> Iterator[tuple[RunRef, Re
     """Every generation that was opened, in order."""
     for number in itertools.count(1):
         run = replace(first, generation=number)
-        body = get_bytes(store, run.spec_path)
-        if body is None:
+        record = _read(store, run)
+        if record is None:
             return
-        yield run, json.loads(body)
+        yield run, record
+
+
+def _records_of(store: ObjectStore, run: RunRef) -> Iterator[Record]:
+    """The record of every run of the job and partition, whatever its spec."""
+    for prefix in obstore.list_with_delimiter(store, f"{run.job}/{run.partition}")["common_prefixes"]:
+        try:
+            other = RunRef.from_prefix(prefix)
+        except ValueError:
+            continue  # not a run's folder
+        if (record := _read(store, other)) is not None:
+            yield record
+
+
+def _read(store: ObjectStore, run: RunRef) -> Record | None:
+    """The record with its `opened_at`: nightshift 0.1.0 did not write one, so the time of the object stands for it."""
+    try:
+        found = obstore.get(store, run.spec_path)
+    except FileNotFoundError:
+        return None
+    return {"opened_at": found.meta["last_modified"].astimezone(UTC).isoformat(), **json.loads(bytes(found.bytes()))}
+
+
+def _opened_at(record: Record) -> datetime:
+    return datetime.fromisoformat(record["opened_at"])
 
 
 def _names_of(run: RunRef) -> dict[str, Any]:

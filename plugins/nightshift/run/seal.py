@@ -1,7 +1,8 @@
 """Sealing a run: prove conservation over the committed chunks, then write `manifest.json`, once.
 
 Conservation: every ordinal of the plan is in exactly one committed chunk, as a prediction or as a dead letter. The proof
-reads each chunk's ordinals; counts claimed by a worker are checked against them, never trusted.
+reads each chunk's ordinals; counts claimed by a worker are checked against them, never trusted. The manifest names the version
+of each object that was read, so that publishing can tell whether it still loads the same ones (`nightshift.run.sealed`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -57,7 +58,7 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str
     sealed = load_manifest(store, run)
     if sealed is not None:
         return sealed
-    checked = asyncio.run(_check_all(Ledger(ObjectStorage(store), run, plan), run, plan))
+    checked = asyncio.run(_check_all(ObjectStorage(store), run, plan))
     dead = sum(item.entry["dead_letters"] for item in checked)
     reasons: Counter[str] = sum((item.reasons for item in checked), Counter())
     _judge(spec, plan, dead, reasons)
@@ -102,9 +103,9 @@ def merkle_root(digests: Sequence[str]) -> str:
     return level[0].hex()
 
 
-async def _check_all(ledger: Ledger, run: RunRef, plan: Plan) -> list[_Checked]:
+async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan) -> list[_Checked]:
     try:
-        committed = await ledger.committed()
+        committed = await Ledger(objects, run, plan).committed()
     except ForeignObject as error:
         raise ConservationError(str(error)) from error
     missing = [chunk for chunk in range(plan.chunk_count) if chunk not in committed]
@@ -120,10 +121,13 @@ async def _check_all(ledger: Ledger, run: RunRef, plan: Plan) -> list[_Checked]:
 
     async def read() -> None:
         for chunk in numbers:
-            body = await ledger.read(chunk)
-            if body is None:
+            path = run.chunk_path(chunk)
+            found = await objects.read_version(path)
+            if found is None:
                 raise ConservationError(f"chunk {chunk} vanished while it was read: nothing may be deleted from the ledger")
-            checked[chunk] = await asyncio.to_thread(_check_chunk, run.chunk_path(chunk), body, chunk, run, plan)
+            body, version = found
+            item = await asyncio.to_thread(_check_chunk, path, body, chunk, run, plan)
+            checked[chunk] = replace(item, entry={**item.entry, "object_version": version})
 
     await asyncio.gather(*(read() for _ in range(READERS)))
     return [checked[chunk] for chunk in range(plan.chunk_count)]

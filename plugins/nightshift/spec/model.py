@@ -35,6 +35,8 @@ FlagName = Annotated[str, AfterValidator(names.engine_flag)]
 FlagValue = Annotated[bool | int | float | str, BeforeValidator(names.engine_value)]
 
 ROWS_MAX: Final = 1_000_000
+SEMANTIC: Final = ("source", "task", "model", "engine", "request")
+"""The keys of a job that affect answers."""
 
 
 class Source(Section):
@@ -234,5 +236,9 @@ class JobSpec(Section):
 
     def semantic(self) -> dict[str, Any]:
         """The JSON form of everything that affects answers; `nightshift.run.names.run_digest` hashes it."""
-        parts = self.model_dump(mode="json", include={"source", "task", "model", "engine"})
+        parts = self.model_dump(mode="json", include=set(SEMANTIC) - {"request"})
         return {**parts, "request": self.request.semantic()}
+
+    def under_terms_of(self, job: JobSpec) -> JobSpec:
+        """This spec with everything from `job` that does not affect answers, such as destination and tolerance."""
+        return self.model_copy(update={name: getattr(job, name) for name in type(self).model_fields if name not in SEMANTIC})

@@ -1,4 +1,4 @@
-"""The audit table: one row for each published run, which says what was published, from what, by which model, and for whom."""
+"""The audit table: one row for each publication, which says what was published, from what, by which model, and for whom."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.run.names import canonical_json
+from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
-from nightshift.warehouse.schema import create_table, quoted
+from nightshift.warehouse.schema import own_table, quoted
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter
 
     from nightshift.run.names import RunRef
     from nightshift.run.plan import Plan
+    from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
 COLUMNS: Final[Mapping[str, str]] = {
@@ -43,7 +45,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "published_at": "TIMESTAMP",
     "seconds": "FLOAT64",
 }
-"""run_id identifies the row. input_rows = predictions + dead_letters. source_tables: comma-separated.
+"""run_id and published_at identify the row. input_rows = predictions + dead_letters. source_tables: comma-separated.
 dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.
 attempts: lives of workers that committed chunks. seconds: the length of the night as measured by the caller, or null."""
 
@@ -98,20 +100,30 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-def audit_script(table: str) -> str:
-    """Creates the table unless it exists, and writes the row of a run. Parameters: one for each column."""
+def table(settings: Settings) -> str:
+    """``project.dataset.table``."""
+    return own_table(settings, "audit")
+
+
+def create_table(settings: Settings) -> str:
+    """Creates the table unless it exists."""
     from google.cloud.bigquery import SchemaField
 
-    names = list(COLUMNS)
     fields = [SchemaField(name, kind) for name, kind in COLUMNS.items()]
-    values = ", ".join(f"@{name} AS {quoted(name)}" for name in names)
-    updates = ", ".join(f"{quoted(name)} = row_now.{quoted(name)}" for name in names if name != "run_id")
+    return schema.create_table(table(settings), fields, "partition_date", cluster_by="job")
+
+
+def audit_script(settings: Settings) -> str:
+    """Creates the table, and adds the row of a publication unless it is there. Parameters: one for each column.
+
+    An INSERT never conflicts with another one, so all jobs of a night may write their rows at the same time.
+    """
+    name = quoted(table(settings))
     return (
-        f"{create_table(table, fields, 'partition_date', cluster_by='job')}\n"
-        f"MERGE {quoted(table)} AS row_there\nUSING (SELECT {values}) AS row_now\nON row_there.run_id = row_now.run_id\n"
-        f"WHEN MATCHED THEN UPDATE SET {updates}\n"
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quoted, names))})\n"
-        f"VALUES ({', '.join(f'row_now.{quoted(name)}' for name in names)});\n"
+        f"{create_table(settings)}\n"
+        f"INSERT INTO {name} ({', '.join(map(quoted, COLUMNS))})\n"
+        f"SELECT {', '.join(f'@{column}' for column in COLUMNS)} FROM UNNEST([1])\n"
+        f"WHERE NOT EXISTS (SELECT 1 FROM {name} WHERE run_id = @run_id AND published_at = @published_at);\n"
     )
 
 

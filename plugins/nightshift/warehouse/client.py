@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.warehouse import audit, publish, query, schema
+from nightshift.warehouse import audit, publications, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
 
@@ -34,7 +34,7 @@ class Warehouse:
     def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
         self._settings = settings
-        self._jobs = Jobs(client, settings.project, settings.location)
+        self._jobs = Jobs(client, settings)
 
     def read_source(self, spec: JobSpec, partition: str) -> ExportedSource:
         """The query's columns, their types and its tables, from a dry run: nothing is read or billed.
@@ -49,7 +49,25 @@ class Warehouse:
 
     def check_query(self, spec: JobSpec, partition: str) -> None:
         """Raises WarehouseError as `read_source` does, and for a destination that cannot take the predictions."""
-        self._check_destination(spec, self.read_source(spec, partition).columns)
+        self.check_destination(spec, self.read_source(spec, partition))
+
+    def check_may_replace(self, spec: JobSpec, run: RunRef, asked_at: str) -> None:
+        """Raises WarehouseError if the run may not replace what its partition shows (`nightshift.warehouse.publications`).
+
+        asked_at: when the run was asked for, ISO 8601. The transaction checks it again; here it is said early, with names.
+        """
+        table = schema.destination_table(spec, self._settings)
+        if not self._exists(table):
+            return
+        self._ensure_dataset()
+        self._rows("The tables of publications", publish.create_own_tables(self._settings), [])
+        found = self._rows(
+            f"Partition {run.partition} of {table}",
+            publications.obstacles(spec, self._settings),
+            publications.parameters(spec, run, self._settings, asked_at),
+        )
+        if problem := publications.describe(spec, run, self._settings, asked_at, found):
+            raise WarehouseError(problem)
 
     def count_rows(self, spec: JobSpec, partition: str) -> int:
         """How many rows the query has now. The export may find others; the plan counts what it exported."""
@@ -69,14 +87,17 @@ class Warehouse:
 
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
 
-    def start_staging(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource) -> list[str]:
+    def start_staging(
+        self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource, *, asked_at: str
+    ) -> list[str]:
         """Starts loading exactly the run manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
 
-        Returns the job ids: none for a run without rows, and none for a run that the destination already shows.
+        Returns the job ids: none for a run without rows, and none for a run that is published already, as asked for then or
+        later. asked_at: when the run was asked for, ISO 8601.
         """
         from google.cloud.bigquery import Table
 
-        if self._jobs.succeeded(run, _step("publish", manifest)) is not None and self._shows(spec, run, manifest):
+        if self._jobs.succeeded(run, _step("publish", manifest)) is not None and self._published(spec, run, manifest, asked_at):
             return []
         self._ensure_dataset()
         fields = schema.staging_fields(spec, source.columns)
@@ -93,20 +114,26 @@ class Warehouse:
             started.append(self._start_load(run, _step(f"stage{number}", manifest), name, fields, uris, rows=rows))
         return started
 
-    def start_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource) -> str:
+    def start_publish(
+        self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource, *, asked_at: str
+    ) -> str:
         """Starts the transaction that replaces the partition with the staged run; returns its job id.
 
-        The last publish wins: an older run that is published again replaces a newer one.
+        asked_at: when the run was asked for, ISO 8601. The transaction fails if the partition shows another job's rows, or a
+        run that was asked for later.
         """
-        self._check_destination(spec, source.columns)
+        self.check_destination(spec, source)
         staging = [name for name, _ in publish.staging_tables(run, manifest, self._settings)]
-        script = publish.publish_script(spec, source.columns, staging, self._settings)
-        parameters = publish.publish_parameters(run, manifest)
+        parameters = publish.publish_parameters(spec, run, manifest, self._settings, asked_at)
 
         def start(job_id: str, attempt: int) -> None:
+            stale, dead = self._has_dead_letters(run), manifest["dead_letters"] > 0
+            script = publish.publish_script(spec, source.columns, staging, self._settings, dead=dead, stale=stale)
             self._submit(script, parameters, job_id=job_id)
 
-        return self._jobs.find_or_start(run, _step("publish", manifest), start, holds=lambda: self._shows(spec, run, manifest))
+        return self._jobs.find_or_start(
+            run, _step("publish", manifest), start, holds=lambda: self._published(spec, run, manifest, asked_at)
+        )
 
     def job(self, job_id: str) -> JobState:
         """The state of a job. Raises only WarehouseUnavailable, or WarehouseError if reading jobs is not allowed."""
@@ -141,11 +168,10 @@ class Warehouse:
         }
 
     def record_audit(self, row: Mapping[str, Any]) -> None:
-        """Writes the audit row of a run (`nightshift.warehouse.audit.audit_row`); a repeat replaces it."""
+        """Adds the audit row of a publication (`nightshift.warehouse.audit.audit_row`); a repeat changes nothing."""
         parameters = audit.audit_parameters(row)
         self._ensure_dataset()
-        table = schema.own_table(self._settings, "audit")
-        self._rows(f"The audit row of run {row['run_id']}", audit.audit_script(table), parameters)
+        self._rows(f"The audit row of run {row['run_id']}", audit.audit_script(self._settings), parameters)
 
     def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
         with translated(f"The query of job {spec.job} (source.query)"):
@@ -154,11 +180,19 @@ class Warehouse:
             raise WarehouseError(f"source.query is a {job.statement_type} statement. Write one SELECT.")
         return job
 
-    def _check_destination(self, spec: JobSpec, columns: Mapping[str, str]) -> None:
-        """The table may be missing, because publish creates it; its dataset may not."""
+    def check_destination(self, spec: JobSpec, source: ExportedSource) -> None:
+        """Raises WarehouseError for a destination that the query reads, or that cannot take the predictions.
+
+        The table may be missing, because publish creates it; its dataset may not.
+        """
         from google.api_core.exceptions import NotFound
 
         name = schema.destination_table(spec, self._settings)
+        if name in source.tables:
+            raise WarehouseError(
+                f"The destination {name} is a table that source.query reads, itself or through a view: publishing would "
+                "replace the rows that the query needs. Write another destination.table."
+            )
         with translated(f"The destination {name}"):
             try:
                 table = self._client.get_table(name, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
@@ -167,7 +201,7 @@ class Warehouse:
                 self._check_location(name, dataset.location)
                 return
         self._check_location(name, table.location)
-        schema.check_compatible(table, schema.destination_fields(spec, columns), spec.destination.partition_column)
+        schema.check_compatible(table, schema.destination_fields(spec, source.columns), spec.destination.partition_column)
 
     def _check_location(self, destination: str, location: str | None) -> None:
         """One BigQuery job reads and writes in one location. Better to say so before the night than at its end."""
@@ -177,13 +211,21 @@ class Warehouse:
                 "(NIGHTSHIFT_LOCATION). Write a destination in that location."
             )
 
+    def _published(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], asked_at: str) -> bool:
+        """Whether the tables show the run, and a publication of it is recorded that was asked for then or later."""
+        if not self._shows(spec, run, manifest) or not self._exists(publications.table(self._settings)):
+            return False
+        counted = publications.count_recorded(self._settings)
+        parameters = publications.parameters(spec, run, self._settings, asked_at)
+        return bool(self._rows(f"The publications of run {run.run_id}", counted, parameters)[0][0])
+
     def _shows(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any]) -> bool:
         """Whether destination and dead letter table show exactly this run's rows for the partition."""
         try:
             (counts,) = self._rows(
                 f"Partition {run.partition} of {spec.destination.table}",
                 publish.count_statement(spec, self._settings),
-                publish.publish_parameters(run, manifest),
+                publish.count_parameters(run),
             )
         except WarehouseError as error:
             from google.api_core.exceptions import NotFound
@@ -194,6 +236,14 @@ class Warehouse:
         shown = (counts.shown, counts.predictions, counts.dead_shown, counts.dead_letters)
         predictions, dead_letters = manifest["predictions"], manifest["dead_letters"]
         return bool(shown == (predictions, predictions, dead_letters, dead_letters))
+
+    def _has_dead_letters(self, run: RunRef) -> bool:
+        """Whether the dead letter table has rows of the job for the partition."""
+        table = schema.own_table(self._settings, "dead_letters")
+        if not self._exists(table):
+            return False
+        counted = f"SELECT COUNT(*) FROM {schema.quoted(table)} WHERE job = @job AND partition_date = @partition"
+        return bool(self._rows("The dead letters of the partition", counted, publish.count_parameters(run))[0][0])
 
     def _start_load(self, run: RunRef, step: str, table: str, fields: Sequence[Any], uris: Sequence[str], *, rows: int) -> str:
         from google.cloud.bigquery import LoadJobConfig, ParquetOptions, Table

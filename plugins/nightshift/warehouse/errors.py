@@ -23,6 +23,12 @@ TRANSIENT_REASONS: Final = frozenset(
 )
 """Reasons in BigQuery's error table for which trying again helps (a job: with a new id)."""
 
+CHANGED_MEANWHILE: Final = "The dead letters of the partition have changed since this script was written"
+"""What our own script says (`nightshift.warehouse.publish`)."""
+CONFLICTS: Final = ("aborted due to concurrent update", "Could not serialize access to table", CHANGED_MEANWHILE)
+"""Words in the message of a job that lost against another one, and that another job under a new id can do. BigQuery gives them
+the reason ``invalidQuery``, like a mistake in the SQL (its page "Troubleshoot queries")."""
+
 _REMEDIES: Final = {
     "accessDenied": "Grant the connection's service account the BigQuery roles that docs/warehouse.md lists.",
     "billingNotEnabled": "Enable billing for the project.",

@@ -1,7 +1,7 @@
 """BigQuery jobs whose ids are made from the run: a repeat finds the job of its predecessor and never starts a second one.
 
-The id is ``nightshift-RUN-YYYYMMDD-STEP-N``. N counts from 0 and increases only after job N has failed, so at most one
-job of a step runs at any time, and the one that succeeded, if any, has the highest N.
+The id is ``nightshift-DEPLOYMENT-RUN-YYYYMMDD-STEP-N``. N counts from 0 and increases only after job N has failed, so at most
+one job of a step runs at any time, and the one that succeeded, if any, has the highest N.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.warehouse.errors import TRANSIENT_REASONS, WarehouseError, refused, translated
+from nightshift.warehouse.errors import CONFLICTS, TRANSIENT_REASONS, WarehouseError, refused, translated
 
 if TYPE_CHECKING:
     from google.api_core.retry import Retry
     from google.cloud.bigquery import Client, CopyJob, ExtractJob, LoadJob, QueryJob, UnknownJob
 
     from nightshift.run.names import RunRef
+    from nightshift.settings import Settings
 
     AnyJob = CopyJob | ExtractJob | LoadJob | QueryJob | UnknownJob
 
@@ -44,17 +45,19 @@ class JobState:
     statistics: dict[str, Any] = field(default_factory=dict)
 
 
-def job_id(run: RunRef, step: str, attempt: int) -> str:
-    return f"nightshift-{run.run_id}-{run.partition.replace('-', '')}-{step}-{attempt}"
+def job_id(deployment: str, run: RunRef, step: str, attempt: int) -> str:
+    """deployment: `nightshift.settings.Settings.deployment`; two of them may have a run with the same id."""
+    return f"nightshift-{deployment}-{run.run_id}-{run.partition.replace('-', '')}-{step}-{attempt}"
 
 
 class Jobs:
-    """Finds, starts and describes the jobs of one project and location."""
+    """Finds, starts and describes the jobs of one deployment."""
 
-    def __init__(self, client: Client, project: str, location: str) -> None:
+    def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
-        self._project = project
-        self._location = location
+        self._deployment = settings.deployment
+        self._project = settings.project
+        self._location = settings.location
 
     def find_or_start(
         self, run: RunRef, step: str, start: Callable[[str, int], object], *, holds: Callable[[], bool] | None = None
@@ -70,7 +73,7 @@ class Jobs:
 
         error = None
         for attempt in range(ATTEMPTS_MAX):
-            name = job_id(run, step, attempt)
+            name = job_id(self._deployment, run, step, attempt)
             job = self.find(name)
             if job is None:
                 with translated(f"BigQuery job {name} cannot be started"):
@@ -94,7 +97,7 @@ class Jobs:
         """The job of this step that succeeded last, or None."""
         latest = None
         for attempt in range(ATTEMPTS_MAX):
-            job = self.find(job_id(run, step, attempt))
+            job = self.find(job_id(self._deployment, run, step, attempt))
             if job is None:
                 break
             if job.state == "DONE" and job.error_result is None:
@@ -152,7 +155,8 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 
 def _retryable(error: Mapping[str, Any]) -> bool:
-    return error.get("reason") in TRANSIENT_REASONS or "aborted due to concurrent update" in str(error.get("message"))
+    message = str(error.get("message"))
+    return error.get("reason") in TRANSIENT_REASONS or any(words in message for words in CONFLICTS)
 
 
 def failure(job: AnyJob) -> str | None:
@@ -161,6 +165,6 @@ def failure(job: AnyJob) -> str | None:
     if result is None:
         return None
     messages = [str(item.get("message", "")) for item in [result, *(job.errors or [])]]
-    return str(
-        refused(f"BigQuery job {job.job_id} failed", "; ".join(dict.fromkeys(filter(None, messages))), result.get("reason"))
-    )
+    # The user's SQL has passed its dry run. What fails with this reason is a check of a script, which says itself what to do.
+    reason = None if result.get("reason") == "invalidQuery" else result.get("reason")
+    return str(refused(f"BigQuery job {job.job_id} failed", "; ".join(dict.fromkeys(filter(None, messages))), reason))

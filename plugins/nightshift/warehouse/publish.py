@@ -1,13 +1,14 @@
 """The transaction that makes a partition show a run: pure SQL text and its parameters.
 
-The script asserts everything that the manifest says about the staged rows before it changes anything, and again about the
-partition before it commits. A failed assertion ends the script; BigQuery then rolls the transaction back, and the
-partition stays as it was.
+The script asserts everything that the manifest says about the staged rows before the transaction begins. Inside it are only
+queries and DML, which BigQuery's documentation allows there. A query that calls ``ERROR`` ends the script; BigQuery then rolls
+the transaction back, and the partition stays as it was.
 
 BigQuery cancels one of two transactions that update or delete rows of one table at the same time. The destination's rows are
 always deleted first, even if there are none, so that two runs that publish one partition at once cannot both add their
 rows. Days of a backfill may collide too, and then another try of the cancelled job finishes the work. The dead letter table
-is shared by all jobs of a night, so the script deletes there only if there is something to delete.
+is shared by all jobs of a night, so the script deletes there only if there was something to delete when it was written; if that
+has changed when the transaction begins, the script fails, and another try writes it again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.warehouse import schema
+from nightshift.warehouse import publications, schema
+from nightshift.warehouse.errors import CHANGED_MEANWHILE
 from nightshift.warehouse.schema import ORDINAL_COLUMN, RUN_ID_COLUMN, quoted
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def staging_tables(run: RunRef, manifest: Mapping[str, Any], settings: Settings)
     There is always at least one, so a run without rows is published like any other.
     """
     uris = [f"gs://{settings.bucket}/{chunk['path']}" for chunk in manifest["chunks"]]
-    stem = f"staging_{run.run_id.replace('-', '_')}"
+    stem = f"staging_{settings.deployment}_{run.run_id.replace('-', '_')}"
     starts = range(0, max(len(uris), 1), URIS_PER_LOAD)
     return [
         (schema.own_table(settings, stem if number == 0 else f"{stem}_{number}"), uris[start : start + URIS_PER_LOAD])
@@ -44,43 +46,58 @@ def staging_tables(run: RunRef, manifest: Mapping[str, Any], settings: Settings)
     ]
 
 
-def publish_script(spec: JobSpec, columns: Mapping[str, str], staging: Sequence[str], settings: Settings) -> str:
-    """The whole script. Parameters: see `publish_parameters`. columns: the query's columns and types."""
+def publish_script(
+    spec: JobSpec, columns: Mapping[str, str], staging: Sequence[str], settings: Settings, *, dead: bool, stale: bool
+) -> str:
+    """The whole script. Parameters: see `publish_parameters`. columns: the query's columns and types.
+
+    dead: whether the run has dead letters. stale: whether the dead letter table has rows of the job for this partition.
+    """
     destination = quoted(schema.destination_table(spec, settings))
     dead_letters = quoted(schema.own_table(settings, "dead_letters"))
     partition = quoted(spec.destination.partition_column)
-    keys = ", ".join(quoted(name) for name in spec.source.key)
-    key_json = ", ".join(f"{quoted(name)} AS {quoted(name)}" for name in spec.source.key)
+    keys, written = ", ".join(quoted(name) for name in spec.source.key), quoted(spec.destination.column)
     staged = "(" + " UNION ALL ".join(f"SELECT * FROM {quoted(table)}" for table in staging) + ")"
     return f"""\
 {_create_tables(spec, columns, settings)}
+{_assertions(staged)}
 BEGIN TRANSACTION;
+{publications.guards(spec, settings)}
+DELETE FROM {destination} WHERE {partition} = @partition;
+INSERT INTO {destination} ({keys}, {written}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
+SELECT {keys}, prediction, @partition, @run_id, ordinal FROM {staged} WHERE dead_reason IS NULL;
+{_clear_dead_letters(dead_letters, stale=stale)}
+{_insert_dead_letters(spec, dead_letters, staged) if dead else ""}
+{publications.insert(settings)}
+SELECT IF((SELECT COUNT(*) FROM {destination} WHERE {partition} = @partition) = @predictions, NULL,
+  ERROR('The partition would not hold every prediction of the run once'));
+COMMIT TRANSACTION;
+"""
+
+
+def _clear_dead_letters(dead_letters: str, *, stale: bool) -> str:
+    rows = f"{dead_letters} WHERE job = @job AND partition_date = @partition"
+    if stale:
+        return f"DELETE FROM {rows};"
+    return f"SELECT IF(EXISTS (SELECT 1 FROM {rows}), ERROR('{CHANGED_MEANWHILE}'), NULL);"
+
+
+def _assertions(staged: str) -> str:
+    return f"""\
 ASSERT (SELECT COUNT(*) FROM {staged}) = @rows
   AS 'The number of staged rows differs from the manifest';
 ASSERT (SELECT COUNT(DISTINCT ordinal) FROM {staged} WHERE ordinal >= 0 AND ordinal < @rows) = @rows
   AS 'The staged rows do not hold every ordinal once';
 ASSERT (SELECT COUNTIF(dead_reason IS NULL) FROM {staged}) = @predictions
-  AS 'The number of staged predictions differs from the manifest';
-DELETE FROM {destination} WHERE {partition} = @partition;
-INSERT INTO {destination} ({keys}, {quoted(spec.destination.column)}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
-SELECT {keys}, prediction, @partition, @run_id, ordinal
-FROM {staged}
-WHERE dead_reason IS NULL
-ORDER BY ordinal;
-IF EXISTS (SELECT 1 FROM {dead_letters} WHERE job = @job AND partition_date = @partition) THEN
-  DELETE FROM {dead_letters} WHERE job = @job AND partition_date = @partition;
-END IF;
-IF @rows > @predictions THEN
-  INSERT INTO {dead_letters} (job, partition_date, run_id, ordinal, key, reason, message, attempts)
-  SELECT @job, @partition, @run_id, ordinal, TO_JSON_STRING(STRUCT({key_json})), dead_reason, dead_message, attempts
-  FROM {staged}
-  WHERE dead_reason IS NOT NULL
-  ORDER BY ordinal;
-END IF;
-ASSERT (SELECT COUNT(*) FROM {destination} WHERE {partition} = @partition) = @predictions
-  AS 'The partition would not hold every prediction of the run once';
-COMMIT TRANSACTION;
-"""
+  AS 'The number of staged predictions differs from the manifest';"""
+
+
+def _insert_dead_letters(spec: JobSpec, dead_letters: str, staged: str) -> str:
+    key_json = ", ".join(f"{quoted(name)} AS {quoted(name)}" for name in spec.source.key)
+    return f"""\
+INSERT INTO {dead_letters} (job, partition_date, run_id, ordinal, key, reason, message, attempts)
+SELECT @job, @partition, @run_id, ordinal, TO_JSON_STRING(STRUCT({key_json})), dead_reason, dead_message, attempts
+FROM {staged} WHERE dead_reason IS NOT NULL;"""
 
 
 def _create_tables(spec: JobSpec, columns: Mapping[str, str], settings: Settings) -> str:
@@ -89,10 +106,15 @@ def _create_tables(spec: JobSpec, columns: Mapping[str, str], settings: Settings
         schema.destination_fields(spec, columns),
         spec.destination.partition_column,
     )
+    return f"{destination}\n{create_own_tables(settings)}"
+
+
+def create_own_tables(settings: Settings) -> str:
+    """Creates the tables of nightshift's own dataset that publishing reads and writes, unless they exist."""
     dead_letters = schema.create_table(
         schema.own_table(settings, "dead_letters"), schema.dead_letter_fields(), "partition_date", cluster_by="job"
     )
-    return f"{destination}\n{dead_letters}"
+    return f"{dead_letters}\n{publications.create_tables(settings)}"
 
 
 def count_statement(spec: JobSpec, settings: Settings) -> str:
@@ -110,13 +132,25 @@ SELECT
 """
 
 
-def publish_parameters(run: RunRef, manifest: Mapping[str, Any]) -> list[ScalarQueryParameter]:
+def publish_parameters(
+    spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], settings: Settings, asked_at: str
+) -> list[ScalarQueryParameter]:
+    """asked_at: when the run was asked for (`nightshift.warehouse.publications`), ISO 8601."""
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    return [
+        *publications.parameters(spec, run, settings, asked_at),
+        ScalarQueryParameter("rows", "INT64", manifest["rows"]),
+        ScalarQueryParameter("predictions", "INT64", manifest["predictions"]),
+        ScalarQueryParameter("merkle_root", "STRING", manifest["merkle_root"]),
+    ]
+
+
+def count_parameters(run: RunRef) -> list[ScalarQueryParameter]:
     from google.cloud.bigquery import ScalarQueryParameter
 
     return [
         ScalarQueryParameter("job", "STRING", run.job),
         ScalarQueryParameter("partition", "DATE", run.partition),
         ScalarQueryParameter("run_id", "STRING", run.run_id),
-        ScalarQueryParameter("rows", "INT64", manifest["rows"]),
-        ScalarQueryParameter("predictions", "INT64", manifest["predictions"]),
     ]

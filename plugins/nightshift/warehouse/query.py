@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from nightshift.warehouse.errors import WarehouseError
-from nightshift.warehouse.schema import KEY_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, quoted, sql_type
+from nightshift.warehouse.schema import KEY_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, sql_type
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import SchemaField
@@ -46,11 +46,14 @@ def export_uri(bucket: str, run: RunRef, attempt: int) -> str:
 
 
 def export_statement(spec: JobSpec, uri: str) -> str:
-    """``EXPORT DATA`` of the query to `uri` (with one ``*``), in the order of the key columns."""
-    order = ", ".join(quoted(name) for name in spec.source.key)
+    """``EXPORT DATA`` of the query to `uri` (with one ``*``).
+
+    Nothing is sorted: the plan fixes whatever order the files have, and BigQuery cannot sort a very large result. An ORDER BY
+    of the query itself is kept.
+    """
     return (
         f"EXPORT DATA OPTIONS (uri='{uri}', format='PARQUET', compression='SNAPPY', overwrite=true) AS\n"
-        f"SELECT * FROM (\n{bare_query(spec.source.query)}\n)\nORDER BY {order}"
+        f"{bare_query(spec.source.query)}"
     )
 
 

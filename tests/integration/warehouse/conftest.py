@@ -144,27 +144,32 @@ class Night:
         """Deletes the run's folder."""
         obstore.delete(self.store, [meta["path"] for meta in obstore.list(self.store, run.prefix).collect()])
 
-    def stage(self, run: RunRef, manifest: dict[str, Any]) -> list[str]:
+    def stage(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> list[str]:
         """The load jobs, not waited for."""
-        return self.warehouse.start_staging(self.spec, run, manifest, self.source)
+        return self.warehouse.start_staging(self.spec, run, manifest, self.source, asked_at=asked_at or opened_at(run))
 
-    def replace_partition(self, run: RunRef, manifest: dict[str, Any]) -> str:
+    def replace_partition(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> str:
         """The transaction's job, not waited for. Everything must be staged."""
-        return self.warehouse.start_publish(self.spec, run, manifest, self.source)
+        return self.warehouse.start_publish(self.spec, run, manifest, self.source, asked_at=asked_at or opened_at(run))
 
     def verify(self, run: RunRef, manifest: dict[str, Any]) -> dict[str, Any]:
         return self.warehouse.finish_publish(self.spec, run, manifest, self.source)
 
-    def publish(self, run: RunRef, manifest: dict[str, Any]) -> dict[str, Any]:
+    def publish(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> dict[str, Any]:
         """All three steps, waited for."""
-        self.staged(run, manifest)
-        self.succeed(self.replace_partition(run, manifest))
+        self.staged(run, manifest, asked_at=asked_at)
+        self.succeed(self.replace_partition(run, manifest, asked_at=asked_at))
         return self.verify(run, manifest)
 
-    def staged(self, run: RunRef, manifest: dict[str, Any]) -> None:
+    def staged(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> None:
         """Stages and waits for it."""
-        for job_id in self.stage(run, manifest):
+        for job_id in self.stage(run, manifest, asked_at=asked_at):
             self.succeed(job_id)
+
+
+def opened_at(run: RunRef) -> str:
+    """When a test's run was opened: each generation a second after the one before."""
+    return f"2026-11-21T01:00:{run.generation:02d}+00:00"
 
 
 def prediction(ordinal: int, bias: float = 0.0) -> list[float]:

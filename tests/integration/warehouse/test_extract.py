@@ -79,7 +79,7 @@ def test_a_repeat_finds_the_job_and_the_plan(night: Night) -> None:
     plan = night.plan(night.run)
 
     assert first == second == night.warehouse.start_extract(night.spec, night.run)
-    assert first == f"nightshift-{night.run.run_id}-20261120-extract-0"
+    assert first == f"nightshift-{night.settings.deployment}-{night.run.run_id}-20261120-extract-0"
     assert night.plan(night.run) == plan
 
 
@@ -112,7 +112,7 @@ def test_after_a_failed_export_the_next_one_writes_beside_it(night: Night, stora
 @pytest.mark.gate
 def test_what_a_failed_export_left_is_never_planned(night: Night) -> None:
     obstore.put(night.store, f"{night.run.prefix}/inputs/0-part-000000000000.parquet", b"half-written")
-    failed = f"nightshift-{night.run.run_id}-20261120-extract-0"
+    failed = f"nightshift-{night.settings.deployment}-{night.run.run_id}-20261120-extract-0"
     night.client.query("SELECT ERROR('made to fail')", job_id=failed, job_retry=None)
     assert "made to fail" in str(night.finished(failed).error)
     job_id = night.warehouse.start_extract(night.spec, night.run)

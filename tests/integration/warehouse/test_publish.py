@@ -12,8 +12,8 @@ from google.cloud import bigquery
 
 from local.ports import new_port
 from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable, jobs, publish
-from tests.integration.emulators import HOST, PROJECT, BigQueryEmulator
-from tests.integration.warehouse.conftest import OTHER, PARTITION, Night, prediction
+from tests.integration.emulators import HOST, BigQueryEmulator
+from tests.integration.warehouse.conftest import OTHER, PARTITION, Night, opened_at, prediction
 
 pytestmark = pytest.mark.integration
 
@@ -60,7 +60,7 @@ def test_the_destination_is_made_with_the_types_of_the_source_and_partitioned(ni
 def test_only_the_tables_that_shall_stay_are_left(night: Night) -> None:
     night.publish(night.run, night.seal(night.run, NAMES))
 
-    assert night.tables() == {"dead_letters"}
+    assert night.tables() == {"audit", "dead_letters", "publications"}
 
 
 def test_a_published_run_is_not_staged_again(night: Night) -> None:
@@ -130,19 +130,6 @@ def test_a_new_run_replaces_the_partition_and_no_other(night: Night) -> None:
     ]
 
 
-def test_the_last_publish_wins_even_for_an_older_run(night: Night) -> None:
-    first, second = night.run, night.run_of(PARTITION, generation=2)
-    old, new = night.seal(first, NAMES), night.seal(second, NAMES, bias=8.0)
-    night.publish(first, old)
-    before = night.shown()
-    night.publish(second, new)
-    with pytest.raises(WarehouseError, match=f"does not show run {first.run_id} with 5 predictions"):
-        night.verify(first, old)
-    night.publish(first, old)
-
-    assert night.shown() == before
-
-
 @pytest.mark.gate
 @pytest.mark.parametrize(
     ("wrong", "message"),
@@ -191,9 +178,10 @@ def test_a_failure_at_the_last_assertion_rolls_everything_back(night: Night) -> 
     manifest = night.seal(second, NAMES, dead=[0, 2], bias=8.0)
     night.staged(second, manifest)
     staging = [name for name, _ in publish.staging_tables(second, manifest, night.settings)]
-    script = publish.publish_script(night.spec, night.source.columns, staging, night.settings)
+    script = publish.publish_script(night.spec, night.source.columns, staging, night.settings, dead=True, stale=True)
     head, _, tail = script.rpartition(") = @predictions")
-    config = bigquery.QueryJobConfig(query_parameters=publish.publish_parameters(second, manifest))
+    parameters = publish.publish_parameters(night.spec, second, manifest, night.settings, opened_at(second))
+    config = bigquery.QueryJobConfig(query_parameters=parameters)
     job = night.client.query(f"{head}) = @predictions + 1{tail}", job_config=config)
 
     assert "would not hold every prediction" in str(job.exception(timeout=60))  # type: ignore[no-untyped-call]
@@ -230,13 +218,13 @@ def test_more_chunks_than_a_load_job_takes_are_staged_side_by_side(night: Night,
     for job_id in staged:
         night.succeed(job_id)
     assert [job_id.rsplit("-", 2)[1] for job_id in staged] == ["stage0", "stage1", "stage2"]
-    night.client.delete_table(f"{PROJECT}.{night.settings.dataset}.staging_{night.run.run_id}_1")
+    night.client.delete_table(publish.staging_tables(night.run, manifest, night.settings)[1][0])
     repeated = night.stage(night.run, manifest)
     assert [new == old for new, old in zip(repeated, staged, strict=True)] == [True, False, True]
     night.publish(night.run, manifest)
 
     assert [row[0] for row in night.shown()] == NAMES[:4]
-    assert night.tables() == {"dead_letters"}
+    assert night.tables() == {"audit", "dead_letters", "publications"}
 
 
 @pytest.mark.gate
@@ -331,7 +319,7 @@ def test_a_warehouse_out_of_reach_is_no_verdict(night: Night, monkeypatch: pytes
 
 def test_who_finds_the_id_taken_at_the_last_moment_takes_that_job(night: Night) -> None:
     """The 409 between the look and the submit, which also follows a submit whose reply was lost."""
-    finder = jobs.Jobs(night.client, PROJECT, "US")
+    finder = jobs.Jobs(night.client, night.settings)
 
     def too_late(job_id: str, attempt: int) -> None:
         for _ in range(2):
@@ -345,7 +333,7 @@ def test_who_finds_the_id_taken_at_the_last_moment_takes_that_job(night: Night) 
 
 def test_a_step_that_always_fails_ends_with_its_reason(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "ATTEMPTS_MAX", 3)
-    finder = jobs.Jobs(night.client, PROJECT, "US")
+    finder = jobs.Jobs(night.client, night.settings)
     for attempt in range(3):
         job_id = finder.find_or_start(
             night.run, "step", lambda name, _: night.client.query("SELECT ERROR('worn out')", job_id=name, job_retry=None)

@@ -96,12 +96,19 @@ class Rivals:
     def __init__(self, night: Night) -> None:
         second = night.run_of(PARTITION, generation=2)
         self.night = night
+        self._asked = 0
         self.runs = (night.run, second)
         self.manifests = (night.seal(night.run, NAMES, dead=[3]), night.seal(second, NAMES, dead=[7], bias=100.0))
         self.whole = (expected(night.run, 3, 0.0), expected(second, 7, 100.0))
 
-    def publish(self, which: int) -> None:
-        self.night.publish(self.runs[which], self.manifests[which])
+    def publish(self, which: int, asked_at: str | None = None) -> None:
+        asked_at = asked_at or self.asked_again()
+        self.night.publish(self.runs[which], self.manifests[which], asked_at=asked_at)
+
+    def asked_again(self) -> str:
+        """When a person asks for one of the runs again: later each time."""
+        self._asked += 1
+        return f"2026-11-22T01:00:{self._asked:02d}+00:00"
 
     def judge(self, readers: Readers) -> None:
         assert readers.refusals == []
@@ -119,9 +126,10 @@ def test_readers_see_one_whole_run_all_through_many_publishes(night: Night, bigq
         while published < PUBLISHES or meanwhile < ANSWERS_MIN:
             published += 1
             run, manifest = rivals.runs[published % 2], rivals.manifests[published % 2]
-            night.staged(run, manifest)
+            asked_at = rivals.asked_again()
+            night.staged(run, manifest, asked_at=asked_at)
             before = len(readers.answers)
-            night.succeed(night.replace_partition(run, manifest))
+            night.succeed(night.replace_partition(run, manifest, asked_at=asked_at))
             meanwhile += len(readers.answers) - before
             if readers.refusals:
                 break
@@ -142,8 +150,9 @@ def test_readers_see_one_whole_run_though_the_warehouse_is_killed_in_the_middle_
         with readers.asking():
             for kill in range(KILLS):
                 new = (kill + 1) % 2
-                night.staged(rivals.runs[new], rivals.manifests[new])
-                job = night.replace_partition(rivals.runs[new], rivals.manifests[new])
+                asked_at = rivals.asked_again()
+                night.staged(rivals.runs[new], rivals.manifests[new], asked_at=asked_at)
+                job = night.replace_partition(rivals.runs[new], rivals.manifests[new], asked_at=asked_at)
                 if kill:
                     readers.wait_for(kill)
                 emulator.kill()
@@ -152,7 +161,7 @@ def test_readers_see_one_whole_run_though_the_warehouse_is_killed_in_the_middle_
                 readers.wait_for(2 * READERS)
                 # A job that the kill ended may have committed in the instant before (the emulator's fault model).
                 assert lost or readers.answers[-1] == rivals.whole[new]
-                rivals.publish(new)
+                rivals.publish(new, asked_at)
                 readers.wait_for(2 * READERS)
                 assert readers.answers[-1] == rivals.whole[new]
     finally:

@@ -1,0 +1,68 @@
+"""Whether a sealed run's chunks are still the objects that were sealed: what publishing asks before and after it loads them.
+
+Cloud Storage gives each version of an object a generation, which never comes back. So if an object has the sealed generation
+after BigQuery has read it, that generation is what BigQuery has read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import obstore
+from obstore.store import ObjectStore
+
+from nightshift.store import StoreUnavailable, version_of
+
+ASKED_AT_ONCE: Final = 32
+NAMED: Final = 5
+"""How many altered chunks an error message names."""
+
+
+class SealBroken(ValueError):
+    """A committed chunk was overwritten or deleted after its run was sealed."""
+
+
+def check_sealed(store: ObjectStore, manifest: Mapping[str, Any]) -> None:
+    """Raises SealBroken if a chunk of the run manifest is not the object that was sealed; StoreUnavailable.
+
+    The store is rooted at the bucket. One HEAD for each chunk. A manifest of nightshift 0.1.0 names no versions: then each
+    chunk is read, and its sha256 is compared.
+    """
+    altered = asyncio.run(_altered(store, manifest["chunks"]))
+    if altered:
+        named = ", ".join(altered[:NAMED]) + (", ..." if len(altered) > NAMED else "")
+        raise SealBroken(
+            f"{len(altered)} of {len(manifest['chunks'])} chunks of run {manifest['run_id']} were overwritten or deleted after "
+            f"the run was sealed: {named}. Nothing is published, because these rows are not the ones that were proven. Find "
+            "out who may write into the bucket, then trigger the DAG with fresh."
+        )
+
+
+async def _altered(store: ObjectStore, entries: list[Mapping[str, Any]]) -> list[str]:
+    """Paths of the chunks that are not what was sealed, in order."""
+    waiting = iter(entries)
+    altered = set()
+
+    async def ask() -> None:
+        for entry in waiting:
+            if not await _is_sealed(store, entry):
+                altered.add(entry["path"])
+
+    try:
+        await asyncio.gather(*(ask() for _ in range(ASKED_AT_ONCE)))
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"look at the sealed chunks: {error}") from error
+    return [entry["path"] for entry in entries if entry["path"] in altered]
+
+
+async def _is_sealed(store: ObjectStore, entry: Mapping[str, Any]) -> bool:
+    try:
+        if "object_version" in entry:
+            return version_of(await obstore.head_async(store, entry["path"])) == entry["object_version"]
+        body = await (await obstore.get_async(store, entry["path"])).bytes_async()
+    except FileNotFoundError:
+        return False
+    return hashlib.sha256(body).hexdigest() == entry["sha256"]

@@ -1,0 +1,173 @@
+"""The table of publications, and the two rules that decide whether a run may replace what a partition shows. Pure SQL text.
+
+Each publication adds a row in the transaction that changes the partition. So the table says of each row of a destination which
+job has published it, and of each partition which run was asked for last:
+
+- **A destination belongs to one job.** A run replaces only rows that its own job, of its own deployment, has published there.
+- **A later run stays.** No run replaces one that was asked for later. A run is asked for when it is opened, and again when a
+  person triggers the DAG with ``republish``.
+
+Releases before this table left only the audit table. Its rows count as publications that were asked for when they were
+published: a run that was opened after that is certainly later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.warehouse import audit, schema
+from nightshift.warehouse.schema import RUN_ID_COLUMN, quoted
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    from nightshift.run.names import RunRef
+    from nightshift.settings import Settings
+    from nightshift.spec import JobSpec
+
+COLUMNS: Final[Mapping[str, str]] = {
+    "destination": "STRING",
+    "partition_date": "DATE",
+    "bucket": "STRING",
+    "job": "STRING",
+    "run_id": "STRING",
+    "asked_at": "TIMESTAMP",
+    "published_at": "TIMESTAMP",
+    "merkle_root": "STRING",
+}
+"""One row for each time that a partition was replaced. bucket: of the deployment. asked_at: see the module."""
+
+FOREIGN: Final = (
+    "The partition holds rows that this job has not published, and a destination belongs to one job. Nothing was changed. "
+    "Repeat the task plan: it names them"
+)
+LATER: Final = (
+    "The partition shows a run that was asked for later than this one. Nothing was changed. To show this run again, trigger "
+    "the DAG with republish"
+)
+
+
+def table(settings: Settings) -> str:
+    """``project.dataset.table``."""
+    return schema.own_table(settings, "publications")
+
+
+def create_tables(settings: Settings) -> str:
+    """The tables that the rules read."""
+    from google.cloud.bigquery import SchemaField
+
+    fields = [SchemaField(name, kind) for name, kind in COLUMNS.items()]
+    own = schema.create_table(table(settings), fields, "partition_date", cluster_by="destination")
+    return f"{own}\n{audit.create_table(settings)}"
+
+
+def guards(spec: JobSpec, settings: Settings) -> str:
+    """Queries that fail inside the transaction if the run may not replace the partition. Parameters: `parameters`."""
+    return (
+        f"SELECT IF(EXISTS (SELECT 1 FROM {_foreign(spec, settings)}), ERROR('{FOREIGN}'), NULL);\n"
+        f"SELECT IF(EXISTS (SELECT 1 FROM {_later(settings)}), ERROR('{LATER}'), NULL);"
+    )
+
+
+def insert(settings: Settings) -> str:
+    """Records the publication. Parameters: `parameters`, and ``merkle_root``."""
+    return (
+        f"INSERT INTO {quoted(table(settings))} ({', '.join(COLUMNS)})\n"
+        "VALUES (@destination, @partition, @bucket, @job, @run_id, @asked_at, CURRENT_TIMESTAMP(), @merkle_root);"
+    )
+
+
+def count_recorded(settings: Settings) -> str:
+    """How often the run was published as asked for then, or later. Parameters: `parameters`."""
+    return (
+        f"SELECT COUNT(*) FROM {quoted(table(settings))} WHERE destination = @destination AND partition_date = @partition\n"
+        "AND bucket = @bucket AND job = @job AND run_id = @run_id AND asked_at >= @asked_at"
+    )
+
+
+def obstacles(spec: JobSpec, settings: Settings) -> str:
+    """What stands in the way of the run, a row each: problem (``foreign``, ``later``), job, run_id, asked_at, row_count."""
+    return (
+        "SELECT 'foreign' AS problem, ANY_VALUE(published.job) AS job, there.run_id AS run_id,\n"
+        "  CAST(NULL AS TIMESTAMP) AS asked_at, COUNT(*) AS row_count\n"
+        f"FROM {_foreign(spec, settings)} AS there\n"
+        f"LEFT JOIN (SELECT run_id, ANY_VALUE(job) AS job FROM {quoted(table(settings))} GROUP BY run_id) AS published\n"
+        "ON published.run_id = there.run_id\n"
+        "GROUP BY there.run_id\n"
+        "UNION ALL\n"
+        f"SELECT 'later', job, run_id, asked_at, 0 FROM {_later(settings)}\n"
+        "ORDER BY problem, asked_at DESC\n"
+        "LIMIT 5"
+    )
+
+
+def parameters(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str) -> list[ScalarQueryParameter]:
+    """asked_at: ISO 8601."""
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    return [
+        ScalarQueryParameter("destination", "STRING", schema.destination_table(spec, settings)),
+        ScalarQueryParameter("partition", "DATE", run.partition),
+        ScalarQueryParameter("bucket", "STRING", settings.bucket),
+        ScalarQueryParameter("job", "STRING", run.job),
+        ScalarQueryParameter("run_id", "STRING", run.run_id),
+        ScalarQueryParameter("asked_at", "TIMESTAMP", asked_at),
+    ]
+
+
+def describe(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, found: list[Mapping[str, Any]]) -> str | None:
+    """A sentence about `obstacles`, None if there are none."""
+    destination = schema.destination_table(spec, settings)
+    partition = f"Partition {run.partition} of {destination}"
+    foreign = [row for row in found if row["problem"] == "foreign"]
+    if foreign:
+        whose = "; ".join(
+            f"{row['row_count']} of {_run_named(row)}" if row["run_id"] else f"{row['row_count']} without a run"
+            for row in foreign
+        )
+        delete = f"DELETE FROM {quoted(destination)} WHERE {quoted(spec.destination.partition_column)} = DATE '{run.partition}'"
+        return (
+            f"{partition} holds rows that job {run.job} has not published ({whose}). A destination belongs to one job, so they "
+            f"are not replaced. Write another destination.table. Or, if nobody needs these rows, delete them: {delete}"
+        )
+    if found:
+        shown = found[0]
+        return (
+            f"{partition} shows run {shown['run_id']}, asked for at {shown['asked_at'].isoformat()}. Run {run.run_id} was "
+            f"asked for at {asked_at}, and an earlier run never replaces a later one by itself. To compute the day again, "
+            f"trigger the DAG with fresh. To show run {run.run_id} again, trigger it with republish: {run.run_id}"
+        )
+    return None
+
+
+def _run_named(row: Mapping[str, Any]) -> str:
+    return f"run {row['run_id']}" + (f" of job {row['job']}" if row["job"] else "")
+
+
+def _known(settings: Settings) -> str:
+    """The publications of this partition by this job: run_id, bucket (NULL if unknown) and asked_at."""
+    own = quoted(table(settings))
+    here = "destination = @destination AND partition_date = @partition AND job = @job"
+    return (
+        f"(SELECT job, run_id, bucket, asked_at FROM {own} WHERE {here}\n"
+        f"UNION ALL SELECT job, run_id, CAST(NULL AS STRING), published_at FROM {quoted(audit.table(settings))} WHERE {here}\n"
+        f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE destination = @destination AND partition_date = @partition))"
+    )
+
+
+def _foreign(spec: JobSpec, settings: Settings) -> str:
+    """The rows of the partition that another job, another deployment or a person has put there: their run_id, NULL if none."""
+    return (
+        f"(SELECT {RUN_ID_COLUMN} AS run_id FROM {quoted(schema.destination_table(spec, settings))}\n"
+        f"WHERE {quoted(spec.destination.partition_column)} = @partition\n"
+        f"AND ({RUN_ID_COLUMN} IS NULL OR {RUN_ID_COLUMN} NOT IN (\n"
+        f"SELECT run_id FROM {_known(settings)} WHERE bucket IS NULL OR bucket = @bucket)))"
+    )
+
+
+def _later(settings: Settings) -> str:
+    return (
+        f"(SELECT job, run_id, asked_at FROM {_known(settings)}\n"
+        "WHERE asked_at > @asked_at OR (asked_at = @asked_at AND run_id != @run_id))"
+    )
