@@ -10,7 +10,7 @@ import pytest
 
 from nightshift.jobset.kubernetes.logs import Logs
 from nightshift.jobset.kubernetes.streams import Streams
-from nightshift.jobset.runtime import JobSetNotFound
+from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
 
 pytestmark = pytest.mark.unit
 
@@ -140,3 +140,49 @@ async def test_an_interruption_before_the_first_step_gives_back_too() -> None:
     await second.shows(a_pod("x"))
 
     assert (first.api.read, second.api.open) == ([], ["x"])
+
+
+class Parts:
+    """A log that comes in one stream after another: the lines of each, and what ends it (None: it just ends)."""
+
+    def __init__(self, *streams: tuple[str, Exception | None]) -> None:
+        self.left = list(streams)
+
+    async def follow_log(
+        self, pod: str, container: str, *, since: str = "", previous: bool = False
+    ) -> AsyncIterator[tuple[str, str]]:
+        line, error = self.left.pop(0)
+        if line:
+            yield f"2026-11-21T00:00:0{line}Z", line
+        if error:
+            raise error
+
+
+BROKEN, DELETED = RuntimeUnavailable("rpc error: code = NotFound"), JobSetNotFound("pod")
+
+
+@pytest.mark.parametrize(
+    ("streams", "lines", "warned"),
+    [
+        ([("1", BROKEN), ("2", None), ("", DELETED)], ["1", "2"], False),
+        ([("1", None), ("", DELETED)], ["1"], False),
+        ([("1", BROKEN), ("", DELETED)], ["1"], True),
+        ([("1", DELETED)], ["1"], True),
+    ],
+    ids=["broken, then read to its end", "read to its end", "broken, then deleted", "deleted while it was read"],
+)
+async def test_a_log_that_was_not_read_to_its_end_is_said(
+    streams: list[tuple[str, Exception | None]], lines: list[str], warned: bool
+) -> None:
+    """The container ends while its log is read; its pod is deleted after that."""
+    api, got, warnings = Parts(*streams), [], []
+    logs = Logs(lambda _pod, _container, line: got.append(line), lambda text, *_: warnings.append(text), Streams())
+    logs.update(api, a_pod("a"))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    logs.update(api, a_pod("a", running=False, leaves=True))  # type: ignore[arg-type]
+    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+    await settled()
+
+    assert logs.quiet
+    assert got == lines
+    assert ["deleted before all" in text for text in warnings] == [True] * warned

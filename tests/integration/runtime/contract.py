@@ -28,8 +28,8 @@ from tests.integration.runtime.view import look
 CRASH = "exec python3 -c 'import ctypes; ctypes.string_at(0)'"
 """Ends by SIGSEGV. A container's first process is not reached by signals from inside, but by its own faults."""
 
-DRAIN = "trap 'echo told; sleep 1; exit 75' TERM; echo ready; while :; do sleep 0.1; done"
-"""A pod that is deleted takes its log along as it ends: the last line wants to be read before."""
+DRAIN = "trap 'echo told; sleep 3; exit 75' TERM; echo ready; while :; do sleep 0.1; done"
+"""A pod that is deleted takes its log along as it ends, and a busy kubelet takes its time to read the last line."""
 
 
 def test_every_index_runs_and_the_jobset_completes(runtime: RuntimeUnderTest, image: str, name: str) -> None:
