@@ -1,17 +1,22 @@
-"""The task plan against the warehouse: a late source, a source that has changed, and what the log says about it."""
+"""The task plan against the warehouse: a late source, one that has changed, and a partition that another run has."""
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.hooks import warehouse as hook
 from nightshift.operators.plan import PlanOperator
+from nightshift.operators.publish import PublishOperator
 from nightshift.run.names import RunRef
 from nightshift.run.plan import load_plan
+from nightshift.run.seal import load_manifest
 from tests.integration.warehouse.conftest import PARTITION, TEXTS, Night
 
 pytestmark = pytest.mark.integration
@@ -26,20 +31,38 @@ class Planner:
         self._night = night
         self.log = ""
 
-    def plan(self, day: str, *, dag_run: str = "manual", fresh: bool = False) -> RunRef:
+    def plan(self, day: str, *, dag_run: str = "manual", **params: Any) -> RunRef:
+        return RunRef.from_prefix(self.told(day, dag_run=dag_run, **params)["run_prefix"])
+
+    def told(self, day: str, *, dag_run: str = "manual", **params: Any) -> dict[str, Any]:
+        """What the task tells the later ones."""
         with DAG("job", schedule=None):
             task = PlanOperator(task_id="plan", spec=self._night.spec.model_dump(mode="json"))
         lines: list[str] = []
         said = SimpleNamespace(**dict.fromkeys(("info", "warning"), lambda text, *args: lines.append(text % args)))
         task.__dict__.update(settings=self._night.settings, store=self._night.store, _cached_logger=said)
-        context: Any = {"params": {"partition": day, "fresh": fresh}, "dag_run": SimpleNamespace(run_id=dag_run)}
+        began = SimpleNamespace(run_id=dag_run, start_date=datetime.now(UTC))
+        context: Any = {"params": {"partition": day, **params}, "dag_run": began}
         found = task.execute(context)
         self.log = "\n".join(lines)
         assert found["spec"] == self._night.spec.model_dump(mode="json")
-        return RunRef.from_prefix(found["run_prefix"])
+        return found
 
     def extract(self, run: RunRef) -> int:
         return self._night.extract(run).rows
+
+    def publish(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Seals what was computed, if that was not done, and executes the task publish."""
+        run = RunRef.from_prefix(told["run_prefix"])
+        if load_manifest(self._night.store, run) is None:
+            self._night.seal(run, list(TEXTS), bias=float(run.generation))
+        with DAG("job", schedule=None):
+            task = PublishOperator(
+                task_id="publish", run_prefix=run.prefix, terms=json.dumps(told["spec"]), asked_at=told["asked_at"]
+            )
+        task.__dict__.update(settings=self._night.settings, store=self._night.store, warehouse=self._night.warehouse)
+        context: Any = {"outlet_events": {}}
+        return task.execute(context)
 
 
 @pytest.fixture
@@ -82,3 +105,52 @@ def test_a_source_that_changed_under_a_planned_run_is_said_and_changes_nothing(n
     assert plan is not None
     assert plan.rows == len(TEXTS)
     assert planner.plan(PARTITION, dag_run="another", fresh=True).generation == 2
+
+
+@pytest.mark.gate
+def test_an_earlier_run_is_refused_before_it_computes_and_shown_again_by_its_id(night: Night, planner: Planner) -> None:
+    """The job is edited, published, and edited back; then a person asks for the old run by its id."""
+    first = planner.told(PARTITION)
+    planner.publish(first)
+    old, before = night.spec, night.shown()
+    night.spec = old.model_copy(update={"model": old.model.model_copy(update={"revision": "r2"})})
+    edited = planner.told(PARTITION, dag_run="edited")
+    planner.publish(edited)
+    now = night.shown()
+    assert {row[4] for row in now} == {edited["run_id"]}
+
+    night.spec = old
+    with pytest.raises(AirflowFailException, match=f"shows run {edited['run_id']}.*with republish: {first['run_id']}"):
+        planner.told(PARTITION, dag_run="edited back")
+    with pytest.raises(AirflowFailException, match=f"shows run {edited['run_id']}"):
+        planner.publish(first)
+    assert night.shown() == now
+
+    night.spec = night.spec.model_copy(update={"owner": "other"})
+    again = planner.told(PARTITION, dag_run="by hand", republish=first["run_id"])
+    assert (again["run_id"], again["spec"]["owner"], again["spec"]["model"]["revision"]) == (first["run_id"], "other", "r1")
+    assert "nothing is computed again" in planner.log
+    planner.publish(again)
+    assert night.shown() == before
+    with pytest.raises(AirflowFailException, match=f"shows run {first['run_id']}"):
+        planner.publish(edited)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"republish": "0123456789abcdef"}, r"There is no run .*/0123456789abcdef"),
+        ({"republish": "yesterday's"}, r"The param republish is \"yesterday's\"\. Write the id of a run"),
+        ({"republish": "0123456789abcdef", "fresh": True}, r"republish and fresh are both set"),
+    ],
+)
+def test_a_run_that_cannot_be_shown_again_is_explained(planner: Planner, params: dict[str, Any], message: str) -> None:
+    with pytest.raises(AirflowFailException, match=message):
+        planner.plan(PARTITION, **params)
+
+
+def test_only_a_sealed_run_can_be_shown_again(planner: Planner) -> None:
+    run = planner.plan(PARTITION)
+
+    with pytest.raises(AirflowFailException, match="is not sealed, so it cannot be shown again"):
+        planner.plan(PARTITION, republish=run.run_id)
