@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
-from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDone, usage
+from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDone, RowName, usage
 
 KEY: Final = ("custom_id",)
 COLUMNS: Final = ("path", "body", "error")
@@ -26,7 +26,7 @@ class BatchLines:
         """The reply's JSON text."""
         return pa.large_string()
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> tuple[str, bytes]:
+    def render(self, row: Mapping[str, Any], name: RowName) -> tuple[str, bytes]:
         if row["error"] is not None:
             raise BadInput(row["error"])
         return row["path"], row["body"]

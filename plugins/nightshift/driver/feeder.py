@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from nightshift.driver.stats import Stats
 from nightshift.run import chunks
 from nightshift.run.chunks import Result
 from nightshift.run.ledger import Ledger
-from nightshift.tasks.base import BadInput
+from nightshift.tasks.base import BadInput, RowName
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +143,32 @@ def rows_of(table: pa.Table, columns: tuple[str, ...]) -> Iterator[Mapping[str, 
             yield from batch.to_pylist()
         except _NO_VALUE:
             yield from (_BrokenRow(batch.slice(number, 1)) for number in range(batch.num_rows))
+
+
+def names_of(keys: pa.Table, ordinals: range) -> Iterator[RowName]:
+    """What tells each row apart in every run of its partition: its key columns as JSON.
+
+    A key that Python cannot hold is not one that a person can read either: the row's ordinal stands for it.
+    """
+    for ordinal, key in zip(ordinals, _keys_of(keys), strict=True):
+        yield ordinal if key is None else json.dumps(list(key.values()), default=_text)
+
+
+def _keys_of(keys: pa.Table) -> Iterator[dict[str, Any] | None]:
+    """None for a row with a value that Python cannot hold."""
+    for batch in keys.to_batches(max_chunksize=BATCH_ROWS):
+        try:
+            yield from batch.to_pylist()
+        except _NO_VALUE:
+            for number in range(batch.num_rows):
+                try:
+                    yield batch.slice(number, 1).to_pylist()[0]
+                except _NO_VALUE:
+                    yield None
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 class _BrokenRow(Mapping[str, Any]):

@@ -19,7 +19,7 @@ import pyarrow as pa
 from nightshift import exits
 from nightshift.driver.commits import Codec, Commits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
-from nightshift.driver.feeder import Feeder, Opened, Reader, rows_of
+from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
 from nightshift.driver.health import SLOW_ROWS, EngineHealth, EngineLike
 from nightshift.driver.patience import Patience
 from nightshift.driver.ranges import Ranges
@@ -56,7 +56,7 @@ class WorkerLimits:
 
 
 class Worker:
-    """One attempt. index: the home shard; None for a worker that only helps."""
+    """One attempt. index: the home shard; None for a worker that only helps. named_by_key: a row's seed comes from its key."""
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class Worker:
         engine: EngineLike,
         codec: Codec,
         key_columns: tuple[str, ...],
+        named_by_key: bool = False,
         attempt: str,
         limits: WorkerLimits,
         rng: random.Random,
@@ -79,6 +80,7 @@ class Worker:
         self._kind = kind
         self._engine = engine
         self._key_columns = list(key_columns)
+        self._named_by_key = named_by_key
         self._limits = limits
         self._rng = rng
         self._stats = stats
@@ -208,7 +210,8 @@ class Worker:
         self._bytes[number] = table.nbytes
         self._opened_at[number] = asyncio.get_running_loop().time()
         ordinals = self._plan.chunk_range(number)
-        self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), opened.known)
+        names = names_of(self._keys[number], ordinals) if self._named_by_key else None
+        self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), opened.known, names)
         self._stats.rows_from_partials += sum(len(results) for results in opened.known.values())
         self._pump()
 

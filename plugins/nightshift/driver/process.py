@@ -43,7 +43,7 @@ from nightshift.driver.reader import InputChanged, InputReader
 from nightshift.driver.stats import Stats
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, split_run_url
-from nightshift.run.opening import NoSuchRun, load_run
+from nightshift.run.opening import SEEDS_BY_KEY, NoSuchRun, Record, load_run
 from nightshift.run.plan import Plan, load_plan
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.spec import JobSpec
@@ -112,7 +112,7 @@ async def work(config: DriverConfig) -> int:
     """Runs one worker to its end; returns its exit code. Raises the errors that `main` sorts."""
     drain = DrainOnSignal()
     store, run = _locate(config.run_url)
-    spec, plan = await asyncio.to_thread(_load, store, run)
+    spec, plan, record = await asyncio.to_thread(_load, store, run)
     index = config.index
     if index is not None and index >= plan.workers:
         log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
@@ -141,6 +141,7 @@ async def work(config: DriverConfig) -> int:
                 prediction_type=kind.prediction_type,
             ),
             key_columns=tuple(spec.source.key),
+            named_by_key=spec.request.seeded and record.get("seeds") == SEEDS_BY_KEY,
             attempt=config.attempt,
             # Twice what the engine computes at once, so that as many rows wait as fill its next batch. A first guess:
             # the window then follows the engine's own numbers.
@@ -164,9 +165,9 @@ def _locate(run_url: str) -> tuple[ObjectStore, RunRef]:
         raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
 
 
-def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan]:
+def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan, Record]:
     try:
-        spec, _ = load_run(store, run)
+        spec, record = load_run(store, run)
         plan = load_plan(store, run)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -174,7 +175,7 @@ def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan]:
         ) from error
     if plan is None:
         raise ConfigError(f"{run.plan_path} does not exist: extract has not finished")
-    return spec, plan
+    return spec, plan, record
 
 
 async def stand_by() -> int:

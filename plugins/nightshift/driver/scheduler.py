@@ -14,12 +14,15 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nightshift.run.chunks import Result
-from nightshift.tasks.base import Answers, BadInput, Filling, Reason, TaskKind
+from nightshift.tasks.base import Answers, BadInput, Filling, Reason, RowName, TaskKind
+
+Rows = Iterator[tuple[int, RowName, Mapping[str, Any]]]
+"""Ordinal, name and values of the rows of a chunk that are not sent yet."""
 
 TRIES: Final = 4
 """How often a row may be part of a request that fails inside a healthy engine before it is singled out, and then given up."""
@@ -117,7 +120,7 @@ class Scheduler:
         self._filling = kind if isinstance(kind, Filling) else None
         self._chars_per_request = (self._filling and self._filling.chars_per_request) or math.inf
         self._open: dict[int, OpenChunk] = {}
-        self._sources: deque[tuple[OpenChunk, Iterator[tuple[int, Mapping[str, Any]]]]] = deque()
+        self._sources: deque[tuple[OpenChunk, Rows]] = deque()
         self._again: deque[Group] = deque()
         self._suspects: deque[Row] = deque()
         self._finished: deque[OpenChunk] = deque()
@@ -157,11 +160,17 @@ class Scheduler:
         return not self._open and not self._finished
 
     def open_chunk(
-        self, number: int, ordinals: range, rows: Iterator[Mapping[str, Any]], known: Mapping[str, Sequence[Result]]
+        self,
+        number: int,
+        ordinals: range,
+        rows: Iterator[Mapping[str, Any]],
+        known: Mapping[str, Sequence[Result]],
+        names: Iterable[RowName] | None = None,
     ) -> None:
         """Takes a chunk's rows, in ordinal order, read one by one as they are sent.
 
-        known: results that earlier attempts saved, by attempt; where several saved the same row, the first one counts.
+        names: of the rows, for their seeds; by default their ordinals. known: results that earlier attempts saved, by attempt;
+        where several saved the same row, the first one counts.
         """
         chunk = OpenChunk(number, ordinals.start, len(ordinals))
         for attempt, results in known.items():
@@ -171,7 +180,7 @@ class Scheduler:
             if fresh:
                 chunk.merged[attempt] = len(fresh)
         self._open[number] = chunk
-        self._sources.append((chunk, zip(ordinals, rows, strict=True)))
+        self._sources.append((chunk, zip(ordinals, ordinals if names is None else names, rows, strict=True)))
         if chunk.complete:
             self._sources.pop()
             self._settle(chunk)
@@ -284,15 +293,15 @@ class Scheduler:
     def open_numbers(self) -> list[int]:
         return list(self._open)
 
-    def _gather(self, chunk: OpenChunk, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> tuple[list[Row], bool]:
+    def _gather(self, chunk: OpenChunk, rows: Rows) -> tuple[list[Row], bool]:
         """A request's worth of rows that have no result yet, and whether the chunk may have more; fewer only at its end."""
         group: list[Row] = []
         chars = 0
-        for ordinal, row in rows:
+        for ordinal, name, row in rows:
             if ordinal in chunk.results:
                 continue
             try:
-                group.append(Row(chunk.number, ordinal, self._kind.render(row, ordinal)))
+                group.append(Row(chunk.number, ordinal, self._kind.render(row, name)))
             except Exception as error:  # Whatever its kind raises for a row concerns that row alone.
                 message = str(error) if isinstance(error, BadInput) else f"the row cannot be rendered: {error!r}"
                 self._bury(chunk, ordinal, DeadLetterCause(Reason.BAD_INPUT, message), 0)

@@ -25,6 +25,8 @@ from nightshift.spec import JobSpec
 from nightshift.store import create_or_read
 
 VERSION: Final = 1
+SEEDS_BY_KEY: Final = "key"
+"""The record's entry `seeds`: the rows' seeds come from their keys. Runs of nightshift 0.1.0 lack it: from their ordinals."""
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -51,7 +53,7 @@ def open_run(
     """
     semantic = spec.semantic()
     first = RunRef(spec.job, partition, run_digest(spec.job, partition, semantic))
-    frozen = {"version": VERSION, "spec": spec.model_dump(mode="json"), "semantic": semantic}
+    frozen = {"version": VERSION, "spec": spec.model_dump(mode="json"), "semantic": semantic, "seeds": SEEDS_BY_KEY}
     latest = max((_opened_at(record) for record in _records_of(store, first)), default=_NEVER)
     return open_generation(store, first, frozen, opened_by=opened_by, fresh=fresh, superseded=superseded, later_than=latest)[0]
 

@@ -41,6 +41,11 @@ class TaskRequest(Section):
         """Whether a text longer than the model allows is cut."""
         return getattr(self, "overlong", None) == "truncate"
 
+    @property
+    def seeded(self) -> bool:
+        """Whether each row is sent with a seed of its own."""
+        return False
+
     def semantic(self) -> dict[str, Any]:
         """The JSON form of what affects answers. Optional fields that are not set leave no trace, so kinds can grow."""
         return self.model_dump(mode="json", exclude=set(self.OPERATIONAL), exclude_none=True)

@@ -1,7 +1,8 @@
 """What the kinds that generate text have in common: sampling, a seed for each row, and reading one choice of a reply.
 
-A row's seed is a hash of the job's seed, the row's ordinal and the number of its invalid answers so far. So a resumed
-run gives the same answers, no two rows share a seed, and after an invalid answer the row is sampled with another seed.
+A row's seed is a hash of the job's seed, the row's key and the number of its invalid answers so far. So a resumed run, and a
+fresh one, give the same answers, no two rows share a seed unless they share a key, and after an invalid answer the row is
+sampled with another seed. Runs that nightshift 0.1.0 opened go on with the row's ordinal in place of its key.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from nightshift.tasks.base import Answer, Answers, InvalidReply, NotDone, usage
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.tasks.base import Job
+    from nightshift.tasks.base import Job, RowName
 
 STOPS_MAX: Final = 4
 SAMPLING: Final = (
@@ -113,6 +114,10 @@ class SamplingRequest(TaskRequest):
         examples=[{"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]}],
     )
 
+    @property
+    def seeded(self) -> bool:
+        return self.seed is not None
+
     @classmethod
     def findings(cls, values: Mapping[str, Any]) -> list[Finding]:
         schema = values.get("json_schema")
@@ -127,9 +132,9 @@ class SamplingRequest(TaskRequest):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A payload. ordinal: the row's, for its seed. content: what the kind sends, a text or messages."""
+    """A payload. name: the row's, for its seed. content: what the kind sends, a text or messages."""
 
-    ordinal: int
+    name: RowName
     content: Any
 
 
@@ -156,7 +161,7 @@ class Sampling:
     def body(self, prompt: Prompt, retry: int, fields: Mapping[str, Any]) -> bytes:
         body = {**self._options, **fields}
         if self._seed is not None:
-            body["seed"] = row_seed(self._seed, prompt.ordinal, retry)
+            body["seed"] = row_seed(self._seed, prompt.name, retry)
         return orjson.dumps(body)
 
     def answers(self, choice: Mapping[str, Any], text: Any, reply: Mapping[str, Any]) -> Answers:
@@ -184,7 +189,7 @@ def the_choice(reply: Any) -> Mapping[str, Any]:
     return choice
 
 
-def row_seed(seed: int, ordinal: int, retry: int) -> int:
+def row_seed(seed: int, name: RowName, retry: int) -> int:
     """63 bits, the non-negative half of what vLLM accepts; -1 would mean no seed."""
-    digest = hashlib.blake2b(f"{seed}:{ordinal}:{retry}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{seed}:{name}:{retry}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1

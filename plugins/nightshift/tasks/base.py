@@ -90,6 +90,10 @@ class Job(Protocol):
     def rows_per_request(self) -> int: ...
 
 
+RowName = int | str
+"""What tells a row from all others of its run: its key as JSON, or its ordinal (`nightshift.driver.feeder.names_of`)."""
+
+
 class TaskKind(Protocol):
     """One kind, bound to one job.
 
@@ -106,8 +110,8 @@ class TaskKind(Protocol):
         """Arrow type of the column ``prediction``."""
         ...
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> Any:
-        """One row's payload. Raises BadInput."""
+    def render(self, row: Mapping[str, Any], name: RowName) -> Any:
+        """One row's payload. name: for the row's seed, if the kind samples. Raises BadInput."""
         ...
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:

@@ -15,7 +15,7 @@ from nightshift.tasks.base import Answers, BadInput, InvalidReply, Text, plain_t
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.tasks.base import Job
+    from nightshift.tasks.base import Job, RowName
 
 ROLES: Final = ("system", "user", "assistant")
 PATH: Final = "/v1/chat/completions"
@@ -65,12 +65,12 @@ class Chat:
     def prediction_type(self) -> pa.DataType:
         return self._sampling.prediction_type
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> Prompt:
+    def render(self, row: Mapping[str, Any], name: RowName) -> Prompt:
         if self._user is not None:
             messages = [{"role": "user", "content": self._user.of(row)}]
         else:
             messages = conversation(row[str(self._column)])
-        return Prompt(ordinal, [*system_message(self._system, row, messages), *messages])
+        return Prompt(name, [*system_message(self._system, row, messages), *messages])
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         (prompt,) = payloads

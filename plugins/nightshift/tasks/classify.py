@@ -19,7 +19,7 @@ from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, finite, n
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.tasks.base import Job
+    from nightshift.tasks.base import Job, RowName
 
 
 class Request(ListRequest):
@@ -47,7 +47,7 @@ class Classify:
 
         return pa.struct([("label", pa.string()), ("score", pa.float32()), ("scores", pa.list_(pa.float32()))])
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> str:
+    def render(self, row: Mapping[str, Any], name: RowName) -> str:
         return self._text.of(row)
 
     def chars(self, payload: str) -> int:

@@ -14,7 +14,7 @@ from nightshift.tasks.base import Answers, Text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.tasks.base import Job
+    from nightshift.tasks.base import Job, RowName
 
 
 class Request(SamplingRequest):
@@ -43,8 +43,8 @@ class Completion:
     def prediction_type(self) -> pa.DataType:
         return self._sampling.prediction_type
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> Prompt:
-        return Prompt(ordinal, self._prompt.of(row))
+    def render(self, row: Mapping[str, Any], name: RowName) -> Prompt:
+        return Prompt(name, self._prompt.of(row))
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         (prompt,) = payloads

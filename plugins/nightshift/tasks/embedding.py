@@ -23,7 +23,7 @@ from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, numbered,
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.tasks.base import Job
+    from nightshift.tasks.base import Job, RowName
 
 
 class Request(ListRequest):
@@ -51,7 +51,7 @@ class Embedding:
 
         return pa.list_(pa.float32())
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> str:
+    def render(self, row: Mapping[str, Any], name: RowName) -> str:
         return self._text.of(row)
 
     def chars(self, payload: str) -> int:

@@ -18,7 +18,7 @@ from nightshift.tasks.chat import PATH, SYSTEM, read_message, system_message
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.tasks.base import Job
+    from nightshift.tasks.base import Job, RowName
 
 BYTES_MAX: Final = 20 * 1024 * 1024
 _URI: Final = re.compile(r"gs://[^/\s]+/.+", re.DOTALL)
@@ -64,13 +64,13 @@ class Image:
     def prediction_type(self) -> pa.DataType:
         return self._sampling.prediction_type
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> Picture:
+    def render(self, row: Mapping[str, Any], name: RowName) -> Picture:
         value = row[self._column]
         content = (system_message(self._system, row, ()), self._user.of(row))
         if isinstance(value, bytes):
-            return Picture(ordinal, content, _checked(value), None)
+            return Picture(name, content, _checked(value), None)
         if isinstance(value, str) and _URI.fullmatch(value):
-            return Picture(ordinal, content, None, value)
+            return Picture(name, content, None, value)
         raise BadInput("the image is NULL" if value is None else f"the image is neither bytes nor a gs:// URI: {value!r:.200}")
 
     def fetches(self, payload: Picture) -> Fetch | None:

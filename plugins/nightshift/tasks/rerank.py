@@ -15,7 +15,7 @@ from nightshift.tasks.base import Answer, Answers, BadInput, Text, finite, numbe
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.tasks.base import Job
+    from nightshift.tasks.base import Job, RowName
 
 
 class Request(TaskRequest):
@@ -50,7 +50,7 @@ class Rerank:
 
         return pa.list_(pa.float32())
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> tuple[str, list[str]]:
+    def render(self, row: Mapping[str, Any], name: RowName) -> tuple[str, list[str]]:
         documents = row[self._documents]
         if not isinstance(documents, list):
             raise BadInput("the documents are NULL" if documents is None else f"{self._documents} is not an array")

@@ -15,7 +15,7 @@ from nightshift.tasks.base import Answer, Answers, Text, finite, numbered, union
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.tasks.base import Job
+    from nightshift.tasks.base import Job, RowName
 
 
 class Request(ListRequest):
@@ -46,7 +46,7 @@ class Score:
 
         return pa.float32()
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> tuple[str, str]:
+    def render(self, row: Mapping[str, Any], name: RowName) -> tuple[str, str]:
         return self._first.of(row), self._second.of(row)
 
     def chars(self, payload: tuple[str, str]) -> int:

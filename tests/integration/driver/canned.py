@@ -43,6 +43,7 @@ class CannedEngine(ThreadedServer):
             web.get("/v1/models", self._models),
             web.get("/version", self._version),
             web.post("/v1/embeddings", self._embed),
+            web.post("/v1/chat/completions", self._chat),
         ]
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -53,6 +54,12 @@ class CannedEngine(ThreadedServer):
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"version": "canned"})
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        """Answers with the seed that it was asked to sample with."""
+        seed = (await request.json())["seed"]
+        choice = {"index": 0, "message": {"role": "assistant", "content": str(seed)}, "finish_reason": "stop"}
+        return web.json_response({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
 
     async def _embed(self, request: web.Request) -> web.StreamResponse:
         texts: list[str] = (await request.json())["input"]
