@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
+from local_bigquery import errors
 from local_bigquery.engine import sessions
 from local_bigquery.errors import BigQueryError
 from local_bigquery.jobs import query
@@ -39,7 +40,7 @@ OVERTAKEN_PAUSE_S = 0.05
 
 TableName = tuple[str, ...]
 
-_run, _execute, _abort_session = query._run, query.execute, sessions.abort
+_run, _execute, _abort_session, _from_duckdb = query._run, query.execute, sessions.abort, errors.from_duckdb
 
 
 @dataclass
@@ -112,6 +113,8 @@ def install() -> None:
     query._run = run
     query.execute = execute
     sessions.abort = abort_session
+    errors.STATUSES["backendError"] = (503, "UNAVAILABLE")
+    errors.from_duckdb = query.from_duckdb = from_duckdb
 
 
 def run(cursor: Any, tree: exp.Expression, context: Any, destination: Any, config: Any, dry_run: bool, isolated: bool) -> Any:
@@ -162,6 +165,13 @@ def execute(cursor: Any, project_id: str, job_id: str | None, config: Any, dry_r
     finally:
         if session is None:
             conflicts.end(id(cursor), committed=False)
+
+
+def from_duckdb(error: Exception, *details: Any) -> BigQueryError:
+    """local-bigquery's translation. A change that was overtaken may be tried again, which Google's clients do by themselves."""
+    if _overtaken(error):
+        return BigQueryError("backendError", f"The change was overtaken by another one: {error}")
+    return _from_duckdb(error, *details)
 
 
 def abort_session(session_id: str) -> None:

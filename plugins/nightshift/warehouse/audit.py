@@ -128,11 +128,12 @@ def audit_script(settings: Settings) -> str:
 
 
 def audit_parameters(row: Mapping[str, Any]) -> list[ScalarQueryParameter]:
-    """Raises WarehouseError for a row without run_id, or with a column that the table lacks."""
+    """Raises WarehouseError for a row without run_id or published_at, or with a column that the table lacks."""
     from google.cloud.bigquery import ScalarQueryParameter
 
     unknown = sorted(set(row) - set(COLUMNS))
-    if unknown or not row.get("run_id"):
-        wrong = f"the columns {', '.join(unknown)}, which the table lacks" if unknown else "no run_id"
+    absent = [name for name in ("run_id", "published_at") if not row.get(name)]
+    if unknown or absent:
+        wrong = f"the columns {', '.join(unknown)}, which the table lacks" if unknown else f"no {absent[0]}"
         raise WarehouseError(f"The audit row has {wrong}. Its columns are {', '.join(COLUMNS)}.")
     return [ScalarQueryParameter(name, kind, row.get(name)) for name, kind in COLUMNS.items()]

@@ -1,7 +1,8 @@
-"""The audit table: one row for each run, whatever is repeated."""
+"""The audit table: one row for each publication, whatever is repeated."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, Night
 
 pytestmark = pytest.mark.integration
+
+LATER = "2026-11-22T02:00:00+00:00"
 
 
 def audited(night: Night) -> list[dict[str, Any]]:
@@ -57,24 +60,40 @@ def test_a_repeat_changes_nothing(night: Night) -> None:
     assert audited(night) == before
 
 
-def test_a_later_record_of_a_run_replaces_the_earlier_and_no_other(night: Night) -> None:
+def test_each_publication_has_its_row_and_none_is_ever_changed(night: Night) -> None:
     first, second = published_row(night), published_row(night, generation=2)
-    night.warehouse.record_audit(first)
-    night.warehouse.record_audit(second)
-    night.warehouse.record_audit({**first, "seconds": 99.0})
+    again = {**first, "published_at": LATER}
+    for row in (first, second, again, {**first, "seconds": 99.0}):
+        night.warehouse.record_audit(row)
 
-    assert {row["run_id"]: row["seconds"] for row in audited(night)} == {first["run_id"]: 99.0, second["run_id"]: 12.5}
+    assert sorted((row["run_id"], row["published_at"].isoformat(), row["seconds"]) for row in audited(night)) == sorted(
+        (row["run_id"], datetime.fromisoformat(row["published_at"]).isoformat(), 12.5) for row in (first, second, again)
+    )
+
+
+def test_all_jobs_of_a_night_may_write_their_rows_at_the_same_moment(night: Night) -> None:
+    rows = [{"run_id": f"r{number}", "partition_date": PARTITION, "published_at": LATER} for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(night.warehouse.record_audit, rows))
+
+    assert [row["run_id"] for row in audited(night)] == ["r0", "r1", "r2", "r3"]
 
 
 def test_what_is_not_known_is_null(night: Night) -> None:
-    night.warehouse.record_audit({"run_id": "r", "partition_date": PARTITION})
+    known = {"run_id": "r", "partition_date": PARTITION, "published_at": LATER}
+    night.warehouse.record_audit(known)
     (row,) = audited(night)
 
-    assert {name for name, value in row.items() if value is not None} == {"run_id", "partition_date"}
+    assert {name for name, value in row.items() if value is not None} == set(known)
 
 
 @pytest.mark.parametrize(
-    ("row", "message"), [({"run_id": "r", "colour": "red"}, "colour, which the table lacks"), ({"job": "j"}, "no run_id")]
+    ("row", "message"),
+    [
+        ({"run_id": "r", "colour": "red"}, "colour, which the table lacks"),
+        ({"job": "j"}, "no run_id"),
+        ({"run_id": "r"}, "no published_at"),
+    ],
 )
 def test_a_row_that_does_not_fit_is_refused(night: Night, row: dict[str, Any], message: str) -> None:
     with pytest.raises(WarehouseError, match=message):

@@ -71,7 +71,7 @@ def sealed_run(night: Night) -> RunRef:
 def published(night: Night, run: RunRef) -> dict[str, Any]:
     """The task 'publish', as Airflow executes it."""
     with DAG("job", schedule=None):
-        task = PublishOperator(task_id="publish", run_prefix=run.prefix, terms="")
+        task = PublishOperator(task_id="publish", run_prefix=run.prefix, terms="", asked_at="")
     task.__dict__.update(settings=night.settings, store=night.store, warehouse=night.warehouse)
     context: Any = {"outlet_events": {}}
     return task.execute(context)
