@@ -14,7 +14,7 @@ import pyarrow as pa
 from nightshift.run.chunks import Result
 from nightshift.run.plan import Plan
 from nightshift.store import StoreUnavailable
-from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDone, Reason
+from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDone, Reason, RowName
 
 ABORTED: Final = "aborted"
 GARBAGE: Final = "garbage"
@@ -148,7 +148,8 @@ class Kind:
         self._rows = rows
         self._kept = kept
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> int:
+    def render(self, row: Mapping[str, Any], name: RowName) -> int:
+        ordinal = int(name)
         if row["text"] != self._rows.text(ordinal):
             raise AssertionError(f"ordinal {ordinal} was given the text of another: {row['text']!r}")
         if self._rows.natures.get(ordinal) is Nature.BAD_INPUT:

@@ -7,7 +7,7 @@ import pytest
 
 from nightshift.driver.scheduler import ALONE_DEATHS, DROPS, SUSPECT_DEATHS, TRIES, Group, OpenChunk, Scheduler
 from nightshift.run.chunks import Result
-from nightshift.tasks.base import Answer, Answers, BadInput, Reason
+from nightshift.tasks.base import Answer, Answers, BadInput, Reason, RowName
 
 pytestmark = pytest.mark.unit
 
@@ -22,7 +22,7 @@ class Kind:
     rows_per_request = 4
     prediction_type = None
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> Any:
+    def render(self, row: Mapping[str, Any], name: RowName) -> Any:
         if row["text"] == "bad":
             raise BadInput("bad text")
         if row["text"] == "unforeseen":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,14 @@ def partition_of(context: Context) -> str:
     return (moment.date() if moment.time() == time() else moment.date() - timedelta(days=1)).isoformat()
 
 
+def _began(context: Context) -> datetime:
+    """When the DAG run began: a retry of the task finds the same moment."""
+    began = context["dag_run"].start_date
+    if began is None:
+        raise AirflowFailException("The DAG run has no start date. Trigger the DAG again.")
+    return began.astimezone(UTC)
+
+
 class PlanOperator(RunOperator):
     """
     Checks the job against the warehouse, freezes it into a run, and counts its rows.
@@ -75,7 +83,7 @@ class PlanOperator(RunOperator):
             spec = JobSpec.model_validate(self.job)
             if asked_for:
                 run, spec, rows = self._sealed(context, spec, partition, asked_for)
-                asked_at = context["dag_run"].start_date.astimezone(UTC).isoformat()
+                asked_at = _began(context).isoformat()
             else:
                 run, rows = self._open(context, spec, partition)
                 asked_at = load_run(self.store, run)[1]["opened_at"]

@@ -61,8 +61,9 @@ async def _altered(store: ObjectStore, entries: list[Mapping[str, Any]]) -> list
 async def _is_sealed(store: ObjectStore, entry: Mapping[str, Any]) -> bool:
     try:
         if "object_version" in entry:
-            return version_of(await obstore.head_async(store, entry["path"])) == entry["object_version"]
+            found, sealed = version_of(await obstore.head_async(store, entry["path"])), entry["object_version"]
+            return bool(found == sealed)
         body = await (await obstore.get_async(store, entry["path"])).bytes_async()
     except FileNotFoundError:
         return False
-    return hashlib.sha256(body).hexdigest() == entry["sha256"]
+    return bool(hashlib.sha256(body).hexdigest() == entry["sha256"])

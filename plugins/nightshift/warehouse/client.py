@@ -66,7 +66,7 @@ class Warehouse:
             publications.obstacles(spec, self._settings),
             publications.parameters(spec, run, self._settings, asked_at),
         )
-        if problem := publications.describe(spec, run, self._settings, asked_at, found):
+        if problem := publications.describe(spec, run, self._settings, asked_at, [dict(row) for row in found]):
             raise WarehouseError(problem)
 
     def count_rows(self, spec: JobSpec, partition: str) -> int:

@@ -13,7 +13,7 @@ published: a run that was opened after that is certainly later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.warehouse import audit, schema
@@ -116,7 +116,7 @@ def parameters(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str) ->
     ]
 
 
-def describe(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, found: list[Mapping[str, Any]]) -> str | None:
+def describe(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, found: Sequence[Mapping[str, Any]]) -> str | None:
     """A sentence about `obstacles`, None if there are none."""
     destination = schema.destination_table(spec, settings)
     partition = f"Partition {run.partition} of {destination}"
