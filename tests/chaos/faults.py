@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tests.chaos.fleet import Driver, Fleet
 from tests.chaos.processes import Child, Kept
-from tests.chaos.proxy import FaultProxy
+from tests.chaos.proxy import FaultProxy, Storm
 
 DECK: Final = {
     "driver killed": 4,
@@ -32,6 +32,9 @@ DECK: Final = {
     "engine stopped and continued": 2,
     "engine connections reset": 2,
     "engine answers 503": 2,
+    # While its health check is well: none of this may count against a row.
+    "engine answers 429": 2,
+    "engine answers 500": 2,
     "store killed": 2,
     "store connections reset": 2,
     "store answers 503": 2,
@@ -76,6 +79,8 @@ class Mischief:
             "engine stopped and continued": self._stop_engine,
             "engine connections reset": self._reset_engine,
             "engine answers 503": self._storm_engine,
+            "engine answers 429": self._refuse_everybody,
+            "engine answers 500": self._fail_everybody,
             "store killed": self._kill_store,
             "store connections reset": self._reset_store,
             "store answers 503": self._storm_store,
@@ -206,11 +211,21 @@ class Mischief:
         return None
 
     async def _storm_engine(self, rng: random.Random) -> str | None:
-        self._then(self._during(self.engine_proxy.storm(rng.choice(("", "0", "1", "2"))), rng.uniform(0.3, 3.0)))
+        storm = Storm(retry_after=rng.choice(("", "0", "1", "2")))
+        self._then(self._during(self.engine_proxy.storm(storm), rng.uniform(0.3, 3.0)))
         return "engine answers 503"
 
+    async def _refuse_everybody(self, rng: random.Random) -> str | None:
+        storm = Storm(429, rng.choice(("", "0", "1", "2")), questions=False)
+        self._then(self._during(self.engine_proxy.storm(storm), rng.uniform(1.0, 10.0)))
+        return "engine answers 429"
+
+    async def _fail_everybody(self, rng: random.Random) -> str | None:
+        self._then(self._during(self.engine_proxy.storm(Storm(500, questions=False)), rng.uniform(1.0, 15.0)))
+        return "engine answers 500"
+
     async def _storm_store(self, rng: random.Random) -> str | None:
-        storm = self.store_proxy.storm(rng.choice(("", "0", "1", "2")))
+        storm = self.store_proxy.storm(Storm(retry_after=rng.choice(("", "0", "1", "2"))))
         self._then(self._during(storm, rng.uniform(0.3, 4.0), store=True))
         return "store answers 503"
 

@@ -1,6 +1,6 @@
 """An HTTP proxy that misbehaves on request, between the drivers and what they talk to.
 
-What it can do to a client: reset its connections, answer 503 for a while, hold requests and replies for a while, and swallow
+What it can do to a client: reset its connections, answer errors for a while, hold requests and replies for a while, and swallow
 the reply of a write that has taken effect. Each client has a port of its own, so that a witness knows who asked what and when.
 """
 
@@ -68,14 +68,26 @@ class Silent:
     def delivered(self, exchange: Exchange) -> None: ...
 
 
+@dataclass(frozen=True)
+class Storm:
+    """status: of every answer. retry_after: the header's value; empty: no such header. questions: whether GETs get it, too."""
+
+    status: int = 503
+    retry_after: str = ""
+    questions: bool = True
+
+    def answers(self, request: web.Request) -> bool:
+        return self.questions or request.method != "GET"
+
+
 @dataclass
 class Weather:
-    """What the proxy does to requests now. storm: answer 503, with that Retry-After if it is not empty. swallow: how many
+    """What the proxy does to requests now. storm: how it answers them itself. swallow: how many replies to writes will be lost.
 
-    replies to writes will be lost. gate: cleared while everything is held.
+    gate: cleared while everything is held.
     """
 
-    storm: str | None = None
+    storm: Storm | None = None
     swallow: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -136,9 +148,9 @@ class FaultProxy:
         return broken
 
     @contextlib.contextmanager
-    def storm(self, retry_after: str = "") -> Iterator[None]:
-        """Answers 503 to everything while the context lasts. retry_after: the header's value; empty: no such header."""
-        self.weather.storm = retry_after
+    def storm(self, storm: Storm) -> Iterator[None]:
+        """Answers by itself while the context lasts."""
+        self.weather.storm = storm
         try:
             yield
         finally:
@@ -161,8 +173,9 @@ class FaultProxy:
         assert request.transport is not None
         client = self._clients[request.transport.get_extra_info("sockname")[1]]
         exchange = Exchange(client, request.method, request.raw_path, await request.read(), next(self._numbers))
-        if (retry_after := self.weather.storm) is not None:
-            return web.Response(status=503, text="storm", headers={"Retry-After": retry_after} if retry_after else None)
+        if (storm := self.weather.storm) is not None and storm.answers(request):
+            headers_of_storm = {"Retry-After": storm.retry_after} if storm.retry_after else None
+            return web.Response(status=storm.status, text="storm", headers=headers_of_storm)
         await self.weather.gate.wait()
         headers = await self._forward(exchange, _end_to_end(request.headers))
         await self.weather.gate.wait()

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.chaos.proxy import FaultProxy
+from tests.chaos.proxy import FaultProxy, Storm
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -68,12 +68,23 @@ async def test_a_swallowed_reply_is_of_a_write_that_took_effect() -> None:
 @pytest.mark.parametrize("retry_after", ["", "2"])
 async def test_a_storm_answers_503_and_nothing_takes_effect(retry_after: str) -> None:
     async with proxied() as (upstream, proxy, url, session):
-        with proxy.storm(retry_after):
+        with proxy.storm(Storm(retry_after=retry_after)):
             async with session.post(f"{url}/a", data=b"body") as reply:
                 assert (reply.status, reply.headers.get("Retry-After", "")) == (503, retry_after)
         assert upstream.written == []
         async with session.post(f"{url}/a", data=b"body") as reply:
             assert reply.status == 201
+
+
+async def test_a_storm_may_leave_questions_alone() -> None:
+    """An engine that fails every request while its health check is well."""
+    async with proxied() as (upstream, proxy, url, session):
+        with proxy.storm(Storm(500, questions=False)):
+            async with session.post(f"{url}/a", data=b"body") as reply:
+                assert reply.status == 500
+            async with session.get(f"{url}/a") as reply:
+                assert reply.status != 500
+        assert upstream.written == []
 
 
 async def test_a_stall_holds_and_a_reset_breaks_what_is_held() -> None:
