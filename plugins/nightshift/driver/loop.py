@@ -209,7 +209,7 @@ class Worker:
         self._opened_at[number] = asyncio.get_running_loop().time()
         ordinals = self._plan.chunk_range(number)
         self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), opened.known)
-        self._stats.rows_from_partials += sum(len(results) for results in opened.known.values())
+        self._stats.rows_from_partials += sum(len(saved.results) for saved in opened.known.values())
         self._pump()
 
     def _pump(self) -> None:

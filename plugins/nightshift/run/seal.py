@@ -43,9 +43,7 @@ class _Checked:
 
     entry: dict[str, Any]
     reasons: Counter[str]
-    prompt_tokens: int
-    output_tokens: int
-    attempts: frozenset[str]
+    parts: tuple[chunks.Part, ...]
 
 
 def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str, Any]:
@@ -72,9 +70,7 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str
         "dead_letters": dead,
         "dead_reasons": dict(sorted(reasons.items())),
         "duplicates": 0,
-        "prompt_tokens": sum(item.prompt_tokens for item in checked),
-        "output_tokens": sum(item.output_tokens for item in checked),
-        "attempts": sorted(frozenset().union(*(item.attempts for item in checked))),
+        **_made_by([part for item in checked for part in item.parts]),
         "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
         "chunks": [item.entry for item in checked],
         "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -154,8 +150,21 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
         "dead_letters": len(dead),
     }
     reasons = Counter(dead.column(columns.DEAD_REASON).to_pylist())
-    attempts = frozenset({provenance.attempt, *provenance.merged})
-    return _Checked(entry, reasons, provenance.prompt_tokens, provenance.output_tokens, attempts)
+    return _Checked(entry, reasons, provenance.parts)
+
+
+def _made_by(parts: Sequence[chunks.Part]) -> dict[str, Any]:
+    """What the run manifest says of those who computed the rows, as they claim it. engine_versions: rows by engine build."""
+    versions: Counter[str] = Counter()
+    for part in parts:
+        versions[part.engine_version] += part.rows
+    return {
+        "prompt_tokens": sum(part.prompt_tokens for part in parts),
+        "output_tokens": sum(part.output_tokens for part in parts),
+        "truncated": sum(part.truncated for part in parts),
+        "attempts": sorted({part.attempt for part in parts}),
+        "engine_versions": dict(sorted(versions.items())),
+    }
 
 
 def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:

@@ -53,9 +53,10 @@ class NotDone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One row's prediction, as `TaskKind.prediction_type` stores it."""
+    """One row's prediction, as `TaskKind.prediction_type` stores it. truncated: it was cut at ``max_tokens``."""
 
     prediction: Any
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
