@@ -119,6 +119,16 @@ def test_the_run_manifest_counts_every_token_and_the_rows_of_each_engine() -> No
     assert manifest["attempts"] == ["pod-a", "pod-b"]
 
 
+def test_the_run_manifest_counts_the_answers_that_were_cut() -> None:
+    first = Attempt("pod-b", "0.1")
+    first.answer(1, truncated=True)
+    second = Attempt("pod-a", "0.1", {"pod-b": first.partial()})
+    second.answer(1, truncated=True)
+    second.answer(1)
+
+    assert sealed(second.chunk())["truncated"] == 4
+
+
 @pytest.mark.parametrize("names", [("pod-a", "pod-b", "pod-c"), ("pod-c", "pod-b", "pod-a")])
 def test_three_attempts_in_a_row_are_told_apart(names: tuple[str, str, str]) -> None:
     """The second one saves only what it computed itself: what it took over is still in the partial of the first one."""

@@ -7,7 +7,7 @@ import pytest
 
 from nightshift.driver.scheduler import ALONE_DEATHS, DROPS, SUSPECT_DEATHS, TRIES, Group, OpenChunk, Scheduler
 from nightshift.run.chunks import Part, Result, Saved
-from nightshift.tasks.base import Answer, Answers, BadInput, Reason
+from nightshift.tasks.base import Answer, Answers, BadInput, Discarded, Reason
 
 pytestmark = pytest.mark.unit
 
@@ -91,6 +91,20 @@ def test_a_chunk_is_finished_with_its_last_row_in_any_order() -> None:
     assert chunk is not None
     assert [result.ordinal for result in chunk.in_order()] == list(range(100, 106))
     assert (chunk.prompt_tokens, chunk.output_tokens) == (2, 4)
+
+
+def test_an_answer_that_is_cut_is_counted_and_one_that_the_job_refuses_is_a_dead_letter_at_once() -> None:
+    scheduler = opened(["a", "b", "c", "d"])
+    refused = Discarded(Reason.TRUNCATED, "too long")
+
+    scheduler.answered(take(scheduler), Answers([Answer("a", truncated=True), refused, Answer("c"), refused], 4, 9))
+
+    assert scheduler.next_group() is None, "it is not sent again"
+    chunk = scheduler.pop_finished()
+    assert chunk is not None
+    assert [result.reason for result in chunk.in_order()] == [None, "truncated", None, "truncated"]
+    assert chunk.in_order()[1].message == "too long"
+    assert (chunk.truncated, chunk.prompt_tokens, chunk.output_tokens) == (1, 4, 9)
 
 
 @pytest.mark.parametrize("position", range(8))

@@ -33,6 +33,7 @@ STATUS: Final = {
     Reason.TOO_LONG: 400,
     Reason.REJECTED: 400,
     Reason.INVALID_OUTPUT: 502,
+    Reason.TRUNCATED: 502,
     Reason.ENGINE_ERROR: 500,
     Reason.ENGINE_KILLED: 500,
     Reason.TIMEOUT: 504,

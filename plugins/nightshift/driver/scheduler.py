@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nightshift.run.chunks import Part, Result, Saved
-from nightshift.tasks.base import Answers, BadInput, Filling, Reason, TaskKind
+from nightshift.tasks.base import Answers, BadInput, Discarded, Filling, Reason, TaskKind
 
 TRIES: Final = 4
 """How often a row may be part of a request that fails inside a healthy engine before it is singled out, and then given up."""
@@ -220,6 +220,9 @@ class Scheduler:
         if chunk is None:
             return
         for row, answer in zip(group.rows, answers.rows, strict=True):
+            if isinstance(answer, Discarded):
+                self._bury(chunk, row.ordinal, DeadLetterCause(answer.reason, answer.message), row.tries)
+                continue
             chunk.results[row.ordinal] = Result(row.ordinal, answer.prediction, None, None, row.tries)
             chunk.truncated += answer.truncated
         chunk.prompt_tokens += answers.prompt_tokens
