@@ -144,6 +144,13 @@ class TestEveryWorker:
         assert all(set(volume) - {"name"} <= {"emptyDir", "csi"} for volume in pod["volumes"])
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
 
+    def test_the_driver_knows_where_its_engine_must_have_the_model_from(self, compute: dict[str, Any]) -> None:
+        for model in ({}, {"model": {"name": "m", "uri": "gs://models/m", "revision": "r1"}}):
+            for settings in (SETTINGS, replace(SETTINGS, weights="mount")):
+                server, driver = containers_of(manifest(settings, compute=compute, **model))
+                env = {each["name"]: each.get("value") for each in driver["env"]}
+                assert env["NIGHTSHIFT_MODEL_ROOT"] in server["args"]
+
     def test_carries_no_token_and_no_service_variables(self, compute: dict[str, Any]) -> None:
         pod = pod_of(manifest(compute=compute))
 

@@ -8,6 +8,7 @@ NIGHTSHIFT_SHARD               which shard is home if a worker spans several hos
                                host 0 works, and the others stand by until they are told to end
 NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, if nothing else waits for it
 NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second JobSet on the same run); else "owner"
+NIGHTSHIFT_MODEL_ROOT          where the engine must have its model from, as its --model says; optional
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
 NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
 NIGHTSHIFT_BUFFER_MB           input rows held in memory at once
@@ -71,6 +72,7 @@ class DriverConfig:
     metrics_port: int | None = None
     buffer_mb: int = 256
     engine_wait_s: float = ENGINE_BUDGET_S
+    model_root: str | None = None
     bystander: bool = False
 
     @classmethod
@@ -95,6 +97,7 @@ class DriverConfig:
             metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
             buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or 256,
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
+            model_root=os.environ.get("NIGHTSHIFT_MODEL_ROOT") or None,
             bystander=shard is not None and index not in (None, 0),
         )
 
@@ -122,9 +125,9 @@ async def work(config: DriverConfig) -> int:
     if config.metrics_port is not None:
         serve_metrics(stats, config.metrics_port)
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
-        version = await _meet(engine, drain, config.engine_wait_s)
-        if version is None:
+        if not await _meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
+        version = await engine.version(root=config.model_root, max_model_len=spec.engine.max_model_len)
         worker = Worker(
             plan=plan,
             index=index,
@@ -185,19 +188,18 @@ async def stand_by() -> int:
     return exits.RESUME
 
 
-async def _meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> str | None:
-    """Waits for the engine. Returns its version, or None if it did not come up in time or the pod must end first."""
+async def _meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> bool:
+    """Waits for the engine; False if it did not come up in time or the pod must end first."""
     waiting = asyncio.create_task(engine.wait_healthy(wait_s))
     asked = asyncio.create_task(drain.asked.wait())
     await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     if not waiting.done():
         waiting.cancel()
-        return None
+        return False
     if not waiting.result():
         log.error("engine did not become healthy", extra={"fields": {"waited_s": wait_s}})
-        return None
-    return await engine.version()
+    return waiting.result()
 
 
 class _JsonLines(logging.Formatter):
