@@ -27,7 +27,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import uvloop
 from obstore.exceptions import BaseError
@@ -42,11 +42,14 @@ from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.metrics import serve_metrics
 from nightshift.driver.reader import InputChanged, InputReader
 from nightshift.driver.stats import Stats
+from nightshift.run import weights
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, split_run_url
 from nightshift.run.opening import NoSuchRun, load_run
+from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, load_plan
 from nightshift.run.tolerance import ToleranceExceeded
+from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks.base import load_kind
@@ -56,6 +59,19 @@ log = logging.getLogger("nightshift.driver")
 
 class ConfigError(ValueError):
     """The environment does not name a run and an engine that can be used."""
+
+
+_HOPELESS: Final = (
+    ConfigError,
+    ForeignObject,
+    InputChanged,
+    NoSuchRun,
+    NoWeights,
+    ToleranceExceeded,
+    WeightsChanged,
+    WrongEngine,
+)
+"""What another attempt would meet again."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +131,7 @@ async def work(config: DriverConfig) -> int:
     """Runs one worker to its end; returns its exit code. Raises the errors that `main` sorts."""
     drain = DrainOnSignal()
     store, run = _locate(config.run_url)
-    spec, plan = await asyncio.to_thread(_load, store, run)
+    spec, pins, plan = await asyncio.to_thread(_load, store, run)
     index = config.index
     if index is not None and index >= plan.workers:
         log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
@@ -128,6 +144,9 @@ async def work(config: DriverConfig) -> int:
         if not await _meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
         version = await engine.version(root=config.model_root, max_model_len=spec.engine.max_model_len)
+        if pins.weights is not None:
+            # Only now: the engine has loaded them.
+            await asyncio.to_thread(weights.check, weights.open_folder(spec.model.uri), spec.model.uri, pins.weights)
         worker = Worker(
             plan=plan,
             index=index,
@@ -167,9 +186,10 @@ def _locate(run_url: str) -> tuple[ObjectStore, RunRef]:
         raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
 
 
-def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan]:
+def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Pins, Plan]:
     try:
-        spec, _ = load_run(store, run)
+        spec, record = load_run(store, run)
+        pins = Pins.of(record)
         plan = load_plan(store, run)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -177,7 +197,7 @@ def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan]:
         ) from error
     if plan is None:
         raise ConfigError(f"{run.plan_path} does not exist: extract has not finished")
-    return spec, plan
+    return spec, pins, plan
 
 
 async def stand_by() -> int:
@@ -229,7 +249,7 @@ def main() -> NoReturn:
         # Never closed: that would wait for threads, and one may be stuck in the store, while a drain has 15 s.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         code = runner.run(stand_by() if config.bystander else work(config))
-    except (ConfigError, ForeignObject, InputChanged, NoSuchRun, ToleranceExceeded, WrongEngine) as error:
+    except _HOPELESS as error:
         log.error("cannot continue", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG
     except (StoreUnavailable, BaseError, OSError) as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, time, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
     from nightshift.lineage.facets import Lineage
     from nightshift.run.names import RunRef
+    from nightshift.run.pins import Pins
+    from nightshift.settings import Settings
+    from nightshift.spec import JobSpec
 
 
 def partition_of(context: Context) -> str:
@@ -36,6 +40,38 @@ def partition_of(context: Context) -> str:
     dag_run = context["dag_run"]
     moment = (dag_run.logical_date or dag_run.run_after).astimezone(UTC)
     return (moment.date() if moment.time() == time() else moment.date() - timedelta(days=1)).isoformat()
+
+
+def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
+    """What may come to mean something else while the run is open, and settings that the run does not follow.
+
+    Nothing for a run that an earlier release opened: it pins nothing.
+    """
+    from nightshift.jobset.manifest.server import image_setting
+    from nightshift.run.pins import Pins, why_unpinned
+
+    if pins == Pins():
+        return
+    if pins.commit is None and pins.weights is None:
+        yield (
+            f"The revision {spec.model.revision!r} of {spec.model.uri} is not pinned to a commit: {why_unpinned(spec)}. If it "
+            "moves while the run is open, pods may load different models. To rule that out, write a commit (40 hex digits) "
+            "as model.revision."
+        )
+    if settings.runtime.startswith("local:"):
+        return  # It has no images.
+    for name in sorted({image_setting(spec.compute.worker(profile)) for profile in spec.compute.profiles}):
+        image, now, variable = getattr(pins, name), getattr(settings, name), f"NIGHTSHIFT_{name.upper()}"
+        if "@sha256:" not in image:
+            yield (
+                f"The engine's image {image} is named by a tag, which can be pushed again while the run is open. Set "
+                f"{variable} to NAME@sha256:DIGEST; later runs use it."
+            )
+        if image != now:
+            yield (
+                f"The run keeps the engine's image {image} with which it was opened, although {variable} is {now} now. "
+                "To use that one, trigger with fresh."
+            )
 
 
 class PlanOperator(RunOperator):
@@ -83,10 +119,13 @@ class PlanOperator(RunOperator):
                 opened_by=opened_by,
                 fresh=fresh,
                 superseded=lambda run: rows > 0 and self._empty(run),
+                pin=lambda: self._pin(spec),
             )
             plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
         self.run_prefix = run.prefix
         self.keep_lineage()
+        for warning in loose_ends(spec, self.pins, self.settings):
+            self.log.warning(warning)
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
         if sealed is not None:
             self.log.info(
@@ -114,6 +153,12 @@ class PlanOperator(RunOperator):
             )
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows}
         return {**found, "spec": spec.model_dump(mode="json")}
+
+    def _pin(self, spec: JobSpec) -> Pins:
+        from nightshift.run.pins import pin_model
+
+        images = {"server_image": self.settings.server_image, "tpu_server_image": self.settings.tpu_server_image}
+        return replace(pin_model(spec), **images)
 
     def _empty(self, run: RunRef) -> bool:
         from nightshift.run.plan import load_plan
