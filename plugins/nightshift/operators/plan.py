@@ -48,9 +48,9 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
     Nothing for a run that an earlier release opened: it pins nothing.
     """
     from nightshift.jobset.manifest.server import image_setting
-    from nightshift.run.pins import Pins, why_unpinned
+    from nightshift.run.pins import UNPINNED, why_unpinned
 
-    if pins == Pins():
+    if pins == UNPINNED:
         return
     if pins.commit is None and pins.weights is None:
         yield (
@@ -124,6 +124,8 @@ class PlanOperator(RunOperator):
             plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
         self.run_prefix = run.prefix
         self.keep_lineage()
+        if pinned := self.pins.to_json():
+            self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))
         for warning in loose_ends(spec, self.pins, self.settings):
             self.log.warning(warning)
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))

@@ -43,6 +43,9 @@ class Pins:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
+UNPINNED: Final = Pins()
+
+
 def pin_model(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> Pins:
     """What the job's model is now. environment: variables of Hugging Face's own clients (`nightshift.run.hub`).
 

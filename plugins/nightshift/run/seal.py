@@ -20,8 +20,10 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.run import chunks, tolerance
+from nightshift.run import pins as pinned
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
 from nightshift.spec import JobSpec, columns
 from nightshift.store import ObjectStorage, create_or_read, get_bytes
@@ -46,8 +48,8 @@ class _Checked:
     parts: tuple[chunks.Part, ...]
 
 
-def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str, Any]:
-    """Proves the run complete and returns its manifest. The store is rooted at the bucket.
+def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins = UNPINNED) -> dict[str, Any]:
+    """Proves the run complete and returns its manifest. The store is rooted at the bucket. pins: of the run, for the manifest.
 
     If the run is already sealed, returns that manifest. Raises ConservationError, ToleranceExceeded, and
     StoreUnavailable if the store cannot be read.
@@ -65,6 +67,7 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str
         "job": run.job,
         "partition": run.partition,
         "generation": run.generation,
+        pinned.KEY: pins.to_json(),
         "rows": plan.rows,
         "predictions": plan.rows - dead,
         "dead_letters": dead,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,6 +53,20 @@ def planner(night: Night, monkeypatch: pytest.MonkeyPatch) -> Planner:
 def insert(night: Night, name: str, day: str) -> None:
     values = f"('{name}', 1, 'text', DATE '{day}')"
     night.rows(f"INSERT INTO `{night.settings.bucket}.source` (name, version, text, day) VALUES {values}")
+
+
+def test_a_run_keeps_what_it_pinned_and_the_log_says_so(night: Night, planner: Planner) -> None:
+    run = planner.plan(PARTITION)
+    image = night.settings.server_image
+    assert f"Pinned when the run was opened: server_image {image}" in planner.log
+    assert "is not pinned to a commit: HF_HUB_OFFLINE is set" in planner.log
+
+    night.settings = replace(night.settings, server_image="vllm@sha256:1")
+
+    assert planner.plan(PARTITION) == run
+    assert f"keeps the engine's image {image}" in planner.log
+    planner.plan(PARTITION, dag_run="again", fresh=True)
+    assert "Pinned when the run was opened: server_image vllm@sha256:1" in planner.log
 
 
 @pytest.mark.parametrize("fresh", [False, True])

@@ -15,6 +15,7 @@ from nightshift.operators.seal import SealOperator
 from nightshift.run import chunks, opening
 from nightshift.run.ledger import Ledger
 from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, save_plan
 from nightshift.run.seal import load_manifest
 from nightshift.store import ObjectStorage
@@ -72,6 +73,16 @@ def test_engines_that_differ_are_named_with_their_rows(log: Log) -> None:
     run = a_run(store, {"engine_version": "0.2"}, {"engine_version": "0.1"}, {"engine_version": "0.2"})
 
     assert f"{ENGINES}4 rows by 0.1, 8 rows by 0.2. To have" in log.of_sealing(store, run)
+
+
+def test_the_run_manifest_says_what_the_run_pinned(log: Log) -> None:
+    store = MemoryStore()
+    run = opening.open_run(store, a_spec(), "2026-11-20", opened_by="night", pin=lambda: Pins(commit="c" * 40))
+    log.of_sealing(store, a_run(store, {}))
+
+    manifest = load_manifest(store, run)
+    assert manifest is not None
+    assert manifest["pinned"] == {"commit": "c" * 40}
 
 
 def test_cut_answers_are_counted(log: Log) -> None:

@@ -35,12 +35,11 @@ from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.pod import pod
 from nightshift.jobset.manifest.weights import pod_annotations
 from nightshift.run.names import RunRef
-from nightshift.run.pins import Pins
+from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 
-UNPINNED: Final = Pins()
 _DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
 _HOPELESS: Final = {"containerName": DRIVER, "operator": "In", "values": [exits.CONFIG]}
 
