@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from nightshift.tasks._sampling import row_seed
 from nightshift.tasks.base import Answer, BadInput, Discarded, InvalidReply, NotDone, Reason, TaskKind, load_kind
-from tests.builders import a_spec
+from tests.builders import a_spec, predictions
 
 pytestmark = pytest.mark.unit
 
@@ -64,8 +64,8 @@ def completion_reply(text: Any, finish_reason: str = "stop") -> dict[str, Any]:
 
 
 def answer(kind: TaskKind, reply: Any) -> Any:
-    (row,) = kind.answers(reply, [kind.render({"text": "x"}, 0)]).rows
-    return row.prediction
+    (prediction,) = predictions(kind.answers(reply, [kind.render({"text": "x"}, 0)]))
+    return prediction
 
 
 class TestChat:
@@ -207,7 +207,7 @@ class TestAnswers:
     def test_text(self) -> None:
         for kind, reply in ((chat(), chat_reply("hé")), (completion(), completion_reply("hé"))):
             answers = kind.answers(reply, [kind.render({"text": "x"}, 0)])
-            assert [row.prediction for row in answers.rows] == ["hé"]
+            assert predictions(answers) == ["hé"]
             assert (answers.prompt_tokens, answers.output_tokens) == (5, 7)
             assert kind.prediction_type == pa.string()
 
