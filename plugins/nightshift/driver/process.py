@@ -146,7 +146,7 @@ async def work(config: DriverConfig) -> int:
         version = await engine.version(root=config.model_root, max_model_len=spec.engine.max_model_len)
         if pins.weights is not None:
             # Only now: the engine has loaded them.
-            await asyncio.to_thread(weights.check, weights.open_folder(spec.model.uri), spec.model.uri, pins.weights)
+            await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
         worker = Worker(
             plan=plan,
             index=index,

@@ -54,7 +54,7 @@ def pin_model(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> Pin
     """
     scheme, _, place = spec.model.uri.partition("://")
     if scheme == "gs":
-        return Pins(weights=weights.fingerprint(weights.open_folder(spec.model.uri), spec.model.uri))
+        return Pins(weights=weights.fingerprint(spec.model.uri))
     if why_unpinned(spec, environment) is not None:
         return Pins()
     revision = spec.model.revision

@@ -7,12 +7,16 @@ each pod compares it before its first row, after its engine has loaded the files
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import obstore
 from obstore.store import ObjectStore
 
 from nightshift.run.names import canonical_json
-from nightshift.store import StoreUnavailable, open_store
+from nightshift.store import StoreUnavailable, open_folder
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 
 class NoWeights(ValueError):
@@ -23,35 +27,30 @@ class WeightsChanged(ValueError):
     """The model's files are not those with which the run was opened."""
 
 
-def open_folder(uri: str) -> ObjectStore:
-    """The folder ``gs://BUCKET/FOLDER`` of a model."""
-    return open_store(uri)
+def fingerprint(uri: str) -> str:
+    """sha256, in hex, over the sorted names and generations of all objects in the folder. uri: ``gs://BUCKET/FOLDER``.
 
-
-def fingerprint(folder: ObjectStore, uri: str) -> str:
-    """sha256, in hex, over the sorted names and generations of all objects in the folder. uri: its address, for people.
-
-    The generation of an object on Cloud Storage changes with each write; other stores give its ETag instead.
-    Raises NoWeights and StoreUnavailable.
+    An object's generation changes with each write, even of the same bytes. Raises NoWeights and StoreUnavailable.
     """
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    folder = open_folder(bucket, name)
     try:
-        names = [meta["path"] for page in obstore.list(folder) for meta in page]
-        found = [(name, _generation(folder, name)) for name in sorted(names)]
-    except FileNotFoundError as error:
-        raise StoreUnavailable(f"{uri} is being changed: {error}") from error
+        listed = [meta for page in obstore.list(folder) for meta in page]
+        found = sorted((meta["path"], _generation(folder, meta)) for meta in listed)
     except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
         problem = str(error).partition("\n")[0]
         raise NoWeights(f"{uri} cannot be listed: {problem}. Give this account roles/storage.objectViewer there.") from error
     except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"list {uri}: {error}") from error
-    if not found:
+        problem = str(error).partition("\n")[0]
+        raise StoreUnavailable(f"list {uri}: {problem}") from error
+    if not any(meta["size"] for meta in listed):
         raise NoWeights(f"model.uri: there are no files in {uri}. Write the folder that holds config.json and the weights.")
     return hashlib.sha256(canonical_json(found)).hexdigest()
 
 
-def check(folder: ObjectStore, uri: str, recorded: str) -> None:
+def check(uri: str, recorded: str) -> None:
     """Raises WeightsChanged unless the folder has the fingerprint that was recorded; else as `fingerprint`."""
-    now = fingerprint(folder, uri)
+    now = fingerprint(uri)
     if now != recorded:
         raise WeightsChanged(
             f"the files in {uri} were changed after this run was opened (fingerprint {now[:16]}, recorded {recorded[:16]}): "
@@ -59,7 +58,11 @@ def check(folder: ObjectStore, uri: str, recorded: str) -> None:
         )
 
 
-def _generation(folder: ObjectStore, name: str) -> str:
-    # A listing has no generations.
-    meta = obstore.head(folder, name)
+def _generation(folder: ObjectStore, listed: ObjectMeta) -> str:
+    """Asked for one by one: a listing has no generations."""
+    try:
+        meta = obstore.head(folder, listed["path"])
+    except FileNotFoundError:
+        # An empty object that stands for a folder: its name ends in a slash, which the client does not send.
+        return str(listed["e_tag"])
     return str(meta["version"] or meta["e_tag"])
