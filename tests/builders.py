@@ -17,6 +17,7 @@ from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
 from nightshift.spec import JobSpec
+from nightshift.tasks.base import Answer, Answers
 
 RUN = RunRef("job", "2026-11-20", "0123456789abcdef")
 
@@ -45,6 +46,12 @@ def a_spec(**changes: Any) -> JobSpec:
             target = target.setdefault(parent, {})
         target[name] = value
     return JobSpec.model_validate(body)
+
+
+def predictions(answers: Answers) -> list[Any]:
+    """Of answers that are all kept."""
+    assert all(isinstance(row, Answer) for row in answers.rows)
+    return [row.prediction for row in answers.rows if isinstance(row, Answer)]
 
 
 def a_plan(rows: int, chunk_rows: int = 4, workers: int = 1, files: tuple[InputFile, ...] | None = None) -> Plan:

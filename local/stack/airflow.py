@@ -75,6 +75,8 @@ def settings(folder: Folder, ports: Mapping[str, int], dags: Path) -> dict[str, 
     connection = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": "local"}}
     return {
         **environment,
+        # The models are in the local hub's cache (`local.hub`), and the task plan asks no other hub for their commits.
+        "HF_HUB_OFFLINE": "1",
         "AIRFLOW_HOME": str(folder.airflow_home),
         "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
     }

@@ -39,6 +39,11 @@ def open_store(url: str) -> ObjectStore:
     raise ValueError(f"{url!r} is not a store: use gs://BUCKET/PREFIX, file:///FOLDER or memory:///")
 
 
+def open_folder(bucket: str, folder: str) -> ObjectStore:
+    """A folder on Cloud Storage. folder: its name as it is, even with characters that mean something in a URL."""
+    return _cloud_storage(bucket, folder)
+
+
 def get_bytes(store: ObjectStore, path: str) -> bytes | None:
     """The whole object, or None if it does not exist."""
     try:

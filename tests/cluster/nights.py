@@ -245,8 +245,8 @@ class Night:
 
     def merged_from(self, pod: str) -> int:
         """How many of the committed rows were taken over from what the pod had saved."""
-        found = [chunks.decode(self._body(each["path"]))[1].merged for each in self._objects("ledger")]
-        return sum(rows for merged in found for attempt, rows in merged.items() if _pod_of(attempt) == pod)
+        found = [chunks.decode(self._body(each["path"]))[1].taken for each in self._objects("ledger")]
+        return sum(part.rows for taken in found for part in taken if _pod_of(part.attempt) == pod)
 
     def left_by(self, pod: str) -> int:
         """How many of the rows that the pod saved were committed by one that began after its end, and so knew of them."""

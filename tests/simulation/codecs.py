@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.run import chunks
-from nightshift.run.chunks import Result
+from nightshift.run.chunks import Part, Result, Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class LightCodec:
         self._attempt = attempt
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
-        results = chunk.in_order()
+        results = chunk.in_order() if chunk.complete else chunk.own()
         column = keys.column("id").to_pylist()
         kept = [column[result.ordinal - chunk.first] for result in results]
         content = (
@@ -42,15 +41,15 @@ class LightCodec:
             self._attempt,
             [(r.ordinal, r.prediction, r.reason, r.message, r.attempts) for r in results],
             kept,
-            chunk.merged,
+            {part.attempt: part.rows for part in chunk.taken} if chunk.complete else {},
         )
         return pickle.dumps(content)
 
-    def decode(self, body: bytes, chunk: int) -> list[Result]:
+    def decode(self, body: bytes, chunk: int) -> Saved:
         content = decode_light(body)
         if (content.run_id, content.chunk) != (self._run_id, chunk):
             raise chunks.NotAChunk(f"it belongs to chunk {content.chunk} of run {content.run_id}")
-        return content.results
+        return Saved(content.results, Part(content.attempt, "node", "0", len(content.results)))
 
 
 def decode_light(body: bytes) -> Decoded:
@@ -65,12 +64,11 @@ def decode_light(body: bytes) -> Decoded:
 def decode_parquet(body: bytes) -> Decoded:
     """The same of a real chunk object. Raises NotAChunk."""
     table, provenance = chunks.decode(body)
-    merged: Any = provenance.merged
     return Decoded(
         provenance.run_id,
         provenance.chunk,
         provenance.attempt,
         chunks.results_of(table),
         table.column("id").to_pylist(),
-        dict(merged),
+        {part.attempt: part.rows for part in provenance.taken},
     )

@@ -23,7 +23,7 @@ from nightshift.driver.ranges import Ranges
 from nightshift.driver.scheduler import DeadLetterCause, Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.window import Window
-from nightshift.run.chunks import Result, decode, results_of
+from nightshift.run.chunks import Saved, decode, results_of
 from nightshift.run.ledger import Chunks, Ledger
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import Answer, Answers, NotDone, Reason
@@ -86,12 +86,12 @@ def _commit_early() -> tuple[Change, ...]:
 def _count_partials_twice() -> tuple[Change, ...]:
     open_chunk = Scheduler.open_chunk
 
-    def trusting(self: Scheduler, number: int, ordinals: range, rows: Any, known: Mapping[str, list[Result]]) -> None:
+    def trusting(self: Scheduler, number: int, ordinals: range, rows: Any, known: Mapping[str, Saved]) -> None:
         open_chunk(self, number, ordinals, rows, known)
         chunk = self._open.get(number)
         if chunk is not None:
-            claimed = sum(len(results) for results in known.values())
-            chunk.expected -= claimed - sum(chunk.merged.values())
+            claimed = sum(len(saved.results) for saved in known.values())
+            chunk.expected -= claimed - len(chunk.theirs)
 
     return ((Scheduler, "open_chunk", trusting),)
 
@@ -321,7 +321,7 @@ def _abandoned_not_noted() -> tuple[Change, ...]:
 
 
 def _partials_ignored() -> tuple[Change, ...]:
-    async def saved(self: Feeder, chunk: int) -> dict[str, list[Result]]:
+    async def saved(self: Feeder, chunk: int) -> dict[str, Saved]:
         return {}
 
     return ((Feeder, "_saved", saved),)

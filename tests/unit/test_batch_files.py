@@ -298,7 +298,7 @@ def test_a_partial_of_an_earlier_release_is_taken_over_with_its_statuses() -> No
     codec = LineCodec(run_id=RUN.run_id, attempt="b", node="n", model={}, engine_version="v", prediction_type=pa.large_string())
     found = codec.decode(a_chunk([Result(0, None, "rejected", "404: no such model", 1), *good(1)]), 0)
 
-    assert [(result.status, result.message) for result in found] == [(404, "no such model"), (None, None)]
+    assert [(result.status, result.message) for result in found.results] == [(404, "no such model"), (None, None)]
 
 
 def test_a_chunk_of_a_job_keeps_the_status_in_its_message() -> None:

@@ -10,6 +10,7 @@ import pytest
 from nightshift.batch.kind import BatchLines
 from nightshift.batch.lines import ENDPOINTS, STREAM, parse_line
 from nightshift.tasks.base import BadInput, InvalidReply, NotDone
+from tests.builders import predictions
 
 pytestmark = pytest.mark.unit
 
@@ -95,7 +96,7 @@ def test_the_kind_sends_the_line_and_keeps_the_whole_reply() -> None:
     answers = kind.answers(reply, [payload])
 
     assert kind.request([payload], 0) == ("/score", b"{}")
-    assert json.loads(answers.rows[0].prediction) == reply
+    assert json.loads(predictions(answers)[0]) == reply
     assert (answers.prompt_tokens, answers.output_tokens) == (3, 4)
 
 

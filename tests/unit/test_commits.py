@@ -15,7 +15,7 @@ from nightshift.driver.commits import Commits
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
-from nightshift.run.chunks import Result
+from nightshift.run.chunks import Part, Result, Saved
 from nightshift.run.ledger import Ledger
 from nightshift.store import ObjectStorage
 from tests.builders import RUN, a_chunk, a_plan
@@ -28,8 +28,11 @@ KEYS = pa.table({"id": pa.array(range(4), pa.int64())})
 
 def a_finished_chunk() -> OpenChunk:
     """Four rows: one saved by an earlier attempt, and one dead letter."""
-    results = {row: Result(row, [1.0], None, None, 1) for row in range(3)}
-    return OpenChunk(0, 0, 4, {**results, 3: Result(3, None, "rejected", "no", 1)}, merged={"pod-0": 1})
+    chunk = OpenChunk(0, 0, 4)
+    chunk.take_over(Saved([Result(0, [1.0], None, None, 1)], Part("pod-0", "n", "0", 1)))
+    chunk.results |= {row: Result(row, [1.0], None, None, 1) for row in (1, 2)}
+    chunk.results[3] = Result(3, None, "rejected", "no", 1)
+    return chunk
 
 
 async def committed(store: ObjectStore) -> tuple[Stats, list[bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from nightshift.driver.engine import (
     Replied,
     SendResult,
     WrongEngine,
+    check_served,
     judge,
     parse_load,
 )
@@ -57,6 +59,38 @@ def test_what_a_reply_means(status: int, body: bytes, outcome: SendResult) -> No
 def test_what_concerns_every_row_is_raised(status: int) -> None:
     with pytest.raises(WrongEngine, match=f"the engine answers {status}: not here"):
         judge(status, b"not here", {})
+
+
+CARD = {"id": "m", "object": "model", "root": "org/m", "parent": None, "max_model_len": 256}
+"""As vLLM 0.32 describes its model in ``/v1/models``."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (("m", "org/m", 256), None),
+        (("m", None, None), None),
+        (("other", None, None), r"serves \['m'\], but the job asks for 'other'"),
+        (("m", "org/other", None), "from 'org/m', but its pod was ordered to serve it from 'org/other'"),
+        (("m", "gs://models/m", 256), "NIGHTSHIFT_MODEL_ROOT"),
+        (("m", "org/m", 512), r"takes 256 tokens \(max_model_len\), but the job asks for 512"),
+    ],
+)
+def test_the_engine_must_serve_what_the_pod_was_ordered_to_serve(
+    asked: tuple[str, str | None, int | None], problem: str | None
+) -> None:
+    with contextlib.nullcontext() if problem is None else pytest.raises(WrongEngine, match=problem):
+        check_served({"data": [CARD]}, *asked)
+
+
+def test_what_an_engine_does_not_say_is_not_checked() -> None:
+    check_served({"data": [{"id": "m"}]}, "m", "org/m", 256)
+
+
+@pytest.mark.parametrize("models", [{}, {"data": 7}, {"data": ["m"]}, {"data": [{}]}, []])
+def test_an_answer_without_models_is_not_an_engines(models: object) -> None:
+    with pytest.raises(WrongEngine, match="does not list models"):
+        check_served(models, "m", None, None)
 
 
 @pytest.mark.parametrize(

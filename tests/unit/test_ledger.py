@@ -3,8 +3,6 @@
 import asyncio
 import hashlib
 import io
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import obstore
@@ -209,7 +207,7 @@ def of_0_1_0(body: bytes) -> bytes:
     """The same chunk as 0.1.0 wrote it: without digests and checksums."""
     table, provenance = chunks.decode(body)
     sink = io.BytesIO()
-    metadata = {chunks.METADATA_KEY: json.dumps(asdict(provenance)).encode()}
+    metadata = {chunks.METADATA_KEY: chunks.as_before(provenance)}
     pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd")
     return sink.getvalue()
 

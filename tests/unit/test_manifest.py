@@ -25,6 +25,7 @@ from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.server import server_args
 from nightshift.jobset.manifest.text import to_yaml
 from nightshift.profiles import PROFILES
+from nightshift.run.pins import Pins
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 
@@ -143,6 +144,13 @@ class TestEveryWorker:
             assert not security.get("privileged")
         assert all(set(volume) - {"name"} <= {"emptyDir", "csi"} for volume in pod["volumes"])
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+
+    def test_the_driver_knows_where_its_engine_must_have_the_model_from(self, compute: dict[str, Any]) -> None:
+        for model in ({}, {"model": {"name": "m", "uri": "gs://models/m", "revision": "r1"}}):
+            for settings in (SETTINGS, replace(SETTINGS, weights="mount")):
+                server, driver = containers_of(manifest(settings, compute=compute, **model))
+                env = {each["name"]: each.get("value") for each in driver["env"]}
+                assert env["NIGHTSHIFT_MODEL_ROOT"] in server["args"]
 
     def test_carries_no_token_and_no_service_variables(self, compute: dict[str, Any]) -> None:
         pod = pod_of(manifest(compute=compute))
@@ -325,6 +333,38 @@ class TestServerArgs:
         args = server_args(a_spec(engine__args={"enforce-eager": True, "enable-prefix-caching": False, "seed": 7}))
 
         assert args[-4:] == ["--enforce-eager", "--no-enable-prefix-caching", "--seed", "7"]
+
+
+class TestPins:
+    """What the run pinned when it was opened goes before what job and deployment say now."""
+
+    PINS = Pins(commit="c" * 40, server_image="vllm@sha256:1", tpu_server_image="tpu@sha256:2")
+
+    def rendered(self, **changes: Any) -> dict[str, Any]:
+        settings = replace(SETTINGS, server_image="vllm:new", tpu_server_image="tpu:new")
+        return render(a_spec(**changes), RUN, PLAN, settings, name="night", pins=self.PINS)
+
+    @pytest.mark.parametrize("compute", [{"profile": "cpu"}, *SLICES.values()])
+    def test_every_engine_loads_the_commit(self, compute: dict[str, Any]) -> None:
+        args = containers_of(self.rendered(compute=compute))[0]["args"]
+
+        assert args[args.index("--revision") + 1] == "c" * 40
+        assert "r1" not in args
+
+    @pytest.mark.parametrize(("profile", "image"), [("gpu-l4", "vllm@sha256:1"), ("tpu-v6e", "tpu@sha256:2")])
+    def test_a_new_image_does_not_reach_an_open_run(self, profile: str, image: str) -> None:
+        assert containers_of(self.rendered(compute__profile=profile))[0]["image"] == image
+
+    def test_a_tokenizer_of_another_repository_keeps_the_revision_that_the_job_names(self) -> None:
+        """vLLM would otherwise look for the model's commit there."""
+        own = server_args(a_spec(engine__args={"tokenizer": "org/t"}), commit="c" * 40)
+
+        assert own[own.index("--tokenizer-revision") + 1] == "r1"
+        assert "--tokenizer-revision" not in server_args(a_spec(), commit="c" * 40)
+        assert "--tokenizer-revision" not in server_args(a_spec(engine__args={"tokenizer": "org/t"}))
+
+    def test_a_run_of_an_earlier_release_is_as_before(self) -> None:
+        assert render(a_spec(), RUN, PLAN, SETTINGS, name="night", pins=Pins.of({"spec": {}})) == manifest()
 
 
 class TestSettings:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from nightshift.driver.scheduler import ALONE_DEATHS, DROPS, SUSPECT_DEATHS, TRIES, Group, OpenChunk, Scheduler
-from nightshift.run.chunks import Result
-from nightshift.tasks.base import Answer, Answers, BadInput, Reason, RowName
+from nightshift.run.chunks import Part, Result, Saved
+from nightshift.tasks.base import Answer, Answers, BadInput, Discarded, Reason, RowName
 
 pytestmark = pytest.mark.unit
 
-Known = dict[str, list[Result]]
+Known = dict[str, Saved]
 
 
 class Kind:
@@ -38,6 +38,10 @@ class Kind:
 
 def open_rows(scheduler: Scheduler, number: int, ordinals: range, texts: Iterable[str], known: Known | None = None) -> None:
     scheduler.open_chunk(number, ordinals, iter([{"text": text} for text in texts]), known or {})
+
+
+def saved_by(attempt: str, *results: Result) -> Known:
+    return {attempt: Saved(results, Part(attempt, "node", "0", len(results)))}
 
 
 def opened(texts: Sequence[str], *, first: int = 0, known: Known | None = None) -> Scheduler:
@@ -87,6 +91,20 @@ def test_a_chunk_is_finished_with_its_last_row_in_any_order() -> None:
     assert chunk is not None
     assert [result.ordinal for result in chunk.in_order()] == list(range(100, 106))
     assert (chunk.prompt_tokens, chunk.output_tokens) == (2, 4)
+
+
+def test_an_answer_that_is_cut_is_counted_and_one_that_the_job_refuses_is_a_dead_letter_at_once() -> None:
+    scheduler = opened(["a", "b", "c", "d"])
+    refused = Discarded(Reason.TRUNCATED, "too long")
+
+    scheduler.answered(take(scheduler), Answers([Answer("a", truncated=True), refused, Answer("c"), refused], 4, 9))
+
+    assert scheduler.next_group() is None, "it is not sent again"
+    chunk = scheduler.pop_finished()
+    assert chunk is not None
+    assert [result.reason for result in chunk.in_order()] == [None, "truncated", None, "truncated"]
+    assert chunk.in_order()[1].message == "too long"
+    assert (chunk.truncated, chunk.prompt_tokens, chunk.output_tokens) == (1, 4, 9)
 
 
 @pytest.mark.parametrize("position", range(8))
@@ -150,10 +168,8 @@ def test_what_comes_back_unjudged_is_sent_again_and_never_counts_against_a_row()
 
 
 def test_saved_rows_are_not_sent_again_and_the_first_of_several_counts() -> None:
-    known = {
-        "pod-a": [Result(1, "saved", None, None, 1)],
-        "pod-b": [Result(1, "later", None, None, 1), Result(99, "foreign", None, None, 1)],
-    }
+    known = saved_by("pod-a", Result(1, "saved", None, None, 1))
+    known |= saved_by("pod-b", Result(1, "later", None, None, 1), Result(99, "foreign", None, None, 1))
     scheduler = opened(["a", "b", "c"], known=known)
 
     group = take(scheduler)
@@ -163,11 +179,12 @@ def test_saved_rows_are_not_sent_again_and_the_first_of_several_counts() -> None
     chunk = scheduler.pop_finished()
     assert chunk is not None
     assert [result.prediction for result in chunk.in_order()] == ["a", "saved", "c"]
-    assert (chunk.merged, chunk.computed) == ({"pod-a": 1}, 2)
+    assert (chunk.taken, chunk.computed) == ([Part("pod-a", "node", "0", 1)], 2)
+    assert [result.prediction for result in chunk.own()] == ["a", "c"]
 
 
 def test_a_chunk_that_was_saved_whole_is_finished_at_once() -> None:
-    scheduler = opened(["a"], known={"pod": [Result(0, "saved", None, None, 1)]})
+    scheduler = opened(["a"], known=saved_by("pod", Result(0, "saved", None, None, 1)))
 
     assert scheduler.next_group() is None
     assert scheduler.pop_finished() is not None
@@ -177,7 +194,7 @@ def test_a_chunk_that_was_saved_whole_is_finished_at_once() -> None:
 def test_a_drain_finds_the_chunks_with_some_rows_done() -> None:
     scheduler = opened([str(n) for n in range(8)])
     open_rows(scheduler, 1, range(8, 9), ["x"])
-    open_rows(scheduler, 2, range(9, 11), ["y", "z"], {"pod": [Result(9, "saved", None, None, 1)]})
+    open_rows(scheduler, 2, range(9, 11), ["y", "z"], saved_by("pod", Result(9, "saved", None, None, 1)))
     answer(scheduler, take(scheduler))
 
     assert [(chunk.number, len(chunk.results)) for chunk in scheduler.unfinished()] == [(0, 4)]

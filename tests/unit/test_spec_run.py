@@ -113,6 +113,18 @@ class TestRequest:
         assert type(JobSpec.model_validate(frozen).request) is request_model(task)
         assert not {"timeout", "rows_per_request"} & set(spec.semantic()["request"])
 
+    @pytest.mark.parametrize("written", [{}, {"truncated": "keep"}])
+    def test_a_chat_run_keeps_its_digest(self, written: dict[str, str]) -> None:
+        """This digest is that of a run that was begun before a job could say what to do with an answer that is cut."""
+        semantic = a_spec(task="chat", request={"user": "{{ text }}", **written}).semantic()
+
+        assert run_digest("j", "2026-11-01", semantic) == "61fae7ed1b3698b2"
+
+    def test_another_treatment_of_cut_answers_is_another_run(self) -> None:
+        semantic = a_spec(task="chat", request={"user": "{{ text }}", "truncated": "dead_letter"}).semantic()
+
+        assert semantic["request"]["truncated"] == "dead_letter"
+
     def test_optional_fields_leave_no_trace_so_that_kinds_can_grow(self) -> None:
         request = a_spec(task="chat", request={"user": "{{ text }}"}).semantic()["request"]
 

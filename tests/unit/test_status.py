@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from nightshift.run import chunks
+from nightshift.run.chunks import Part
 from nightshift.run.names import canonical_json
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import footer
@@ -132,8 +132,8 @@ def test_foreign_objects_are_named(run: Run) -> None:
 
 def test_partials_of_open_chunks_are_saved_rows(run: Run) -> None:
     run.save(1, "pod-a", made_by("pod-a", [4, 5]))
-    # What it took over from the other is counted once.
-    run.save(1, "pod-b", made_by("pod-b", [4, 5, 6], merged={"pod-a": 2}))
+    # An earlier release saved what it had taken over, too: that is counted once.
+    run.save(1, "pod-b", made_by("pod-b", [4, 5, 6], taken=(Part("pod-a", "?", chunks.UNKNOWN, 2),)))
 
     status = run.status()
 
@@ -151,7 +151,7 @@ def test_the_same_rows_saved_twice_are_never_more_than_the_chunk(run: Run) -> No
 
 def test_partials_are_waste_where_no_chunk_took_them_over(run: Run) -> None:
     run.save(0, "pod-a", made_by("pod-a", [0, 1]))
-    run.commit(0, made_by("pod-b", range(4), merged={"pod-a": 2}, computed_rows=2))
+    run.commit(0, made_by("pod-b", range(4), taken=(Part("pod-a", "node-of-pod-a", "0", 2, prompt_tokens=5),)))
     run.save(1, "pod-a", made_by("pod-a", [4, 5, 6]))
     run.commit(1, made_by("pod-b", range(4, 8)))
 
@@ -160,6 +160,7 @@ def test_partials_are_waste_where_no_chunk_took_them_over(run: Run) -> None:
     assert (status.rows_saved, status.waste_partial_rows, status.waste_rows) == (0, 3, 3)
     assert status.waste_percent == pytest.approx(37.5)
     assert {attempt.name: attempt.rows for attempt in status.attempts} == {"pod-a": 0, "pod-b": 6}
+    assert status.prompt_tokens == 25, "those of the rows that were taken over too"
 
 
 def test_a_partial_that_cannot_be_read_is_counted_apart(run: Run) -> None:
@@ -236,7 +237,7 @@ def test_older_provenance_lacks_fields(run: Run) -> None:
     table, provenance = chunks.decode(body)
     old = {
         name: value
-        for name, value in dataclasses.asdict(provenance).items()
+        for name, value in json.loads(chunks.as_before(provenance)).items()
         if name not in ("output_tokens", "computed_rows", "merged", "node", "started", "finished")
     }
     sink = pa.BufferOutputStream()

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from nightshift.tasks.base import Filling, InvalidReply, load_kind
-from tests.builders import a_spec
+from tests.builders import a_spec, predictions
 
 pytestmark = pytest.mark.unit
 
@@ -57,7 +57,7 @@ def test_vectors_come_back_in_the_order_of_the_rows() -> None:
 
     answers = load_kind(a_spec()).answers(shuffled, ["x", "y"])
 
-    assert [list(answer.prediction) for answer in answers.rows] == [[1.0, 0.5], [2.0]]
+    assert [list(vector) for vector in predictions(answers)] == [[1.0, 0.5], [2.0]]
     assert (answers.prompt_tokens, answers.output_tokens) == (7, 0)
 
 

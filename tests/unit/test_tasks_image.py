@@ -11,7 +11,7 @@ import pytest
 
 from nightshift.tasks import image
 from nightshift.tasks.base import BadInput, Fetch, Fetching, InvalidReply, NotDone, TaskKind, load_kind
-from tests.builders import a_spec
+from tests.builders import a_spec, predictions
 
 pytestmark = pytest.mark.unit
 
@@ -116,8 +116,8 @@ def test_answers_are_those_of_a_chat() -> None:
     def reply(content: Any, reason: str = "stop") -> dict[str, Any]:
         return {"choices": [{"message": {"content": content}, "finish_reason": reason}]}
 
-    assert kind.answers(reply("A cat."), payloads).rows[0].prediction == "A cat."
-    assert typed.answers(reply('{"cats": 2}'), payloads).rows[0].prediction == {"cats": 2}
+    assert predictions(kind.answers(reply("A cat."), payloads)) == ["A cat."]
+    assert predictions(typed.answers(reply('{"cats": 2}'), payloads)) == [{"cats": 2}]
     assert typed.prediction_type == pa.struct([("cats", pa.int64())])
     with pytest.raises(InvalidReply):
         kind.answers(reply(None), payloads)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from nightshift.tasks.base import BadInput, Filling, InvalidReply, TaskKind, load_kind
-from tests.builders import a_spec
+from tests.builders import a_spec, predictions
 
 pytestmark = pytest.mark.unit
 
@@ -81,18 +81,18 @@ class TestClassify:
         kind = classify()
         answers = kind.answers(CLASSIFIED, ["x", "y"])
 
-        assert [answer.prediction for answer in answers.rows] == [
+        assert predictions(answers) == [
             {"label": "bad", "score": 0.5, "scores": [0.5, 0.5]},
             {"label": "good", "score": 0.75, "scores": [0.25, 0.75]},
         ]
         assert (answers.prompt_tokens, answers.output_tokens) == (12, 0)
-        stored = pa.array([answer.prediction for answer in answers.rows], kind.prediction_type)
-        assert stored.to_pylist() == [answer.prediction for answer in answers.rows]
+        stored = pa.array(predictions(answers), kind.prediction_type)
+        assert stored.to_pylist() == predictions(answers)
 
     def test_a_model_without_names_for_its_classes(self) -> None:
         reply = {"data": [{"index": 0, "label": None, "probs": [0.25, 0.75], "num_classes": 2}]}
 
-        assert classify().answers(reply, ["x"]).rows[0].prediction["label"] == "LABEL_1"
+        assert predictions(classify().answers(reply, ["x"]))[0]["label"] == "LABEL_1"
 
     @pytest.mark.parametrize(
         "item",
@@ -138,7 +138,7 @@ class TestScore:
     def test_answers(self) -> None:
         answers = score().answers(SCORED, [("a", "b"), ("c", "d")])
 
-        assert [answer.prediction for answer in answers.rows] == [0.5, -2.0]
+        assert predictions(answers) == [0.5, -2.0]
         assert score().prediction_type == pa.float32()
         assert answers.prompt_tokens == 12
 
@@ -177,7 +177,7 @@ class TestRerank:
     def test_scores_come_back_in_the_order_of_the_documents(self) -> None:
         answers = rerank().answers(RERANKED, [("x", ["a", "b"])])
 
-        assert [answer.prediction for answer in answers.rows] == [[0.25, 0.75]]
+        assert predictions(answers) == [[0.25, 0.75]]
         assert rerank().prediction_type == pa.list_(pa.float32())
         assert (rerank().rows_per_request, answers.prompt_tokens) == (1, 12)
 

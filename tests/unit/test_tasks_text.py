@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from nightshift.tasks._sampling import row_seed
-from nightshift.tasks.base import BadInput, InvalidReply, NotDone, TaskKind, load_kind
-from tests.builders import a_spec
+from nightshift.tasks.base import Answer, BadInput, Discarded, InvalidReply, NotDone, Reason, TaskKind, load_kind
+from tests.builders import a_spec, predictions
 
 pytestmark = pytest.mark.unit
 
@@ -64,8 +64,8 @@ def completion_reply(text: Any, finish_reason: str = "stop") -> dict[str, Any]:
 
 
 def answer(kind: TaskKind, reply: Any) -> Any:
-    (row,) = kind.answers(reply, [kind.render({"text": "x"}, 0)]).rows
-    return row.prediction
+    (prediction,) = predictions(kind.answers(reply, [kind.render({"text": "x"}, 0)]))
+    return prediction
 
 
 class TestChat:
@@ -207,7 +207,7 @@ class TestAnswers:
     def test_text(self) -> None:
         for kind, reply in ((chat(), chat_reply("hé")), (completion(), completion_reply("hé"))):
             answers = kind.answers(reply, [kind.render({"text": "x"}, 0)])
-            assert [row.prediction for row in answers.rows] == ["hé"]
+            assert predictions(answers) == ["hé"]
             assert (answers.prompt_tokens, answers.output_tokens) == (5, 7)
             assert kind.prediction_type == pa.string()
 
@@ -218,8 +218,23 @@ class TestAnswers:
     def test_half_a_surrogate_pair_is_replaced(self) -> None:
         assert answer(chat(), chat_reply("a\ud83db\ud83d\ude00")) == "a\ufffdb😀"
 
-    def test_a_cut_text_is_an_answer(self) -> None:
-        assert answer(chat(), chat_reply("and then", "length")) == "and then"
+    def test_a_cut_text_is_an_answer_and_marked(self) -> None:
+        for kind, reply in ((chat(), chat_reply), (completion(), completion_reply)):
+            [cut], [whole] = (
+                kind.answers(reply("and then", reason), [kind.render({"text": "x"}, 0)]).rows for reason in ("length", "stop")
+            )
+            assert (cut, whole) == (Answer("and then", truncated=True), Answer("and then"))
+
+    def test_a_job_may_refuse_a_cut_text(self) -> None:
+        """Its tokens were computed, so they are counted."""
+        for kind, reply in (
+            (chat(truncated="dead_letter", max_tokens=7), chat_reply),
+            (completion(truncated="dead_letter", max_tokens=7), completion_reply),
+        ):
+            cut = kind.answers(reply("and then", "length"), [kind.render({"text": "x"}, 0)])
+            assert cut.rows == [Discarded(Reason.TRUNCATED, "the answer was cut after 7 tokens (max_tokens)")]
+            assert (cut.prompt_tokens, cut.output_tokens) == (5, 7)
+            assert kind.answers(reply("and then", "stop"), [kind.render({"text": "x"}, 0)]).rows == [Answer("and then")]
 
     @pytest.mark.parametrize("content", ["half", "", None])
     def test_abort_is_not_done(self, content: str | None) -> None:

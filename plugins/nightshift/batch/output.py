@@ -33,6 +33,7 @@ STATUS: Final = {
     Reason.TOO_LONG: 400,
     Reason.REJECTED: 400,
     Reason.INVALID_OUTPUT: 502,
+    Reason.TRUNCATED: 502,
     Reason.ENGINE_ERROR: 500,
     Reason.ENGINE_KILLED: 500,
     Reason.TIMEOUT: 504,
@@ -71,8 +72,8 @@ def lines_of(body: bytes, run_id: str, expected: range, counts: OutputCounts) ->
     if [result.ordinal for result in results] != list(expected):
         raise Incomplete(f"it does not hold lines {expected.start + 1} to {expected.stop}")
     ids = table.column("custom_id").to_pylist()
-    counts.prompt_tokens += provenance.prompt_tokens
-    counts.output_tokens += provenance.output_tokens
+    counts.prompt_tokens += provenance.prompt_tokens_all
+    counts.output_tokens += provenance.output_tokens_all
     lines = []
     for result, custom_id in zip(results, ids, strict=True):
         if result.reason is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.run import chunks
-from nightshift.run.chunks import Provenance, Result
+from nightshift.run.chunks import Provenance, Result, Saved
 
 
 class ParquetCodec:
@@ -26,8 +27,9 @@ class ParquetCodec:
         self.prediction_type = prediction_type
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
-        """keys: the key columns of all rows of the chunk, finished or not."""
-        results = chunk.in_order()
+        """The chunk's object if every row has a result, else a partial with the rows that this attempt computed itself: the
+        others are still in the partials that they came from. keys: the key columns of all rows of the chunk."""
+        results = chunk.in_order() if chunk.complete else chunk.own()
         if len(results) < chunk.expected:
             keys = keys.take([result.ordinal - chunk.first for result in results])
         dead = sum(result.reason is not None for result in results)
@@ -44,17 +46,18 @@ class ParquetCodec:
             dead_letters=dead,
             prompt_tokens=chunk.prompt_tokens,
             output_tokens=chunk.output_tokens,
-            computed_rows=chunk.computed,
-            merged=chunk.merged,
+            truncated=chunk.truncated,
+            taken=tuple(chunk.taken) if chunk.complete else (),
         )
         return self._bytes(keys, results, provenance)
 
-    def decode(self, body: bytes, chunk: int) -> list[Result]:
-        """The rows of a partial. Raises NotAChunk if it is torn or belongs to another run or chunk."""
+    def decode(self, body: bytes, chunk: int) -> Saved:
+        """A partial. Raises NotAChunk if it is torn or belongs to another run or chunk."""
         table, provenance = chunks.decode(body)
         if (provenance.run_id, provenance.chunk) != (self._run_id, chunk):
             raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of run {provenance.run_id}")
-        return self._results(table)
+        # An earlier release saved what it had taken over, too, without saying which rows these are: all count as its own.
+        return Saved(self._results(table), replace(provenance.parts[0], rows=len(table)))
 
     def _bytes(self, keys: pa.Table, results: list[Result], provenance: Provenance) -> bytes:
         return chunks.encode(keys, results, self.prediction_type, provenance)

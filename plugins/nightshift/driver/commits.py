@@ -13,7 +13,7 @@ from nightshift.driver.codec import dead_reasons
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
-from nightshift.run.chunks import Result
+from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Ledger
 from nightshift.store import StoreUnavailable
 
@@ -29,7 +29,7 @@ class Codec(Protocol):
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes: ...
 
-    def decode(self, body: bytes, chunk: int) -> list[Result]: ...
+    def decode(self, body: bytes, chunk: int) -> Saved: ...
 
 
 class Commits:
@@ -133,7 +133,7 @@ class Commits:
         await self._patience.outlast(
             lambda: self._ledger.save_partial(chunk.number, self._attempt, body), f"partial of chunk {chunk.number}"
         )
-        log.info("partial saved", extra={"fields": {"chunk": chunk.number, "rows": len(chunk.results)}})
+        log.info("partial saved", extra={"fields": {"chunk": chunk.number, "rows": chunk.computed}})
 
 
 async def _all_until(tasks: list[asyncio.Task[None]], deadline: float) -> None:

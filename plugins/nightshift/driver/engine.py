@@ -191,14 +191,14 @@ class EngineClient:
             await asyncio.sleep(0.5)
         return True
 
-    async def version(self) -> str:
+    async def version(self, *, root: str | None = None, max_model_len: int | None = None) -> str:
         """Checks that the engine serves the model. Returns its version; "unknown" if it has no ``/version``.
 
+        root: where the model must come from, as vLLM's ``--model`` had it. max_model_len: the longest input in tokens that the
+        engine must take. None for what may be anything; what an engine does not say is not checked.
         Raises WrongEngine; OSError (ConnectionLost, TimeoutError) when it does not answer.
         """
-        served = _served(await self._ask("/v1/models"))
-        if self._model not in served:
-            raise WrongEngine(f"the engine serves {served}, but the job asks for {self._model!r}")
+        check_served(await self._ask("/v1/models"), self._model, root, max_model_len)
         reply = await self._client.request("GET", "/version", timeout_s=self._request_timeout_s)
         try:
             return str(orjson.loads(reply.body)["version"]) if reply.status == 200 else "unknown"
@@ -270,12 +270,22 @@ def parse_load(text: bytes) -> Load | None:
     )
 
 
-def _served(models: Any) -> list[str]:
-    """The models' names in the answer of ``/v1/models``."""
+def check_served(models: Any, name: str, root: str | None, max_model_len: int | None) -> None:
+    """Checks the answer of ``/v1/models`` (`EngineClient.version` has the parameters). Raises WrongEngine."""
     try:
-        return [str(item["id"]) for item in models["data"]]
-    except (KeyError, TypeError):
+        served = {str(item["id"]): (item.get("root"), item.get("max_model_len")) for item in models["data"]}
+    except (AttributeError, KeyError, TypeError):
         raise WrongEngine("the engine's /v1/models does not list models") from None
+    if name not in served:
+        raise WrongEngine(f"the engine serves {list(served)}, but the job asks for {name!r}")
+    own_root, own_len = served[name]
+    if None not in (root, own_root) and own_root != root:
+        raise WrongEngine(
+            f"the engine serves {name!r} from {own_root!r}, but its pod was ordered to serve it from {root!r}. If an override "
+            "file changes the server's --model, set NIGHTSHIFT_MODEL_ROOT of the driver to the same value there"
+        )
+    if None not in (max_model_len, own_len) and own_len != max_model_len:
+        raise WrongEngine(f"the engine takes {own_len} tokens (max_model_len), but the job asks for {max_model_len}")
 
 
 def _message(body: bytes) -> str:

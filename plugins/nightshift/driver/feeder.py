@@ -16,7 +16,7 @@ from nightshift.driver.patience import Patience
 from nightshift.driver.ranges import Ranges
 from nightshift.driver.stats import Stats
 from nightshift.run import chunks
-from nightshift.run.chunks import Result
+from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Ledger
 from nightshift.tasks.base import BadInput, RowName
 
@@ -38,11 +38,11 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class Opened:
-    """A chunk that is ready to be sent. known: results that earlier attempts saved, by attempt."""
+    """A chunk that is ready to be sent. known: what earlier attempts saved, by attempt."""
 
     number: int
     table: pa.Table
-    known: dict[str, list[Result]]
+    known: dict[str, Saved]
 
 
 class Feeder:
@@ -117,19 +117,20 @@ class Feeder:
             await self.look_again(self._ranges.everything)
         return self._ranges.next_to_help()
 
-    async def _saved(self, chunk: int) -> dict[str, list[Result]]:
-        """Rows that earlier attempts saved, by attempt."""
+    async def _saved(self, chunk: int) -> dict[str, Saved]:
+        """What earlier attempts saved, by attempt."""
         paths = await self._patience.outlast(lambda: self._ledger.partials(chunk), f"partials of chunk {chunk}")
-        return {attempt: await self._saved_at(path, chunk) for attempt, path in paths.items()}
+        found = {attempt: await self._saved_at(path, chunk) for attempt, path in paths.items()}
+        return {attempt: saved for attempt, saved in found.items() if saved is not None}
 
-    async def _saved_at(self, path: str, chunk: int) -> list[Result]:
-        """One partial's rows. A torn or foreign one counts as empty: partials only save work."""
+    async def _saved_at(self, path: str, chunk: int) -> Saved | None:
+        """One partial; None for a torn or foreign one: partials only save work."""
         body = await self._patience.outlast(lambda: self._ledger.read_partial(path), path)
         try:
             return self._codec.decode(body or b"", chunk)
         except chunks.NotAChunk as error:
             log.warning("partial ignored", extra={"fields": {"path": path, "error": str(error)}})
-            return []
+            return None
 
 
 def rows_of(table: pa.Table, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:

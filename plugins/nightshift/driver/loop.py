@@ -212,7 +212,7 @@ class Worker:
         ordinals = self._plan.chunk_range(number)
         names = names_of(self._keys[number], ordinals) if self._named_by_key else None
         self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), opened.known, names)
-        self._stats.rows_from_partials += sum(len(results) for results in opened.known.values())
+        self._stats.rows_from_partials += sum(len(saved.results) for saved in opened.known.values())
         self._pump()
 
     def _pump(self) -> None:

@@ -8,6 +8,7 @@ NIGHTSHIFT_SHARD               which shard is home if a worker spans several hos
                                host 0 works, and the others stand by until they are told to end
 NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, if nothing else waits for it
 NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second JobSet on the same run); else "owner"
+NIGHTSHIFT_MODEL_ROOT          where the engine must have its model from, as its --model says; optional
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
 NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
 NIGHTSHIFT_BUFFER_MB           input rows held in memory at once
@@ -26,7 +27,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import uvloop
 from obstore.exceptions import BaseError
@@ -41,11 +42,14 @@ from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.metrics import serve_metrics
 from nightshift.driver.reader import InputChanged, InputReader
 from nightshift.driver.stats import Stats
+from nightshift.run import weights
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, split_run_url
 from nightshift.run.opening import SEEDS_BY_KEY, NoSuchRun, Record, load_run
+from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, load_plan
 from nightshift.run.tolerance import ToleranceExceeded
+from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks.base import load_kind
@@ -55,6 +59,19 @@ log = logging.getLogger("nightshift.driver")
 
 class ConfigError(ValueError):
     """The environment does not name a run and an engine that can be used."""
+
+
+_HOPELESS: Final = (
+    ConfigError,
+    ForeignObject,
+    InputChanged,
+    NoSuchRun,
+    NoWeights,
+    ToleranceExceeded,
+    WeightsChanged,
+    WrongEngine,
+)
+"""What another attempt would meet again."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +88,7 @@ class DriverConfig:
     metrics_port: int | None = None
     buffer_mb: int = 256
     engine_wait_s: float = ENGINE_BUDGET_S
+    model_root: str | None = None
     bystander: bool = False
 
     @classmethod
@@ -95,6 +113,7 @@ class DriverConfig:
             metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
             buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or 256,
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
+            model_root=os.environ.get("NIGHTSHIFT_MODEL_ROOT") or None,
             bystander=shard is not None and index not in (None, 0),
         )
 
@@ -112,7 +131,8 @@ async def work(config: DriverConfig) -> int:
     """Runs one worker to its end; returns its exit code. Raises the errors that `main` sorts."""
     drain = DrainOnSignal()
     store, run = _locate(config.run_url)
-    spec, plan, record = await asyncio.to_thread(_load, store, run)
+    spec, record, plan = await asyncio.to_thread(_load, store, run)
+    pins = Pins.of(record)
     index = config.index
     if index is not None and index >= plan.workers:
         log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
@@ -122,9 +142,12 @@ async def work(config: DriverConfig) -> int:
     if config.metrics_port is not None:
         serve_metrics(stats, config.metrics_port)
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
-        version = await _meet(engine, drain, config.engine_wait_s)
-        if version is None:
+        if not await _meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
+        version = await engine.version(root=config.model_root, max_model_len=spec.engine.max_model_len)
+        if pins.weights is not None:
+            # Only now: the engine has loaded them.
+            await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
         worker = Worker(
             plan=plan,
             index=index,
@@ -165,9 +188,10 @@ def _locate(run_url: str) -> tuple[ObjectStore, RunRef]:
         raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
 
 
-def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan, Record]:
+def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record, Plan]:
     try:
         spec, record = load_run(store, run)
+        Pins.of(record)
         plan = load_plan(store, run)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -175,7 +199,7 @@ def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Plan, Record]:
         ) from error
     if plan is None:
         raise ConfigError(f"{run.plan_path} does not exist: extract has not finished")
-    return spec, plan, record
+    return spec, record, plan
 
 
 async def stand_by() -> int:
@@ -186,19 +210,18 @@ async def stand_by() -> int:
     return exits.RESUME
 
 
-async def _meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> str | None:
-    """Waits for the engine. Returns its version, or None if it did not come up in time or the pod must end first."""
+async def _meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> bool:
+    """Waits for the engine; False if it did not come up in time or the pod must end first."""
     waiting = asyncio.create_task(engine.wait_healthy(wait_s))
     asked = asyncio.create_task(drain.asked.wait())
     await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     if not waiting.done():
         waiting.cancel()
-        return None
+        return False
     if not waiting.result():
         log.error("engine did not become healthy", extra={"fields": {"waited_s": wait_s}})
-        return None
-    return await engine.version()
+    return waiting.result()
 
 
 class _JsonLines(logging.Formatter):
@@ -228,7 +251,7 @@ def main() -> NoReturn:
         # Never closed: that would wait for threads, and one may be stuck in the store, while a drain has 15 s.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         code = runner.run(stand_by() if config.bystander else work(config))
-    except (ConfigError, ForeignObject, InputChanged, NoSuchRun, ToleranceExceeded, WrongEngine) as error:
+    except _HOPELESS as error:
         log.error("cannot continue", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG
     except (StoreUnavailable, BaseError, OSError) as error:

@@ -14,12 +14,12 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nightshift.run.chunks import Result
-from nightshift.tasks.base import Answers, BadInput, Filling, Reason, RowName, TaskKind
+from nightshift.run.chunks import Part, Result, Saved
+from nightshift.tasks.base import Answers, BadInput, Discarded, Filling, Reason, RowName, TaskKind
 
 Rows = Iterator[tuple[int, RowName, Mapping[str, Any]]]
 """Ordinal, name and values of the rows of a chunk that are not sent yet."""
@@ -78,7 +78,8 @@ class Group:
 class OpenChunk:
     """A chunk whose rows are being computed. Invariant: len(results) <= expected; complete at equality.
 
-    merged: how many of the results come from which earlier attempt. opened: Unix time, for people.
+    prompt_tokens, output_tokens, truncated: of what this worker computed itself. taken: what it took over from earlier
+    attempts; theirs: the ordinals of those rows. opened: Unix time, for people.
     """
 
     number: int
@@ -87,8 +88,14 @@ class OpenChunk:
     results: dict[int, Result] = field(default_factory=dict)
     prompt_tokens: int = 0
     output_tokens: int = 0
-    merged: dict[str, int] = field(default_factory=dict)
+    truncated: int = 0
+    taken: list[Part] = field(default_factory=list)
+    theirs: set[int] = field(default_factory=set)
     opened: float = field(default_factory=time.time)
+
+    @property
+    def ordinals(self) -> range:
+        return range(self.first, self.first + self.expected)
 
     @property
     def complete(self) -> bool:
@@ -97,10 +104,23 @@ class OpenChunk:
     @property
     def computed(self) -> int:
         """Rows with a result that this worker made itself."""
-        return len(self.results) - sum(self.merged.values())
+        return len(self.results) - len(self.theirs)
 
     def in_order(self) -> list[Result]:
         return [self.results[ordinal] for ordinal in sorted(self.results)]
+
+    def own(self) -> list[Result]:
+        """The results that this worker made itself, in order."""
+        return [result for result in self.in_order() if result.ordinal not in self.theirs]
+
+    def take_over(self, saved: Saved) -> None:
+        """Adds the rows of a partial that have no result yet."""
+        fresh = {result.ordinal: result for result in saved.results}
+        fresh = {ordinal: fresh[ordinal] for ordinal in self.ordinals if ordinal in fresh and ordinal not in self.results}
+        if fresh:
+            self.results |= fresh
+            self.theirs |= fresh.keys()
+            self.taken.append(saved.only(len(fresh)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,21 +184,17 @@ class Scheduler:
         number: int,
         ordinals: range,
         rows: Iterator[Mapping[str, Any]],
-        known: Mapping[str, Sequence[Result]],
+        known: Mapping[str, Saved],
         names: Iterable[RowName] | None = None,
     ) -> None:
         """Takes a chunk's rows, in ordinal order, read one by one as they are sent.
 
-        names: of the rows, for their seeds; by default their ordinals. known: results that earlier attempts saved, by attempt;
-        where several saved the same row, the first one counts.
+        names: of the rows, for their seeds; by default their ordinals. known: what earlier attempts saved, by attempt; where
+        several saved the same row, the first one counts.
         """
         chunk = OpenChunk(number, ordinals.start, len(ordinals))
-        for attempt, results in known.items():
-            fresh = {result.ordinal: result for result in results if result.ordinal in ordinals}
-            fresh = {ordinal: result for ordinal, result in fresh.items() if ordinal not in chunk.results}
-            chunk.results |= fresh
-            if fresh:
-                chunk.merged[attempt] = len(fresh)
+        for saved in known.values():
+            chunk.take_over(saved)
         self._open[number] = chunk
         self._sources.append((chunk, zip(ordinals, ordinals if names is None else names, rows, strict=True)))
         if chunk.complete:
@@ -215,7 +231,11 @@ class Scheduler:
         if chunk is None:
             return
         for row, answer in zip(group.rows, answers.rows, strict=True):
+            if isinstance(answer, Discarded):
+                self._bury(chunk, row.ordinal, DeadLetterCause(answer.reason, answer.message), row.tries)
+                continue
             chunk.results[row.ordinal] = Result(row.ordinal, answer.prediction, None, None, row.tries)
+            chunk.truncated += answer.truncated
         chunk.prompt_tokens += answers.prompt_tokens
         chunk.output_tokens += answers.output_tokens
         self._settle(chunk)

@@ -14,7 +14,7 @@ from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.window import Window
 from nightshift.store import StoreUnavailable
-from nightshift.tasks.base import Answers, BadInput, Fetching, InvalidReply, NotDone, Reason, TaskKind
+from nightshift.tasks.base import Answer, Answers, BadInput, Fetching, InvalidReply, NotDone, Reason, TaskKind
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Sender:
         else:
             self._health.answered()
             self._window.answered(len(group.rows))
-            self._stats.rows_answered += len(group.rows)
+            self._stats.rows_answered += sum(isinstance(row, Answer) for row in answers.rows)
             self._stats.prompt_tokens += answers.prompt_tokens
             self._stats.output_tokens += answers.output_tokens
             self._scheduler.answered(group, answers)

@@ -110,6 +110,7 @@ class InferOperator(JobSetTask, RunOperator):
             name=name,
             profile=live.profile,
             role="helper" if helps else "owner",
+            pins=self.pins,
         )
 
     def first_profile(self) -> str:
@@ -120,14 +121,10 @@ class InferOperator(JobSetTask, RunOperator):
         from nightshift.jobset import fallback
 
         measured = [self._measured(context, live, event["counts"]) for live in kept.live]
-        decision = fallback.decide(self._profiles, measured, left_s=kept.deadline - time.time())
+        decision = fallback.decide(self.spec.compute.profiles, measured, left_s=kept.deadline - time.time())
         self.log.info("Falling back: %s; %s", decision.step.value, decision.why)
         stay = tuple(live for live in kept.live if live.profile != decision.drop)
         return (*stay, Live(kept.next, decision.submit)) if decision.submit else stay
-
-    @property
-    def _profiles(self) -> tuple[str, ...]:
-        return (self.spec.compute.profile, *self.spec.compute.fallbacks)
 
     def _measured(self, context: Context, live: Live, counts: Mapping[str, Any]) -> fallback.Measured:
         from nightshift.jobset import fallback
@@ -153,7 +150,7 @@ class InferOperator(JobSetTask, RunOperator):
         """When to interrupt the wait to decide about the next profile; never, if there is no next profile."""
         from nightshift.jobset import fallback
 
-        last = waited[-1].live.profile == self._profiles[-1] and len(waited) == 1
+        last = waited[-1].live.profile == self.spec.compute.profiles[-1] and len(waited) == 1
         if last or not self.deployment.has_profiles:
             return {}
         return {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from nightshift.lineage.facets import Lineage
     from nightshift.run.names import RunRef
+    from nightshift.run.pins import Pins
+    from nightshift.settings import Settings
     from nightshift.spec import JobSpec
     from nightshift.warehouse import Warehouse
 
@@ -47,6 +50,38 @@ def _began(context: Context) -> datetime:
     if began is None:
         raise AirflowFailException("The DAG run has no start date. Trigger the DAG again.")
     return began.astimezone(UTC)
+
+
+def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
+    """What may come to mean something else while the run is open, and settings that the run does not follow.
+
+    Nothing for a run that an earlier release opened: it pins nothing.
+    """
+    from nightshift.jobset.manifest.server import image_setting
+    from nightshift.run.pins import UNPINNED, why_unpinned
+
+    if pins == UNPINNED:
+        return
+    if pins.commit is None and pins.weights is None:
+        yield (
+            f"The revision {spec.model.revision!r} of {spec.model.uri} is not pinned to a commit: {why_unpinned(spec)}. If it "
+            "moves while the run is open, pods may load different models. To rule that out, write a commit (40 hex digits) "
+            "as model.revision."
+        )
+    if settings.runtime.startswith("local:"):
+        return  # It has no images.
+    for name in sorted({image_setting(spec.compute.worker(profile)) for profile in spec.compute.profiles}):
+        image, now, variable = getattr(pins, name), getattr(settings, name), f"NIGHTSHIFT_{name.upper()}"
+        if "@sha256:" not in image:
+            yield (
+                f"The engine's image {image} is named by a tag, which can be pushed again while the run is open. Set "
+                f"{variable} to NAME@sha256:DIGEST; later runs use it."
+            )
+        if image != now:
+            yield (
+                f"The run keeps the engine's image {image} with which it was opened, although {variable} is {now} now. "
+                "To use that one, trigger with fresh."
+            )
 
 
 class PlanOperator(RunOperator):
@@ -90,6 +125,10 @@ class PlanOperator(RunOperator):
             self._warehouse.check_may_replace(spec, run, asked_at)
         self.run_prefix = run.prefix
         self.keep_lineage()
+        if pinned := self.pins.to_json():
+            self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))
+        for warning in loose_ends(spec, self.pins, self.settings):
+            self.log.warning(warning)
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
         self._tell(run, rows)
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}
@@ -114,6 +153,7 @@ class PlanOperator(RunOperator):
             opened_by=context["dag_run"].run_id,
             fresh=bool(context["params"].get("fresh")),
             superseded=lambda run: rows > 0 and self._empty(run),
+            pin=lambda: self._pin(spec),
         )
         return run, rows
 
@@ -172,6 +212,12 @@ class PlanOperator(RunOperator):
                 rows,
                 plan.rows,
             )
+
+    def _pin(self, spec: JobSpec) -> Pins:
+        from nightshift.run.pins import pin_model
+
+        images = {"server_image": self.settings.server_image, "tpu_server_image": self.settings.tpu_server_image}
+        return replace(pin_model(spec), **images)
 
     def _empty(self, run: RunRef) -> bool:
         from nightshift.run.plan import load_plan

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from nightshift.lineage.facets import Lineage
+    from nightshift.run.pins import Pins
     from nightshift.run.plan import Plan
     from nightshift.spec import JobSpec
 
@@ -66,12 +67,24 @@ class RunOperator(BaseOperator):
         return open_store(f"gs://{self.settings.bucket}")
 
     @cached_property
+    def _frozen(self) -> tuple[JobSpec, dict[str, Any]]:
+        """The spec and the whole record of ``spec.json``, read once: it never changes."""
+        from nightshift.run.opening import load_run
+
+        return load_run(self.store, self.run)
+
+    @property
+    def pins(self) -> Pins:
+        from nightshift.run.pins import Pins
+
+        return Pins.of(self._frozen[1])
+
+    @cached_property
     def spec(self) -> JobSpec:
         """The spec that was frozen when the run was opened, with the terms of this DAG run."""
-        from nightshift.run.opening import load_run
         from nightshift.spec import JobSpec
 
-        frozen = load_run(self.store, self.run)[0]
+        frozen = self._frozen[0]
         terms = json.loads(self.terms or "null")
         spec = frozen if terms is None else JobSpec.model_validate(terms)
         if spec.semantic() != frozen.semantic():
@@ -118,12 +131,14 @@ class RunOperator(BaseOperator):
 @contextmanager
 def permanent_failures() -> Iterator[None]:
     """Fails the task for good if a repeat cannot help; everything else is left to the task's retries."""
+    from nightshift.run.hub import NoSuchRevision
     from nightshift.run.ledger import ForeignObject
     from nightshift.run.opening import NoSuchRun
     from nightshift.run.plan import PlanError
     from nightshift.run.seal import ConservationError
     from nightshift.run.sealed import SealBroken
     from nightshift.run.tolerance import ToleranceExceeded
+    from nightshift.run.weights import NoWeights
     from nightshift.spec import SpecErrors
     from nightshift.warehouse import WarehouseError
 
@@ -132,7 +147,9 @@ def permanent_failures() -> Iterator[None]:
     except (
         ConservationError,
         ForeignObject,
+        NoSuchRevision,
         NoSuchRun,
+        NoWeights,
         PlanError,
         SealBroken,
         SettingsError,

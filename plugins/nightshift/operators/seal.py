@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nightshift.operators.run import RunOperator, permanent_failures
@@ -22,7 +23,7 @@ class SealOperator(RunOperator):
 
         with permanent_failures():
             self.keep_lineage()
-            manifest = seal(self.store, self.run, self.spec, self.plan)
+            manifest = seal(self.store, self.run, self.spec, self.plan, self.pins)
         reasons = ", ".join(f"{count} {reason}" for reason, count in manifest["dead_reasons"].items()) or "none"
         self.log.info(
             "%d rows = %d predictions + %d dead letters (%s); Merkle root %s",
@@ -32,4 +33,22 @@ class SealOperator(RunOperator):
             reasons,
             manifest["merkle_root"],
         )
+        for warning in _warnings(manifest):
+            self.log.warning(warning)
         return {name: manifest[name] for name in ("rows", "predictions", "dead_letters", "merkle_root")}
+
+
+def _warnings(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """What a person should know of a run that is complete. A manifest of an earlier release does not say it."""
+    versions = manifest.get("engine_versions", {})
+    if len(versions) > 1:
+        listed = ", ".join(f"{rows} rows by {version}" for version, rows in versions.items())
+        yield (
+            "The rows were answered by different versions of the engine, which may answer the same row differently: "
+            f"{listed}. To have all rows answered by one, trigger the DAG with fresh."
+        )
+    if truncated := manifest.get("truncated", 0):
+        yield (
+            f"{truncated} of {manifest['predictions']} answers were cut at max_tokens and are published as they are. Raise "
+            "request.max_tokens, or write 'truncated: dead_letter' under request to have such rows become dead letters."
+        )

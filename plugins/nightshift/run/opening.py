@@ -20,7 +20,9 @@ from typing import Any, Final
 import obstore
 from obstore.store import ObjectStore
 
+from nightshift.run import pins
 from nightshift.run.names import RunRef, canonical_json, run_digest
+from nightshift.run.pins import Pins
 from nightshift.spec import JobSpec
 from nightshift.store import create_or_read
 
@@ -46,16 +48,25 @@ def open_run(
     opened_by: str,
     fresh: bool = False,
     superseded: Callable[[RunRef], bool] = lambda _: False,
+    pin: Callable[[], Pins] = Pins,
 ) -> RunRef:
     """Finds or creates the run of `spec` for `partition` (YYYY-MM-DD) in a store rooted at the bucket.
 
-    See `open_generation` for the other parameters.
+    pin: says what a new run pins; not called if the run is open already. See `open_generation` for the other parameters.
     """
     semantic = spec.semantic()
     first = RunRef(spec.job, partition, run_digest(spec.job, partition, semantic))
     frozen = {"version": VERSION, "spec": spec.model_dump(mode="json"), "semantic": semantic, "seeds": SEEDS_BY_KEY}
-    latest = max((_opened_at(record) for record in _records_of(store, first)), default=_NEVER)
-    return open_generation(store, first, frozen, opened_by=opened_by, fresh=fresh, superseded=superseded, later_than=latest)[0]
+    return open_generation(
+        store,
+        first,
+        frozen,
+        opened_by=opened_by,
+        fresh=fresh,
+        superseded=superseded,
+        late=lambda: {pins.KEY: pin().to_json()},
+        later_than=max((_opened_at(record) for record in _records_of(store, first)), default=_NEVER),
+    )[0]
 
 
 def open_generation(
@@ -67,12 +78,14 @@ def open_generation(
     fresh: bool = False,
     superseded: Callable[[RunRef], bool] = lambda _: False,
     later_than: datetime = _NEVER,
+    late: Callable[[], Mapping[str, Any]] = dict,
 ) -> tuple[RunRef, Record]:
     """Finds or creates a generation of the run `first`; returns it with the record of its `spec.json`.
 
     Without `fresh`: the newest generation, else the first. With it: the generation that `opened_by` opened before, else a
     new one. frozen: what a new record holds besides the run's names. superseded: whether a generation must not be
-    returned; then the next one is used. later_than: when the latest other run was opened that a new one must follow.
+    returned; then the next one is used. late: more of what a new record holds, found out only if one is written.
+    later_than: when the latest other run was opened, which a new one must follow.
     """
     newest = None
     number = 1
@@ -84,6 +97,7 @@ def open_generation(
     if newest is not None and not fresh and not superseded(newest[0]):
         return newest
     # Several may open one at once: create-only gives this generation to one of them, and the others see who got it.
+    frozen = {**frozen, **late()}
     while True:
         run = replace(first, generation=number)
         opened_at = max(datetime.now(UTC), later_than + timedelta(microseconds=1)).isoformat(timespec="microseconds")

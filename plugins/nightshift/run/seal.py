@@ -21,8 +21,10 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.run import chunks, tolerance
+from nightshift.run import pins as pinned
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
 from nightshift.spec import JobSpec, columns
 from nightshift.store import ObjectStorage, create_or_read, get_bytes
@@ -44,13 +46,11 @@ class _Checked:
 
     entry: dict[str, Any]
     reasons: Counter[str]
-    prompt_tokens: int
-    output_tokens: int
-    attempts: frozenset[str]
+    parts: tuple[chunks.Part, ...]
 
 
-def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str, Any]:
-    """Proves the run complete and returns its manifest. The store is rooted at the bucket.
+def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins = UNPINNED) -> dict[str, Any]:
+    """Proves the run complete and returns its manifest. The store is rooted at the bucket. pins: of the run, for the manifest.
 
     If the run is already sealed, returns that manifest. Raises ConservationError, ToleranceExceeded, and
     StoreUnavailable if the store cannot be read.
@@ -68,14 +68,13 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan) -> dict[str
         "job": run.job,
         "partition": run.partition,
         "generation": run.generation,
+        pinned.KEY: pins.to_json(),
         "rows": plan.rows,
         "predictions": plan.rows - dead,
         "dead_letters": dead,
         "dead_reasons": dict(sorted(reasons.items())),
         "duplicates": 0,
-        "prompt_tokens": sum(item.prompt_tokens for item in checked),
-        "output_tokens": sum(item.output_tokens for item in checked),
-        "attempts": sorted(frozenset().union(*(item.attempts for item in checked))),
+        **_made_by([part for item in checked for part in item.parts]),
         "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
         "chunks": [item.entry for item in checked],
         "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -158,8 +157,21 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
         "dead_letters": len(dead),
     }
     reasons = Counter(dead.column(columns.DEAD_REASON).to_pylist())
-    attempts = frozenset({provenance.attempt, *provenance.merged})
-    return _Checked(entry, reasons, provenance.prompt_tokens, provenance.output_tokens, attempts)
+    return _Checked(entry, reasons, provenance.parts)
+
+
+def _made_by(parts: Sequence[chunks.Part]) -> dict[str, Any]:
+    """What the run manifest says of those who computed the rows, as they claim it. engine_versions: rows by engine build."""
+    versions: Counter[str] = Counter()
+    for part in parts:
+        versions[part.engine_version] += part.rows
+    return {
+        "prompt_tokens": sum(part.prompt_tokens for part in parts),
+        "output_tokens": sum(part.output_tokens for part in parts),
+        "truncated": sum(part.truncated for part in parts),
+        "attempts": sorted({part.attempt for part in parts}),
+        "engine_versions": dict(sorted(versions.items())),
+    }
 
 
 def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:

@@ -87,6 +87,11 @@ class Engine(Section):
         examples=[{"enforce-eager": True}],
     )
 
+    @property
+    def flags(self) -> frozenset[str]:
+        """The names in `args`, with dashes, as vLLM reads them."""
+        return frozenset(name.replace("_", "-") for name in self.args)
+
 
 class Destination(Section):
     """Where the predictions go."""
@@ -166,6 +171,11 @@ class Compute(Section):
     def fallbacks(self) -> tuple[str, ...]:
         """The profiles to try after the job's own, in this order."""
         return profile_of(self.profile).fallbacks if self.fallback is None else self.fallback
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """Every profile that a worker of the job may get, the job's own first."""
+        return (self.profile, *self.fallbacks)
 
     def worker(self, profile: str | None = None) -> WorkerShape:
         """One worker of the job, on its own profile or on a fallback. Raises ValueError if the profile does not allow it."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
-from nightshift.run.chunks import METADATA_KEY, NotAChunk, check_footer
+from nightshift.run.chunks import METADATA_KEY, PARTS_KEY, NotAChunk, check_footer
 from nightshift.spec.columns import DEAD_REASON
 from nightshift.store import ObjectFile, StoreUnavailable
 
@@ -47,7 +47,8 @@ class Footer:
     """The counts of one chunk or partial.
 
     rows = predictions + dead letters; merged: how many rows came from partials, None if it does not say; reasons: dead
-    letters by reason; seconds: from the chunk's first request to its end by its worker's clock, 0 if unknown.
+    letters by reason; prompt_tokens, output_tokens: of every attempt that contributed, as far as it says; seconds: from the
+    chunk's first request to its end by its worker's clock, 0 if unknown.
     """
 
     rows: int
@@ -89,6 +90,7 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
     except NotAChunk as error:
         raise NotReadable(str(error)) from error
     provenance = _provenance(metadata)
+    parts = _parts(metadata) or [provenance]
     dead = count(provenance.get("dead_letters"))
     rows = metadata.num_rows
     if count(provenance.get("predictions")) + dead != rows:
@@ -105,8 +107,8 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
         attempt=str(provenance.get("attempt", "?")),
         node=str(provenance.get("node", "?")),
         run_id=provenance.get("run_id"),
-        prompt_tokens=count(provenance.get("prompt_tokens")),
-        output_tokens=count(provenance.get("output_tokens")),
+        prompt_tokens=sum(count(part.get("prompt_tokens")) for part in parts),
+        output_tokens=sum(count(part.get("output_tokens")) for part in parts),
         seconds=_seconds(provenance.get("started"), provenance.get("finished")),
     )
 
@@ -156,6 +158,17 @@ def _provenance(metadata: pq.FileMetaData) -> dict[str, Any]:
     if not isinstance(provenance, dict):
         raise NotReadable("its provenance is not a JSON object")
     return provenance
+
+
+def _parts(metadata: pq.FileMetaData) -> list[dict[str, Any]]:
+    """What each attempt contributed; empty for a chunk of an earlier release."""
+    try:
+        parts = json.loads((metadata.metadata or {}).get(PARTS_KEY, b"[]"))
+    except ValueError as error:
+        raise NotReadable("its list of parts is not JSON") from error
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise NotReadable("its parts are not a list of JSON objects")
+    return parts
 
 
 def _reasons(store: ObjectStore, entry: ListedObject, metadata: pq.FileMetaData) -> Counter[str]:

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import AfterValidator, Field
@@ -20,12 +20,14 @@ from nightshift.fields import parts
 from nightshift.fields.mistakes import Finding, mistake
 from nightshift.tasks import _typed
 from nightshift.tasks._request import TaskRequest
-from nightshift.tasks.base import Answer, Answers, InvalidReply, NotDone, usage
+from nightshift.tasks.base import Answer, Answers, Discarded, InvalidReply, NotDone, Reason, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from nightshift.tasks.base import Job, RowName
+
+Truncated = Literal["keep", "dead_letter"]
 
 STOPS_MAX: Final = 4
 SAMPLING: Final = (
@@ -113,6 +115,16 @@ class SamplingRequest(TaskRequest):
         description="JSON schema of the answer, which makes it a typed column; without it the answer is text.",
         examples=[{"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]}],
     )
+    truncated: Truncated = Field(
+        default="keep",
+        description="What to do with a text that is cut at max_tokens: keep and count it, or make the row a dead letter.",
+        examples=["dead_letter"],
+    )
+
+    def semantic(self) -> dict[str, Any]:
+        """Without `truncated` unless it was changed: runs that were begun before there was a choice are found again."""
+        parts = super().semantic()
+        return parts if self.truncated != "keep" else {name: value for name, value in parts.items() if name != "truncated"}
 
     @property
     def seeded(self) -> bool:
@@ -121,13 +133,15 @@ class SamplingRequest(TaskRequest):
     @classmethod
     def findings(cls, values: Mapping[str, Any]) -> list[Finding]:
         schema = values.get("json_schema")
+        kept = Finding(("truncated",), "A typed answer that is cut is never kept: it is drawn again", "Leave it out")
+        found = [kept] if schema is not None and values.get("truncated") == "keep" else []
         if isinstance(schema, str):
             try:
                 schema = json.loads(schema)
             except ValueError:
-                return []  # the field's own type says so
+                return found  # the field's own type says so
         problems = _typed.compile_schema(schema)[1] if isinstance(schema, dict) else []
-        return [Finding(("json_schema", *path), problem, remedy) for path, problem, remedy in problems]
+        return found + [Finding(("json_schema", *path), problem, remedy) for path, problem, remedy in problems]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +160,7 @@ class Sampling:
         self._options: dict[str, Any] = {"model": job.model.name, "n": 1}
         self._options |= {name: value for name, value in values.items() if value is not None and value != ()}
         self._seed = request.seed
+        self._keeps_truncated = request.truncated == "keep"
         self._typed: _typed.SchemaNode | None = None
         if request.json_schema is not None:
             self._typed = _typed.compile_checked(request.json_schema)
@@ -169,10 +184,12 @@ class Sampling:
         reason = choice.get("finish_reason")
         if not isinstance(text, str):
             raise InvalidReply(f"the reply has no text (finish_reason {reason!r})")
+        cut = f"the answer was cut after {self._options['max_tokens']} tokens (max_tokens)" if reason == "length" else None
         if self._typed is None:
-            return Answers([Answer(_typed.storable(text))], *usage(reply))
-        if reason == "length":
-            raise InvalidReply(f"the answer was cut after {self._options['max_tokens']} tokens (max_tokens)")
+            answer = Answer(_typed.storable(text), truncated=cut is not None)
+            return Answers([Discarded(Reason.TRUNCATED, cut) if cut and not self._keeps_truncated else answer], *usage(reply))
+        if cut:
+            raise InvalidReply(cut)
         return Answers([Answer(self._typed.parse(text))], *usage(reply))
 
 

@@ -31,6 +31,8 @@ class Reason(StrEnum):
     """The engine refused the row for another reason, final by its status code."""
     INVALID_OUTPUT = "invalid_output"
     """The engine answered, but not with what the task asks for."""
+    TRUNCATED = "truncated"
+    """The answer was cut at ``max_tokens``, and the job does not keep such answers."""
     ENGINE_ERROR = "engine_error"
     """The engine, otherwise healthy, failed on this row repeatedly."""
     ENGINE_KILLED = "engine_killed"
@@ -53,16 +55,25 @@ class NotDone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One row's prediction, as `TaskKind.prediction_type` stores it."""
+    """One row's prediction, as `TaskKind.prediction_type` stores it. truncated: it was cut at ``max_tokens``."""
 
     prediction: Any
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """What the engine answered one row, if the job refuses it: the row is not sent again, but becomes a dead letter."""
+
+    reason: Reason
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
     """The content of a 200 reply: an answer for each payload, in order, and the tokens that the engine reports."""
 
-    rows: Sequence[Answer]
+    rows: Sequence[Answer | Discarded]
     prompt_tokens: int = 0
     output_tokens: int = 0
 

@@ -32,6 +32,7 @@ class CannedEngine(ThreadedServer):
         self.in_flight_max = 0
         self._in_flight = 0
         self.healthy = True
+        self.model: dict[str, object] = {"id": "m"}
 
     @property
     def url(self) -> str:
@@ -50,7 +51,7 @@ class CannedEngine(ThreadedServer):
         return web.Response(status=200 if self.healthy else 503)
 
     async def _models(self, _: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "m"}]})
+        return web.json_response({"data": [self.model]})
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"version": "canned"})

@@ -252,6 +252,27 @@ def test_an_engine_with_another_model_is_a_configuration_error(tmp_path: Path) -
     assert engine.seen == []
 
 
+@pytest.mark.parametrize(("root", "code"), [("org/m", exits.DONE), ("org/other", exits.CONFIG)])
+def test_an_engine_that_has_its_model_from_elsewhere_gets_no_row(tmp_path: Path, root: str, code: int) -> None:
+    """It was loaded before the pod's order changed, or something else listens on its port."""
+    prepared = prepare(tmp_path, TEXTS)
+    with CannedEngine() as engine:
+        engine.model = {"id": "m", "root": root, "max_model_len": 256}
+        driver = DriverProcess(prepared, engine.url, extra={"NIGHTSHIFT_MODEL_ROOT": "org/m"})
+
+        assert driver.finish() == code
+        assert bool(engine.seen) == (code == exits.DONE)
+
+
+def test_an_engine_of_another_context_length_gets_no_row(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS, engine__max_model_len=128)
+    with CannedEngine() as engine:
+        engine.model = {"id": "m", "max_model_len": 256}
+
+        assert DriverProcess(prepared, engine.url).finish() == exits.CONFIG
+        assert engine.seen == []
+
+
 def test_an_input_that_changed_after_the_plan_is_a_configuration_error(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS)
     store = open_store(prepared.url)

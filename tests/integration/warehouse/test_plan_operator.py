@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -68,12 +69,27 @@ class Planner:
 @pytest.fixture
 def planner(night: Night, monkeypatch: pytest.MonkeyPatch) -> Planner:
     monkeypatch.setattr(hook, "warehouse_for", lambda _settings: night.warehouse)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return Planner(night)
 
 
 def insert(night: Night, name: str, day: str) -> None:
     values = f"('{name}', 1, 'text', DATE '{day}')"
     night.rows(f"INSERT INTO `{night.settings.bucket}.source` (name, version, text, day) VALUES {values}")
+
+
+def test_a_run_keeps_what_it_pinned_and_the_log_says_so(night: Night, planner: Planner) -> None:
+    run = planner.plan(PARTITION)
+    image = night.settings.server_image
+    assert f"Pinned when the run was opened: server_image {image}" in planner.log
+    assert "is not pinned to a commit: HF_HUB_OFFLINE is set" in planner.log
+
+    night.settings = replace(night.settings, server_image="vllm@sha256:1")
+
+    assert planner.plan(PARTITION) == run
+    assert f"keeps the engine's image {image}" in planner.log
+    planner.plan(PARTITION, dag_run="again", fresh=True)
+    assert "Pinned when the run was opened: server_image vllm@sha256:1" in planner.log
 
 
 @pytest.mark.parametrize("fresh", [False, True])

@@ -73,7 +73,7 @@ def test_a_destination_in_another_project_is_that_projects_asset(parse: Parse, j
 def test_the_trigger_form_takes_a_date_or_nothing(parse: Parse, job_text: str) -> None:
     params = parse(job=job_text).dags["package-embeddings"].params
 
-    assert params.dump() == {"partition": None, "fresh": False}
+    assert params.dump() == {"partition": None, "fresh": False, "republish": None}
     params["partition"] = "2026-11-19"
     with pytest.raises(ValueError, match="is not a 'date'"):
         params["partition"] = "19 November"

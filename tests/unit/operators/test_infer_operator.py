@@ -60,6 +60,18 @@ class TestRepeats:
         assert night.execute() == first
         assert ("from a different manifest" in caplog.text + capsys.readouterr().out) == warned
 
+    @pytest.mark.parametrize("pinned", [True, False])
+    def test_a_pinned_engine_stays_the_same_whatever_is_set_since(
+        self, night: Night, pinned: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        record = {"spec": a_spec().model_dump(mode="json"), "pinned": {"server_image": "vllm:1"} if pinned else {}}
+        obstore.put(night.store, f"{RUN.prefix}/spec.json", canonical_json(record))
+        first = night.execute()
+        night.settings = replace(night.settings, server_image="vllm:2")
+
+        assert night.execute() == first
+        assert ("from a different manifest" in caplog.text + capsys.readouterr().out) != pinned
+
     def test_all_attempts_keep_to_one_deadline(self, night: Night) -> None:
         deadlines = []
         for _ in range(2):

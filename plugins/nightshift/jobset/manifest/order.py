@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from nightshift.jobset.manifest.constants import LOAD_PATIENCE, Role
 from nightshift.profiles import WorkerShape
 from nightshift.run.names import RunRef
+from nightshift.run.pins import Pins
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 
 
 @dataclass(frozen=True)
 class Order:
-    """name: of the JobSet. workers: pods, or slices if a worker has several hosts. rows: of the run."""
+    """name: of the JobSet. workers: pods, or slices if a worker has several hosts. rows, pins: of the run."""
 
     name: str
     spec: JobSpec
@@ -23,6 +24,7 @@ class Order:
     workers: int
     rows: int
     role: Role
+    pins: Pins
 
     @property
     def patience_seconds(self) -> int:

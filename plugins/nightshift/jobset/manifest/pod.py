@@ -13,7 +13,7 @@ from nightshift.jobset.labels import JOB_INDEX_LABEL, RUN_LABEL
 from nightshift.jobset.manifest.constants import DRIVER, ENGINE_PORT, GRACE_SECONDS, METRICS_PORT, SERVER
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.server import environment, image, launch
-from nightshift.jobset.manifest.weights import mounts, volumes
+from nightshift.jobset.manifest.weights import is_mounted, model_args, mounts, volumes
 
 PROBE_SECONDS: Final = 5
 LIVENESS_SECONDS: Final = 30
@@ -104,6 +104,7 @@ def _driver(order: Order) -> dict[str, Any]:
         {"name": "NIGHTSHIFT_RUN_URL", "value": order.run.url(order.settings.bucket)},
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
         {"name": "ENGINE_URL", "value": "http://127.0.0.1:$(ENGINE_PORT)"},
+        {"name": "NIGHTSHIFT_MODEL_ROOT", "value": model_args(order.spec, mounted=is_mounted(order))[0]},
         # From the current job, not the frozen one: a tolerance raised since then applies.
         {"name": "NIGHTSHIFT_DEAD_LETTERS", "value": str(order.spec.dead_letters.allowed(order.rows))},
         {"name": "NIGHTSHIFT_METRICS_PORT", "value": str(METRICS_PORT)},

@@ -35,6 +35,7 @@ from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.pod import pod
 from nightshift.jobset.manifest.weights import pod_annotations
 from nightshift.run.names import RunRef
+from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -53,18 +54,19 @@ def render(
     profile: str | None = None,
     role: Role = "owner",
     workers: int | None = None,
+    pins: Pins = UNPINNED,
 ) -> dict[str, Any]:
     """The manifest of JobSet `name` for `run`.
 
     profile: replaces the job's own, as for a fallback. role: ``helper`` for an additional JobSet on the same run. workers: by
-    default as many as planned.
+    default as many as planned. pins: of the run; without them, model and images are as job and deployment name them.
     Raises ValueError for a plan without rows, because there is nothing to run; for a profile that does not fit the
     job's ``compute:``; and, as PatchError, for an override file that cannot be read or merged.
     """
     if not plan.rows:
         raise ValueError(f"run {run.prefix} has no rows, so it needs no JobSet")
     worker = spec.compute.worker(profile)
-    order = Order(name, spec, run, settings, worker, workers or plan.workers, plan.rows, role)
+    order = Order(name, spec, run, settings, worker, workers or plan.workers, plan.rows, role, pins)
     labels = _labels(order)
     kueue = {QUEUE_LABEL: spec.queue, QUEUE_PRIORITY_LABEL: spec.priority}
     template = {

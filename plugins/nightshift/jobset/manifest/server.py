@@ -49,25 +49,28 @@ exec python3 -m vllm.entrypoints.openai.api_server "$@"
 """
 
 
-def server_args(spec: JobSpec, worker: WorkerShape | None = None, *, mounted: bool = False) -> list[str]:
+def server_args(
+    spec: JobSpec, worker: WorkerShape | None = None, *, mounted: bool = False, commit: str | None = None
+) -> list[str]:
     """vLLM's arguments on one host: the model, what the task kind needs, the engine's settings, then the user's own flags.
 
-    worker: by default the job's own. mounted: whether weights in a bucket are mounted.
+    worker: by default the job's own. mounted: whether weights in a bucket are mounted. commit: of a model on the Hub, if the
+    run pins one.
     """
-    model, flags = model_args(spec, mounted=mounted)
+    model, flags = model_args(spec, mounted=mounted, commit=commit)
     return ["--model", model, *flags, *_common(spec, worker or spec.compute.worker()), *_own_flags(spec)]
 
 
 def launch(order: Order) -> dict[str, Any]:
     """``command`` and ``args`` of the server's container."""
     spec, worker = order.spec, order.worker
-    mounted = is_mounted(order)
+    args = server_args(spec, worker, mounted=is_mounted(order), commit=order.pins.commit)
     if worker.hosts == 1:
-        return {"command": _API_SERVER, "args": server_args(spec, worker, mounted=mounted)}
+        return {"command": _API_SERVER, "args": args}
     if worker.is_tpu:
-        args = ["--distributed-executor-backend", "ray", *server_args(spec, worker, mounted=mounted)]
+        args = ["--distributed-executor-backend", "ray", *args]
         return {"command": ["sh", "-c", _TPU_HOST, "host"], "args": args}
-    model, flags = model_args(spec, mounted=mounted)
+    model, flags = model_args(spec, mounted=is_mounted(order), commit=order.pins.commit)
     several = ["--nnodes", str(worker.hosts), "--node-rank", "$(JOB_COMPLETION_INDEX)"]
     several += ["--master-addr", "$(HEAD)", "--master-port", str(MASTER_PORT)]
     return {
@@ -77,7 +80,15 @@ def launch(order: Order) -> dict[str, Any]:
 
 
 def image(order: Order) -> str:
-    return order.settings.tpu_server_image if order.worker.is_tpu else order.settings.server_image
+    """The run's own, as it was when the run was opened: a later setting is for later runs."""
+    name = image_setting(order.worker)
+    pinned, current = getattr(order.pins, name), getattr(order.settings, name)
+    return str(pinned or current)
+
+
+def image_setting(worker: WorkerShape) -> str:
+    """Which image the worker's engine runs: the name of a setting, and of a pin of the run."""
+    return "tpu_server_image" if worker.is_tpu else "server_image"
 
 
 def environment(order: Order) -> list[dict[str, Any]]:

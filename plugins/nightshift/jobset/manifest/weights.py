@@ -18,11 +18,18 @@ _MOUNT_OPTIONS: Final = (
 )
 
 
-def model_args(spec: JobSpec, *, mounted: bool = False) -> tuple[str, list[str]]:
-    """The model as vLLM takes it, and its flags."""
+def model_args(spec: JobSpec, *, mounted: bool = False, commit: str | None = None) -> tuple[str, list[str]]:
+    """The model as vLLM takes it, and its flags. commit: of a model on the Hub, if the run pins one.
+
+    vLLM uses --revision for the tokenizer too (``ModelConfig``, vLLM 0.32), and transformers for the repository's own code. A
+    tokenizer of another repository does not have that commit: it keeps the revision that the job names.
+    """
     scheme, _, rest = spec.model.uri.partition("://")
     if scheme == "hf":
-        return rest, ["--revision", spec.model.revision]
+        flags = ["--revision", commit or spec.model.revision]
+        if commit is not None and "tokenizer" in spec.engine.flags:
+            flags += ["--tokenizer-revision", spec.model.revision]
+        return rest, flags
     # In a bucket the revision is part of the path.
     return (MOUNT_PATH, []) if mounted else (spec.model.uri, ["--load-format", "runai_streamer"])
 

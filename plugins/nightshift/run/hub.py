@@ -1,0 +1,90 @@
+"""Which commit a branch or tag of a model on the Hugging Face Hub is now.
+
+One call of its API, ``GET /api/models/REPOSITORY/revision/REVISION`` (https://huggingface.co/docs/hub/api), with the variables
+of its own clients: HF_ENDPOINT, HF_TOKEN for a private or gated model, and the usual ones for a proxy. The header
+``X-Error-Code`` says why the Hub refuses; a repository that does not exist and one that needs a token look the same (401).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.parse import quote
+
+ENDPOINT: Final = "https://huggingface.co"
+TIMEOUT_S: Final = 10.0
+PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0)
+"""Between tries. After them, the task's own retries take over."""
+REPLY_MAX: Final = 16 << 20
+"""Bytes; the reply lists the repository's files."""
+_PASSING: Final = (408, 425, 429, 500, 502, 503, 504)
+
+
+class HubUnavailable(Exception):
+    """The Hub could not be asked, or did not answer; trying again may help."""
+
+
+class NoSuchRevision(ValueError):
+    """The Hub does not have the model at that revision, or not for this token."""
+
+
+def commit_of(
+    repository: str, revision: str, environment: Mapping[str, str], pause: Callable[[float], None] = time.sleep
+) -> str:
+    """The commit (40 hex digits) of a revision. repository: ORGANISATION/NAME. pause: waits that many seconds.
+
+    Raises HubUnavailable after five tries, and NoSuchRevision.
+    """
+    endpoint = (environment.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+    url = f"{endpoint}/api/models/{quote(repository)}/revision/{quote(revision, safe='')}"
+    for seconds in (*PAUSES_S, None):
+        try:
+            return _commit_in(_get(url, environment.get("HF_TOKEN")), url)
+        except urllib.error.HTTPError as error:
+            if error.code not in _PASSING:
+                raise NoSuchRevision(_refusal(repository, revision, endpoint, error)) from error
+            problem = f"{url} answers {error.code}"
+        except (OSError, HTTPException, ValueError) as error:
+            problem = f"{url}: {error}"
+        if seconds is not None:
+            pause(seconds)
+    raise HubUnavailable(
+        f"The commit of hf://{repository} at {revision!r} is not known: {problem}. It is asked for once, when a run is opened. "
+        "If Airflow must not reach the Hub, write the commit (40 hex digits) as model.revision, or set HF_HUB_OFFLINE=1 for "
+        "Airflow; then the revision is not pinned."
+    )
+
+
+def _get(url: str, token: str | None) -> Any:
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})
+    if token:
+        # Never sent to another host that the Hub redirects to.
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
+        return json.loads(reply.read(REPLY_MAX))
+
+
+def _commit_in(reply: Any, url: str) -> str:
+    """Raises ValueError for the reply of something that is not the Hub, such as a proxy's page."""
+    commit = reply.get("sha") if isinstance(reply, dict) else None
+    if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}", commit):
+        raise ValueError("the reply names no commit")
+    return commit
+
+
+def _refusal(repository: str, revision: str, endpoint: str, error: urllib.error.HTTPError) -> str:
+    code = error.headers.get("X-Error-Code", "") if error.headers else ""
+    if code == "RevisionNotFound":
+        return f"model.revision: {repository} has no branch, tag or commit {revision!r} on {endpoint}. Write one that exists."
+    if error.code in (401, 403) or code == "RepoNotFound":
+        return (
+            f"model.uri: {endpoint} does not show hf://{repository} ({error.code} {code}). Check its name; for a private or "
+            "gated model, set HF_TOKEN for Airflow to a token that may read it."
+        )
+    return f"model.uri: {endpoint} answers {error.code} {code} for hf://{repository} at {revision!r}. Check HF_ENDPOINT too."

@@ -1,0 +1,74 @@
+"""What a run pins when it is opened, so that all its pods use the same model and the same engine, however late they start.
+
+A job names its model by words that can come to mean something else: a branch moves, a folder is overwritten, an image's tag is
+pushed again. So the record of a run (``pinned`` in `spec.json`) holds what they meant when it was opened. The run's digest is
+made without it: a job whose branch has moved finds its open run again and finishes it with the old commit, and a `fresh` run
+takes the new one (docs/adr/0013-pins.md). A run that an earlier release opened has no pins: its words are used as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from nightshift.run import hub, weights
+from nightshift.spec import JobSpec
+
+KEY: Final = "pinned"
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_OFFLINE: Final = ("1", "ON", "YES", "TRUE")
+"""What Hugging Face's own clients take for true in HF_HUB_OFFLINE."""
+
+
+@dataclass(frozen=True)
+class Pins:
+    """commit: of a model on the Hub, 40 hex digits. weights: of a model in a bucket, `nightshift.run.weights.fingerprint`.
+    server_image, tpu_server_image: references of the engine's images. None for what is not pinned."""
+
+    commit: str | None = None
+    weights: str | None = None
+    server_image: str | None = None
+    tpu_server_image: str | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Pins:
+        """The pins in the record of a run. What only a later release pins is passed over."""
+        pinned = record.get(KEY) or {}
+        return cls(**{field.name: pinned[field.name] for field in fields(cls) if field.name in pinned})
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+UNPINNED: Final = Pins()
+
+
+def pin_model(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> Pins:
+    """What the job's model is now. environment: variables of Hugging Face's own clients (`nightshift.run.hub`).
+
+    Raises `nightshift.run.hub.NoSuchRevision`, `nightshift.run.hub.HubUnavailable`, `nightshift.run.weights.NoWeights`, and
+    StoreUnavailable.
+    """
+    scheme, _, place = spec.model.uri.partition("://")
+    if scheme == "gs":
+        return Pins(weights=weights.fingerprint(spec.model.uri))
+    if why_unpinned(spec, environment) is not None:
+        return Pins()
+    revision = spec.model.revision
+    return Pins(commit=revision if _COMMIT.fullmatch(revision) else hub.commit_of(place, revision, environment))
+
+
+def why_unpinned(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Why the revision of a model on the Hub cannot be pinned to a commit; None if it can."""
+    if not spec.model.uri.startswith("hf://"):
+        return None
+    if "hf-config-path" in spec.engine.flags:
+        return "vLLM would look for the same commit in the repository of engine.args hf-config-path"
+    if _COMMIT.fullmatch(spec.model.revision):
+        return None
+    if environment.get("HF_HUB_OFFLINE", "").upper() in _OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    return None

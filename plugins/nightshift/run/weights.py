@@ -1,0 +1,68 @@
+"""Whether the files of a model in a bucket are still the ones with which its run was opened.
+
+vLLM reads the newest generation of each object and cannot be told another. So a run records a fingerprint of the folder, and
+each pod compares it before its first row, after its engine has loaded the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.store import ObjectStore
+
+from nightshift.run.names import canonical_json
+from nightshift.store import StoreUnavailable, open_folder
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+
+class NoWeights(ValueError):
+    """There are no files at the model's address, or they must not be read."""
+
+
+class WeightsChanged(ValueError):
+    """The model's files are not those with which the run was opened."""
+
+
+def fingerprint(uri: str) -> str:
+    """sha256, in hex, over the sorted names and generations of all objects in the folder. uri: ``gs://BUCKET/FOLDER``.
+
+    An object's generation changes with each write, even of the same bytes. Raises NoWeights and StoreUnavailable.
+    """
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    folder = open_folder(bucket, name)
+    try:
+        listed = [meta for page in obstore.list(folder) for meta in page]
+        found = sorted((meta["path"], _generation(folder, meta)) for meta in listed)
+    except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
+        problem = str(error).partition("\n")[0]
+        raise NoWeights(f"{uri} cannot be listed: {problem}. Give this account roles/storage.objectViewer there.") from error
+    except (obstore.exceptions.BaseError, OSError) as error:
+        problem = str(error).partition("\n")[0]
+        raise StoreUnavailable(f"list {uri}: {problem}") from error
+    if not any(meta["size"] for meta in listed):
+        raise NoWeights(f"model.uri: there are no files in {uri}. Write the folder that holds config.json and the weights.")
+    return hashlib.sha256(canonical_json(found)).hexdigest()
+
+
+def check(uri: str, recorded: str) -> None:
+    """Raises WeightsChanged unless the folder has the fingerprint that was recorded; else as `fingerprint`."""
+    now = fingerprint(uri)
+    if now != recorded:
+        raise WeightsChanged(
+            f"the files in {uri} were changed after this run was opened (fingerprint {now[:16]}, recorded {recorded[:16]}): "
+            "its rows would be answered by two models. Trigger the DAG with fresh: a new run uses the files as they are now"
+        )
+
+
+def _generation(folder: ObjectStore, listed: ObjectMeta) -> str:
+    """Asked for one by one: a listing has no generations."""
+    try:
+        meta = obstore.head(folder, listed["path"])
+    except FileNotFoundError:
+        # An empty object that stands for a folder: its name ends in a slash, which the client does not send.
+        return str(listed["e_tag"])
+    return str(meta["version"] or meta["e_tag"])

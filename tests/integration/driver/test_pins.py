@@ -1,0 +1,196 @@
+"""What a run pins when it is opened: the commit of a model on the Hub, and the files of a model in a bucket."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
+
+from local.hub_api import HubApi
+from nightshift import exits
+from nightshift.run import opening
+from nightshift.run.hub import PAUSES_S, HubUnavailable, NoSuchRevision, commit_of
+from nightshift.run.pins import Pins, pin_model
+from nightshift.run.plan import Plan, save_plan
+from nightshift.run.weights import NoWeights, WeightsChanged, check, fingerprint
+from nightshift.store import StoreUnavailable, open_store
+from tests.builders import a_spec, write_input
+from tests.integration.driver.canned import CannedEngine
+from tests.integration.driver.runs import DriverProcess, PreparedRun
+from tests.integration.emulators import StorageEmulator
+
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
+
+OLD, NEW = "a" * 40, "b" * 40
+TOKEN = "hf_secret"
+
+
+def move(cache: Path, repository: str, revision: str, commit: str) -> None:
+    """What a push to a branch does."""
+    reference = cache / f"models--{repository.replace('/', '--')}" / "refs" / revision
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    reference.write_text(commit)
+
+
+def never(seconds: float) -> None:
+    raise AssertionError(f"nothing is tried again here, let alone after {seconds} s")
+
+
+class TestHub:
+    @pytest.fixture
+    def cache(self, tmp_path: Path) -> Path:
+        move(tmp_path, "org/m", "main", OLD)
+        move(tmp_path, "org/m", "refs/pr/1", NEW)
+        move(tmp_path, "org/secret", "main", OLD)
+        return tmp_path
+
+    @pytest.mark.parametrize(("revision", "commit"), [("main", OLD), ("refs/pr/1", NEW)])
+    def test_a_branch_is_a_commit(self, cache: Path, revision: str, commit: str) -> None:
+        with HubApi(cache) as hub:
+            assert commit_of("org/m", revision, {"HF_ENDPOINT": hub.url + "/"}, never) == commit
+
+    @pytest.mark.parametrize(
+        ("repository", "revision", "token", "message"),
+        [
+            ("org/m", "v9", None, "model.revision: org/m has no branch, tag or commit 'v9'"),
+            ("org/none", "main", None, r"does not show hf://org/none \(401 RepoNotFound\).*HF_TOKEN"),
+            ("org/secret", "main", None, "does not show hf://org/secret.*HF_TOKEN"),
+            ("org/m", "main", "hf_wrong", "does not show hf://org/m.*HF_TOKEN"),
+        ],
+    )
+    def test_a_refusal_is_final_and_says_what_to_write(
+        self, cache: Path, repository: str, revision: str, token: str | None, message: str
+    ) -> None:
+        with HubApi(cache, tokens={TOKEN: ("org/secret",)}, private=("org/secret",)) as hub:
+            environment = {"HF_ENDPOINT": hub.url, **({"HF_TOKEN": token} if token else {})}
+            with pytest.raises(NoSuchRevision, match=message):
+                commit_of(repository, revision, environment, never)
+            assert len(hub.seen) == 1
+
+    def test_a_private_model_needs_a_token(self, cache: Path) -> None:
+        with HubApi(cache, tokens={TOKEN: ("org/secret",)}, private=("org/secret",)) as hub:
+            assert commit_of("org/secret", "main", {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}, never) == OLD
+
+    def test_what_may_pass_is_tried_again_a_few_times(self, cache: Path) -> None:
+        pauses: list[float] = []
+        with HubApi(cache) as hub:
+            hub.broken = [500, 429]
+            assert commit_of("org/m", "main", {"HF_ENDPOINT": hub.url}, pauses.append) == OLD
+            assert pauses == list(PAUSES_S[:2])
+            hub.broken = [503] * 99
+            pauses.clear()
+            with pytest.raises(HubUnavailable, match=r"answers 503.*HF_HUB_OFFLINE=1"):
+                commit_of("org/m", "main", {"HF_ENDPOINT": hub.url}, pauses.append)
+            assert pauses == list(PAUSES_S)
+
+    def test_a_hub_that_is_not_there_or_is_not_one(self, cache: Path) -> None:
+        with HubApi(cache) as hub:
+            (cache / "models--org--m" / "refs" / "main").write_text("<html>Log in to the network</html>")
+            with pytest.raises(HubUnavailable, match="the reply names no commit"):
+                commit_of("org/m", "main", {"HF_ENDPOINT": hub.url}, lambda _: None)
+        with pytest.raises(HubUnavailable, match="Connection refused"):
+            commit_of("org/m", "main", {"HF_ENDPOINT": hub.url}, lambda _: None)
+
+    def test_a_run_keeps_the_commit_with_which_it_was_opened(self, cache: Path, tmp_path: Path) -> None:
+        store = open_store(f"file://{tmp_path}/bucket")
+        spec = a_spec(model__revision="main")
+        with HubApi(cache) as hub:
+
+            def opened(**more: Any) -> Pins:
+                pin = lambda: pin_model(spec, {"HF_ENDPOINT": hub.url})  # noqa: E731
+                run = opening.open_run(store, spec, "2026-11-20", opened_by="night", pin=pin, **more)
+                return Pins.of(opening.load_run(store, run)[1])
+
+            assert opened() == Pins(commit=OLD)
+            move(cache, "org/m", "main", NEW)
+            asked = len(hub.seen)
+            assert opened() == Pins(commit=OLD), "the open run goes on with what it began with"
+            assert len(hub.seen) == asked, "an open run asks for nothing"
+            assert opened(fresh=True) == Pins(commit=OLD), "a repeat of its opener"
+            other = opening.open_run(
+                store,
+                spec,
+                "2026-11-20",
+                opened_by="another",
+                fresh=True,
+                pin=lambda: pin_model(spec, {"HF_ENDPOINT": hub.url}),
+            )
+            assert Pins.of(opening.load_run(store, other)[1]) == Pins(commit=NEW)
+
+
+class TestWeights:
+    @pytest.fixture
+    def bucket(self, storage_emulator: StorageEmulator, storage_client: StorageClient, monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
+        bucket = storage_client.bucket(f"weights-{id(self)}")
+        bucket.create()
+        return bucket
+
+    def test_each_write_of_a_file_is_another_model(self, bucket: Any) -> None:
+        """Even of the same bytes: a generation is what a reader can be sure of."""
+        uri = f"gs://{bucket.name}/org/m"
+        for name in ("org/m/config.json", "org/m/original/weights.bin", "org/m2/other.bin"):
+            bucket.blob(name).upload_from_string(b"x")
+        first = fingerprint(uri)
+
+        bucket.blob("org/m2/other.bin").upload_from_string(b"y")
+        check(uri, first)
+        bucket.blob("org/m/original/weights.bin").upload_from_string(b"x")
+        with pytest.raises(WeightsChanged, match=f"the files in {uri} were changed after this run was opened"):
+            check(uri, first)
+
+    @pytest.mark.parametrize("folder", ["org/m", "org/m#1", "org/m?v=1"])
+    def test_any_folder_and_what_a_browser_makes_in_it(self, bucket: Any, folder: str) -> None:
+        """The console of Cloud Storage makes an object with a slash at its end for each folder."""
+        uri = f"gs://{bucket.name}/{folder}"
+        for name in ("", "sub/", "sub/config.json", "tokenizer (1).json"):
+            bucket.blob(f"{folder}/{name}").upload_from_string(b"" if name.endswith("/") or not name else b"x")
+        bucket.blob("org/m0/other.bin").upload_from_string(b"x")
+        first = fingerprint(uri)
+
+        check(uri, first)
+        bucket.blob(f"{folder}/sub/config.json").upload_from_string(b"y")
+        with pytest.raises(WeightsChanged):
+            check(uri, first)
+
+    def test_a_folder_without_files_is_named(self, bucket: Any) -> None:
+        uri = f"gs://{bucket.name}/org/none"
+        bucket.blob("org/none/").upload_from_string(b"")
+        with pytest.raises(NoWeights, match=f"there are no files in {uri}"):
+            fingerprint(uri)
+
+    @pytest.mark.parametrize(("overwritten", "code"), [(False, exits.DONE), (True, exits.CONFIG)])
+    def test_a_pod_gives_no_row_to_weights_that_were_overwritten(
+        self, bucket: Any, tmp_path: Path, overwritten: bool, code: int
+    ) -> None:
+        uri = f"gs://{bucket.name}/org/m"
+        bucket.blob("org/m/weights.bin").upload_from_string(b"old")
+        spec = a_spec(model__uri=uri)
+        prepared = self._prepared(tmp_path, spec)
+        if overwritten:
+            bucket.blob("org/m/weights.bin").upload_from_string(b"new")
+
+        with CannedEngine() as engine:
+            driver = DriverProcess(prepared, engine.url)
+            assert driver.finish() == code
+
+        assert bool(engine.seen) != overwritten
+        assert any("were changed after this run was opened" in entry.get("error", "") for entry in driver.log) == overwritten
+
+    @staticmethod
+    def _prepared(folder: Path, spec: Any) -> PreparedRun:
+        url = f"file://{folder}/bucket"
+        store = open_store(url)
+        run = opening.open_run(store, spec, "2026-11-20", opened_by="test", pin=lambda: pin_model(spec, {}))
+        files = write_input(store, run, ["a", "b"], per_file=2, per_group=2)
+        return PreparedRun(url, run, spec, save_plan(store, run, Plan(run.run_id, 2, 2, 1, files)))
+
+
+def test_a_bucket_that_does_not_answer_may_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nightshift.store.RETRY_TIMEOUT", timedelta(seconds=0.1))
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    with pytest.raises(StoreUnavailable, match=r"list gs://b/m: "):
+        fingerprint("gs://b/m")

@@ -1,0 +1,251 @@
+"""Who computed the rows of a chunk: each attempt that had a part in it, with its engine, its node and its tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from obstore.store import MemoryStore
+
+from nightshift.batch.codec import LineCodec
+from nightshift.driver.codec import ParquetCodec
+from nightshift.driver.scheduler import OpenChunk, Scheduler
+from nightshift.run import chunks
+from nightshift.run.chunks import Part, Saved
+from nightshift.run.ledger import Ledger
+from nightshift.run.seal import seal
+from nightshift.store import ObjectStorage
+from nightshift.tasks.base import Answer, Answers
+from tests.builders import RUN, a_chunk, a_plan, a_spec
+
+pytestmark = pytest.mark.unit
+
+PLAN = a_plan(6, 6)
+KEYS = pa.table({"id": pa.array(range(6), pa.int64())})
+
+
+class Kind:
+    """A task kind whose rows travel two at a time; what it renders does not matter here."""
+
+    server_args: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    rows_per_request = 2
+    prediction_type = None
+
+    def render(self, row: Mapping[str, Any], ordinal: int) -> Any:
+        return float(ordinal)
+
+    def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
+        raise AssertionError("the tests send nothing")
+
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        raise AssertionError("the tests answer by themselves")
+
+
+class Attempt:
+    """One life of a worker that has opened chunk 0."""
+
+    def __init__(self, name: str, engine: str, partials: Mapping[str, bytes] | None = None) -> None:
+        self.codec = ParquetCodec(
+            run_id=RUN.run_id,
+            attempt=name,
+            node=f"node-of-{name}",
+            model={},
+            engine_version=engine,
+            prediction_type=pa.list_(pa.float32()),
+        )
+        self.scheduler = Scheduler(Kind())
+        known = {attempt: self.codec.decode(body, 0) for attempt, body in (partials or {}).items()}
+        self.scheduler.open_chunk(0, range(6), iter([{}] * 6), known)
+
+    def answer(self, requests: int, *, truncated: bool = False) -> None:
+        """Each with two rows, 10 prompt tokens and 3 output tokens."""
+        for _ in range(requests):
+            group = self.scheduler.next_group()
+            assert group is not None
+            rows = [Answer([payload], truncated=truncated) for payload in group.payloads]
+            self.scheduler.answered(group, Answers(rows, 10, 3))
+
+    def partial(self) -> bytes:
+        (chunk,) = self.scheduler.unfinished()
+        return self.codec.encode(chunk, KEYS)
+
+    def chunk(self) -> bytes:
+        chunk = self.scheduler.pop_finished()
+        assert chunk is not None
+        return self.codec.encode(chunk, KEYS)
+
+
+def parts(body: bytes) -> list[tuple[str, str, str, int, int, int]]:
+    """Attempt, node, engine, rows and tokens of each part."""
+    found = chunks.decode(body)[1].parts
+    return [(p.attempt, p.node, p.engine_version, p.rows, p.prompt_tokens, p.output_tokens) for p in found]
+
+
+def sealed(body: bytes) -> dict[str, Any]:
+    store = MemoryStore()
+    asyncio.run(Ledger(ObjectStorage(store), RUN, PLAN).commit(0, body))
+    return seal(store, RUN, a_spec(), PLAN)
+
+
+def test_rows_that_were_taken_over_keep_their_engine_their_node_and_their_tokens() -> None:
+    first = Attempt("pod-b", "0.1")
+    first.answer(1)
+    second = Attempt("pod-a", "0.2", {"pod-b": first.partial()})
+    second.answer(2)
+
+    body = second.chunk()
+
+    assert parts(body) == [("pod-a", "node-of-pod-a", "0.2", 4, 20, 6), ("pod-b", "node-of-pod-b", "0.1", 2, 10, 3)]
+
+
+def test_the_run_manifest_counts_every_token_and_the_rows_of_each_engine() -> None:
+    first = Attempt("pod-b", "0.1")
+    first.answer(1)
+    second = Attempt("pod-a", "0.2", {"pod-b": first.partial()})
+    second.answer(2)
+
+    manifest = sealed(second.chunk())
+
+    assert (manifest["prompt_tokens"], manifest["output_tokens"]) == (30, 9)
+    assert manifest["engine_versions"] == {"0.1": 2, "0.2": 4}
+    assert manifest["attempts"] == ["pod-a", "pod-b"]
+
+
+def test_the_run_manifest_counts_the_answers_that_were_cut() -> None:
+    first = Attempt("pod-b", "0.1")
+    first.answer(1, truncated=True)
+    second = Attempt("pod-a", "0.1", {"pod-b": first.partial()})
+    second.answer(1, truncated=True)
+    second.answer(1)
+
+    assert sealed(second.chunk())["truncated"] == 4
+
+
+@pytest.mark.parametrize("names", [("pod-a", "pod-b", "pod-c"), ("pod-c", "pod-b", "pod-a")])
+def test_three_attempts_in_a_row_are_told_apart(names: tuple[str, str, str]) -> None:
+    """The second one saves only what it computed itself: what it took over is still in the partial of the first one."""
+    one = Attempt(names[0], "0.1")
+    one.answer(1)
+    two = Attempt(names[1], "0.2", {names[0]: one.partial()})
+    two.answer(1)
+    saved = dict(sorted({names[0]: one.partial(), names[1]: two.partial()}.items()))
+    three = Attempt(names[2], "0.3", saved)
+    three.answer(1)
+
+    body = three.chunk()
+
+    assert {part[0]: part[2:] for part in parts(body)} == {
+        name: (f"0.{number}", 2, 10, 3) for number, name in enumerate(names, 1)
+    }
+    assert [result.prediction for result in chunks.results_of(chunks.decode(body)[0])] == [[float(row)] for row in range(6)]
+
+
+def test_of_two_that_saved_the_same_row_the_first_counts_for_it() -> None:
+    """Its neighbour has computed it too: its tokens were spent, so they are counted."""
+    one, two = Attempt("pod-a", "0.1"), Attempt("pod-b", "0.2")
+    one.answer(1)
+    two.answer(2, truncated=True)
+    last = Attempt("pod-c", "0.3", {"pod-a": one.partial(), "pod-b": two.partial()})
+    last.answer(1)
+
+    found = chunks.decode(last.chunk())[1]
+
+    assert [(part.attempt, part.rows, part.prompt_tokens) for part in found.parts] == [
+        ("pod-c", 2, 10),
+        ("pod-a", 2, 10),
+        ("pod-b", 2, 20),
+    ]
+    assert [part.truncated for part in found.parts] == [0, 0, 2], "never more than the rows that count"
+
+
+def without_parts(body: bytes) -> bytes:
+    """The same object as an earlier release wrote it."""
+    table, provenance = chunks.decode(body)
+    sink = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({chunks.METADATA_KEY: chunks.as_before(provenance)}), sink)
+    return sink.getvalue()
+
+
+def test_an_older_chunk_says_what_it_knows() -> None:
+    first = Attempt("pod-b", "0.1")
+    first.answer(1)
+    second = Attempt("pod-a", "0.2", {"pod-b": first.partial()})
+    second.answer(2)
+    body = second.chunk()
+
+    old = without_parts(body)
+
+    assert parts(old) == [("pod-a", "node-of-pod-a", "0.2", 4, 20, 6), ("pod-b", "?", chunks.UNKNOWN, 2, 0, 0)]
+    assert chunks.results_of(chunks.decode(old)[0]) == chunks.results_of(chunks.decode(body)[0])
+    assert sealed(old)["engine_versions"] == {"0.2": 4, chunks.UNKNOWN: 2}
+
+
+def test_an_older_partial_that_holds_rows_of_others_counts_them_as_its_own() -> None:
+    """It does not say which rows are whose."""
+    body = without_parts(a_chunk(RUN, PLAN, 0))
+    table, provenance = chunks.decode(body)
+    older = dataclasses.replace(provenance, taken=(Part("pod-0", "?", chunks.UNKNOWN, 4),))
+    sink = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({chunks.METADATA_KEY: chunks.as_before(older)}), sink)
+
+    attempt = Attempt("pod-2", "0.2", {"pod-1": sink.getvalue()})
+
+    assert parts(attempt.chunk())[1][:4] == ("pod-1", "node", "0", 6)
+
+
+def test_an_earlier_release_reads_what_this_one_writes() -> None:
+    """Its reader takes these fields and no other: driver and seal are upgraded at different times."""
+    first = Attempt("pod-b", "0.1")
+    first.answer(1)
+    second = Attempt("pod-a", "0.2", {"pod-b": first.partial()})
+    second.answer(2)
+
+    metadata = pq.read_metadata(io.BytesIO(second.chunk())).metadata
+
+    assert sorted(json.loads(metadata[chunks.METADATA_KEY])) == sorted(
+        [
+            *("run_id", "chunk", "attempt", "node", "model", "engine_version", "started", "finished"),
+            *("predictions", "dead_letters", "prompt_tokens", "output_tokens", "computed_rows", "merged"),
+        ]
+    )
+    assert json.loads(metadata[chunks.METADATA_KEY])["merged"] == {"pod-b": 2}
+
+
+def test_what_a_later_release_adds_is_passed_over() -> None:
+    table, provenance = chunks.decode(a_chunk(RUN, PLAN, 0))
+    said = {**json.loads(chunks.as_before(provenance)), "weather": "fine"}
+    told = [{**dataclasses.asdict(part), "weather": "fine"} for part in provenance.parts]
+    metadata = {chunks.METADATA_KEY: json.dumps(said).encode(), chunks.PARTS_KEY: json.dumps(told).encode()}
+
+    assert chunks.decode(chunks.to_parquet(table.replace_schema_metadata(metadata)))[1] == provenance
+
+
+@pytest.mark.parametrize("told", [b"", b"[]", b"{}", b"[1]", b"[{}]", b'[{"attempt": "a"}]', b"\xff"])
+def test_parts_that_cannot_be_read_are_not_a_chunk(told: bytes) -> None:
+    table, provenance = chunks.decode(a_chunk(RUN, PLAN, 0))
+    metadata = {chunks.METADATA_KEY: chunks.as_before(provenance), chunks.PARTS_KEY: told}
+
+    with pytest.raises(chunks.NotAChunk):
+        chunks.decode(chunks.to_parquet(table.replace_schema_metadata(metadata)))
+
+
+def test_a_batch_keeps_them_too() -> None:
+    codec = LineCodec(
+        run_id=RUN.run_id, attempt="pod-1", node="n", model={}, engine_version="1", prediction_type=pa.large_string()
+    )
+    result = chunks.Result(0, "{}", None, None, 1)
+    keys = pa.table({"custom_id": ["a"]})
+    saved = codec.encode(OpenChunk(0, 0, 2, {0: result}, prompt_tokens=5), keys)
+
+    taken = codec.decode(saved, 0)
+
+    assert isinstance(taken, Saved)
+    assert (taken.part.attempt, taken.part.engine_version, taken.part.rows, taken.part.prompt_tokens) == ("pod-1", "1", 1, 5)
