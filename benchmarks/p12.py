@@ -1,0 +1,244 @@
+"""P12: the tasks around `infer` on ten million rows, compared with the plain jobs that move the same bytes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import obstore
+from google.cloud import bigquery
+
+from benchmarks.report import Report
+from nightshift.driver.reader import InputReader
+from nightshift.run import chunks
+from nightshift.run.chunks import Provenance, Result
+from nightshift.run.names import RunRef, run_digest
+from nightshift.run.plan import load_plan
+from nightshift.run.seal import load_manifest, seal
+from nightshift.run.sealed import check_sealed
+from nightshift.settings import Settings
+from nightshift.spec import JobSpec
+from nightshift.store import open_store
+from nightshift.tasks.base import load_kind
+from nightshift.warehouse import Warehouse
+from nightshift.warehouse.extract import build_plan
+from tests.builders import a_spec
+from tests.integration.emulators import ANONYMOUS, PROJECT, start_bigquery, start_storage
+
+ROWS: Final = 10_000_000
+FEWER: Final = 2_000_000
+PER_CHUNK: Final = 50_000
+DAY: Final = "2026-11-20"
+ASKED_AT: Final = "2026-11-21T01:00:00+00:00"
+MIB: Final = 1 << 20
+METHOD: Final = """
+Extract, seal and publish as the tasks run them (export, plan from the files' footers, proof over every chunk,
+comparison of object versions before and after the load, staging, assertions, transaction, count), against the
+project's emulators on this machine. The peer is a raw copy of the same bytes by the same emulators: EXPORT DATA of
+the same query, a load job of the same chunk objects, and one transaction that deletes the partition and inserts it,
+with nothing proven. The rows have two key columns and a score each, in chunks of 50,000 rows. What `infer` does (the
+chunks) is made before and not timed. BigQuery itself is not measured: its emulator runs on DuckDB, on the same two
+cores. Memory is the peak RSS (VmHWM) of a process of its own for each task.
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The two emulators, as any process reaches them, and a run there."""
+
+    bigquery_url: str
+    bucket: str
+    rows: int
+
+    @property
+    def spec(self) -> JobSpec:
+        return a_spec(
+            task="score",
+            request={"text_1": "{{ name }}", "text_2": "{{ text }}"},
+            source={
+                "query": f"SELECT name, version, text FROM `bench.source_{self.rows}` WHERE day = @partition",
+                "key": ["name", "version"],
+            },
+            destination={"table": f"bench.scores_{self.rows}", "column": "score", "partition_column": "snapshot_date"},
+            chunk_rows=PER_CHUNK,
+        )
+
+    @property
+    def run(self) -> RunRef:
+        return RunRef(self.spec.job, DAY, run_digest(self.spec.job, DAY, self.spec.semantic()))
+
+    @property
+    def client(self) -> bigquery.Client:
+        return bigquery.Client(project=PROJECT, credentials=ANONYMOUS, client_options={"api_endpoint": self.bigquery_url})
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(self.client, Settings(bucket=self.bucket, project=PROJECT, dataset="bench_own"))
+
+    def finish(self, job: str) -> None:
+        while not (state := self.warehouse.job(job)).done:
+            time.sleep(0.1)
+        assert state.error is None, state.error
+
+
+def measure(folder: Path, quick: bool) -> Report:
+    report = Report("P12", METHOD)
+    sizes = (100_000, 200_000) if quick else (FEWER, ROWS)
+    peaks: dict[str, list[float]] = {}
+    with _emulators(folder) as (url, bucket):
+        for rows in sizes:
+            place = Place(url, bucket, rows)
+            _source(place)
+            ours = {}
+            for name, task in (("extract", extract), ("infer", infer), ("seal", prove), ("publish", publish)):
+                seconds, peak = _in_a_process(task, place)
+                if name != "infer":
+                    ours[name] = seconds
+                    peaks.setdefault(name, []).append(peak)
+            raw = {name: _in_a_process(task, place)[0] for name, task in (("export", export), ("load and insert", copy))}
+            ratio = sum(ours.values()) / sum(raw.values())
+            last = rows == sizes[-1]
+            text = f"{ratio:.2f} ({sum(ours.values()):.0f} / {sum(raw.values()):.0f} s)"
+            report.add(
+                f"extract + seal + publish of {rows:,} rows / raw copy",
+                text,
+                "<= 1.3" if last else "",
+                ratio <= 1.3 if last else None,
+            )
+            for what, times in (("ours", ours), ("raw copy", raw)):
+                report.note(
+                    f"{rows:,} rows, {what}: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in times.items())
+                )
+    for name, (few, many) in peaks.items():
+        text = f"{many / few:.2f} ({few:.0f} / {many:.0f} MiB)"
+        report.add(f"peak memory of {name}, {sizes[-1]:,} rows / {sizes[0]:,}", text, "<= 1.25", many <= 1.25 * few)
+    return report
+
+
+def extract(place: Place) -> None:
+    place.finish(place.warehouse.start_extract(place.spec, place.run))
+    store = open_store(f"gs://{place.bucket}")
+    plan = build_plan(store, place.run, place.spec, place.warehouse.read_source(place.spec, DAY), rows=place.rows)
+    assert plan.rows == place.rows
+
+
+def infer(place: Place) -> None:
+    """Writes every chunk as a driver would."""
+    store, run, spec = open_store(f"gs://{place.bucket}"), place.run, place.spec
+    plan = load_plan(store, run)
+    assert plan is not None
+    reader, kind = InputReader(store, run, plan, spec.source.key), load_kind(spec)
+    for number in range(plan.chunk_count):
+        ordinals = plan.chunk_range(number)
+        results = [Result(ordinal, ordinal % 1000 / 1000, None, None, 1) for ordinal in ordinals]
+        provenance = Provenance(run.run_id, number, "pod-0", "node", {}, "0", "", "", len(ordinals), 0, len(ordinals))
+        body = chunks.encode(reader.read(number).select(list(spec.source.key)), results, kind.prediction_type, provenance)
+        obstore.put(store, run.chunk_path(number), body)
+
+
+def prove(place: Place) -> None:
+    store = open_store(f"gs://{place.bucket}")
+    plan = load_plan(store, place.run)
+    assert plan is not None
+    assert seal(store, place.run, place.spec, plan)["predictions"] == place.rows
+
+
+def publish(place: Place) -> None:
+    """As the task does it."""
+    store, warehouse = open_store(f"gs://{place.bucket}"), place.warehouse
+    plan, manifest = load_plan(store, place.run), load_manifest(store, place.run)
+    assert plan is not None
+    assert plan.source is not None
+    assert manifest is not None
+    warehouse.check_may_replace(place.spec, place.run, ASKED_AT)
+    check_sealed(store, manifest)
+    for job in warehouse.start_staging(place.spec, place.run, manifest, plan.source, asked_at=ASKED_AT):
+        place.finish(job)
+    check_sealed(store, manifest)
+    place.finish(warehouse.start_publish(place.spec, place.run, manifest, plan.source, asked_at=ASKED_AT))
+    assert warehouse.finish_publish(place.spec, place.run, manifest, plan.source)["predictions"] == place.rows
+
+
+def export(place: Place) -> None:
+    uri = f"gs://{place.bucket}/raw/{place.rows}-*.parquet"
+    options = f"uri='{uri}', format='PARQUET', compression='SNAPPY', overwrite=true"
+    _asked(place, f"EXPORT DATA OPTIONS ({options}) AS {place.spec.source.query}")
+
+
+def copy(place: Place) -> None:
+    """Loads the chunk objects, and replaces a partition by what they hold."""
+    client, table = place.client, f"{PROJECT}.bench.raw_{place.rows}"
+    config = bigquery.LoadJobConfig(source_format="PARQUET", write_disposition="WRITE_TRUNCATE")
+    client.load_table_from_uri(f"gs://{place.bucket}/{place.run.ledger_folder}/*", table, job_config=config).result()
+    columns = "name STRING, version INT64, score FLOAT64, snapshot_date DATE"
+    _asked(place, f"CREATE TABLE `{table}_shown` ({columns}) PARTITION BY snapshot_date")
+    _asked(
+        place,
+        f"""
+        BEGIN TRANSACTION;
+        DELETE FROM `{table}_shown` WHERE snapshot_date = @partition;
+        INSERT INTO `{table}_shown` SELECT name, version, prediction, @partition FROM `{table}`;
+        COMMIT TRANSACTION;""",
+    )
+
+
+def _asked(place: Place, sql: str) -> None:
+    config = bigquery.QueryJobConfig(query_parameters=[bigquery.ScalarQueryParameter("partition", "DATE", DAY)])
+    place.client.query(sql, job_config=config).result()
+
+
+def _source(place: Place) -> None:
+    """Rows of about 60 bytes."""
+    step = 1_000_000
+    table = f"`bench.source_{place.rows}`"
+    _asked(place, f"CREATE TABLE {table} (name STRING, version INT64, text STRING, day DATE) PARTITION BY day")
+    for start in range(0, place.rows, step):
+        numbers = f"UNNEST(GENERATE_ARRAY({start}, {min(start + step, place.rows) - 1})) AS n"
+        text = "CONCAT('What package number ', CAST(n AS STRING), ' is good for')"
+        values = f"CONCAT('package-', CAST(n AS STRING)), n, {text}, @partition"
+        _asked(place, f"INSERT INTO {table} SELECT {values} FROM {numbers}")
+
+
+def _in_a_process(task: Callable[[Place], None], place: Place) -> tuple[float, float]:
+    """Seconds, and the process's peak memory in MiB."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_timed, task, place).result()
+
+
+def _timed(task: Callable[[Place], None], place: Place) -> tuple[float, float]:
+    began = time.monotonic()
+    task(place)
+    (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return time.monotonic() - began, int(kilobytes) * 1024 / MIB
+
+
+@contextmanager
+def _emulators(folder: Path) -> Iterator[tuple[str, str]]:
+    """BigQuery's address, and a bucket. Processes started meanwhile find the storage."""
+    storage = start_storage(folder / "storage")
+    warehouse = start_bigquery(folder / "warehouse", storage)
+    with _variable("STORAGE_EMULATOR_HOST", storage.url):
+        try:
+            storage.client().create_bucket("bench")
+            warehouse.client().create_dataset("bench")
+            yield warehouse.url, "bench"
+        finally:
+            warehouse.kill()
+            storage.kill()
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
