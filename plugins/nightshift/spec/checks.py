@@ -6,8 +6,9 @@ They work on the document, not on the model, so a mistake elsewhere hides none o
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, Final
 
 from nightshift.fields.mistakes import FieldPath, Finding, nearest
 from nightshift.fields.values import COLUMN_PATTERN
@@ -16,6 +17,9 @@ from nightshift.spec import names
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
 from nightshift.tasks import TASK_KINDS, request_model
+
+COLUMNS_LISTED: Final = 30
+"""Of a query, in a message."""
 
 
 def check(document: Document) -> Iterator[Finding]:
@@ -57,8 +61,8 @@ def _query_finding(document: Document, error: Any) -> Finding:
 
 
 def _repeated(path: FieldPath, columns: tuple[str, ...]) -> Iterator[Finding]:
-    folded = [column.casefold() for column in columns]
-    for column in {name.casefold(): name for name in columns if folded.count(name.casefold()) > 1}.values():
+    times = Counter(column.casefold() for column in columns)
+    for column in {name.casefold(): name for name in columns if times[name.casefold()] > 1}.values():
         yield Finding(path, f"The query returns the column {column!r} more than once", "Rename one with AS, or leave it out")
 
 
@@ -87,7 +91,9 @@ def _lacking(path: FieldPath, user: str, column: str, columns: tuple[str, ...]) 
         yield Finding(path, f"{user} names the column {column!r}, which the query spells {same!r}", "Spell it the same way")
         return
     near = nearest(column, columns)
-    listed = ", ".join(columns) or "no named column"
+    listed = ", ".join(columns[:COLUMNS_LISTED]) or "no named column"
+    if len(columns) > COLUMNS_LISTED:
+        listed += f" and {len(columns) - COLUMNS_LISTED:,} more"
     remedy = (f"Did you mean {near!r}? " if near else "Add it to the query, or name another. ") + f"The query returns {listed}"
     yield Finding(path, f"{user} names the column {column!r}, which the query lacks", remedy)
 
