@@ -16,6 +16,7 @@ from nightshift.profiles import PROFILES, Span, misfits
 from nightshift.spec import names
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
+from nightshift.spec.tables import may_be, projects_unknown
 from nightshift.tasks import TASK_KINDS, request_model
 
 COLUMNS_LISTED: Final = 30
@@ -38,6 +39,7 @@ def check(document: Document) -> Iterator[Finding]:
             yield from (_query_finding(document, error) for error in sql.parameters(statement))
             columns = sql.columns(statement)
             yield from _repeated(path, columns or ())
+            yield from _reads_destination(document, sql.tables(statement))
     yield from _key(document, columns)
     yield from _request(document, columns)
     yield from _destination(document)
@@ -173,6 +175,21 @@ def _destination(document: Document) -> Iterator[Finding]:
             f"{partition!r} is already a key column, but publishing adds it for the date of the run",
             remedy,
         )
+
+
+def _reads_destination(document: Document, sources: tuple[str, ...]) -> Iterator[Finding]:
+    """The query must not read what publishing replaces: a second night, or a repeated one, would find other rows."""
+    path: FieldPath = ("destination", "table")
+    table = document.get(*path)
+    same = next((name for name in sources if may_be(name, table)), None) if _is_text(table) else None
+    if same is None:
+        return
+    problem = f"The query reads {same}, and publishing replaces a partition of {table}"
+    if projects_unknown(same, table):
+        remedy = "Write another table, or if they are in different projects, write the project in both names"
+        yield Finding(path, f"{problem}, which may be the same table", remedy)
+    else:
+        yield Finding(path, problem, "Write another table; it is created if it does not exist")
 
 
 def _compute(document: Document) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from nightshift.spec.document import BYTES_MAX, Document, Unreadable
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.explain import explain
 from nightshift.spec.model import JobSpec
+from nightshift.spec.tables import may_be, projects_unknown
 
 MISTAKES_MAX: Final = 50
 """Of one file. A person mends these first; the next check reports what is left."""
@@ -77,14 +78,14 @@ def _content(path: Path) -> bytes:
 
 
 def load_files(paths: Iterable[Path], *, relative_to: Path | None = None) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
-    """Every good job and every bad file of `paths`. Of two jobs with one name the later file is bad.
+    """Every good job and every bad file of `paths`. Of two jobs with one name or one destination the later file is bad.
 
-    relative_to: a folder above all files; messages then name them relative to it.
+    A path twice counts once. relative_to: a folder above all files; messages then name them relative to it.
     """
     specs: dict[Path, JobSpec] = {}
     errors: dict[Path, SpecErrors] = {}
-    holders: dict[str, Path] = {}
-    for path in paths:
+    holders: dict[Path, JobSpec] = {}
+    for path in dict.fromkeys(paths):
         shown = path.relative_to(relative_to) if relative_to else path
         try:
             spec, document = _load(path, shown)
@@ -95,27 +96,45 @@ def load_files(paths: Iterable[Path], *, relative_to: Path | None = None) -> tup
             problem = f"nightshift fails to read the file ({type(error).__name__}: {error})"
             errors[path] = SpecErrors([SpecError(shown, None, "", problem, "Simplify it, and report this as a bug")])
             continue
-        holder = holders.setdefault(spec.job, shown)
-        if holder == shown:
-            specs[path] = spec
+        taken = list(_taken(spec, holders))
+        if taken:
+            errors[path] = SpecErrors(_located(shown, document, taken))
         else:
-            line = document.line(("job",))
-            problem = f"The name {spec.job!r} is already used by {holder}"
-            errors[path] = SpecErrors([SpecError(shown, line, "job", problem, "Give one of the two jobs another name")])
+            specs[path] = holders[shown] = spec
     return specs, errors
 
 
+def _taken(spec: JobSpec, holders: Mapping[Path, JobSpec]) -> Iterator[Finding]:
+    """What a job has in common with an earlier one, but must have for itself."""
+    for file, holder in holders.items():
+        if holder.job == spec.job:
+            problem = f"The name {spec.job!r} is already used by {file}"
+            yield Finding(("job",), problem, "Give one of the two jobs another name")
+        table, other = spec.destination.table, holder.destination.table
+        if may_be(table, other):
+            problem = (
+                f"The table {table} is already the destination of {file}, and each job would replace the other's predictions"
+            )
+            apart = ", or if they are in different projects, write the project in both files"
+            remedy = f"Give one of the two jobs another table{apart if projects_unknown(table, other) else ''}"
+            yield Finding(("destination", "table"), problem, remedy)
+
+
 def load_all(folder: str | Path, *, relative_to: Path | None = None) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
-    """`load_files` of a folder's ``*.yaml`` and ``*.yml`` in the order of their names; hidden files are skipped."""
-    found = sorted(
+    """`load_files` of a folder's job files."""
+    return load_files(job_files(Path(folder)), relative_to=relative_to)
+
+
+def job_files(folder: Path) -> list[Path]:
+    """A folder's ``*.yaml`` and ``*.yml`` in the order of their names, without hidden ones. Raises OSError."""
+    return sorted(
         path
-        for path in Path(folder).iterdir()
+        for path in folder.iterdir()
         if path.suffix in (".yaml", ".yml") and not path.name.startswith(".") and not path.is_dir()
     )
-    return load_files(found, relative_to=relative_to)
 
 
-def _located(file: Path, document: Document, findings: list[Finding]) -> Iterator[SpecError]:
+def _located(file: Path, document: Document, findings: Iterable[Finding]) -> Iterator[SpecError]:
     for finding in findings:
         line = finding.line if finding.line is not None else document.line(finding.path)
         yield SpecError(file, line, ".".join(map(str, finding.path)), finding.problem, finding.remedy)

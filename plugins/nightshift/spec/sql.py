@@ -121,9 +121,22 @@ def _is_named(parameter: exp.Parameter) -> bool:
     return not isinstance(parameter.parent, exp.Parameter) and not isinstance(parameter.this, exp.Parameter)
 
 
-def columns(query: exp.Expr, tables: Mapping[str, Columns] | None = None) -> Columns:
-    """The output columns of a query. tables: columns of the common table expressions in scope, by lower-case name."""
-    scope = dict(tables or {})
+def tables(query: exp.Query) -> tuple[str, ...]:
+    """The tables that a query reads, as it names them, without backquotes: ``[project.]dataset.table``, sorted.
+
+    A name of one part is a common table expression. INFORMATION_SCHEMA has no rows of a table. What a view or a function reads
+    is known to the warehouse alone.
+    """
+    named = (
+        [part.name for part in table.parts] for table in query.find_all(exp.Table) if isinstance(table.this, exp.Identifier)
+    )
+    found = (".".join(parts) for parts in named if len(parts) > 1)
+    return tuple(sorted({name for name in found if "INFORMATION_SCHEMA" not in name.upper().split(".")}))
+
+
+def columns(query: exp.Expr, outer: Mapping[str, Columns] | None = None) -> Columns:
+    """The output columns of a query. outer: columns of the common table expressions in scope, by lower-case name."""
+    scope = dict(outer or {})
     while isinstance(query, exp.Query):
         for cte in query.ctes:
             scope[cte.alias.lower()] = None  # what a recursive one sees of itself is unknown
