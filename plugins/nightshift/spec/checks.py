@@ -11,8 +11,8 @@ from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 from nightshift.fields.mistakes import FieldPath, Finding, nearest
-from nightshift.fields.values import COLUMN_PATTERN
-from nightshift.profiles import PROFILES, Span, misfits
+from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds
+from nightshift.profiles import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Span, misfits
 from nightshift.spec import names
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
@@ -43,6 +43,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from _key(document, columns)
     yield from _request(document, columns)
     yield from _destination(document)
+    yield from _deadline(document)
     yield from _compute(document)
 
 
@@ -190,6 +191,16 @@ def _reads_destination(document: Document, sources: tuple[str, ...]) -> Iterator
         yield Finding(path, f"{problem}, which may be the same table", remedy)
     else:
         yield Finding(path, problem, "Write another table; it is created if it does not exist")
+
+
+def _deadline(document: Document) -> Iterator[Finding]:
+    value = document.get("deadline")
+    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
+        return  # the model says so
+    least = START_UP_SECONDS + WORK_SECONDS_MIN
+    if 0 < duration_seconds(value) < least:
+        problem = f"Within {value} no rows are answered: a worker may take {START_UP_SECONDS / 60:.0f} min to start"
+        yield Finding(("deadline",), f"{problem} (node, image, weights)", f"Write {least / 60:.0f}m or more, for example 1h")
 
 
 def _compute(document: Document) -> Iterator[Finding]:
