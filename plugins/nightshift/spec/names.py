@@ -18,6 +18,7 @@ LABEL_PATTERN: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 OBJECT_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 TABLE_PATTERN: Final = r"^[^`\s]+\.[^`.]+$"
 SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]{1,9})?%$"
+FLAG_PATTERN: Final = r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?"
 URI_PATTERN: Final = r"^(hf://[^/\s]+/[^/\s]+|gs://[^/\s]+/\S*[^/\s])$"
 
 PARTITION_COLUMN: Final = "partition_date"
@@ -191,7 +192,7 @@ def tolerance(value: object) -> int | str:
 
 def engine_flag(value: str) -> str:
     """The name of a ``vllm serve`` flag without its dashes; not one that nightshift sets itself."""
-    if not re.fullmatch(r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?", value):
+    if not re.fullmatch(FLAG_PATTERN, value):
         raise mistake(
             f"{value!r} is not a flag name", f"Write it without the leading dashes, for example {value.strip('-').lower()}"
         )
