@@ -58,6 +58,12 @@ class Settings:
     gcp_conn_id: str = "google_cloud_default"
     kubernetes_conn_id: str = "kubernetes_default"
 
+    @property
+    def local_folder(self) -> str:
+        """The state folder of the local runtime; empty if JobSets run in a cluster."""
+        kind, _, folder = self.runtime.partition(":")
+        return folder if kind == "local" else ""
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
         """Reads ``NIGHTSHIFT_<FIELD>`` for each field. Raises SettingsError for one that is missing or not valid."""

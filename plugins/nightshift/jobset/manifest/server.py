@@ -60,6 +60,15 @@ def server_args(spec: JobSpec, worker: WorkerShape | None = None, *, mounted: bo
 
 def launch(order: Order) -> dict[str, Any]:
     """``command`` and ``args`` of the server's container."""
+    started = _start(order)
+    if order.settings.local_folder:
+        # The engine has no password. Here a pod's network is the machine's; in a cluster the kubelet and the metrics collector
+        # call the pod's address, and a NetworkPolicy keeps others out.
+        started["args"] += ["--host", "127.0.0.1"]
+    return started
+
+
+def _start(order: Order) -> dict[str, Any]:
     spec, worker = order.spec, order.worker
     mounted = is_mounted(order)
     if worker.hosts == 1:
