@@ -9,13 +9,13 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.parsers.bigquery import BigQueryParser
-from sqlglot.tokens import Token
+from sqlglot.tokenizer_core import Token
 
 PARAMETER: Final = "partition"
 Columns = tuple[str, ...] | None
@@ -45,7 +45,7 @@ def parse(query: str) -> exp.Query:
         statements = [statement for statement in _statements(query) if statement]
     except ParseError as error:
         # Its functions' own checks give no place.
-        first = error.errors[0] if error.errors else {"description": str(error)}
+        first: dict[str, Any] = error.errors[0] if error.errors else {"description": str(error)}
         near = f" near {first['highlight']!r}" if first.get("highlight") else ""
         # For a missing operand sqlglot names one of its own classes.
         reason = "something is missing there" if first["description"].startswith("Required keyword") else first["description"]
