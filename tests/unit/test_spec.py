@@ -119,6 +119,7 @@ def test_no_other_error_whatever_the_file_holds(tmp_path: Path, seed: int) -> No
         for error in errors.values():
             refused += 1
             assert len(str(error).splitlines()) == len(error.errors) > 0
+            assert "nightshift fails to read the file" not in str(error)
     assert refused
 
 
