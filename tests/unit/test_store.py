@@ -36,3 +36,16 @@ async def test_a_create_that_would_replace_an_object_finds_it_there() -> None:
 async def test_a_create_without_the_right_to_is_an_error() -> None:
     with pytest.raises(StoreUnavailable, match="create ledger/a: 403"):
         await ObjectStorage(MemoryStore()).create("ledger/a", b"ours")
+
+
+async def test_an_outage_is_not_taken_for_an_object_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in: only the error of the put counts here."""
+
+    async def put_async(*_: Any, **__: Any) -> None:
+        raise obstore.exceptions.GenericError("503")
+
+    store = MemoryStore()
+    obstore.put(store, "ledger/a", b"theirs")
+    monkeypatch.setattr(obstore, "put_async", put_async)
+    with pytest.raises(StoreUnavailable, match="create ledger/a: 503"):
+        await ObjectStorage(store).create("ledger/a", b"ours")
