@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     validate = commands.add_parser("validate", help="report every mistake in job files")
-    validate.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a job's YAML file, as in dags/jobs/")
+    validate.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a job's YAML file, or a folder of them")
     validate.set_defaults(command=_validate)
 
     schema = commands.add_parser("schema", help="print the JSON schema of a job file (docs/job.schema.json)")
@@ -160,15 +160,18 @@ def _seconds(text: str) -> float:
 
 def _validate(options: argparse.Namespace) -> int:
     from nightshift.spec import load_files
+    from nightshift.spec.loading import job_files
 
-    specs, errors = load_files(options.files)
+    folders = {path: job_files(path) for path in options.files if path.is_dir()}
+    specs, errors = load_files(file for path in options.files for file in folders.get(path, [path]))
     for file, spec in specs.items():
         print(
             f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} into {spec.destination.table} within {spec.deadline}"
         )
-    for error in errors.values():
-        print(error, file=sys.stderr)
-    return BAD_INPUT if errors else 0
+    empty = [path for path, files in folders.items() if not files]
+    for problem in (*errors.values(), *(f"{path}: The folder has no job files. Name one with *.yaml files." for path in empty)):
+        print(problem, file=sys.stderr)
+    return BAD_INPUT if errors or empty else 0
 
 
 def _schema(_: argparse.Namespace) -> int:

@@ -64,6 +64,12 @@ class Settings:
         """Eight hex digits that tell two deployments of one project apart: in the names of BigQuery jobs and staging tables."""
         return hashlib.sha256(f"{self.bucket}/{self.dataset}".encode()).hexdigest()[:8]
 
+    @property
+    def local_folder(self) -> str:
+        """The state folder of the local runtime; empty if JobSets run in a cluster."""
+        kind, _, folder = self.runtime.partition(":")
+        return folder if kind == "local" else ""
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
         """Reads ``NIGHTSHIFT_<FIELD>`` for each field. Raises SettingsError for one that is missing or not valid."""

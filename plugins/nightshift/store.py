@@ -160,6 +160,10 @@ class ObjectStorage:
         except obstore.exceptions.AlreadyExistsError:
             return False
         except (obstore.exceptions.BaseError, OSError) as error:
+            # A worker may create but not overwrite (k8s/README.md), and Cloud Storage may refuse to replace an object before it
+            # looks at the precondition.
+            if isinstance(error, obstore.exceptions.PermissionDeniedError) and await self.read(path) is not None:
+                return False
             raise StoreUnavailable(f"create {path}: {error}") from error
         return True
 

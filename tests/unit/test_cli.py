@@ -66,6 +66,23 @@ def test_good_job_beside_bad_and_absent_ones() -> None:
     assert "absent.yaml: The file cannot be read: No such file or directory." in done.stderr
 
 
+def test_a_folder_stands_for_its_job_files(tmp_path: Path) -> None:
+    text = (ROOT / DEMO).read_text(encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.yaml").write_text(text)
+    (tmp_path / "b.yaml").write_text(text.replace("job: package-embeddings", "job: other"))
+    done = nightshift("validate", str(tmp_path), str(tmp_path / "empty"))
+
+    line = next(number for number, each in enumerate(text.splitlines(), 1) if each.startswith("  table: "))
+    assert done.returncode == 2
+    assert [each.partition(": ")[0] for each in done.stdout.splitlines()] == [str(tmp_path / "a.yaml")]
+    shared, empty = done.stderr.splitlines()
+    assert shared.startswith(
+        f"{tmp_path}/b.yaml:{line}: destination.table: The table catalog.package_embeddings is already the "
+    )
+    assert empty == f"{tmp_path}/empty: The folder has no job files. Name one with *.yaml files."
+
+
 def test_schema_is_the_published_one() -> None:
     done = nightshift("schema")
 

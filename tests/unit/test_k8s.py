@@ -28,6 +28,13 @@ def documents(*folders: str) -> list[dict[str, Any]]:
     return [document for path in paths for document in yaml.safe_load_all(path.read_text())]
 
 
+def templates() -> list[dict[str, Any]]:
+    """The pods of a worker of one host and of one of two."""
+    computes = ({"profile": "cpu"}, {"profile": "gpu-h100", "hosts": 2})
+    rendered = [render(a_spec(compute=compute), RUN, a_plan(8), Settings("b", "p"), name="n") for compute in computes]
+    return [each["spec"]["replicatedJobs"][0]["template"]["spec"]["template"] for each in rendered]
+
+
 def spans(profile: Profile) -> list[Span]:
     """Each size that has a class of its own."""
     if isinstance(profile.hardware, Tpu):
@@ -97,11 +104,32 @@ def test_what_is_monitored_is_what_pods_offer() -> None:
     assert {each["from"] for each in monitoring["spec"]["targetLabels"]["fromPod"]} <= set(labels)
 
 
-def test_the_collector_may_reach_what_is_monitored() -> None:
-    policies = {document["metadata"]["name"]: document["spec"] for document in documents("components/network-policy")}
-    [rule] = policies["metrics"]["ingress"]
+def test_only_the_collector_may_call_a_worker() -> None:
+    """In the base, so in every cluster: vLLM has no password."""
+    assert "network.yaml" in yaml.safe_load((K8S / "base/kustomization.yaml").read_text())["resources"]
+    [policy] = [document["spec"] for document in documents("base") if document["kind"] == "NetworkPolicy"]
+    [rule] = policy["ingress"]
 
+    assert policy["policyTypes"] == ["Ingress"]
+    for template in templates():
+        assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gmp-system"}}}]
     assert {port["port"] for port in rule["ports"]} == {ENGINE_PORT, METRICS_PORT}
+
+
+def test_hosts_of_a_slice_may_call_each_other_where_slices_are() -> None:
+    """Policies add up: what the base does not admit, the component of slices does."""
+    [policy] = [document["spec"] for document in documents("components/slice-network")]
+    peers = [{"podSelector": policy["podSelector"]}]
+
+    assert policy["ingress"] == [{"from": peers}]
+    assert policy["egress"] == [{"to": peers}]
+    for template in templates():
+        assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    several = {
+        path.parent.name for path in (K8S / "overlays").glob("*/kustomization.yaml") if "slice-network" in path.read_text()
+    }
+    assert several == {"gke-multihost", "gke-tpu-spot"}
 
 
 @pytest.mark.parametrize("kind", ["PodMonitoring", "NetworkPolicy", "LocalQueue", "ResourceQuota", "LimitRange"])

@@ -27,6 +27,7 @@ from nightshift.jobset.manifest.text import to_yaml
 from nightshift.profiles import PROFILES
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
+from nightshift.spec.names import ENGINE_FLAGS
 from tests.builders import RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.unit
@@ -106,6 +107,19 @@ def test_the_cpu_request_decides_the_threads_of_an_engine_on_the_cpu_alone() -> 
 
     assert threads.pop("cpu") == {"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1"}}
     assert set(threads.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    "compute", [{"profile": "cpu"}, {"profile": "gpu-h100", "hosts": 2}, {"profile": "tpu-v6e", "topology": "4x4"}]
+)
+def test_an_engine_without_a_network_of_its_own_is_for_its_machine_alone(compute: dict[str, Any]) -> None:
+    """It has no password. In a cluster, the kubelet's probes and the metrics collector call the pod's address."""
+    local = replace(SETTINGS, runtime="local:/state")
+    in_a_cluster, here = (containers_of(manifest(each, compute=compute))[0]["args"] for each in (SETTINGS, local))
+
+    assert "--host" not in in_a_cluster
+    assert here == [*in_a_cluster, "--host", "127.0.0.1"]
+    assert "host" in ENGINE_FLAGS, "a job's own flags could undo it"
 
 
 def of_each(workers: Mapping[str, dict[str, Any]]) -> Callable[[type], type]:

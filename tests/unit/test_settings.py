@@ -41,3 +41,11 @@ def test_a_required_one_is_named(missing: str) -> None:
 def test_a_word_that_is_no_choice_is_refused(name: str, value: str, choices: str) -> None:
     with pytest.raises(SettingsError, match=f"NIGHTSHIFT_{name} is '{value}'. Write {choices}."):
         Settings.from_environment({**REQUIRED, f"NIGHTSHIFT_{name}": value})
+
+
+@pytest.mark.parametrize(
+    ("runtime", "folder"),
+    [("local:/state", "/state"), ("local:", ""), ("kubernetes", ""), ("gke:projects/p/locations/l/clusters/c", "")],
+)
+def test_only_the_local_runtime_has_a_folder(runtime: str, folder: str) -> None:
+    assert Settings("b", "p", runtime=runtime).local_folder == folder

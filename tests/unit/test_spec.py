@@ -119,6 +119,7 @@ def test_no_other_error_whatever_the_file_holds(tmp_path: Path, seed: int) -> No
         for error in errors.values():
             refused += 1
             assert len(str(error).splitlines()) == len(error.errors) > 0
+            assert "nightshift fails to read the file" not in str(error)
     assert refused
 
 
@@ -148,11 +149,43 @@ class TestFolder:
         assert str(errors[bad]).startswith("a.yaml: nightshift fails to read the file (RecursionError: too deep).")
 
     def test_second_file_with_a_name_is_the_bad_one(self, tmp_path: Path) -> None:
-        first, other = write(tmp_path, job(), "a.yaml"), write(tmp_path, job(job="other"), "c.yaml")
-        second = write(tmp_path, job(), "b.yaml")
+        first = write(tmp_path, job(), "a.yaml")
+        other = write(tmp_path, job(job="other", destination__table="c.other"), "c.yaml")
+        second = write(tmp_path, job(destination__table="c.second"), "b.yaml")
         specs, errors = load_all(tmp_path)
 
         assert list(specs) == [first, other]
         (error,) = errors[second].errors
         assert second.read_text(encoding="utf-8").splitlines()[(error.line or 0) - 1] == "job: package-embeddings"
         assert f"The name 'package-embeddings' is already used by {first}" in str(error)
+
+    def test_second_file_with_a_destination_is_the_bad_one(self, tmp_path: Path) -> None:
+        """Each night the one would delete the partition of the other."""
+        write(tmp_path, job(job="broken", destination__table="c.t", owner=7), "0.yaml")
+        first = write(tmp_path, job(destination__table="c.t"), "a.yaml")
+        second = write(tmp_path, job(job="other", destination__table="C.t"), "b.yaml")
+        third = write(tmp_path, job(job="third", destination__table="c.t_2"), "c.yaml")
+        specs, errors = load_all(tmp_path, relative_to=tmp_path)
+
+        assert list(specs) == [first, third]
+        (error,) = errors[second].errors
+        assert second.read_text(encoding="utf-8").splitlines()[(error.line or 0) - 1] == "  table: C.t"
+        assert str(error).endswith(
+            "destination.table: The table C.t is already the destination of a.yaml, and each job would replace the other's "
+            "predictions. Give one of the two jobs another table."
+        )
+
+    def test_a_table_without_a_project_may_be_one_of_any_project(self, tmp_path: Path) -> None:
+        first, second = (write(tmp_path, job(job=f"j{n}", destination__table=f"p{n}.c.t"), f"{n}.yaml") for n in (1, 2))
+        third = write(tmp_path, job(job="third", destination__table="c.t"), "3.yaml")
+        specs, errors = load_all(tmp_path)
+
+        assert list(specs) == [first, second]
+        assert [error.field for error in errors[third].errors] == ["destination.table", "destination.table"]
+        assert "or if they are in different projects, write the project in both files." in str(errors[third])
+
+    def test_a_copy_of_a_file_shares_both_name_and_destination(self, tmp_path: Path) -> None:
+        write(tmp_path, job(), "a.yaml")
+        copy = write(tmp_path, job(), "b.yaml")
+
+        assert {error.field for error in load_all(tmp_path)[1][copy].errors} == {"job", "destination.table"}

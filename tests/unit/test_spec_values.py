@@ -10,7 +10,8 @@ from croniter import croniter  # type: ignore[import-untyped]
 
 from nightshift.profiles import PROFILES
 from nightshift.run import chunks
-from nightshift.spec import JobSpec, sql
+from nightshift.run.sizing import size
+from nightshift.spec import JobSpec, sql, tables
 from nightshift.spec.columns import CHUNK_COLUMNS, with_keys
 from nightshift.warehouse import schema as warehouse_schema
 from tests.builders import RUN, a_chunk, a_plan, a_spec
@@ -76,6 +77,106 @@ class TestQuery:
     def test_other_statements_are_refused(self, tmp_path: Path, statement: str) -> None:
         (message,) = mistakes(tmp_path, job(source__query=statement))
         assert message.startswith("source.query: The query ")
+
+
+class TestTables:
+    """A job must not replace what it reads."""
+
+    @pytest.mark.parametrize(
+        ("query", "names"),
+        [
+            ("SELECT a FROM `p.d.t`", ("p.d.t",)),
+            ("SELECT a FROM `p`.d.`t` JOIN p-q.d.u ON TRUE", ("p-q.d.u", "p.d.t")),
+            ("SELECT a FROM `example.com:p.d.t`", ("example.com:p.d.t",)),
+            ("SELECT a FROM `d.t_*`, d.`t$20261120`, d.`a b-c`", ("d.a b-c", "d.t$20261120", "d.t_*")),
+            ("WITH t AS (SELECT a FROM d.t) SELECT a FROM t", ("d.t",)),
+            (
+                "SELECT a FROM (SELECT a FROM d.t) UNION ALL SELECT a FROM d.u WHERE a IN (SELECT a FROM d.v)",
+                ("d.t", "d.u", "d.v"),
+            ),
+            ("FROM d.t |> WHERE a > 1 |> JOIN e.u ON TRUE", ("d.t", "e.u")),
+            ("SELECT a FROM d.t AS x, x.items, UNNEST(x.more) JOIN x.others", ("d.t",)),
+            ("SELECT a FROM d.t FOR SYSTEM_TIME AS OF y", ("d.t",)),
+            ("SELECT a FROM ML.PREDICT(MODEL d.m, TABLE d.t)", ("d.m", "d.t")),
+            ("SELECT table_name FROM d.INFORMATION_SCHEMA.TABLES", ()),
+            ("SELECT table_name FROM `p.d.information_schema.TABLES`, `region-eu`.INFORMATION_SCHEMA.TABLES", ()),
+            ("SELECT a FROM d.f(1), EXTERNAL_QUERY('c', 'SELECT a FROM d.t')", ()),
+            ("SELECT 1 AS a", ()),
+        ],
+    )
+    def test_tables_of_a_query(self, query: str, names: tuple[str, ...]) -> None:
+        assert sql.tables(sql.parse(query)) == names
+
+    @pytest.mark.parametrize(
+        ("name", "table"),
+        [
+            ("d.t", "d.t"),
+            ("p.d.t", "p.d.t"),
+            ("d.t", "p.d.t"),
+            ("p.d.t", "d.t"),
+            ("D.T", "d.t"),
+            ("d.t$20261120", "d.t"),
+            ("d.t_*", "d.t_2026"),
+            ("p.d.*", "d.t"),
+            ("d.T_*", "d.t_"),
+            ("example.com:p.d.t", "example.com:p.d.t"),
+        ],
+    )
+    def test_may_be_one_table(self, name: str, table: str) -> None:
+        assert tables.may_be(name, table)
+
+    @pytest.mark.parametrize(
+        ("name", "table"),
+        [
+            ("d.t", "d.u"),
+            ("d.t", "e.t"),
+            ("p.d.t", "q.d.t"),
+            ("d.t_*", "d.t"),
+            ("d.t", "d.t_2026"),
+            ("e.t_*", "d.t_1"),
+            ("p.d.*", "q.d.t"),
+            ("example.com:p.d.t", "p.d.t"),
+        ],
+    )
+    def test_cannot_be_one_table(self, name: str, table: str) -> None:
+        assert not tables.may_be(name, table)
+
+    @pytest.mark.parametrize(
+        ("source", "table"),
+        [
+            ("`d.t`", "d.t"),
+            ("`acme.d.t`", "acme.d.t"),
+            ("acme.d.t", "acme.D.T"),
+            ("`d.t_*`", "d.t_x"),
+            ("e.u JOIN (SELECT 1 FROM d.t) ON TRUE", "d.t"),
+        ],
+    )
+    def test_a_query_that_reads_the_destination(self, tmp_path: Path, source: str, table: str) -> None:
+        query = f"SELECT name, version, summary, description FROM {source} WHERE d = @partition"
+
+        (message,) = mistakes(tmp_path, job(source__query=query, destination__table=table))
+        assert message.startswith("destination.table: The query reads ")
+        assert message.endswith("Write another table; it is created if it does not exist.")
+
+    @pytest.mark.parametrize(("source", "table"), [("d.t", "acme.d.t"), ("acme.d.t", "d.t")])
+    def test_a_name_without_a_project_may_be_the_destination(self, tmp_path: Path, source: str, table: str) -> None:
+        query = f"SELECT name, version, summary, description FROM {source} WHERE d = @partition"
+
+        (message,) = mistakes(tmp_path, job(source__query=query, destination__table=table))
+        assert message == (
+            f"destination.table: The query reads {source}, and publishing replaces a partition of {table}, which may be the "
+            "same table. Write another table, or if they are in different projects, write the project in both names."
+        )
+
+    @pytest.mark.parametrize(
+        ("source", "table"), [("lake.d.t", "acme.d.t"), ("d.INFORMATION_SCHEMA.TABLES", "d.tables"), ("d.out", "d.out_2")]
+    )
+    def test_a_query_that_reads_other_tables(self, tmp_path: Path, source: str, table: str) -> None:
+        query = (
+            f"WITH out_2 AS (SELECT * FROM {source}) SELECT name, version, summary, description FROM out_2 WHERE d = @partition"
+        )
+
+        assert mistakes(tmp_path, job(source__query=query, destination__table=table)) == []
 
 
 class TestTemplate:
@@ -161,6 +262,17 @@ class TestValues:
     def test_no_durations(self, tmp_path: Path, deadline: Any) -> None:
         (message,) = mistakes(tmp_path, job(deadline=deadline))
         assert message.startswith("deadline: ")
+
+    @pytest.mark.parametrize("profile", ["cpu", "gpu-l4-spot"])
+    def test_a_deadline_leaves_time_for_rows(self, tmp_path: Path, profile: str) -> None:
+        for deadline in ("1s", "10m", "10m59s"):
+            (message,) = mistakes(tmp_path, job(deadline=deadline, compute={"profile": profile}))
+            assert message.startswith(f"deadline: Within {deadline} no rows are answered")
+        assert mistakes(tmp_path, job(deadline="11m", compute={"profile": profile})) == []
+
+    def test_a_run_with_a_shorter_deadline_is_still_read_and_planned(self) -> None:
+        """It was opened before such a deadline was refused."""
+        assert size(1000, JobSpec.model_validate(job(deadline="90s"))).workers == 2
 
     @pytest.mark.parametrize(
         ("tolerate", "rows", "allowed"),

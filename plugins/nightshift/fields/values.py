@@ -8,7 +8,7 @@ from typing import Final
 from nightshift.fields.mistakes import mistake
 
 COLUMN_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,299}$"
-DURATION_PATTERN: Final = r"^(?=[0-9])([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
+DURATION_PATTERN: Final = r"^(?=[0-9])([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?$"
 
 _DURATION_SECONDS_MAX: Final = 7 * 86_400
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}

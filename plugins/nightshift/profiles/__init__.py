@@ -3,8 +3,20 @@
 `profiles.hardware` has the machines, `profiles.fit` decides how many of their accelerators one engine spans.
 """
 
-from nightshift.profiles.catalog import PROFILES, Profile, Provisioning, profile_of
+from nightshift.profiles.catalog import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Profile, Provisioning, profile_of
 from nightshift.profiles.fit import Misfit, Span, fit, misfits
 from nightshift.profiles.worker import WorkerShape
 
-__all__ = ["PROFILES", "Misfit", "Profile", "Provisioning", "Span", "WorkerShape", "fit", "misfits", "profile_of"]
+__all__ = [
+    "PROFILES",
+    "START_UP_SECONDS",
+    "WORK_SECONDS_MIN",
+    "Misfit",
+    "Profile",
+    "Provisioning",
+    "Span",
+    "WorkerShape",
+    "fit",
+    "misfits",
+    "profile_of",
+]

@@ -13,6 +13,12 @@ from typing import Final
 
 from nightshift.profiles.hardware import GPUS, TPUS, Gpu, Tpu
 
+START_UP_SECONDS: Final = 600.0
+"""Node, image and weights, before the first row; a guess for every profile, subtracted from a job's deadline. A deadline is a
+limit, so on a machine that starts in seconds a longer one costs nothing."""
+WORK_SECONDS_MIN: Final = 60.0
+"""The least that a deadline must leave after start-up."""
+
 
 class Provisioning(StrEnum):
     """How the machines of a profile are bought; the value is the end of the profile's name."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nightshift.profiles import profile_of
+from nightshift.profiles import START_UP_SECONDS, WORK_SECONDS_MIN, profile_of
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec
@@ -18,8 +18,6 @@ CHUNKS_WANTED: Final = 400
 CHUNK_ROWS_MAX: Final = 50_000
 CHUNK_BYTES_MAX: Final = 32 << 20
 """Of compressed input, as in the exported files."""
-START_UP_SECONDS: Final = 600.0
-"""Node, image and weights, before the first row; subtracted from the deadline."""
 SAFETY: Final = 0.7
 """The share of the remaining deadline that planned work may fill; the rest is for preemptions and wrong estimates."""
 
@@ -42,7 +40,8 @@ def size(rows: int, spec: JobSpec, input_bytes: int = 0, *, workers_max: int = 0
     """
     speed = spec.compute.rows_per_worker_per_second or profile_of(spec.compute.profile).rows_per_second
     reasons = []
-    usable = max(60.0, spec.deadline_seconds - START_UP_SECONDS) * SAFETY
+    # A run that was opened by an earlier version may have a shorter deadline than is accepted today.
+    usable = max(WORK_SECONDS_MIN, spec.deadline_seconds - START_UP_SECONDS) * SAFETY
     if spec.compute.workers is not None:
         workers = spec.compute.workers
         reasons.append(f"{_n(workers, 'worker')}: the job says so")

@@ -6,16 +6,21 @@ They work on the document, not on the model, so a mistake elsewhere hides none o
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, Final
 
 from nightshift.fields.mistakes import FieldPath, Finding, nearest
-from nightshift.fields.values import COLUMN_PATTERN
-from nightshift.profiles import PROFILES, Span, misfits
+from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds
+from nightshift.profiles import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Span, misfits
 from nightshift.spec import names
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
+from nightshift.spec.tables import may_be, projects_unknown
 from nightshift.tasks import TASK_KINDS, request_model
+
+COLUMNS_LISTED: Final = 30
+"""Of a query, in a message."""
 
 
 def check(document: Document) -> Iterator[Finding]:
@@ -34,9 +39,11 @@ def check(document: Document) -> Iterator[Finding]:
             yield from (_query_finding(document, error) for error in sql.parameters(statement))
             columns = sql.columns(statement)
             yield from _repeated(path, columns or ())
+            yield from _reads_destination(document, sql.tables(statement))
     yield from _key(document, columns)
     yield from _request(document, columns)
     yield from _destination(document)
+    yield from _deadline(document)
     yield from _compute(document)
 
 
@@ -57,8 +64,8 @@ def _query_finding(document: Document, error: Any) -> Finding:
 
 
 def _repeated(path: FieldPath, columns: tuple[str, ...]) -> Iterator[Finding]:
-    folded = [column.casefold() for column in columns]
-    for column in {name.casefold(): name for name in columns if folded.count(name.casefold()) > 1}.values():
+    times = Counter(column.casefold() for column in columns)
+    for column in {name.casefold(): name for name in columns if times[name.casefold()] > 1}.values():
         yield Finding(path, f"The query returns the column {column!r} more than once", "Rename one with AS, or leave it out")
 
 
@@ -87,7 +94,9 @@ def _lacking(path: FieldPath, user: str, column: str, columns: tuple[str, ...]) 
         yield Finding(path, f"{user} names the column {column!r}, which the query spells {same!r}", "Spell it the same way")
         return
     near = nearest(column, columns)
-    listed = ", ".join(columns) or "no named column"
+    listed = ", ".join(columns[:COLUMNS_LISTED]) or "no named column"
+    if len(columns) > COLUMNS_LISTED:
+        listed += f" and {len(columns) - COLUMNS_LISTED:,} more"
     remedy = (f"Did you mean {near!r}? " if near else "Add it to the query, or name another. ") + f"The query returns {listed}"
     yield Finding(path, f"{user} names the column {column!r}, which the query lacks", remedy)
 
@@ -167,6 +176,31 @@ def _destination(document: Document) -> Iterator[Finding]:
             f"{partition!r} is already a key column, but publishing adds it for the date of the run",
             remedy,
         )
+
+
+def _reads_destination(document: Document, sources: tuple[str, ...]) -> Iterator[Finding]:
+    """The query must not read what publishing replaces: a second night, or a repeated one, would find other rows."""
+    path: FieldPath = ("destination", "table")
+    table = document.get(*path)
+    same = next((name for name in sources if may_be(name, table)), None) if _is_text(table) else None
+    if same is None:
+        return
+    problem = f"The query reads {same}, and publishing replaces a partition of {table}"
+    if projects_unknown(same, table):
+        remedy = "Write another table, or if they are in different projects, write the project in both names"
+        yield Finding(path, f"{problem}, which may be the same table", remedy)
+    else:
+        yield Finding(path, problem, "Write another table; it is created if it does not exist")
+
+
+def _deadline(document: Document) -> Iterator[Finding]:
+    value = document.get("deadline")
+    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
+        return  # the model says so
+    least = START_UP_SECONDS + WORK_SECONDS_MIN
+    if 0 < duration_seconds(value) < least:
+        problem = f"Within {value} no rows are answered: a worker may take {START_UP_SECONDS / 60:.0f} min to start"
+        yield Finding(("deadline",), f"{problem} (node, image, weights)", f"Write {least / 60:.0f}m or more, for example 1h")
 
 
 def _compute(document: Document) -> Iterator[Finding]:

@@ -1,9 +1,14 @@
-"""A YAML file with the places of its parts: values for the model, lines and source text for messages."""
+"""A YAML file with the places of its parts: values for the model, lines and source text for messages.
+
+A job is plain YAML of a bounded size: no anchors, aliases, merge keys or tags. A few hundred bytes of aliases can stand for
+gigabytes, and whoever reads job files (Airflow's DAG processor) reads all of them in one process. So each of these is refused
+while nodes are composed, before any value is made.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -12,14 +17,21 @@ from nightshift.fields.mistakes import FieldPath, Finding
 _STRING_TAG = "tag:yaml.org,2002:str"
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+BYTES_MAX: Final = 128 << 10
+"""Of a job file. The longest part is SQL, whose parser takes about a second for so much."""
+NODES_MAX: Final = 10_000
+"""Keys, values, list items: a JSON schema may list thousands of words."""
+DEPTH_MAX: Final = 64
+"""A job needs three levels; the rest is for a JSON schema."""
+
 _REMEDIES = (
     (r"'\t' that cannot", "Indent with spaces; YAML does not allow tabs"),
     ("that cannot start any token", "Put the value in quotes"),
     ("unhashable key", 'Put a value that starts with {{ in quotes, as in "{{ summary }}"'),
     ("mapping values are not allowed", 'Check the indentation, and put text that contains ": " in quotes'),
     ("but found another document", "Keep one job per file; remove the second '---'"),
-    ("undefined alias", "Put a value that starts with * in quotes"),
-    ("could not determine a constructor", "Remove the tag, the word that starts with '!'"),
+    ("could not determine a constructor", "Put the value in quotes"),
     ("expected <block end>", "Check the indentation, and put the whole value in quotes"),
     ("found unexpected end of stream", "Close the quotes"),
     ("special characters are not allowed", "Remove the character"),
@@ -37,11 +49,37 @@ class Unreadable(ValueError):
 class _Loader(yaml.SafeLoader):
     """Reads a scalar that is not a valid date or number as text, so that the model can say what is wrong with it.
 
-    1:30, which YAML 1.1 reads as the number 90, is text too.
+    1:30, which YAML 1.1 reads as the number 90, is text too, and so is a number of more than 100 characters: Python reads
+    hexadecimal ones of any length, but refuses to print them. Raises Unreadable for what no job needs.
     """
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = self._depth = 0
+
+    def fetch_flow_collection_start(self, token: Any) -> None:
+        # Before compose_node sees them: the scanner's time grows with the square of the brackets that it looks ahead.
+        _not_too_deep(self.flow_level + 1, self.line)
+        super().fetch_flow_collection_start(token)
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        _refuse_shorthand(event)
+        line = event.start_mark.line
+        self._nodes += 1
+        if self._nodes > NODES_MAX:
+            problem = f"The file has more than {NODES_MAX:,} keys and values"
+            raise Unreadable(line + 1, problem, "Keep long lists in a table, and join it in the query")
+        self._depth += 1
+        _not_too_deep(self._depth, line)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(node, yaml.ScalarNode) and node.tag == _MERGE_TAG:
+            raise Unreadable(line + 1, "A job cannot merge mappings with <<", "Write the keys here")
+        return node
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBER_TAGS and ":" in node.value:
+        if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBER_TAGS and (":" in node.value or len(node.value) > 100):
             return node.value
         try:
             return super().construct_object(node, deep)
@@ -49,6 +87,27 @@ class _Loader(yaml.SafeLoader):
             if isinstance(node, yaml.ScalarNode):
                 return node.value
             raise
+
+
+def _refuse_shorthand(event: Any) -> None:
+    line = event.start_mark.line + 1
+    if isinstance(event, yaml.AliasEvent):
+        remedy = "Write the value itself again, or put text that starts with * in quotes"
+        raise Unreadable(line, f"A job cannot use the YAML alias *{event.anchor}", remedy)
+    if event.anchor is not None:
+        raise Unreadable(
+            line, f"A job cannot use the YAML anchor &{event.anchor}", "Remove it, or put text that starts with & in quotes"
+        )
+    if event.tag is not None:
+        tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+        raise Unreadable(line, f"A job cannot use the YAML tag {tag}", "Remove it, or put text that starts with ! in quotes")
+
+
+def _not_too_deep(depth: int, line: int) -> None:
+    if depth > DEPTH_MAX:
+        raise Unreadable(
+            line + 1, f"The YAML is nested more than {DEPTH_MAX} levels deep", "Write a job; it needs only three levels"
+        )
 
 
 class Document:
@@ -66,8 +125,6 @@ class Document:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             raise _unreadable(mark.line + 1 if mark else 1, _problem(error)) from None
-        except RecursionError:
-            raise Unreadable(1, "The YAML is nested too deeply", "Write a job; it needs only three levels") from None
 
     def line(self, path: FieldPath) -> int:
         """Line of the key or list item at `path`; if there is none, of the nearest parent."""
@@ -125,19 +182,15 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | N
 def _key_findings(root: yaml.Node) -> Iterator[Finding]:
     """Duplicate keys, of which YAML would silently keep the last, and keys that are not text."""
     pending: list[tuple[FieldPath, yaml.Node]] = [((), root)]
-    seen: set[int] = set()
     while pending:
         path, node = pending.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             pending.extend(((*path, index), item) for index, item in enumerate(node.value))
         if not isinstance(node, yaml.MappingNode):
             continue
         first: dict[str, int] = {}
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE_TAG:
+            if not isinstance(key, yaml.ScalarNode):
                 continue
             line, here = key.start_mark.line + 1, (*path, key.value)
             if key.tag != _STRING_TAG:

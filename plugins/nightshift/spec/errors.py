@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from nightshift.fields.mistakes import sentence
+
+TEXT_MAX: Final = 1_000
+"""Characters of each part of a message. The beginning and the end of a longer one are shown."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +30,15 @@ class SpecError:
     def __str__(self) -> str:
         place = str(self.file) if self.line is None else f"{self.file}:{self.line}"
         subject = f"{self.field}: " if self.field else ""
-        line = " ".join(f"{place}: {subject}{sentence(self.problem)} {sentence(self.remedy)}".split())
+        said = f"{place}: {_short(subject)}{sentence(_short(self.problem))} {sentence(_short(self.remedy))}"
+        line = " ".join(said.split())
         # A key may contain anything; a terminal must not interpret it.
         return "".join(character if character.isprintable() else repr(character)[1:-1] for character in line)
+
+
+def _short(text: str) -> str:
+    """A value or a key may have as many characters as the file."""
+    return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX // 2]} ... {text[-TEXT_MAX // 4 :]}"
 
 
 class SpecErrors(ValueError):

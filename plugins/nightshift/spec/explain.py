@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from nightshift.fields.mistakes import FieldPath, Finding, choice, nearest
+from nightshift.spec import names
 from nightshift.spec.document import Document
 from nightshift.spec.model import JobSpec
 from nightshift.tasks import TASK_KINDS, request_model
@@ -105,6 +106,9 @@ class _Words:
         near = self.slip_of(path)
         if near is not None:
             return problem, f"Did you mean {near!r}?"
+        flag = key.replace("_", "-")
+        if path[:-1] == ("engine",) and flag in names.ENGINE_FLAGS:
+            return problem, names.ENGINE_FLAGS[flag]
         elsewhere = [place for place in self._places() if place[-1] == key]
         if elsewhere:
             belongs = _dotted(elsewhere[0][:-1]) or "the top of the file"
@@ -115,7 +119,14 @@ class _Words:
             only = f"{', '.join(others)} and {last} have" if others else f"{last} has"
             problem = f"The request of the task {self._document.get('task')} has no key {key!r}"
             return problem, f"Remove it: only {only} this key"
-        return problem, f"Remove it. The key{'s' if len(siblings) > 1 else ''} here: {', '.join(siblings)}"
+        here = f"The key{'s' if len(siblings) > 1 else ''} here: {', '.join(siblings)}"
+        if path[:-1] == ("engine",) and re.fullmatch(names.FLAG_PATTERN, key):
+            # vLLM is not installed where jobs are checked, and its flags change with every release.
+            return (
+                problem,
+                f"If `vllm serve` has the flag --{flag}, write {flag} under engine.args; otherwise remove it. {here}",
+            )
+        return problem, f"Remove it. {here}"
 
     def slip_of(self, path: FieldPath) -> str | None:
         """The key that an unknown one was meant to be."""

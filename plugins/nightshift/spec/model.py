@@ -218,7 +218,9 @@ class JobSpec(Section):
     engine: Engine
     destination: Destination
     dead_letters: DeadLetters = Field(default=DeadLetters())
-    deadline: Duration = Field(description="How long the inference of a run may take: 90s, 45m, 3h, 1d.", examples=["3h"])
+    deadline: Duration = Field(
+        description="How long the inference of a run may take, start of the workers included: 45m, 3h, 1d.", examples=["3h"]
+    )
     compute: Compute
     queue: ObjectName | None = Field(default=None, description="The Kueue LocalQueue to wait in.", examples=["nightly"])
     priority: ObjectName | None = Field(default=None, description="The Kueue WorkloadPriorityClass.", examples=["nightly-low"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
+from collections import Counter
 from typing import Final
 
 from nightshift.fields.mistakes import choice, mistake, nearest
@@ -16,7 +17,8 @@ JOB_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 LABEL_PATTERN: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 OBJECT_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 TABLE_PATTERN: Final = r"^[^`\s]+\.[^`.]+$"
-SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]+)?%$"
+SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]{1,9})?%$"
+FLAG_PATTERN: Final = r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?"
 URI_PATTERN: Final = r"^(hf://[^/\s]+/[^/\s]+|gs://[^/\s]+/\S*[^/\s])$"
 
 PARTITION_COLUMN: Final = "partition_date"
@@ -142,8 +144,8 @@ def key_columns(value: tuple[str, ...]) -> tuple[str, ...]:
     """Raises `mistake` if there is none or one is named twice; BigQuery ignores case."""
     if not value:
         raise mistake("The list is empty", "Write at least one column, for example [name, version]")
-    folded = [name.casefold() for name in value]
-    twice = next((name for name in value if folded.count(name.casefold()) > 1), None)
+    times = Counter(name.casefold() for name in value)
+    twice = next((name for name in value if times[name.casefold()] > 1), None)
     if twice is not None:
         raise mistake(f"The column {twice!r} is named twice", "Name each key column once")
     return value
@@ -179,7 +181,7 @@ def table_name(value: str) -> str:
 def tolerance(value: object) -> int | str:
     """A number of rows, or a share of them (``1%``)."""
     form = 'Write a number of rows, or a share from "0%" to "100%" in quotes, for example 5 or "1%"'
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
         return value
     if isinstance(value, str) and re.fullmatch(SHARE_PATTERN, value):
         if float(value[:-1]) > 100:
@@ -190,7 +192,7 @@ def tolerance(value: object) -> int | str:
 
 def engine_flag(value: str) -> str:
     """The name of a ``vllm serve`` flag without its dashes; not one that nightshift sets itself."""
-    if not re.fullmatch(r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?", value):
+    if not re.fullmatch(FLAG_PATTERN, value):
         raise mistake(
             f"{value!r} is not a flag name", f"Write it without the leading dashes, for example {value.strip('-').lower()}"
         )

@@ -141,6 +141,18 @@ class TestABrokenJobFile:
             in message
         )
 
+    def test_two_jobs_with_one_destination(self, parse: Parse, job_text: str) -> None:
+        bag = parse(first=job_text, second=job_text.replace("job: package-embeddings", "job: other"))
+
+        assert set(bag.dags) == {"package-embeddings"}
+        (message,) = bag.import_errors.values()
+        line = next(n for n, text in enumerate(job_text.splitlines(), 1) if text.startswith("  table: "))
+        assert (
+            f"dags/jobs/second.yaml:{line}: destination.table: The table catalog.package_embeddings is already the destination "
+            "of dags/jobs/first.yaml, and each job would replace the other's predictions. Give one of the two jobs "
+            "another table."
+        ) in message
+
 
 def test_a_deployment_without_project_says_which_variable_to_set(
     parse: Parse, job_text: str, monkeypatch: pytest.MonkeyPatch

@@ -18,8 +18,7 @@ from nightshift.settings import Settings
 
 def local_runtime(settings: Settings) -> LocalRuntime | None:
     """The runtime of FOLDER if the settings say ``local:FOLDER``; None if JobSets run elsewhere."""
-    kind, _, folder = settings.runtime.partition(":")
-    return LocalRuntime(Path(folder)) if kind == "local" and folder else None
+    return LocalRuntime(Path(settings.local_folder)) if settings.local_folder else None
 
 
 class LocalRuntime:

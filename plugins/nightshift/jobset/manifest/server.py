@@ -63,6 +63,15 @@ def server_args(
 
 def launch(order: Order) -> dict[str, Any]:
     """``command`` and ``args`` of the server's container."""
+    started = _start(order)
+    if order.settings.local_folder:
+        # The engine has no password. Here a pod's network is the machine's; in a cluster the kubelet and the metrics collector
+        # call the pod's address, and a NetworkPolicy keeps others out.
+        started["args"] += ["--host", "127.0.0.1"]
+    return started
+
+
+def _start(order: Order) -> dict[str, Any]:
     spec, worker = order.spec, order.worker
     args = server_args(spec, worker, mounted=is_mounted(order), commit=order.pins.commit)
     if worker.hosts == 1:
