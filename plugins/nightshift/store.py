@@ -9,31 +9,84 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.store import GCSStore, LocalStore, MemoryStore, ObjectStore
 
+from nightshift.fields.values import BUCKET_PATTERN
+
 REQUEST_TIMEOUT = timedelta(seconds=60)
 RETRY_TIMEOUT = timedelta(seconds=120)
 
 
-def open_store(url: str) -> ObjectStore:
+def open_store(url: str, headers: Mapping[str, str] | None = None) -> ObjectStore:
     """Opens ``gs://BUCKET[/PREFIX]``, ``file:///FOLDER`` (created if missing) or ``memory:///``.
 
-    Raises ValueError for any other URL. Nothing is sent yet: a wrong bucket shows at the first call.
+    headers: sent with every request to Cloud Storage. Raises ValueError for any other URL. Nothing is sent yet: a wrong
+    bucket shows at the first call.
     """
     parts = urlsplit(url)
     if parts.scheme == "gs" and parts.netloc:
-        return _cloud_storage(parts.netloc, parts.path.strip("/") or None)
+        return _cloud_storage(parts.netloc, parts.path.strip("/") or None, headers or {})
     if parts.scheme == "file" and not parts.netloc and parts.path:
         return LocalStore(parts.path, mkdir=True)
     if parts.scheme == "memory":
         return MemoryStore()
     raise ValueError(f"{url!r} is not a store: use gs://BUCKET/PREFIX, file:///FOLDER or memory:///")
+
+
+def split_object_url(url: str) -> tuple[str, str]:
+    """``gs://BUCKET/NAME`` as bucket and name, letter by letter: ``#``, ``?`` and ``%`` are part of a name.
+
+    Raises ValueError for any other text, and for a name that obstore refuses or would alter, so that another object is read.
+    """
+    bucket, _, name = url.removeprefix("gs://").partition("/")
+    if not url.startswith("gs://") or not bucket or not name:
+        raise ValueError(f"{url!r} is not the URL of an object: use gs://BUCKET/NAME")
+    if not re.fullmatch(BUCKET_PATTERN, bucket):
+        raise ValueError(f"{bucket!r} in {url!r} is not a valid bucket name")
+    if _CONTROL.search(name) or not {"", ".", ".."}.isdisjoint(name.split("/")):
+        raise ValueError(
+            f"the object {url!r} cannot be read by exactly this name: nightshift reads no names with control characters, "
+            "with a slash at either end, or with an empty part, '.' or '..' between slashes"
+        )
+    return bucket, name
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def status_of(error: Exception) -> int | None:
+    """The HTTP status with which Cloud Storage refused a request; None if obstore's error says nothing about one.
+
+    None too if credentials could not be had: that answer came from another server. obstore has a class of its own for some
+    statuses, and for the rest only a text, which begins with its own words; what the server sent comes after the status.
+    """
+    for kind, status in _STATUSES.items():
+        if isinstance(error, kind):
+            return status
+    found = _REFUSED.match(str(error)) if isinstance(error, obstore.exceptions.GenericError) else None
+    return int(found[1]) if found else None
+
+
+_STATUSES: Final[dict[type[Exception], int]] = {
+    obstore.exceptions.NotModifiedError: 304,
+    obstore.exceptions.UnauthenticatedError: 401,
+    obstore.exceptions.PermissionDeniedError: 403,
+    FileNotFoundError: 404,
+    obstore.exceptions.NotFoundError: 404,
+    obstore.exceptions.AlreadyExistsError: 409,
+    obstore.exceptions.PreconditionError: 412,
+}
+# Within the URL, spaces are escaped.
+_REFUSED: Final = re.compile(
+    r"Generic GCS error: Error performing [A-Z]+ \S+ in [^ ,]+(?:, after [^-]*)? - Server returned non-2xx status code: (\d{3})"
+)
 
 
 def get_bytes(store: ObjectStore, path: str) -> bytes | None:
@@ -57,7 +110,7 @@ def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
     return body
 
 
-def _cloud_storage(bucket: str, prefix: str | None) -> GCSStore:
+def _cloud_storage(bucket: str, prefix: str | None, headers: Mapping[str, str]) -> GCSStore:
     config: dict[str, str] = {}
     emulator = os.environ.get("STORAGE_EMULATOR_HOST")
     if emulator:
@@ -70,7 +123,12 @@ def _cloud_storage(bucket: str, prefix: str | None) -> GCSStore:
         bucket,
         prefix=prefix,
         config=config,  # type: ignore[arg-type]
-        client_options={"allow_http": bool(emulator), "timeout": REQUEST_TIMEOUT, "connect_timeout": timedelta(seconds=10)},
+        client_options={
+            "allow_http": bool(emulator),
+            "timeout": REQUEST_TIMEOUT,
+            "connect_timeout": timedelta(seconds=10),
+            "default_headers": dict(headers),
+        },
         retry_config={"max_retries": 8, "retry_timeout": RETRY_TIMEOUT},
     )
 

@@ -16,7 +16,7 @@ from obstore.store import ObjectStore
 from nightshift.batch.lines import parse_line
 from nightshift.driver.reader import InputChanged
 from nightshift.run.plan import Plan
-from nightshift.store import ObjectFile, StoreUnavailable, open_store
+from nightshift.store import ObjectFile, StoreUnavailable, open_store, split_object_url
 
 BUFFER: Final = 8 << 20
 MARKS_MOST: Final = 1 << 20
@@ -97,9 +97,7 @@ def source_of(name: str) -> BatchFile:
 
 def store_of(url: str) -> tuple[ObjectStore, str]:
     """``gs://BUCKET/NAME`` as a store and a path in it. Raises ValueError for any other URL."""
-    bucket, _, path = url.removeprefix("gs://").partition("/")
-    if not url.startswith("gs://") or not bucket or not path or path.endswith("/"):
-        raise ValueError(f"{url!r} is neither a local path nor gs://BUCKET/NAME")
+    bucket, path = split_object_url(url)
     return open_store(f"gs://{bucket}"), path
 
 

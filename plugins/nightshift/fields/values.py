@@ -8,6 +8,8 @@ from typing import Final
 from nightshift.fields.mistakes import mistake
 
 COLUMN_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,299}$"
+BUCKET_PATTERN: Final = r"^[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]$"
+"""Cloud Storage's rule for bucket names (its documentation, "Bucket names"), but for the length of parts between dots."""
 DURATION_PATTERN: Final = r"^(?=[0-9])([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
 
 _DURATION_SECONDS_MAX: Final = 7 * 86_400
