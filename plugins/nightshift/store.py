@@ -12,13 +12,16 @@ import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.store import GCSStore, LocalStore, MemoryStore, ObjectStore
 
 from nightshift.fields.values import BUCKET_PATTERN
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
 
 REQUEST_TIMEOUT = timedelta(seconds=60)
 RETRY_TIMEOUT = timedelta(seconds=120)
@@ -136,14 +139,19 @@ def _cloud_storage(bucket: str, prefix: str | None, headers: Mapping[str, str]) 
 class ObjectFile(io.RawIOBase):
     """One object as a seekable file, one range request per read: what pyarrow needs to read a Parquet footer or row group.
 
+    etag: of the version to read; every range asks for this one, so a file is never read half from one version and half from
+    another. None: whichever is there. Reads raise ObjectChanged if that version is no longer there, StoreUnavailable; so an
+    OSError of pyarrow's is about the content.
+
     (obstore's own reader lacks attributes that pyarrow expects of a file.)
     """
 
-    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
+    def __init__(self, store: ObjectStore, path: str, size: int, etag: str | None = None) -> None:
         super().__init__()
         self._store = store
         self._path = path
         self._size = size
+        self._condition: GetOptions = {"if_match": etag} if etag is not None else {}
         self._position = 0
 
     def readable(self) -> bool:
@@ -165,7 +173,13 @@ class ObjectFile(io.RawIOBase):
         length = min(len(view), self._size - self._position)
         if length <= 0:
             return 0
-        view[:length] = memoryview(obstore.get_range(self._store, self._path, start=self._position, length=length))
+        options: GetOptions = {"range": (self._position, self._position + length), **self._condition}
+        try:
+            view[:length] = memoryview(obstore.get(self._store, self._path, options=options).bytes())
+        except (FileNotFoundError, obstore.exceptions.PreconditionError) as error:
+            raise ObjectChanged(f"{self._path} was overwritten or deleted while it was read") from error
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"read {self._path}: {error}") from error
         self._position += length
         return length
 
@@ -187,6 +201,10 @@ class Objects(Protocol):
         Raises StoreUnavailable.
         """
         ...
+
+
+class ObjectChanged(Exception):
+    """The version of an object that was asked for is not the one that is there."""
 
 
 class StoreUnavailable(Exception):

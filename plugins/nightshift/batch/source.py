@@ -16,7 +16,7 @@ from obstore.store import ObjectStore
 from nightshift.batch.lines import parse_line
 from nightshift.driver.reader import InputChanged
 from nightshift.run.plan import Plan
-from nightshift.store import ObjectFile, StoreUnavailable, open_store, split_object_url
+from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, open_store, split_object_url
 
 BUFFER: Final = 8 << 20
 MARKS_MOST: Final = 1 << 20
@@ -67,7 +67,8 @@ class StoredFile:
         self._store, self._path = store_of(url)
 
     def open(self) -> IO[bytes]:
-        return io.BufferedReader(ObjectFile(self._store, self._path, int(self._head()["size"])), BUFFER)
+        head = self._head()
+        return io.BufferedReader(ObjectFile(self._store, self._path, head["size"], head["e_tag"]), BUFFER)
 
     def read(self, start: int, length: int) -> bytes:
         try:
@@ -141,9 +142,10 @@ def index(source: BatchFile, marks_most: int = MARKS_MOST) -> Index:
                             marks.append(at)
                     lines += 1
                 at += len(line)
-    except obstore.exceptions.BaseError as error:
-        raise StoreUnavailable(f"read {source.name}: {error}") from error
-    if source.version() != version:
+        same = source.version() == version
+    except ObjectChanged:
+        same = False
+    if not same:
         raise InputChanged(f"{source.name} changed while it was read")
     return Index(version, digest.hexdigest(), at, lines, every, marks)
 

@@ -39,7 +39,7 @@ from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.health import ENGINE_BUDGET_S
 from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.metrics import serve_metrics
-from nightshift.driver.reader import InputChanged, InputReader
+from nightshift.driver.reader import InputBroken, InputChanged, InputReader
 from nightshift.driver.stats import Stats
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, split_run_url
@@ -227,7 +227,7 @@ def main() -> NoReturn:
         # Never closed: that would wait for threads, and one may be stuck in the store, while a drain has 15 s.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         code = runner.run(stand_by() if config.bystander else work(config))
-    except (ConfigError, ForeignObject, InputChanged, NoSuchRun, ToleranceExceeded, WrongEngine) as error:
+    except (ConfigError, ForeignObject, InputBroken, InputChanged, NoSuchRun, ToleranceExceeded, WrongEngine) as error:
         log.error("cannot continue", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG
     except (StoreUnavailable, BaseError, OSError) as error:

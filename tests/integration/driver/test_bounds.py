@@ -17,6 +17,7 @@ import pytest
 from nightshift import exits
 from nightshift.run.names import canonical_json
 from nightshift.store import open_store
+from tests.builders import write_input
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
 
@@ -141,3 +142,43 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     ]
 
     assert peaks[1] - peaks[0] < (many - few) * len(kib) / 3
+
+
+def test_an_input_that_is_overwritten_in_the_middle_of_a_run_ends_it_for_good(tmp_path: Path) -> None:
+    texts: list[str | None] = [f"text {n:03}" for n in range(50)]
+    prepared = prepare(tmp_path, texts, chunk_rows=CHUNK_ROWS)
+    seen = asyncio.Event()
+
+    async def overwrites(_: list[str]) -> None:
+        # The driver has opened the file, and has yet to read its second and third row group.
+        if not seen.is_set():
+            seen.set()
+            others = [text and text.upper() for text in texts]
+            write_input(open_store(prepared.url), prepared.run, others, per_file=50, per_group=20)
+
+    with CannedEngine(overwrites) as engine:
+        driver = DriverProcess(prepared, engine.url)
+        code = driver.finish()
+
+    assert code == exits.CONFIG
+    [error] = [entry["error"] for entry in driver.log if entry["message"] == "cannot continue"]
+    assert "part-000.parquet was overwritten or deleted after it was planned" in error
+    assert not [text for text in engine.seen if text.isupper()], "no row of the other file was computed"
+
+
+def test_an_input_that_is_not_parquet_ends_the_run_for_good(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, ["a"] * 50, chunk_rows=CHUNK_ROWS)
+    store, (file,) = open_store(prepared.url), prepared.plan.files
+    path = f"{prepared.run.prefix}/{file.path}"
+    obstore.put(store, path, b"<html>" * 50)
+    meta = obstore.head(store, path)
+    plan = replace(prepared.plan, files=(replace(file, size=meta["size"], etag=str(meta["e_tag"])),))
+    obstore.put(store, f"{prepared.run.prefix}/plan.json", canonical_json(plan.to_json()))
+
+    with CannedEngine() as engine:
+        driver = DriverProcess(prepared, engine.url)
+        code = driver.finish()
+
+    assert code == exits.CONFIG
+    [error] = [entry["error"] for entry in driver.log if entry["message"] == "cannot continue"]
+    assert "not readable Parquet" in error
