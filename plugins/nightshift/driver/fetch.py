@@ -41,6 +41,8 @@ class Fetcher:
             bucket, name = split_object_url(want.url)
         except ValueError as error:
             raise BadInput(str(error)) from error
+        if want.buckets is not None and bucket not in want.buckets:
+            raise BadInput(f"{want.url} is in a bucket that the job does not list under request.buckets")
         try:
             # Not a range: Cloud Storage refuses every range of an empty object. The size is known before the body is read.
             found = await obstore.get_async(self._store(bucket), name)

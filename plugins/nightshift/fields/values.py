@@ -46,6 +46,15 @@ def column_name(value: str) -> str:
     return value
 
 
+def bucket_name(value: str) -> str:
+    if not re.fullmatch(BUCKET_PATTERN, value):
+        raise mistake(
+            f"{value!r} is not a valid bucket name",
+            "Write the name of a Cloud Storage bucket, without gs:// and without a folder, for example shop-photos",
+        )
+    return value
+
+
 def duration(value: object) -> str:
     """``90s``, ``45m``, ``3h``, ``1d`` or these from large to small (``1h30m``); more than 0, at most 7 days."""
     form = "Write a whole number and its unit, s, m, h or d, for example 90s, 45m, 3h or 1h30m"

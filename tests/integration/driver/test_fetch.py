@@ -53,9 +53,9 @@ def put(bucket: Bucket, name: str, body: bytes | None = None) -> None:
     bucket.blob(name).upload_from_string(PNG + name.encode() if body is None else body)
 
 
-def fetched(uri: str) -> bytes:
+def fetched(uri: str, **request: Any) -> bytes:
     """What the driver would send for the row. Raises BadInput, StoreUnavailable."""
-    kind = load_kind(a_spec(task="image", request={"image": "photo", "user": "?"}))
+    kind = load_kind(a_spec(task="image", request={"image": "photo", "user": "?", **request}))
     assert isinstance(kind, Fetching)
 
     async def complete() -> Any:
@@ -97,6 +97,18 @@ def test_a_name_that_cannot_be_read_exactly_is_bad_input(bucket: Bucket, name: s
 
     with pytest.raises(BadInput, match="cannot be read by exactly this name"):
         fetched(f"gs://{bucket.name}/{name}")
+
+
+def test_a_bucket_that_the_job_does_not_list_is_not_asked(bucket: Bucket, storage_client: StorageClient) -> None:
+    other = storage_client.create_bucket(f"{bucket.name}-other")
+    put(bucket, "a")
+    put(other, "a", PNG + b"secret")
+
+    assert fetched(f"gs://{bucket.name}/a", buckets=[bucket.name, "another"]) == PNG + b"a"
+    for unlisted in (other.name, bucket.name[:-1], "a-bucket-that-does-not-exist"):
+        with pytest.raises(BadInput, match=r"is in a bucket that the job does not list under request.buckets"):
+            fetched(f"gs://{unlisted}/a", buckets=[bucket.name, "another"])
+    assert fetched(f"gs://{other.name}/a") == PNG + b"secret", "without a list, as far as the worker's rights go"
 
 
 def test_an_object_that_is_empty_is_bad_input(bucket: Bucket) -> None:
