@@ -9,29 +9,33 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.store import GCSStore, LocalStore, MemoryStore, ObjectStore
 
+from nightshift.fields.values import BUCKET_PATTERN
+
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import GetOptions, ObjectMeta
 
 REQUEST_TIMEOUT = timedelta(seconds=60)
 RETRY_TIMEOUT = timedelta(seconds=120)
 
 
-def open_store(url: str) -> ObjectStore:
+def open_store(url: str, headers: Mapping[str, str] | None = None) -> ObjectStore:
     """Opens ``gs://BUCKET[/PREFIX]``, ``file:///FOLDER`` (created if missing) or ``memory:///``.
 
-    Raises ValueError for any other URL. Nothing is sent yet: a wrong bucket shows at the first call.
+    headers: sent with every request to Cloud Storage. Raises ValueError for any other URL. Nothing is sent yet: a wrong
+    bucket shows at the first call.
     """
     parts = urlsplit(url)
     if parts.scheme == "gs" and parts.netloc:
-        return _cloud_storage(parts.netloc, parts.path.strip("/") or None)
+        return _cloud_storage(parts.netloc, parts.path.strip("/") or None, headers or {})
     if parts.scheme == "file" and not parts.netloc and parts.path:
         return LocalStore(parts.path, mkdir=True)
     if parts.scheme == "memory":
@@ -41,7 +45,56 @@ def open_store(url: str) -> ObjectStore:
 
 def open_folder(bucket: str, folder: str) -> ObjectStore:
     """A folder on Cloud Storage. folder: its name as it is, even with characters that mean something in a URL."""
-    return _cloud_storage(bucket, folder)
+    return _cloud_storage(bucket, folder, {})
+
+
+def split_object_url(url: str) -> tuple[str, str]:
+    """``gs://BUCKET/NAME`` as bucket and name, letter by letter: ``#``, ``?`` and ``%`` are part of a name.
+
+    Raises ValueError for any other text, and for a name that obstore refuses or would alter, so that another object is read.
+    """
+    bucket, _, name = url.removeprefix("gs://").partition("/")
+    if not url.startswith("gs://") or not bucket or not name:
+        raise ValueError(f"{url!r} is not the URL of an object: use gs://BUCKET/NAME")
+    if not re.fullmatch(BUCKET_PATTERN, bucket):
+        raise ValueError(f"{bucket!r} in {url!r} is not a valid bucket name")
+    if _CONTROL.search(name) or not {"", ".", ".."}.isdisjoint(name.split("/")):
+        raise ValueError(
+            f"the object {url!r} cannot be read by exactly this name: nightshift reads no names with control characters, "
+            "with a slash at either end, or with an empty part, '.' or '..' between slashes"
+        )
+    return bucket, name
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def status_of(error: Exception) -> int | None:
+    """The HTTP status with which Cloud Storage refused a request; None if obstore's error says nothing about one.
+
+    None too if credentials could not be had: that answer came from another server. obstore has a class of its own for some
+    statuses, and for the rest only a text, which begins with its own words; what the server sent comes after the status.
+    """
+    for kind, status in _STATUSES.items():
+        if isinstance(error, kind):
+            return status
+    found = _REFUSED.match(str(error)) if isinstance(error, obstore.exceptions.GenericError) else None
+    return int(found[1]) if found else None
+
+
+_STATUSES: Final[dict[type[Exception], int]] = {
+    obstore.exceptions.NotModifiedError: 304,
+    obstore.exceptions.UnauthenticatedError: 401,
+    obstore.exceptions.PermissionDeniedError: 403,
+    FileNotFoundError: 404,
+    obstore.exceptions.NotFoundError: 404,
+    obstore.exceptions.AlreadyExistsError: 409,
+    obstore.exceptions.PreconditionError: 412,
+}
+# Within the URL, spaces are escaped.
+_REFUSED: Final = re.compile(
+    r"Generic GCS error: Error performing [A-Z]+ \S+ in [^ ,]+(?:, after [^-]*)? - Server returned non-2xx status code: (\d{3})"
+)
 
 
 def get_bytes(store: ObjectStore, path: str) -> bytes | None:
@@ -70,7 +123,7 @@ def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
     return body
 
 
-def _cloud_storage(bucket: str, prefix: str | None) -> GCSStore:
+def _cloud_storage(bucket: str, prefix: str | None, headers: Mapping[str, str]) -> GCSStore:
     config: dict[str, str] = {}
     emulator = os.environ.get("STORAGE_EMULATOR_HOST")
     if emulator:
@@ -83,7 +136,12 @@ def _cloud_storage(bucket: str, prefix: str | None) -> GCSStore:
         bucket,
         prefix=prefix,
         config=config,  # type: ignore[arg-type]
-        client_options={"allow_http": bool(emulator), "timeout": REQUEST_TIMEOUT, "connect_timeout": timedelta(seconds=10)},
+        client_options={
+            "allow_http": bool(emulator),
+            "timeout": REQUEST_TIMEOUT,
+            "connect_timeout": timedelta(seconds=10),
+            "default_headers": dict(headers),
+        },
         retry_config={"max_retries": 8, "retry_timeout": RETRY_TIMEOUT},
     )
 
@@ -91,14 +149,19 @@ def _cloud_storage(bucket: str, prefix: str | None) -> GCSStore:
 class ObjectFile(io.RawIOBase):
     """One object as a seekable file, one range request per read: what pyarrow needs to read a Parquet footer or row group.
 
+    etag: of the version to read; every range asks for this one, so a file is never read half from one version and half from
+    another. None: whichever is there. Reads raise ObjectChanged if that version is no longer there, StoreUnavailable; so an
+    OSError of pyarrow's is about the content.
+
     (obstore's own reader lacks attributes that pyarrow expects of a file.)
     """
 
-    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
+    def __init__(self, store: ObjectStore, path: str, size: int, etag: str | None = None) -> None:
         super().__init__()
         self._store = store
         self._path = path
         self._size = size
+        self._condition: GetOptions = {"if_match": etag} if etag is not None else {}
         self._position = 0
 
     def readable(self) -> bool:
@@ -120,7 +183,13 @@ class ObjectFile(io.RawIOBase):
         length = min(len(view), self._size - self._position)
         if length <= 0:
             return 0
-        view[:length] = memoryview(obstore.get_range(self._store, self._path, start=self._position, length=length))
+        options: GetOptions = {"range": (self._position, self._position + length), **self._condition}
+        try:
+            view[:length] = memoryview(obstore.get(self._store, self._path, options=options).bytes())
+        except (FileNotFoundError, obstore.exceptions.PreconditionError) as error:
+            raise ObjectChanged(f"{self._path} was overwritten or deleted while it was read") from error
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"read {self._path}: {error}") from error
         self._position += length
         return length
 
@@ -142,6 +211,10 @@ class Objects(Protocol):
         Raises StoreUnavailable.
         """
         ...
+
+
+class ObjectChanged(Exception):
+    """The version of an object that was asked for is not the one that is there."""
 
 
 class StoreUnavailable(Exception):

@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "fields": set(),
     "profiles": set(),
     "settings": set(),
-    "store": set(),
+    "store": {"fields"},
     "tasks": {"fields"},
     "spec": {"fields", "profiles", "tasks"},
     "run": {"profiles", "spec", "store"},

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.unit
 
 
 def test_the_steps_of_a_drain_fit_into_what_a_spot_machine_leaves_a_pod() -> None:
-    steps = [0, drain.DRAIN_IN_FLIGHT_S, drain.DRAIN_SAVED_S, drain.DRAIN_LIMIT_S, drain.SPOT_S]
+    steps = [0, drain.DRAIN_IN_FLIGHT_S, drain.DRAIN_SAVED_S, drain.DRAIN_LIMIT_S, drain.DRAIN_GONE_S, drain.SPOT_S]
 
     assert drain.SPOT_S == 15
     assert drain.SPOT_S <= GRACE_SECONDS, "Kubernetes must not end the pod before"
-    assert all(later - sooner >= 1 for sooner, later in itertools.pairwise(steps)), "each step has time of its own"
+    assert all(later - sooner >= 0.5 for sooner, later in itertools.pairwise(steps)), "each step has time of its own"
 
 
 EARLY = """
@@ -55,6 +55,18 @@ logging.getLogger().addHandler(Stuck())
 drain.DRAIN_LIMIT_S = 0.1
 asyncio.run(main())
 """
+LOCKED = """
+import asyncio, ctypes, signal
+from nightshift.driver import drain
+
+async def main():
+    drain.DrainOnSignal()
+    signal.raise_signal(signal.SIGTERM)
+    ctypes.PyDLL(None).sleep(600)  # with Python's lock
+
+drain.DRAIN_LIMIT_S, drain.DRAIN_GONE_S = 0.1, 0.2
+asyncio.run(main())
+"""
 
 
 def process(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,3 +85,7 @@ def test_a_signal_that_comes_before_the_worker_drains_it_when_it_is_there(number
 
 def test_a_process_whose_loop_and_log_hang_leaves_by_itself_and_asks_to_be_resumed() -> None:
     assert process(HANGING).returncode == exits.RESUME
+
+
+def test_a_process_whose_lock_some_c_code_holds_leaves_by_itself_too() -> None:
+    assert process(LOCKED).returncode == exits.RESUME

@@ -1,51 +1,105 @@
-"""Object storage for a worker that may create and read objects, but not replace them."""
+"""The names of objects: read by the letter, or refused; and the refusals of a store, as statuses."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import obstore
 import pytest
+from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
-from nightshift.store import ObjectStorage, StoreUnavailable
+from nightshift.store import split_object_url, status_of
 
 pytestmark = pytest.mark.unit
 
+EXACT = [
+    "photo#1.jpg",
+    "photo?v=2.jpg",
+    "photo?v=2#1",
+    "a%2Fb",
+    "100%",
+    "%zz",
+    "a b",
+    " a ",
+    "a+b&c=d;e",
+    "ü",
+    "u\u0308",
+    "😀/é.png",
+    "a\u00a0b\u2028c",
+    "a\\b",
+    "...",
+    "..a/.b",
+    "a:b@c|d~e*f[g]{h}^`\"'<>!$,()",
+]
+ALTERED_OR_REFUSED = [
+    "/x",
+    "//x",
+    "x/",
+    "x//",
+    "a//b",
+    ".",
+    "..",
+    "./x",
+    "a/./b",
+    "../x",
+    "a/../b",
+    "a\nb",
+    "a\rb",
+    "a\tb",
+    "a\0b",
+    "a\x7fb",
+]
 
-@pytest.fixture
-def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every put is answered with 403. A stand-in: the emulator has no accounts, and Cloud Storage is not here."""
 
-    async def put_async(*_: Any, **__: Any) -> None:
-        raise obstore.exceptions.PermissionDeniedError("403: storage.objects.delete")
-
-    monkeypatch.setattr(obstore, "put_async", put_async)
-
-
-@pytest.mark.usefixtures("forbidden")
-async def test_a_create_that_would_replace_an_object_finds_it_there() -> None:
+@pytest.mark.parametrize("name", EXACT)
+def test_a_name_is_taken_by_the_letter(name: str) -> None:
     store = MemoryStore()
-    obstore.put(store, "ledger/a", b"theirs")
+    obstore.put(store, name, b"x")
 
-    assert await ObjectStorage(store).create("ledger/a", b"ours") is False
-    assert await ObjectStorage(store).read("ledger/a") == b"theirs"
-
-
-@pytest.mark.usefixtures("forbidden")
-async def test_a_create_without_the_right_to_is_an_error() -> None:
-    with pytest.raises(StoreUnavailable, match="create ledger/a: 403"):
-        await ObjectStorage(MemoryStore()).create("ledger/a", b"ours")
+    assert split_object_url(f"gs://bucket-1/{name}") == ("bucket-1", name)
+    assert obstore.head(store, name)["path"] == name, "and so does obstore"
 
 
-async def test_an_outage_is_not_taken_for_an_object_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in: only the error of the put counts here."""
-
-    async def put_async(*_: Any, **__: Any) -> None:
-        raise obstore.exceptions.GenericError("503")
+@pytest.mark.parametrize("name", ALTERED_OR_REFUSED)
+def test_a_name_that_would_be_altered_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be read by exactly this name"):
+        split_object_url(f"gs://bucket/{name}")
 
     store = MemoryStore()
-    obstore.put(store, "ledger/a", b"theirs")
-    monkeypatch.setattr(obstore, "put_async", put_async)
-    with pytest.raises(StoreUnavailable, match="create ledger/a: 503"):
-        await ObjectStorage(store).create("ledger/a", b"ours")
+    try:
+        obstore.put(store, name, b"x")
+    except ValueError:
+        return
+    assert [meta["path"] for meta in obstore.list(store).collect()] != [name], "the refusal above has a reason"
+
+
+NO_BUCKETS = [
+    *("Bad_Bucket!", "UPPER", "b", "ab", "a" * 223, "-ab", "ab-", "..", "a b", "ü-b", "bucket?x", "bucket#x", "bucket%2Fx"),
+    *("buc\nket", "bucket\n", "user@host", "bucket:80", "a\\b"),
+]
+
+
+@pytest.mark.parametrize("bucket", NO_BUCKETS)
+def test_what_is_not_a_bucket_is_refused(bucket: str) -> None:
+    with pytest.raises(ValueError, match="is not a valid bucket name"):
+        split_object_url(f"gs://{bucket}/x")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "x", "gs://", "gs://bucket", "gs://bucket/", "gs:///x", "s3://bucket/x", "GS://bucket/x", " gs://bucket/x"]
+)
+def test_what_does_not_name_an_object_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="is not the URL of an object"):
+        split_object_url(url)
+
+
+def test_only_what_the_store_itself_answers_is_a_status() -> None:
+    got = "Generic GCS error: Error performing GET http://h/b/x in 1.5ms"
+    again = ", after 6 retries, max_retries: 8, retry_timeout: 120s "
+    says = " - Server returned non-2xx status code: "
+
+    assert status_of(GenericError(f"{got}{says}416 Range Not Satisfiable: <Error/>")) == 416
+    assert status_of(GenericError(f"{got}{again}{says}429 Too Many Requests: ")) == 429
+    assert status_of(GenericError(f"{got}{again}{says}500 Error: x{says}404 Not Found")) == 500
+    assert status_of(GenericError(f"{got}{again} - HTTP error: error sending request{says}404 Not Found")) is None
+    assert status_of(GenericError(f"Generic GCS error: Error performing token request: {got[19:]}{says}404 Not Found")) is None
+    assert status_of(OSError("404")) is None

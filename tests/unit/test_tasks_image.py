@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from nightshift.run.names import run_digest
 from nightshift.tasks import image
 from nightshift.tasks.base import BadInput, Fetch, Fetching, InvalidReply, NotDone, TaskKind, load_kind
 from tests.builders import a_spec, predictions
@@ -53,6 +54,23 @@ def test_bytes_are_sent_within_the_question(form: str, photo: bytes) -> None:
         },
     ]
     assert orjson.loads(body)["max_tokens"] == 9
+
+
+def test_a_job_can_name_the_buckets_of_its_objects() -> None:
+    kind = make(buckets=["shop-photos", "b_2.example"])
+    want = fetching(kind).fetches(kind.render({"photo": "gs://other/x.png", "name": "x"}, 0))
+
+    assert want == Fetch("gs://other/x.png", image.BYTES_MAX, frozenset({"shop-photos", "b_2.example"}))
+
+
+def test_a_job_that_names_no_buckets_is_the_job_it_was() -> None:
+    """Its run must be found again: the digest is made of this."""
+    request: dict[str, Any] = {"image": "photo", "user": "?"}
+    before, after = (a_spec(task="image", request={**request, **more}).request for more in ({}, {"buckets": ["shop-photos"]}))
+
+    assert before.semantic() == {**request, "max_tokens": 256, "seed": 0, "stop": []}
+    assert run_digest("j", "2026-11-01", a_spec(task="image", request=request).semantic()) == "42fa33cde665a681"
+    assert after.semantic() == {**before.semantic(), "buckets": ["shop-photos"]}
 
 
 def test_an_object_is_fetched_by_the_driver() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import tracemalloc
 from decimal import Decimal
 from typing import Any
 
@@ -144,6 +145,111 @@ def test_a_small_template_makes_no_huge_value(template: str) -> None:
     """Each of these would take gigabytes."""
     with pytest.raises(BadInput, match=r"more than|longer than|too wide"):
         rendered(template, x="h", n=10**9)
+
+
+MUCH_OUT_OF_LITTLE = [
+    # A width from a value, nested as deep as it goes, and as text.
+    "{{ '{:{w}}'.format(x, w=n) }}",
+    "{{ '{:{}}'.format(x, n) }}",
+    "{{ '{:{w[0]}}'.format(x, w=[n]) }}",
+    "{{ '{:{w}}'.format(x, w='1000000000') }}",
+    "{{ '{:>9.{p}f}'.format(1.5, p=n) }}",
+    "{{ '{a:{w}}'.format_map({'w': n, 'a': x}) }}",
+    "{% set f = '{:{w}}'.format %}{{ f(x, w=n) }}",
+    "{{ ('{:9000000}' * 99).format(*([x] * 99)) }}",
+    "{{ ('{:900000}' * 99).format(*([x] * 99)) }}",
+    "{{ ('%900000d' * 99) % ((1,) * 99) }}",
+    "{{ '{0}{0}{0}'.format({'a': x * 8000000}) }}",
+    # One text for each character.
+    "{{ (x * 8000).translate({104: x * 80000}) }}",
+    "{{ (x * 8000).encode().replace(x.encode(), (x * 80000).encode()) }}",
+    "{{ x.encode().join([x.encode() * 8000000] * 100) }}",
+    "{{ (x * 8000) | wordwrap(1, wrapstring='y' * 80000) }}",
+    "{{ ('http://a.b ' * 70000) | urlize(target='y' * 10000) }}",
+    "{{ ('\n' * 8000) | indent('y' * 80000) }}",
+    # A width, of other texts than str.
+    "{{ x.encode().ljust(n) }}",
+    "{{ x.encode().center(n) }}",
+    "{{ x.encode().zfill(n) }}",
+    "{{ ('\t' * 9).encode().expandtabs(n) }}",
+    "{{ (1).to_bytes(n, 'big') }}",
+    # A list of one large text, many times.
+    "{{ [x * 8000000] * 1000 }}",
+    "{{ [x * 8000000, x * 8000000] }}",
+    "{{ ([x * 80000] * 1000) | map('upper') | list }}",
+    "{{ ([[x * 80000]] * 1000) | sort }}",
+    "{{ ([{'a': x * 80000}] * 1000) | groupby('a') }}",
+    "{{ dict(a=x * 8000000, b=x * 8000000) }}",
+    "{{ {'a': x * 8000000, 'b': x * 8000000} | xmlattr }}",
+    # Generators.
+    "{{ (x * 1000) | map('center', 80000) | list }}",
+    "{{ 'y'.join((x * 1000) | map('center', 80000)) }}",
+    "{{ (x * 1000) | map('center', 80000) | join }}",
+    "{{ [(x * 1000) | map('center', 80000)] | map('join') | list }}",
+    "{{ (x * 1000000) | list }}",
+    "{{ ('a\n' * 1000000).splitlines() }}",
+    "{{ cycler(*([x] * 8000000)).next() }}",
+    # Twice as much at each step.
+    "{% set s = namespace(v=[x]) %}{% for i in range(60) %}{% set s.v = [s.v, s.v] %}{% endfor %}{{ s.v | string }}",
+    "{% set s = namespace(v=[x]) %}{% for i in range(60) %}{% set s.v = (s.v, s.v) %}{% endfor %}{{ s.v | tojson }}",
+    "{% set s = namespace(v=x) %}{% for i in range(60) %}{% set s.v = dict(a=s.v, b=s.v) %}{% endfor %}{{ s.v }}",
+    "{% set s = namespace(v=x) %}{% for i in range(60) %}{% set s.v = {'a': s.v, 'b': s.v} %}{% endfor %}{{ s.v }}",
+    "{% macro m(a) %}{{ a }}{{ a }}{% endmacro %}{{ m(m(m(m(x * 3000000)))) }}",
+    # Blocks that become a value.
+    "{% set v %}{% for i in range(99999) %}{{ x * 900000 }}{% endfor %}{% endset %}{{ v | length }}",
+    "{% macro m() %}{% for i in range(99999) %}{{ x * 900000 }}{% endfor %}{% endmacro %}{{ m() | length }}",
+    "{% filter length %}{% for i in range(99999) %}{{ x * 900000 }}{% endfor %}{% endfilter %}",
+    "{% for i in range(99) %}{{ loop.cycle('y' * 900000) }}{% endfor %}",
+    # Many large values, held at once.
+    "{% macro m(n, v) %}{{ m(n - 1, x * 8000000) if n else '' }}{% endmacro %}{{ m(200, x) }}",
+    "{% set s = namespace(v=[]) %}{% for i in range(99999) %}{% set s.v = [s.v, x * 8000] %}{% endfor %}{{ s.v | length }}",
+    # Time, in one step that nothing can break off.
+    "{{ ([[x]] * 30000) | sum(start=[]) | length }}",
+    "{{ [{'a': [{'a': x}] * 9000}] | tojson(indent=8000000) }}",
+]
+
+
+@pytest.mark.parametrize("template", MUCH_OUT_OF_LITTLE)
+def test_much_out_of_little_is_refused_before_it_is_made(template: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match=r"more than|longer than|too wide"):
+            rendered(template, x="h", n=10**9)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 160 << 20
+
+
+def test_a_rendering_does_not_count_against_the_next_one() -> None:
+    kind = load_kind(a_spec(request__input="{% for i in range(7) %}{% set v = x * 8000000 %}{% endfor %}{{ x }}"))
+
+    assert [kind.render({"x": "h"}, 0) for _ in range(3)] == ["h"] * 3
+
+
+def test_idioms_of_templates_still_compute() -> None:
+    shown = {
+        "{{ '{:>{w}}|{:05.1f}|{a!r:>6}'.format(x, 2.5, w=4, a=x) }}": "  ab|002.5|  'ab'",
+        "{{ '{a}-{b[0]}'.format_map({'a': x, 'b': [1]}) }} {{ '%5s|%-3d|%.1f' % (x, 7, 1.25) }}": "ab-1    ab|7  |1.2",
+        "{{ '%(a)s' % {'a': x} }} {{ '{:,}'.format(10**12) }} {{ '%d' % 10**12 }}": "ab 1,000,000,000,000 1000000000000",
+        "{{ x.translate({97: 'xyz', 98: none}) }} {{ (x ~ '\t').expandtabs(4) }}|": "xyz ab  |",
+        "{{ [{'t': [1]}, {'t': [2, 3]}] | sum(attribute='t', start=[]) }} {{ [1, 2.5] | sum }}": "[1, 2, 3] 3.5",
+        "{{ ['b', 'a', 'b'] | unique | sort | map('upper') | join(', ') }}": "A, B",
+        "{{ ([{'k': 1, 'v': 2}, {'k': 1, 'v': 3}] | groupby('k') | first)[1] | map(attribute='v') | list }}": "[2, 3]",
+        "{{ 'a b c' | wordwrap(3) }} {{ 'http://a.com' | urlize(rel='x') }}": (
+            'a b\nc <a href="http://a.com" rel="noopener x">http://a.com</a>'
+        ),
+        "{{ [1, {'a': 2}] | tojson(indent=1) }} {{ ('a\nb') | indent('> ') }}": '[\n 1,\n {\n  "a": 2\n }\n] a\n> b',
+        "{% set v %}{{ x }}-{{ x }}{% endset %}{{ v }} {% macro m(a, b=1) %}{{ a ~ b }}{% endmacro %}{{ m(x) }}": "ab-ab ab1",
+        "{% set s = namespace(n=0) %}{% for i in [1, 2] %}{% set s.n = s.n + i %}{% endfor %}{{ s.n }}": "3",
+        "{% for a, (b, c) in [(1, (2, 3))] %}{{ a ~ b ~ c }}{% endfor %}{% set d, e = 4, 5 %}{{ d ~ e }}": "12345",
+        "{% for row in [1, 2, 3] | batch(2, 0) %}{{ row }}{% endfor %}": "[1, 2][3, 0]",
+        "{% filter upper %}{{ x }}{% endfilter %}": "AB",
+        "{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{{ loop.cycle('x', 'y') }}{% endfor %}": "a1x",
+        "{{ x.split('a') }} {{ x[::-1] }} {{ x | truncate(1, true, '', 0) }} {{ 'a' in x }}": "['', 'b'] ba a True",
+    }
+
+    assert {template: rendered(template, x="ab") for template in shown} == shown
 
 
 def test_what_is_bounded_still_computes() -> None:

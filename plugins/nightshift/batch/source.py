@@ -16,7 +16,7 @@ from obstore.store import ObjectStore
 from nightshift.batch.lines import parse_line
 from nightshift.driver.reader import InputChanged
 from nightshift.run.plan import Plan
-from nightshift.store import ObjectFile, StoreUnavailable, open_store
+from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, open_store, split_object_url
 
 BUFFER: Final = 8 << 20
 MARKS_MOST: Final = 1 << 20
@@ -67,7 +67,8 @@ class StoredFile:
         self._store, self._path = store_of(url)
 
     def open(self) -> IO[bytes]:
-        return io.BufferedReader(ObjectFile(self._store, self._path, int(self._head()["size"])), BUFFER)
+        head = self._head()
+        return io.BufferedReader(ObjectFile(self._store, self._path, head["size"], head["e_tag"]), BUFFER)
 
     def read(self, start: int, length: int) -> bytes:
         try:
@@ -97,9 +98,7 @@ def source_of(name: str) -> BatchFile:
 
 def store_of(url: str) -> tuple[ObjectStore, str]:
     """``gs://BUCKET/NAME`` as a store and a path in it. Raises ValueError for any other URL."""
-    bucket, _, path = url.removeprefix("gs://").partition("/")
-    if not url.startswith("gs://") or not bucket or not path or path.endswith("/"):
-        raise ValueError(f"{url!r} is neither a local path nor gs://BUCKET/NAME")
+    bucket, path = split_object_url(url)
     return open_store(f"gs://{bucket}"), path
 
 
@@ -143,9 +142,10 @@ def index(source: BatchFile, marks_most: int = MARKS_MOST) -> Index:
                             marks.append(at)
                     lines += 1
                 at += len(line)
-    except obstore.exceptions.BaseError as error:
-        raise StoreUnavailable(f"read {source.name}: {error}") from error
-    if source.version() != version:
+        same = source.version() == version
+    except ObjectChanged:
+        same = False
+    if not same:
         raise InputChanged(f"{source.name} changed while it was read")
     return Index(version, digest.hexdigest(), at, lines, every, marks)
 

@@ -4,21 +4,30 @@ A Spot machine gives a pod 15 s after the signal, even if its grace period is lo
 
 - until 6 s, requests in flight may still be answered (`DRAIN_IN_FLIGHT_S`);
 - until 12.5 s, finished chunks are committed and open ones saved as partials (`DRAIN_SAVED_S`);
-- at 13.5 s, the process exits, whatever hangs (`DRAIN_LIMIT_S`); the last 1.5 s are for the container to end.
+- at 13.5 s, the process exits, whatever hangs (`DRAIN_LIMIT_S`), and says so in its log;
+- at 14.2 s, the C library ends it (`DRAIN_GONE_S`), even if some C code holds Python's lock, so that no thread of Python can;
+  the rest is for the container to end.
+
+A template or pattern that computes does not delay this: the signal breaks it off (`nightshift.driver.timely`). C code that
+never looks for signals does: Python learns of the signal when that code returns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
 from nightshift import exits
+from nightshift.driver import timely
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +35,7 @@ SPOT_S: Final = 15.0
 DRAIN_IN_FLIGHT_S: Final = 6.0
 DRAIN_SAVED_S: Final = 12.5
 DRAIN_LIMIT_S: Final = 13.5
+DRAIN_GONE_S: Final = 14.2
 SAY_S: Final = 0.5
 """How long the last resort tries to log: the log may be what hangs."""
 
@@ -41,6 +51,7 @@ class DrainOnSignal:
         for number in (signal.SIGTERM, signal.SIGINT):
             # Not the loop's own handlers: they end with the loop, and the process lives a moment longer.
             signal.signal(number, self._signalled)
+        timely.watch()
 
     def attach(self, then: Callable[[], None]) -> None:
         self._then = then
@@ -54,8 +65,10 @@ class DrainOnSignal:
             self._last_resort = threading.Timer(DRAIN_LIMIT_S, _leave)
             self._last_resort.daemon = True
             self._last_resort.start()
+            _end_in(DRAIN_GONE_S, exits.RESUME)
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ask)
+        timely.stop()
 
     def _ask(self) -> None:
         self.asked.set()
@@ -69,3 +82,35 @@ def _leave() -> None:
     saying.start()
     saying.join(SAY_S)
     os._exit(exits.RESUME)
+
+
+class _SigEvent(ctypes.Structure):
+    """``struct sigevent`` of Linux with 64 bits, glibc and musl (sigevent(7))."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signo", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("function", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("rest", ctypes.c_char * 32),
+    )
+
+
+_SIGEV_THREAD: Final = 2
+
+
+def _end_in(seconds: float, code: int) -> None:
+    """Makes the C library call ``_exit(code)`` then, in a thread that needs nothing of Python: timer_create(2)."""
+    if sys.platform != "linux":
+        return  # `nightshift batch` on a desktop: only a container has a deadline.
+    libc = ctypes.CDLL(None, use_errno=True)
+    # The function gets `value`, of which it reads the int that it takes.
+    event = _SigEvent(code, 0, _SIGEV_THREAD, ctypes.cast(libc._exit, ctypes.c_void_p).value)
+    timer = ctypes.c_void_p()
+    # Twice (seconds, nanoseconds): the repetition, none, and the first time.
+    times = (ctypes.c_long * 4)(0, 0, int(seconds), int(seconds % 1 * 1e9))
+    if libc.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)) or libc.timer_settime(
+        timer, 0, ctypes.byref(times), None
+    ):
+        log.error("no timer for the last resort", extra={"fields": {"error": os.strerror(ctypes.get_errno())}})

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
-from urllib.parse import urlsplit
+import zlib
+from typing import Any, Final
 
 import obstore
 from obstore.store import ObjectStore
 
 from nightshift.driver.patience import Patience
-from nightshift.store import StoreUnavailable, open_store
+from nightshift.store import StoreUnavailable, open_store, split_object_url, status_of
 from nightshift.tasks.base import BadInput, Fetch, Fetching
 
-STORES_KEPT = 64
+STORES_KEPT: Final = 64
+_PASSING: Final = (408, 429)
+"""The statuses below 500 that concern the moment and not the object."""
+_GZIP: Final = "gzip"
 
 
 class Fetcher:
@@ -33,26 +36,49 @@ class Fetcher:
         return await asyncio.to_thread(self._kind.with_bytes, payload, body)
 
     async def _read(self, want: Fetch) -> bytes:
-        store, path = self._locate(want.url)
+        """What the row's object or name is to blame for is BadInput; anything else is StoreUnavailable."""
         try:
-            # One byte more than is allowed shows that an object is too large without reading all of it.
-            result = await obstore.get_async(store, path, options={"range": (0, want.bytes_max + 1)})
-            return bytes(await result.bytes_async())
-        except (FileNotFoundError, obstore.exceptions.NotFoundError) as error:
-            raise BadInput(f"the object {want.url} does not exist") from error
-        except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError, PermissionError) as error:
-            raise BadInput(f"no permission to read {want.url}") from error
+            bucket, name = split_object_url(want.url)
+        except ValueError as error:
+            raise BadInput(str(error)) from error
+        if want.buckets is not None and bucket not in want.buckets:
+            raise BadInput(f"{want.url} is in a bucket that the job does not list under request.buckets")
+        try:
+            # Not a range: Cloud Storage refuses every range of an empty object. The size is known before the body is read.
+            found = await obstore.get_async(self._store(bucket), name)
+            size = found.meta["size"]
+            if size > want.bytes_max:
+                raise BadInput(f"the object {want.url} has {size:,} bytes; at most {want.bytes_max:,} are read")
+            body = bytes(await found.bytes_async())
         except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"read {want.url}: {error}") from error
+            raise _judged(error, want.url) from error
+        return _unpacked(body, want) if found.attributes.get("Content-Encoding") == _GZIP else body
 
-    def _locate(self, url: str) -> tuple[ObjectStore, str]:
-        parts = urlsplit(url)
-        base = f"{parts.scheme}://{parts.netloc}"
-        if base not in self._stores:
+    def _store(self, bucket: str) -> ObjectStore:
+        if bucket not in self._stores:
             if len(self._stores) >= STORES_KEPT:
                 self._stores.clear()
-            try:
-                self._stores[base] = open_store(base)
-            except ValueError as error:
-                raise BadInput(f"{url} cannot be read: {error}") from error
-        return self._stores[base], parts.path.lstrip("/")
+            # Without this, Cloud Storage unpacks what is stored as gzip, and cannot tell its size; obstore refuses that.
+            self._stores[bucket] = open_store(f"gs://{bucket}", {"Accept-Encoding": _GZIP})
+        return self._stores[bucket]
+
+
+def _judged(error: Exception, url: str) -> BadInput | StoreUnavailable:
+    status = status_of(error)
+    if status == 404:
+        return BadInput(f"the object {url} does not exist")
+    if status in (401, 403):
+        return BadInput(f"no permission to read {url}")
+    if status is not None and 400 <= status < 500 and status not in _PASSING:
+        return BadInput(f"the object {url} cannot be read: Cloud Storage refuses the request with status {status}")
+    return StoreUnavailable(f"read {url}: {error}")
+
+
+def _unpacked(body: bytes, want: Fetch) -> bytes:
+    try:
+        unpacked = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(body, want.bytes_max + 1)
+    except zlib.error as error:
+        raise BadInput(f"the object {want.url} is stored as gzip, but cannot be unpacked: {error}") from error
+    if len(unpacked) > want.bytes_max:
+        raise BadInput(f"the object {want.url} has more than {want.bytes_max:,} bytes when it is unpacked")
+    return unpacked

@@ -64,6 +64,7 @@ class ConfigError(ValueError):
 _HOPELESS: Final = (
     ConfigError,
     ForeignObject,
+    InputBroken,
     InputChanged,
     NoSuchRun,
     NoWeights,

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
-import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
-from nightshift.store import ObjectFile, StoreUnavailable
+from nightshift.store import ObjectChanged, ObjectFile
 
 
 class InputChanged(ValueError):
     """An input file is not the one that was planned. The ordinals no longer name the same rows, so the run cannot continue."""
+
+
+class InputBroken(ValueError):
+    """An input file is the one that was planned, but cannot be read as Parquet."""
 
 
 class InputReader:
@@ -33,36 +36,40 @@ class InputReader:
         self._group: tuple[tuple[str, int], pa.Table] | None = None
 
     def read(self, chunk: int) -> pa.Table:
-        """The planned columns of a chunk's rows, in ordinal order. Raises InputChanged, StoreUnavailable."""
-        try:
-            parts = [
-                self._row_group(file, number).slice(offsets.start, len(offsets))
-                for file, number, offsets in self._plan.locate(self._plan.chunk_range(chunk))
-            ]
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"read the input of chunk {chunk}: {error}") from error
+        """The planned columns of a chunk's rows, in ordinal order. Raises InputChanged, InputBroken, StoreUnavailable."""
+        parts = [
+            self._row_group(file, number).slice(offsets.start, len(offsets))
+            for file, number, offsets in self._plan.locate(self._plan.chunk_range(chunk))
+        ]
         return pa.concat_tables(parts).combine_chunks()
 
     def _row_group(self, file: InputFile, number: int) -> pa.Table:
         name = (file.path, number)
         if self._group is None or self._group[0] != name:
             self._group = None
-            table = self._open(file).read_row_group(number, columns=self._columns)
+            path = f"{self._run.prefix}/{file.path}"
+            try:
+                table = self._open(file, path).read_row_group(number, columns=self._columns)
+            except ObjectChanged as error:
+                raise InputChanged(f"{path} was overwritten or deleted after it was planned; {_STAY}") from error
+            except MemoryError:
+                raise
+            except (pa.ArrowException, OSError) as error:  # The store's own errors come under names of their own.
+                raise InputBroken(
+                    f"{path} is the file that was planned, but not readable Parquet: {error}. Trigger the DAG with fresh"
+                ) from error
             self._group = (name, table)
         return self._group[1]
 
-    def _open(self, file: InputFile) -> pq.ParquetFile:
+    def _open(self, file: InputFile, path: str) -> pq.ParquetFile:
         if self._file is None or self._file[0] != file.path:
-            path = f"{self._run.prefix}/{file.path}"
-            try:
-                meta: dict[str, Any] = dict(obstore.head(self._store, path))
-            except FileNotFoundError as error:
-                raise InputChanged(f"{path} is gone; input files must stay until the run is published") from error
-            if meta["e_tag"] != file.etag or meta["size"] != file.size:
-                raise InputChanged(f"{path} was overwritten after it was planned (etag {meta['e_tag']}, planned {file.etag})")
-            parquet = pq.ParquetFile(ObjectFile(self._store, path, file.size))
+            # Every read asks for the planned version, the first one included.
+            parquet = pq.ParquetFile(ObjectFile(self._store, path, file.size, file.etag))
             missing = [name for name in self._columns if name not in parquet.schema_arrow.names]
             if missing:
                 raise InputChanged(f"{path} lacks the columns {missing}; it has {parquet.schema_arrow.names}")
             self._file = (file.path, parquet)
         return self._file[1]
+
+
+_STAY: Final = "input files must stay as they are until the run is published"

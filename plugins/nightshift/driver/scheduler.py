@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nightshift.driver.timely import Stopped, stopping, timely
 from nightshift.run.chunks import Part, Result, Saved
 from nightshift.tasks.base import Answers, BadInput, Discarded, Filling, Reason, RowName, TaskKind
 
@@ -211,9 +212,12 @@ class Scheduler:
             return None
         if self._again:
             return self._fly(self._again.popleft())
-        while self._sources:
+        while self._sources and not stopping():
             chunk, rows = self._sources[0]
-            group, more = self._gather(chunk, rows)
+            try:
+                group, more = self._gather(chunk, rows)
+            except Stopped:
+                break  # These rows stay without a result; the next attempt renders them.
             if not more:
                 self._sources.popleft()
             if group:
@@ -321,7 +325,7 @@ class Scheduler:
             if ordinal in chunk.results:
                 continue
             try:
-                group.append(Row(chunk.number, ordinal, self._kind.render(row, name)))
+                group.append(Row(chunk.number, ordinal, timely(self._kind.render, row, name)))
             except Exception as error:  # Whatever its kind raises for a row concerns that row alone.
                 message = str(error) if isinstance(error, BadInput) else f"the row cannot be rendered: {error!r}"
                 self._bury(chunk, ordinal, DeadLetterCause(Reason.BAD_INPUT, message), 0)

@@ -12,6 +12,7 @@ from nightshift.driver.health import EngineHealth, EngineLike
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
+from nightshift.driver.timely import Stopped, timely
 from nightshift.driver.window import Window
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import Answer, Answers, BadInput, Fetching, InvalidReply, NotDone, Reason, TaskKind
@@ -129,9 +130,11 @@ class Sender:
 
     def _answers(self, payloads: list[Any], body: Any) -> Answers:
         try:
-            answers = self._kind.answers(body, payloads)
+            answers = timely(self._kind.answers, body, payloads)
         except (InvalidReply, NotDone):
             raise
+        except Stopped as error:
+            raise NotDone from error
         except Exception as error:  # A reply that its kind did not foresee concerns these rows alone.
             raise InvalidReply(f"the reply cannot be read: {error!r}") from error
         if len(answers.rows) != len(payloads):

@@ -38,6 +38,7 @@ Text = Annotated[str, AfterValidator(values.text)]
 ColumnName = Annotated[str, AfterValidator(values.column_name), pattern(values.COLUMN_PATTERN)]
 InputColumn = Annotated[str, AfterValidator(values.input_column), pattern(values.COLUMN_PATTERN)]
 """A column of the query; it may be one that nightshift has published."""
+BucketName = Annotated[str, AfterValidator(values.bucket_name), pattern(values.BUCKET_PATTERN)]
 Duration = Annotated[str, BeforeValidator(values.duration), pattern(values.DURATION_PATTERN)]
 SchemaText = Annotated[str, BeforeValidator(_schema_text), WithJsonSchema({"type": "object"})]
 

@@ -8,6 +8,8 @@ from typing import Final
 from nightshift.fields.mistakes import mistake
 
 COLUMN_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,299}$"
+BUCKET_PATTERN: Final = r"^[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]$"
+"""Cloud Storage's rule for bucket names (its documentation, "Bucket names"), but for the length of parts between dots."""
 DURATION_PATTERN: Final = r"^(?=[0-9])([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?$"
 
 _DURATION_SECONDS_MAX: Final = 7 * 86_400
@@ -41,6 +43,15 @@ def column_name(value: str) -> str:
     reserved = next((prefix for prefix in _BIGQUERY_PREFIXES if value.upper().startswith(prefix)), None)
     if reserved is not None:
         raise mistake(f"{value!r} begins with {reserved}, which BigQuery reserves", "Choose another name")
+    return value
+
+
+def bucket_name(value: str) -> str:
+    if not re.fullmatch(BUCKET_PATTERN, value):
+        raise mistake(
+            f"{value!r} is not a valid bucket name",
+            "Write the name of a Cloud Storage bucket, without gs:// and without a folder, for example shop-photos",
+        )
     return value
 
 

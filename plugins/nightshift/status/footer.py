@@ -20,7 +20,7 @@ from obstore.store import ObjectStore
 
 from nightshift.run.chunks import METADATA_KEY, PARTS_KEY, NotAChunk, check_footer
 from nightshift.spec.columns import DEAD_REASON
-from nightshift.store import ObjectFile, StoreUnavailable
+from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable
 
 TAIL_BYTES: Final = 16 * 1024
 """Read first. A chunk's footer is about 2.5 KB; one with many or long keys takes a second request."""
@@ -196,7 +196,7 @@ def _reasons_by_rows(store: ObjectStore, entry: ListedObject) -> Counter[str]:
     try:
         file = pq.ParquetFile(ObjectFile(store, entry.path, entry.size), page_checksum_verification=True)
         column = file.read([DEAD_REASON]).column(DEAD_REASON)
-    except (pa.ArrowException, KeyError, OSError) as error:
+    except (pa.ArrowException, KeyError, ObjectChanged, OSError) as error:
         raise NotReadable(f"its dead letters cannot be read: {error}".strip()) from error
     return _counted(column.drop_null().value_counts().to_pylist())
 

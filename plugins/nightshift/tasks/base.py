@@ -153,10 +153,14 @@ class Filling(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """An object that a payload lacks. url: gs://BUCKET/OBJECT, as in the row. bytes_max: larger objects are refused."""
+    """An object that a payload lacks. url: gs://BUCKET/OBJECT, as in the row. bytes_max: larger objects are refused.
+
+    buckets: the only ones that the row may name; None: any.
+    """
 
     url: str
     bytes_max: int
+    buckets: frozenset[str] | None = None
 
 
 @runtime_checkable

@@ -6,11 +6,12 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from nightshift.fields import parts
+from nightshift.fields.mistakes import mistake
 from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest
 from nightshift.tasks.base import Answers, BadInput, Fetch, Text, union
 from nightshift.tasks.chat import PATH, SYSTEM, read_message, system_message
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 BYTES_MAX: Final = 20 * 1024 * 1024
 _URI: Final = re.compile(r"gs://[^/\s]+/.+", re.DOTALL)
+
+
+def _some(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise mistake("The list of buckets is empty", "Write the names of some, or leave it out")
+    return value
 
 
 class Request(SamplingRequest):
@@ -36,6 +43,12 @@ class Request(SamplingRequest):
     )
     user: parts.Text = Field(
         description="Jinja2 template: the question about the image.", examples=["What does this photo show?"]
+    )
+    buckets: Annotated[tuple[parts.BucketName, ...], AfterValidator(_some)] | None = Field(
+        default=None,
+        strict=False,
+        description="The buckets that the rows may name; by default, all that the worker can read.",
+        examples=[["shop-photos"]],
     )
     system: parts.Text | None = Field(default=None, description=SYSTEM, examples=["You describe photos in one sentence."])
 
@@ -57,6 +70,7 @@ class Image:
     def __init__(self, job: Job, request: Request) -> None:
         self._system = Text(request.system, blank=True) if request.system is not None else None
         self._user, self._column = Text(request.user), request.image
+        self._buckets = frozenset(request.buckets) if request.buckets is not None else None
         self._sampling = Sampling(job, request)
         self.columns = union(self._user.columns, self._system.columns if self._system else (), (request.image,))
 
@@ -74,7 +88,7 @@ class Image:
         raise BadInput("the image is NULL" if value is None else f"the image is neither bytes nor a gs:// URI: {value!r:.200}")
 
     def fetches(self, payload: Picture) -> Fetch | None:
-        return Fetch(payload.uri, BYTES_MAX) if payload.uri is not None else None
+        return Fetch(payload.uri, BYTES_MAX, self._buckets) if payload.uri is not None else None
 
     def with_bytes(self, payload: Picture, body: bytes) -> Picture:
         return replace(payload, image=_checked(body), uri=None)

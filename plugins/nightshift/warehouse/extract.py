@@ -31,7 +31,7 @@ def build_plan(
     The store is rooted at the bucket. Files are ordered by name; files without rows are left out; a plan may have no rows.
     Only footers are read, by ranges. source: what `Warehouse.read_source` says after the export. rows: how many rows
     BigQuery says it exported, if it does. workers_max: as `nightshift.run.sizing.size` takes it. Raises PlanError for a
-    file that lacks a column and for files that do not hold those rows; StoreUnavailable.
+    file that lacks a column, is not Parquet or changes meanwhile, and for files that do not hold those rows; StoreUnavailable.
     """
     import obstore
 
@@ -72,15 +72,23 @@ def exported(store: ObjectStore, run: RunRef) -> list[str]:
 
 def _input_file(store: ObjectStore, run: RunRef, spec: JobSpec, path: str) -> InputFile:
     import obstore
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from nightshift.store import ObjectFile
+    from nightshift.store import ObjectChanged, ObjectFile
     from nightshift.tasks import base
 
     meta = obstore.head(store, path)
-    parquet = pq.ParquetFile(ObjectFile(store, path, meta["size"]))
+    etag = str(meta["e_tag"])
+    try:
+        # The version whose rows are counted is the one that is recorded.
+        parquet = pq.ParquetFile(ObjectFile(store, path, meta["size"], etag))
+    except ObjectChanged as error:
+        raise PlanError(f"{error}. Trigger the DAG with fresh.") from error
+    except (pa.ArrowException, OSError) as error:  # The store's own errors come under names of their own.
+        raise PlanError(f"{path} is not readable Parquet: {error}. Trigger the DAG with fresh.") from error
     missing = [name for name in (*spec.source.key, *base.load_kind(spec).columns) if name not in parquet.schema_arrow.names]
     if missing:
         raise PlanError(f"{path} lacks the columns {missing}; it has {parquet.schema_arrow.names}")
     groups = tuple(parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups))
-    return InputFile(path.removeprefix(f"{run.prefix}/"), parquet.metadata.num_rows, groups, meta["size"], str(meta["e_tag"]))
+    return InputFile(path.removeprefix(f"{run.prefix}/"), parquet.metadata.num_rows, groups, meta["size"], etag)

@@ -17,6 +17,7 @@ import pytest
 from nightshift import exits
 from nightshift.run.names import canonical_json
 from nightshift.store import open_store
+from tests.builders import write_input
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
 
@@ -75,7 +76,7 @@ def test_an_unexpected_error_asks_to_be_resumed(tmp_path: Path) -> None:
     assert {int(text.removeprefix("text ")) for text in engine.seen} <= saved, "every answer is committed or saved"
 
 
-ENDLESS = "{% if text == 'text 30' %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}"
+ENDLESS = "{% if id >= 30 %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}"
 
 
 def cpu_seconds(process: int) -> float:
@@ -84,17 +85,17 @@ def cpu_seconds(process: int) -> float:
 
 
 def wait_until_it_hangs(driver: DriverProcess, engine: CannedEngine) -> None:
-    """Until it has computed for two seconds and sent nothing."""
+    """Until it has computed for a second and sent nothing."""
     while True:
         began, sent = cpu_seconds(driver.process.pid), len(engine.seen)
-        while cpu_seconds(driver.process.pid) < began + 2.0:
+        while cpu_seconds(driver.process.pid) < began + 1.0:
             time.sleep(0.05)
         if sent and len(engine.seen) == sent:
             return
 
 
-def test_a_drain_that_hangs_is_ended_by_the_last_resort(tmp_path: Path) -> None:
-    """A template that never ends holds the whole process, its event loop included."""
+def test_sigterm_during_a_template_that_never_ends_saves_what_is_finished(tmp_path: Path) -> None:
+    """Such a template holds the whole process, its event loop included."""
     prepared = prepare(tmp_path, [f"text {n}" for n in range(60)], chunk_rows=CHUNK_ROWS, request__input=ENDLESS + "{{ text }}")
     with CannedEngine() as engine:
         driver = DriverProcess(prepared, engine.url)
@@ -104,8 +105,11 @@ def test_a_drain_that_hangs_is_ended_by_the_last_resort(tmp_path: Path) -> None:
         code = driver.finish()
 
     assert code == exits.RESUME
-    assert driver.messages()[-1] == "drain took too long, exiting"
-    assert "exit" not in driver.messages(), "it did not come to its own end"
+    assert driver.messages()[-1] == "exit", "it came to its own end"
+    saved = {*prepared.rows(), *prepared.partial_rows()}
+    assert saved >= set(range(28)), "every answer is committed or saved"
+    assert driver.log[-2]["message"] == "stopped"
+    assert driver.log[-2]["rows_dead"] == 0, "the template was the row's own, but the end was not"
 
 
 def peak_bytes(prepared: PreparedRun) -> int:
@@ -138,3 +142,43 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     ]
 
     assert peaks[1] - peaks[0] < (many - few) * len(kib) / 3
+
+
+def test_an_input_that_is_overwritten_in_the_middle_of_a_run_ends_it_for_good(tmp_path: Path) -> None:
+    texts: list[str | None] = [f"text {n:03}" for n in range(50)]
+    prepared = prepare(tmp_path, texts, chunk_rows=CHUNK_ROWS)
+    seen = asyncio.Event()
+
+    async def overwrites(_: list[str]) -> None:
+        # The driver has opened the file, and has yet to read its second and third row group.
+        if not seen.is_set():
+            seen.set()
+            others = [text and text.upper() for text in texts]
+            write_input(open_store(prepared.url), prepared.run, others, per_file=50, per_group=20)
+
+    with CannedEngine(overwrites) as engine:
+        driver = DriverProcess(prepared, engine.url)
+        code = driver.finish()
+
+    assert code == exits.CONFIG
+    [error] = [entry["error"] for entry in driver.log if entry["message"] == "cannot continue"]
+    assert "part-000.parquet was overwritten or deleted after it was planned" in error
+    assert not [text for text in engine.seen if text.isupper()], "no row of the other file was computed"
+
+
+def test_an_input_that_is_not_parquet_ends_the_run_for_good(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, ["a"] * 50, chunk_rows=CHUNK_ROWS)
+    store, (file,) = open_store(prepared.url), prepared.plan.files
+    path = f"{prepared.run.prefix}/{file.path}"
+    obstore.put(store, path, b"<html>" * 50)
+    meta = obstore.head(store, path)
+    plan = replace(prepared.plan, files=(replace(file, size=meta["size"], etag=str(meta["e_tag"])),))
+    obstore.put(store, f"{prepared.run.prefix}/plan.json", canonical_json(plan.to_json()))
+
+    with CannedEngine() as engine:
+        driver = DriverProcess(prepared, engine.url)
+        code = driver.finish()
+
+    assert code == exits.CONFIG
+    [error] = [entry["error"] for entry in driver.log if entry["message"] == "cannot continue"]
+    assert "not readable Parquet" in error

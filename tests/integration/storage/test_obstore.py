@@ -80,6 +80,17 @@ def test_conditional_reads(store: GCSStore) -> None:
         obstore.get(store, "a", options={"if_unmodified_since": now - timedelta(days=1)})
 
 
+@pytest.mark.gate
+def test_a_range_of_one_version_alone(store: GCSStore) -> None:
+    written = obstore.put(store, "a", b"hello")
+    etag = written["e_tag"] or ""
+
+    assert bytes(obstore.get(store, "a", options={"range": (1, 3), "if_match": etag}).bytes()) == b"el"
+    obstore.put(store, "a", b"HELLO")
+    with pytest.raises(PreconditionError):
+        obstore.get(store, "a", options={"range": (1, 3), "if_match": etag})
+
+
 def test_a_version_can_be_asked_for(store: GCSStore) -> None:
     old = obstore.put(store, "a", b"old")
     new = obstore.put(store, "a", b"new")

@@ -1,0 +1,91 @@
+"""Breaks off a call that would hold the event loop: when it takes too long, or when the process has been told to end.
+
+Templates and patterns run in the event loop's thread, which is the main one. Python runs signal handlers in that thread,
+between two bytecodes, and regular expressions and long arithmetic look for them too: a handler that raises breaks the call off.
+A timer that counts the process's CPU time finds what takes long. It costs an idle process nothing and a call almost nothing,
+and no row is blamed for a machine that is slow, frozen or crowded.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LIMIT_S: Final = 5.0
+"""CPU seconds of the thread that one call may take. It may take up to `TICK_S` more."""
+TICK_S: Final = 0.5
+
+
+class TooLong(Exception):
+    """The call took more than `LIMIT_S`."""
+
+
+class Stopped(BaseException):
+    """The process has been told to end. No error of the call: code that handles errors must not see it."""
+
+
+class _State:
+    """calls: how many have begun. busy: one runs. timed: the one that `since` (CPU seconds of the thread) is about."""
+
+    __slots__ = ("busy", "calls", "since", "stopping", "timed")
+
+    def __init__(self) -> None:
+        self.calls, self.busy, self.stopping = 0, False, False
+        self.timed, self.since = 0, 0.0
+
+
+_state: Final = _State()
+
+
+def timely(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What the call returns. Raises TooLong, Stopped, and whatever the call raises.
+
+    Only for calls in the main thread that change nothing: they may end after any of their steps. Calls do not nest.
+    """
+    _state.calls += 1
+    # From here on a handler may raise, until busy is False again; then the call's result is lost.
+    _state.busy = True
+    try:
+        return call(*args, **kwargs)
+    finally:
+        _state.busy = False
+
+
+def stopping() -> bool:
+    """Whether `stop` was called: then there is no time for new calls."""
+    return _state.stopping
+
+
+def stop() -> None:
+    """For the handler of a signal that ends the process, as its last step: raises Stopped into the call in progress."""
+    _state.stopping = True
+    if _state.busy:
+        raise Stopped
+
+
+def watch() -> None:
+    """Begins to look after calls. Takes SIGPROF and its timer for the rest of the process; main thread only."""
+    _state.stopping = False
+    signal.signal(signal.SIGPROF, _tick)
+    # Other threads' system calls go on as if nothing had happened.
+    signal.siginterrupt(signal.SIGPROF, False)
+    signal.setitimer(signal.ITIMER_PROF, TICK_S, TICK_S)
+
+
+def _tick(_number: int, _frame: FrameType | None) -> None:
+    # It raises again at the next tick if the call lives on: what is raised inside a destructor is lost.
+    if not _state.busy:
+        return
+    if _state.stopping:
+        raise Stopped
+    now = time.thread_time()
+    if _state.timed != _state.calls:
+        _state.timed, _state.since = _state.calls, now
+    elif now - _state.since > LIMIT_S:
+        raise TooLong(f"it took more than {LIMIT_S:g} s of processor time")

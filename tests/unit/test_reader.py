@@ -1,0 +1,166 @@
+"""The input of a run: every range is of the version that was planned, and what is not Parquet is said to be so."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from obstore.store import ObjectStore
+
+from nightshift.driver.reader import InputBroken, InputChanged, InputReader
+from nightshift.run.plan import ExportedSource, Plan, PlanError
+from nightshift.store import StoreUnavailable, open_store
+from nightshift.warehouse.extract import build_plan
+from tests.builders import RUN, a_plan, a_spec, write_input
+
+pytestmark = pytest.mark.unit
+
+TEXTS = [f"text {n:02}" for n in range(12)]
+PATH = f"{RUN.prefix}/inputs/part-000.parquet"
+
+
+@pytest.fixture(params=["memory", "folder"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return open_store("memory:///" if request.param == "memory" else f"file://{tmp_path}/bucket")
+
+
+@pytest.fixture
+def plan(store: ObjectStore) -> Plan:
+    """One file with a row group for each chunk."""
+    return a_plan(12, files=write_input(store, RUN, TEXTS, per_file=12, per_group=4))
+
+
+def reader_of(store: ObjectStore, plan: Plan) -> InputReader:
+    return InputReader(store, RUN, plan, ("id", "text"))
+
+
+def texts(reader: InputReader, chunk: int) -> list[str]:
+    found: list[str] = reader.read(chunk).column("text").to_pylist()
+    return found
+
+
+def overwrite(store: ObjectStore, _: Plan) -> None:
+    """With other texts, but the same layout and size."""
+    size = obstore.head(store, PATH)["size"]
+    write_input(store, RUN, [text.upper() for text in TEXTS], per_file=12, per_group=4)
+    assert obstore.head(store, PATH)["size"] == size
+
+
+def delete(store: ObjectStore, _: Plan) -> None:
+    obstore.delete(store, PATH)
+
+
+@pytest.mark.parametrize("change", [overwrite, delete])
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_file_that_changes_is_noticed_at_whatever_range(
+    store: ObjectStore, plan: Plan, before: int, change: Callable[[ObjectStore, Plan], None]
+) -> None:
+    reader = reader_of(store, plan)
+    for chunk in range(before):
+        assert texts(reader, chunk) == TEXTS[4 * chunk : 4 * chunk + 4]
+
+    change(store, plan)
+    with pytest.raises(InputChanged, match=r"part-000.parquet was overwritten or deleted after it was planned"):
+        reader.read(before)
+
+
+def rewritten(store: ObjectStore, plan: Plan, change: Callable[[bytearray], bytes]) -> Plan:
+    """The plan of a file with other bytes: its version is right, its content is not."""
+    body = bytearray(obstore.get(store, PATH).bytes())
+    obstore.put(store, PATH, change(body))
+    meta = obstore.head(store, PATH)
+    return replace(plan, files=(replace(plan.files[0], size=meta["size"], etag=str(meta["e_tag"])),))
+
+
+def no_parquet(_: bytearray) -> bytes:
+    return b"<html>" * 50
+
+
+def empty(_: bytearray) -> bytes:
+    return b""
+
+
+def cut(body: bytearray) -> bytes:
+    return bytes(body[: len(body) // 2])
+
+
+def broken_footer(body: bytearray) -> bytes:
+    return bytes(body[:-60]) + b"\xff" * 40 + bytes(body[-20:])
+
+
+def broken_pages(body: bytearray) -> bytes:
+    return bytes(body[:4]) + b"\xff" * 100 + bytes(body[104:])
+
+
+@pytest.mark.parametrize("change", [no_parquet, empty, cut, broken_footer, broken_pages])
+def test_a_planned_file_that_is_not_parquet_cannot_be_read_for_good(
+    store: ObjectStore, plan: Plan, change: Callable[[bytearray], bytes]
+) -> None:
+    broken = rewritten(store, plan, change)
+
+    with pytest.raises(InputBroken, match=r"part-000.parquet is the file that was planned, but not readable Parquet: .+"):
+        reader_of(store, broken).read(0)
+
+
+def test_a_store_that_cannot_be_reached_is_another_matter(
+    monkeypatch: pytest.MonkeyPatch, plan: Plan, store: ObjectStore
+) -> None:
+    """A mock: neither a folder nor memory can be out of reach."""
+
+    def away(*_: object, **__: object) -> None:
+        raise obstore.exceptions.GenericError("connection refused")
+
+    reader = reader_of(store, plan)
+    reader.read(0)
+    monkeypatch.setattr(obstore, "get", away)
+    with pytest.raises(StoreUnavailable, match="connection refused"):
+        reader.read(1)
+    monkeypatch.undo()
+    assert texts(reader, 1) == TEXTS[4:8]
+
+
+def test_a_file_that_lacks_a_column_is_not_the_planned_one(store: ObjectStore, plan: Plan) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": list(range(12))}), sink)
+
+    with pytest.raises(InputChanged, match=r"lacks the columns \['text'\]"):
+        reader_of(store, rewritten(store, plan, lambda _: sink.getvalue())).read(0)
+
+
+EXPORTED = f"{RUN.prefix}/inputs/1-part-000000000000.parquet"
+
+
+def planned(store: ObjectStore) -> Plan:
+    return build_plan(store, RUN, a_spec(), ExportedSource({}, ()))
+
+
+def test_an_export_that_is_not_parquet_is_no_plan(store: ObjectStore) -> None:
+    obstore.put(store, EXPORTED, b"<html>" * 50)
+
+    with pytest.raises(PlanError, match=r"1-part-000000000000.parquet is not readable Parquet"):
+        planned(store)
+
+
+def test_the_version_whose_rows_are_counted_is_the_one_that_is_recorded(
+    store: ObjectStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mock, for an overwrite at that very moment."""
+    obstore.put(store, EXPORTED, obstore.get(store, PATH).bytes())
+    head = obstore.head
+
+    def and_then_overwrite(store: ObjectStore, path: str) -> obstore.ObjectMeta:
+        found = head(store, path)
+        obstore.put(store, path, obstore.get(store, path).bytes())
+        return found
+
+    monkeypatch.setattr(obstore, "head", and_then_overwrite)
+    with pytest.raises(PlanError, match="was overwritten or deleted while it was read"):
+        planned(store)
+    monkeypatch.undo()
+    assert planned(store).rows == 12

@@ -1,0 +1,195 @@
+"""Calls that hold the event loop are broken off: by the clock, and by the signal that ends the process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nightshift.driver import patience, timely
+from nightshift.driver.engine import Replied
+from nightshift.driver.patience import Patience
+from nightshift.driver.scheduler import Row, Scheduler
+from nightshift.driver.sender import Sender
+from nightshift.driver.stats import Stats
+from nightshift.driver.timely import Stopped, TooLong
+from nightshift.driver.window import Window
+from nightshift.tasks.base import Answer, Answers, TaskKind, load_kind
+from tests.builders import a_spec
+
+pytestmark = pytest.mark.unit
+
+LIMIT_S = 0.02
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Watches this process as a driver's is, with a shorter limit."""
+    monkeypatch.setattr(timely, "LIMIT_S", LIMIT_S)
+    monkeypatch.setattr(timely, "TICK_S", LIMIT_S / 4)
+    before = signal.getsignal(signal.SIGPROF)
+    timely.watch()
+    signal.signal(signal.SIGUSR1, lambda *_: timely.stop())
+    yield
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, before)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    timely._state.stopping = False
+
+
+def compute(seconds: float) -> str:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+    return "done"
+
+
+def swallow() -> None:
+    """As a destructor would, or code that expects anything."""
+    try:
+        compute(60)
+    except TooLong:
+        compute(60)
+
+
+def backtrack() -> None:
+    re.search(r"(a+)+$", "a" * 60 + "b")
+
+
+@pytest.mark.parametrize("call", [lambda: compute(60), swallow, backtrack])
+def test_a_call_that_takes_too_long_is_broken_off(call: Callable[[], Any]) -> None:
+    with pytest.raises(TooLong, match=r"more than 0\.02 s of processor time"):
+        timely.timely(call)
+
+
+def test_short_calls_may_take_long_together() -> None:
+    end = time.thread_time() + 4 * LIMIT_S
+    while time.thread_time() < end:
+        assert timely.timely(compute, LIMIT_S / 10) == "done"
+
+
+def test_outside_of_calls_nothing_is_broken_off() -> None:
+    timely.timely(compute, 0)
+    assert compute(4 * LIMIT_S) == "done"
+    signal.raise_signal(signal.SIGUSR1)
+    assert timely.stopping()
+
+
+def test_a_signal_breaks_off_the_call_in_progress() -> None:
+    def call() -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    with pytest.raises(Stopped):
+        timely.timely(call)
+
+
+def test_what_hides_the_signal_once_is_broken_off_again() -> None:
+    def hide() -> None:
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        except Stopped:
+            compute(60)
+
+    with pytest.raises(Stopped):
+        timely.timely(hide)
+
+
+def rows(texts: list[str]) -> Iterator[dict[str, str]]:
+    return iter([{"text": text} for text in texts])
+
+
+def test_a_template_that_takes_too_long_costs_its_own_row() -> None:
+    scheduler = Scheduler(load_kind(a_spec(request__input="{% if text == 'b' %}" + ENDLESS + "{% endif %}{{ text }}")))
+    scheduler.open_chunk(0, range(3), rows(["a", "b", "c"]), {})
+
+    group = scheduler.next_group()
+    assert group is not None
+    assert group.payloads == ["a", "c"]
+    scheduler.answered(group, Answers([Answer(1), Answer(3)]))
+    chunk = scheduler.pop_finished()
+    assert chunk is not None
+    assert [result.prediction for result in chunk.in_order()] == [1, None, 3]
+    dead = chunk.results[1]
+    assert (dead.reason, dead.attempts) == ("bad_input", 0)
+    assert dead.message == "the template failed on this row: it took more than 0.02 s of processor time"
+
+
+def test_a_signal_during_a_template_leaves_the_rows_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = load_kind(a_spec(request__input="{{ text }}"))
+    scheduler = Scheduler(kind)
+    scheduler.open_chunk(0, range(12), rows([str(n) for n in range(12)]), {})
+    first = scheduler.next_group()
+    assert first is not None
+    scheduler.answered(first, Answers([Answer(n) for n in range(4)]))
+    render = kind.render
+
+    def signalled(row: Any, ordinal: int) -> Any:
+        if ordinal == 6:
+            signal.raise_signal(signal.SIGUSR1)
+        return render(row, ordinal)
+
+    monkeypatch.setattr(kind, "render", signalled)
+    assert scheduler.next_group() is None
+    assert scheduler.next_group() is None, "nothing more is rendered"
+    assert scheduler.requests_in_flight == 0
+    (chunk,) = scheduler.unfinished()
+    assert sorted(chunk.results) == [0, 1, 2, 3], "no row has a result that nobody gave it"
+
+
+class Replying:
+    """An engine with one reply."""
+
+    def __init__(self, content: str) -> None:
+        self._reply = {"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
+
+    async def send(self, path: str, body: bytes) -> Replied:
+        return Replied(self._reply)
+
+
+def read(kind: TaskKind, content: str) -> tuple[Scheduler, Row]:
+    """One row sent, and its reply read; the row, when it comes again."""
+    scheduler = Scheduler(kind)
+    scheduler.open_chunk(0, range(1), rows(["a"]), {})
+    group = scheduler.next_group()
+    assert group is not None
+    health = SimpleNamespace(answered=lambda: None)
+
+    async def send() -> None:
+        calm = Patience(random.Random(1), asyncio.Event())
+        parts: Any = (kind, Replying(content), scheduler, health, Window(start=1, step=1, most=1), calm, Stats())
+        await Sender(*parts).send(group)
+
+    asyncio.run(send())
+    again = scheduler.next_group()
+    assert again is not None
+    return scheduler, again.rows[0]
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> TaskKind:
+    """A kind whose replies are to match a pattern that can take for ever."""
+    monkeypatch.setattr(patience, "BACKOFF_S", 0.0)
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(a+)+$"}}}
+    return load_kind(a_spec(task="chat", request={"user": "{{ text }}", "json_schema": schema}))
+
+
+def test_a_reply_that_takes_too_long_to_read_is_an_invalid_one(typed: TaskKind) -> None:
+    _, row = read(typed, '{"a": "' + "a" * 60 + 'b"}')
+
+    assert (row.faults, row.invalid) == (1, 1)
+
+
+def test_a_signal_while_a_reply_is_read_leaves_the_row_as_it_was(typed: TaskKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed, "answers", lambda *_: signal.raise_signal(signal.SIGUSR1))
+    scheduler, row = read(typed, "")
+
+    assert (row.faults, row.invalid, row.drops) == (0, 0, 0)
+    assert scheduler.unfinished() == []
