@@ -52,6 +52,10 @@ class LightCodec:
             raise chunks.NotAChunk(f"it belongs to chunk {content.chunk} of run {content.run_id}")
         return content.results
 
+    def first_answered(self, body: bytes) -> int | None:
+        results = decode_light(body).results
+        return next((place for place, result in enumerate(results) if result.reason is None), None)
+
 
 def decode_light(body: bytes) -> Decoded:
     """Raises NotAChunk for anything that no LightCodec wrote."""

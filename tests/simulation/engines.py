@@ -12,6 +12,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult
@@ -21,6 +22,34 @@ from tests.simulation.virtual import VirtualLoop
 
 WIRE_S: Final = 0.002
 REFUSED: Final = {Nature.TOO_LONG: Reason.TOO_LONG, Nature.REJECTED: Reason.REJECTED}
+
+
+class Fails(StrEnum):
+    """What an engine that calls itself healthy does to every request."""
+
+    ERROR = "error"
+    GARBAGE = "garbage"
+    BUSY = "busy"
+    ABORT = "abort"
+    RESET = "reset"
+
+
+FAILS: Final[dict[Fails, SendResult]] = {
+    Fails.ERROR: Failed("internal error", status=500),
+    Fails.GARBAGE: Replied(GARBAGE),
+    Fails.BUSY: Busy("429", 1.0),
+    Fails.ABORT: Replied(ABORTED),
+    Fails.RESET: Gone("connection reset by peer"),
+}
+
+
+@dataclass(frozen=True)
+class Failing:
+    """From `start` to `end` (seconds) every request fails."""
+
+    start: float
+    end: float
+    how: Fails
 
 
 @dataclass(frozen=True)
@@ -45,6 +74,7 @@ class Climate:
     stuck: float = 0.0
     reset: float = 0.0
     storms: tuple[tuple[float, float], ...] = ()
+    failing: tuple[Failing, ...] = ()
 
     def faults(self) -> str:
         """The faults that can happen, in words."""
@@ -52,7 +82,12 @@ class Climate:
         return " ".join(
             [f"{name}={getattr(self, name):.2f}" for name in names if getattr(self, name)]
             + [f"storm={start:.0f}-{end:.0f}s" for start, end in self.storms]
+            + [f"{span.how}={span.start:.0f}-{span.end:.0f}s" for span in self.failing]
         )
+
+    def fails_everybody(self, now: float) -> Fails | None:
+        """How every request ends now; None if they do not all end badly."""
+        return next((span.how for span in self.failing if span.start <= now < span.end), None)
 
 
 class EngineEvents:
@@ -172,6 +207,9 @@ class SimulatedEngine:
             self._reply(request, Gone("connection refused"))
             return
         self._requests[request] = None
+        if how := climate.fails_everybody(now):
+            self._reply(request, FAILS[how])
+            return
         refused = [REFUSED[nature] for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal)) in REFUSED]
         request.fault = self._draw_fault(request, climate)
         if request.fault == "busy" or any(start <= now < end for start, end in climate.storms):
@@ -218,7 +256,9 @@ class SimulatedEngine:
             self._loop.after(self._stalled_until - self._loop.time() + self._wire(), self._finish, request)
             return
         natures = [nature for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal))]
-        if Nature.POISON in natures:
+        if how := self._climate().fails_everybody(self._loop.time()):
+            self._reply(request, FAILS[how])
+        elif Nature.POISON in natures:
             self.die("poison", self._rng.uniform(0.5, 1.5) * self._climate().downtime_s)
         elif request.fault == "reset":
             self._reply(request, Gone("connection reset by peer"))

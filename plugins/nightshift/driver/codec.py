@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
+from nightshift.spec import columns
 
 
 class ParquetCodec:
@@ -55,6 +59,15 @@ class ParquetCodec:
         if (provenance.run_id, provenance.chunk) != (self._run_id, chunk):
             raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of run {provenance.run_id}")
         return self._results(table)
+
+    def first_answered(self, body: bytes) -> int | None:
+        """The place, from 0, of the first row with a prediction in a chunk; None if there is none, or it is not a chunk."""
+        try:
+            reasons = pq.ParquetFile(io.BytesIO(body)).read(columns=[columns.DEAD_REASON]).column(0)
+        except (pa.ArrowException, OSError, IndexError):
+            return None
+        place = pc.index(reasons.is_null(), True).as_py()
+        return None if place < 0 else int(place)
 
     def _bytes(self, keys: pa.Table, results: list[Result], provenance: Provenance) -> bytes:
         return chunks.encode(keys, results, self.prediction_type, provenance)

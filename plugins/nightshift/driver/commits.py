@@ -31,6 +31,8 @@ class Codec(Protocol):
 
     def decode(self, body: bytes, chunk: int) -> list[Result]: ...
 
+    def first_answered(self, body: bytes) -> int | None: ...
+
 
 class Commits:
     """The commits in progress of one worker.

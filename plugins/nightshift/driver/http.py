@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from nightshift.driver import descriptors
+
 CONNECT_TIMEOUT_S: Final = 10.0
 BODY_MAX_BYTES: Final = 256 << 20
 SILENT_MAX_BYTES: Final = 128 << 10
@@ -38,6 +40,10 @@ class ConnectionLost(OSError):
 
 class ReplyTooLarge(ConnectionLost):
     """The reply's body is larger than the client accepts."""
+
+
+class NoDescriptors(ConnectionLost):
+    """This process, or its machine, has no file descriptor left for another connection."""
 
 
 class _Unanswered(ConnectionLost):
@@ -113,7 +119,8 @@ class HttpClient:
     ) -> Response:
         """One request and its whole reply, whatever its status.
 
-        Raises TimeoutError after `timeout_s`, ConnectionLost when there is no complete reply; ValueError for a method, path or
+        Raises TimeoutError after `timeout_s`, ConnectionLost when there is no complete reply (NoDescriptors if there could be
+        none), ValueError for a method, path or
         header that cannot be sent. If a reused connection turns out closed, the request is sent again on a new one, so the
         server may see it twice.
         """
@@ -156,6 +163,8 @@ class HttpClient:
                 connection = await self._open(loop)
         except OSError as error:
             if not limit.expired():
+                if descriptors.spent(error):
+                    raise NoDescriptors(f"no connection: {error}") from error
                 raise ConnectionLost(f"no connection: {error}") from error
             if deadline <= latest:
                 raise _Timeout from None

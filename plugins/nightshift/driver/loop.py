@@ -20,12 +20,14 @@ from nightshift import exits
 from nightshift.driver.commits import Codec, Commits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, rows_of
-from nightshift.driver.health import SLOW_ROWS, EngineHealth, EngineLike
+from nightshift.driver.health import EngineHealth, EngineLike
 from nightshift.driver.patience import Patience
 from nightshift.driver.ranges import Ranges
+from nightshift.driver.recall import Recall
 from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.stats import Stats
+from nightshift.driver.trial import Hooks
 from nightshift.driver.window import Window
 from nightshift.run import tolerance
 from nightshift.run.ledger import Chunks, Ledger
@@ -44,15 +46,29 @@ the sooner one of them stops the better. An owner looks a third as often."""
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """window_start, window_most: rows in flight. buffer_bytes: input rows held at once, one chunk at least.
+    """window_start, window_most: rows in flight; requests_most: requests.
 
+    buffer_bytes: input rows held at once, one chunk at least.
     dead_letters: how many the whole run may have; None if this worker does not judge.
     """
 
     window_start: int
     window_most: int = 8192
+    requests_most: int = 8192
     buffer_bytes: int = 256 << 20
     dead_letters: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What is kept of an open chunk's input. keys: the key columns of its rows. size: bytes of all its columns.
+
+    opened: when (the loop's time).
+    """
+
+    keys: pa.Table
+    size: int
+    opened: float
 
 
 class Worker:
@@ -88,6 +104,7 @@ class Worker:
         self._patience = Patience(rng, self._stop)
         self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
         self._scheduler = Scheduler(kind)
+        self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
         self._feeder = Feeder(self._ranges, ledger, reader, codec, self._patience, stats, news=self._drop_what_others_did)
         self._commits = Commits(
             ledger, codec, attempt, self._patience, stats, ended=self._ended, given_up=self.drain, changed=self._pump
@@ -98,15 +115,19 @@ class Worker:
             self._patience,
             stats,
             given_up=self.drain,
-            back=self._look_around,
+            back=lambda: self._feeder.look_around(self._scheduler.open_numbers()),
             resend=lambda: self._call_back(list(self._attempts)),
-            resumed=self._pump,
+            resumed=lambda: self._sender.trial.restarted(),
         )
-        self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
-        self._sender = Sender(kind, engine, self._scheduler, self._health, self._window, self._patience, stats)
-        self._keys: dict[int, pa.Table] = {}
-        self._bytes: dict[int, int] = {}
-        self._opened_at: dict[int, float] = {}
+        hooks = Hooks(
+            recall=lambda: Recall(kind, self._feeder, self._scheduler, self._sender).canary(),
+            more=self._send_more,
+            over=self._pump,
+            given_up=self.drain,
+            spawn=self._spawn,
+        )
+        self._sender = Sender(kind, engine, self._scheduler, self._health, self._window, self._patience, stats, hooks)
+        self._inputs: dict[int, _Input] = {}
         self._chunk_s = 0.0
         self._attempts: dict[Group, asyncio.Task[None]] = {}
         self._over: asyncio.Future[None] | None = None
@@ -120,6 +141,7 @@ class Worker:
 
     def _send_no_more(self) -> None:
         self._stop.set()
+        self._sender.trial.restarted()
         self._changed.set()
 
     async def run(self) -> int:
@@ -141,7 +163,7 @@ class Worker:
             for part in parts:
                 part.cancel()
             await self._land(began + DRAIN_IN_FLIGHT_S)
-            unfinished = [(chunk, self._keys[chunk.number]) for chunk in self._scheduler.unfinished()]
+            unfinished = [(chunk, self._inputs[chunk.number].keys) for chunk in self._scheduler.unfinished()]
             saving = self._spawn(self._commits.save(unfinished, began + DRAIN_SAVED_S))
             await self._commits.end(began + DRAIN_SAVED_S)
             await saving
@@ -195,7 +217,7 @@ class Worker:
         self._end(None)
 
     def _room_for(self, opened: Opened) -> bool:
-        held = sum(self._bytes.values())
+        held = sum(each.size for each in self._inputs.values())
         return (
             self._scheduler.hungry
             and not self._commits.crowded
@@ -204,9 +226,8 @@ class Worker:
 
     def _open(self, opened: Opened) -> None:
         number, table = opened.number, opened.table
-        self._keys[number] = table.select(self._key_columns)
-        self._bytes[number] = table.nbytes
-        self._opened_at[number] = asyncio.get_running_loop().time()
+        opened_at = asyncio.get_running_loop().time()
+        self._inputs[number] = _Input(table.select(self._key_columns), table.nbytes, opened_at)
         ordinals = self._plan.chunk_range(number)
         self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), opened.known)
         self._stats.rows_from_partials += sum(len(results) for results in opened.known.values())
@@ -214,24 +235,38 @@ class Worker:
 
     def _pump(self) -> None:
         """Sends what may be sent and commits what is finished; called whenever either may have changed."""
-        limit = min(self._window.limit, SLOW_ROWS if self._health.narrow else self._window.limit)
-        while not self._stop.is_set() and self._health.good and self._scheduler.rows_in_flight < limit:
-            group = self._scheduler.next_group()
-            if group is None:
-                break
-            self._attempts[group] = self._spawn(self._attempt(group))
+        while self._may_send and self._has_room and self._send_more(1):
+            pass
         while (chunk := self._scheduler.pop_finished()) is not None:
             dead = {ordinal: result for ordinal, result in chunk.results.items() if result.reason is not None}
             self._stats.rows_dead += len(dead)
             self._stats.dead.update(str(result.reason) for result in dead.values())
-            self._commits.start(chunk, self._keys[chunk.number])
+            self._commits.start(chunk, self._inputs[chunk.number].keys)
         self._gauges()
         self._changed.set()
+
+    @property
+    def _may_send(self) -> bool:
+        return not self._stop.is_set() and self._health.good and not self._sender.trial.open
+
+    @property
+    def _has_room(self) -> bool:
+        requests, rows = self._scheduler.requests_in_flight, self._scheduler.rows_in_flight
+        return rows < self._window.limit and requests < self._limits.requests_most
+
+    def _send_more(self, count: int) -> int:
+        """Sends so many of the groups that wait, whatever the window; how many there were."""
+        for sent in range(count):
+            group = self._scheduler.next_group()
+            if group is None:
+                return sent
+            self._attempts[group] = self._spawn(self._attempt(group))
+        return count
 
     def _gauges(self) -> None:
         self._stats.rows_in_flight = self._scheduler.rows_in_flight
         self._stats.requests_in_flight = self._scheduler.requests_in_flight
-        self._stats.chunks_open = len(self._keys)
+        self._stats.chunks_open = len(self._inputs)
         self._stats.window = self._window.limit
 
     async def _attempt(self, group: Group) -> None:
@@ -243,7 +278,7 @@ class Worker:
 
     def _ended(self, chunk: OpenChunk, ours: bool) -> None:
         """The chunk is in the ledger."""
-        self._chunk_s = asyncio.get_running_loop().time() - self._opened_at[chunk.number]
+        self._chunk_s = asyncio.get_running_loop().time() - self._inputs[chunk.number].opened
         self._ranges.committed.add(chunk.number)
         self._forget(chunk.number)
         if not ours:
@@ -251,9 +286,7 @@ class Worker:
 
     def _forget(self, number: int) -> None:
         self._ranges.closed(number)
-        del self._keys[number]
-        del self._bytes[number]
-        del self._opened_at[number]
+        del self._inputs[number]
 
     async def _watch(self) -> None:
         """Follows the engine's own numbers."""
@@ -272,16 +305,13 @@ class Worker:
         while True:
             # Random, so that a thousand workers do not list the ledger at once.
             await asyncio.sleep(self._rng.uniform(0.7, 1.3) * self._look_every_s)
-            await self._look_around()
+            await self._feeder.look_around(self._scheduler.open_numbers())
             await self._judge()
 
     @property
     def _look_every_s(self) -> float:
         least, most = LOOK_S
         return min(max(self._chunk_s / LOOKS_A_CHUNK, least), most) * (1 if self._feeder.helping else 3)
-
-    async def _look_around(self) -> None:
-        await self._feeder.look_around(self._scheduler.open_numbers())
 
     def _drop_what_others_did(self) -> None:
         """Drops open chunks that another worker has committed."""

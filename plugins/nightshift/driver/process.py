@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import random
 import sys
@@ -33,6 +34,7 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from nightshift import exits
+from nightshift.driver import descriptors
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
@@ -48,7 +50,7 @@ from nightshift.run.plan import Plan, load_plan
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
-from nightshift.tasks.base import load_kind
+from nightshift.tasks.base import Fetching, load_kind
 
 log = logging.getLogger("nightshift.driver")
 
@@ -119,6 +121,9 @@ async def work(config: DriverConfig) -> int:
         index = None
     kind = load_kind(spec)
     stats = Stats()
+    window = 2 * spec.engine.max_num_seqs
+    requests = math.ceil(window / kind.rows_per_request)
+    requests = descriptors.requests_most(descriptors.raise_limit(), requests, fetching=isinstance(kind, Fetching))
     if config.metrics_port is not None:
         serve_metrics(stats, config.metrics_port)
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
@@ -145,7 +150,8 @@ async def work(config: DriverConfig) -> int:
             # Twice what the engine computes at once, so that as many rows wait as fill its next batch. A first guess:
             # the window then follows the engine's own numbers.
             limits=WorkerLimits(
-                window_start=2 * spec.engine.max_num_seqs,
+                window_start=window,
+                requests_most=requests,
                 buffer_bytes=config.buffer_mb << 20,
                 dead_letters=config.dead_letters,
             ),

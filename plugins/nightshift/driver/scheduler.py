@@ -24,7 +24,11 @@ from nightshift.tasks.base import Answers, BadInput, Filling, Reason, TaskKind
 TRIES: Final = 4
 """How often a row may be part of a request that fails inside a healthy engine before it is singled out, and then given up."""
 DROPS: Final = 10
-"""Connections that may break under a row before that counts as one failure of the engine: networks fail too."""
+"""Connections that may break under a row, or requests with it that the engine may abort, before that counts as one failure:
+networks fail too, and engines shut down."""
+REFUSALS: Final = 50
+"""Times that the engine may have no room for a row, while it answers others, before that counts as one failure. Generous: if
+other clients keep an engine full, it refuses good rows again and again."""
 SUSPECT_DEATHS: Final = 2
 ALONE_DEATHS: Final = 2
 """Twice, because something else may have killed the engine while an innocent row was alone in it."""
@@ -36,8 +40,9 @@ MESSAGE_MAX: Final = 500
 class Row:
     """A row on its way. tries: requests it was sent in. faults: those that failed for an unknown cause.
 
-    invalid: replies that were not an answer. drops: connections that broke while the engine lived. deaths: of the engine with
-    this row in flight; alone: with no other row.
+    invalid: replies that were not an answer. drops: connections that broke, and requests that were aborted, while the engine
+    lived. refusals: for want of room, while others were answered. deaths: of the engine with this row in flight; alone: with
+    no other row.
     """
 
     chunk: int
@@ -47,6 +52,7 @@ class Row:
     faults: int = 0
     invalid: int = 0
     drops: int = 0
+    refusals: int = 0
     deaths: int = 0
     alone: int = 0
 
@@ -55,12 +61,14 @@ class Row:
 class Group:
     """Rows of one chunk that travel in one request.
 
-    isolated: nothing else is in flight. resting: it waits to be sent again; the engine does not have it now.
+    isolated: nothing else is in flight. resting: it waits to be sent again; the engine does not have it now. sent: when it was
+    last sent (the loop's time).
     """
 
     rows: list[Row]
     isolated: bool = False
     resting: bool = False
+    sent: float = 0.0
 
     @property
     def chunk(self) -> int:
@@ -145,6 +153,11 @@ class Scheduler:
     @property
     def requests_in_flight(self) -> int:
         return len(self._flying)
+
+    @property
+    def sent_times(self) -> list[float]:
+        """When the requests that the engine has now were sent (the loop's time)."""
+        return [group.sent for group in self._flying if not group.resting]
 
     @property
     def hungry(self) -> bool:
@@ -238,14 +251,24 @@ class Scheduler:
         if self._landed(group) is not None:
             self._queue(group.rows)
 
-    def dropped(self, group: Group, message: str, status: int | None = None) -> None:
-        """The connection broke while the engine lived: sent again, and after `DROPS` times treated as failed."""
+    def dropped(self, group: Group, message: str, status: int | None = None, *, busy: bool = False) -> None:
+        """The connection broke, or the request was aborted, while the engine answered others: sent again.
+
+        busy: it was turned away for want of room instead. After `DROPS` or `REFUSALS` times treated as failed.
+        """
         for row in group.rows:
-            row.drops += 1
-        if group.rows[0].drops % DROPS:
+            row.drops += not busy
+            row.refusals += busy
+        first = group.rows[0]
+        if first.refusals % REFUSALS if busy else first.drops % DROPS:
             self.returned(group)
         else:
             self.failed(group, Reason.ENGINE_ERROR, message, status)
+
+    def halved(self, group: Group) -> None:
+        """The request failed, and nobody knows why: sent again in halves, which counts against no row."""
+        if self._landed(group) is not None:
+            self._queue(*_halves(group.rows))
 
     def engine_died(self, message: str, status: int | None = None) -> int:
         """The engine died with what it had; returns how many rows became dead letters because of it.
@@ -280,6 +303,12 @@ class Scheduler:
     def unfinished(self) -> list[OpenChunk]:
         """Chunks with some results of this worker's own, but not all: what a drain saves."""
         return [chunk for chunk in self._open.values() if chunk.computed]
+
+    def answered_before(self) -> tuple[int, int] | None:
+        """A row of an open chunk that was answered in an earlier attempt, as chunk and ordinal."""
+        merged = (chunk for chunk in self._open.values() if chunk.merged)
+        rows = ((chunk.number, row) for chunk in merged for row in chunk.results.values())
+        return next(((number, row.ordinal) for number, row in rows if row.reason is None), None)
 
     def open_numbers(self) -> list[int]:
         return list(self._open)
@@ -316,17 +345,18 @@ class Scheduler:
         self._rows_flying -= len(group.rows)
         return self._open.get(group.chunk)
 
-    def _queue(self, rows: list[Row]) -> None:
+    def _queue(self, *requests: list[Row]) -> None:
         """To be sent again before anything new: a chunk should not stay open for a few rows. Suspects wait to be sent alone."""
-        for row in rows:
-            if row.alone:
-                # It comes first: the engine's losses are counted until something explains them.
-                self._suspects.appendleft(row)
-            elif row.deaths >= SUSPECT_DEATHS:
-                self._suspects.append(row)
-        innocent = [row for row in rows if row.deaths < SUSPECT_DEATHS]
-        if innocent:
-            self._again.append(Group(innocent))
+        for rows in requests:
+            for row in rows:
+                if row.alone:
+                    # It comes first: the engine's losses are counted until something explains them.
+                    self._suspects.appendleft(row)
+                elif row.deaths >= SUSPECT_DEATHS:
+                    self._suspects.append(row)
+            innocent = [row for row in rows if row.deaths < SUSPECT_DEATHS]
+            if innocent:
+                self._again.append(Group(innocent))
 
     def _condemn(self, chunk: OpenChunk, group: Group, cause: DeadLetterCause) -> None:
         if len(group.rows) == 1:
@@ -334,9 +364,7 @@ class Scheduler:
             self._bury(chunk, row.ordinal, cause, row.tries)
             self._settle(chunk)
             return
-        middle = len(group.rows) // 2
-        self._queue(group.rows[:middle])
-        self._queue(group.rows[middle:])
+        self._queue(*_halves(group.rows))
 
     def _bury(self, chunk: OpenChunk, ordinal: int, cause: DeadLetterCause, tries: int) -> None:
         # JSON can escape half a surrogate pair, which Parquet rejects: the chunk's other rows must not suffer for it.
@@ -347,3 +375,8 @@ class Scheduler:
         if chunk.complete and self._open.get(chunk.number) is chunk:
             del self._open[chunk.number]
             self._finished.append(chunk)
+
+
+def _halves(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    middle = len(rows) // 2
+    return rows[:middle], rows[middle:]

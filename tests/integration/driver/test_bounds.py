@@ -108,6 +108,56 @@ def test_a_drain_that_hangs_is_ended_by_the_last_resort(tmp_path: Path) -> None:
     assert "exit" not in driver.messages(), "it did not come to its own end"
 
 
+MANY_SEATS = {"engine__max_num_seqs": 600, "request__rows_per_request": 1}
+UNCAPPED = (
+    "from nightshift.driver import descriptors, patience, process\n"
+    "descriptors.RESERVED = -10_000\n"
+    "patience.BACKOFF_S = patience.BACKOFF_MAX_S = 0.01\n"
+    "process.main()\n"
+)
+"""A driver that takes no heed of how many descriptors it has."""
+
+
+def run_with_descriptors(
+    tmp_path: Path, soft: int, hard: int, program: str | None = None
+) -> tuple[DriverProcess, CannedEngine]:
+    prepared = prepare(tmp_path, [f"text {n}" for n in range(1500)], chunk_rows=300, **MANY_SEATS)
+
+    async def slow(_: list[str]) -> None:
+        await asyncio.sleep(0.05)
+
+    with CannedEngine(slow) as engine:
+        driver = DriverProcess(prepared, engine.url, descriptors=(soft, hard), program=program)
+        assert driver.finish() == exits.DONE
+    rows = prepared.rows()
+    assert len(rows) == 1500
+    assert not [row for row in rows.values() if row["dead_reason"]]
+    assert not {"engine lost", "engine error"} & set(driver.messages())
+    return driver, engine
+
+
+def test_fewer_descriptors_than_seats_cost_no_row_and_no_engine(tmp_path: Path) -> None:
+    driver, engine = run_with_descriptors(tmp_path, 256, 256)
+
+    assert engine.in_flight_max <= 256 - 64
+    [said] = [entry for entry in driver.log if entry["message"].startswith("fewer file descriptors")]
+    assert (said["descriptors"], said["requests_at_most"], said["requests_wanted"]) == (256, 192, 1200)
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
+    driver, engine = run_with_descriptors(tmp_path, 100, 4096)
+
+    assert engine.in_flight_max > 100
+    assert not any(message.startswith("fewer file descriptors") for message in driver.messages())
+
+
+def test_a_descriptor_that_is_missing_after_all_is_nobodys_fault(tmp_path: Path) -> None:
+    driver, _ = run_with_descriptors(tmp_path, 100, 100, UNCAPPED)
+
+    assert "request not sent" in driver.messages()
+    assert driver.log[-2]["retries"]["descriptors"] > 0
+
+
 def peak_bytes(prepared: PreparedRun) -> int:
     """The driver's peak memory, as it stands when the last chunk is committed."""
     with CannedEngine() as engine:
