@@ -30,7 +30,7 @@ class LightCodec:
 
     def __init__(self, run_id: str, attempt: str) -> None:
         self._run_id = run_id
-        self._attempt = attempt
+        self.attempt = attempt
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
         results = chunk.in_order()
@@ -39,7 +39,7 @@ class LightCodec:
         content = (
             self._run_id,
             chunk.number,
-            self._attempt,
+            self.attempt,
             [(r.ordinal, r.prediction, r.reason, r.message, r.attempts) for r in results],
             kept,
             chunk.merged,

@@ -45,6 +45,7 @@ async def committed(store: ObjectStore) -> tuple[Stats, list[bool]]:
         Patience(random.Random(0), asyncio.Event()),
         stats,
         ended=lambda _, mine: ours.append(mine),
+        failed=lambda number: pytest.fail(f"chunk {number} is encoded"),
         given_up=lambda: pytest.fail("the store is there"),
         changed=lambda: None,
     )

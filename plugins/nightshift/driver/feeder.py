@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 BATCH_ROWS: Final = 256
 """Rows turned into Python objects at once: few enough not to hold up requests."""
+BATCH_BYTES: Final = 8 << 20
+"""The same in bytes: a row may hold an image."""
 COMMITTED_READ: Final = 3
 """Committed chunks in which an answered row is looked for: most have one."""
 ALL_EVERY_S: Final = 60.0
@@ -169,7 +171,9 @@ def rows_of(table: pa.Table, columns: tuple[str, ...]) -> Iterator[Mapping[str, 
     A value that Python cannot hold (a string that is not UTF-8, a date after the year 9999) raises BadInput when it is read,
     so it affects only its own row.
     """
-    for batch in table.select(list(columns)).to_batches(max_chunksize=BATCH_ROWS):
+    table = table.select(list(columns))
+    most = min(BATCH_ROWS, max(1, BATCH_BYTES * len(table) // max(1, table.nbytes)))
+    for batch in table.to_batches(max_chunksize=most):
         try:
             yield from batch.to_pylist()
         except _NO_VALUE:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from nightshift import exits
+from nightshift.driver.budget import ByteBudget
 from nightshift.driver.commits import Codec, Commits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, rows_of
@@ -44,11 +45,15 @@ LOOK_S: Final = (1.0, 10.0)
 the sooner one of them stops the better. An owner looks a third as often."""
 
 
+ANSWER_BYTES: Final = 128 << 20
+"""If the open chunks will have so many bytes of answers, with those that wait for the store, no further chunk is opened."""
+
+
 @dataclass(frozen=True)
 class WorkerLimits:
     """window_start, window_most: rows in flight; requests_most: requests.
 
-    buffer_bytes: input rows held at once, one chunk at least.
+    buffer_bytes: input rows held at once, one chunk at least. flight_bytes: memory of requests, one at least.
     dead_letters: how many the whole run may have; None if this worker does not judge.
     """
 
@@ -56,6 +61,7 @@ class WorkerLimits:
     window_most: int = 8192
     requests_most: int = 8192
     buffer_bytes: int = 256 << 20
+    flight_bytes: int = 512 << 20
     dead_letters: int | None = None
 
 
@@ -107,7 +113,16 @@ class Worker:
         self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
         self._feeder = Feeder(self._ranges, ledger, reader, codec, self._patience, stats, news=self._drop_what_others_did)
         self._commits = Commits(
-            ledger, codec, attempt, self._patience, stats, ended=self._ended, given_up=self.drain, changed=self._pump
+            ledger,
+            codec,
+            attempt,
+            self._patience,
+            stats,
+            ended=self._ended,
+            # It stays open, so it is not chosen again here, but nothing of it is kept.
+            failed=lambda number: self._inputs.pop(number, None),
+            given_up=self.drain,
+            changed=self._pump,
         )
         self._health = EngineHealth(
             engine,
@@ -119,18 +134,30 @@ class Worker:
             resend=lambda: self._call_back(list(self._attempts)),
             resumed=lambda: self._sender.trial.restarted(),
         )
-        hooks = Hooks(
-            recall=lambda: Recall(kind, self._feeder, self._scheduler, self._sender).canary(),
-            more=self._send_more,
-            over=self._pump,
-            given_up=self.drain,
-            spawn=self._spawn,
-        )
-        self._sender = Sender(kind, engine, self._scheduler, self._health, self._window, self._patience, stats, hooks)
+        self._sender = self._make_sender(kind, engine)
         self._inputs: dict[int, _Input] = {}
         self._chunk_s = 0.0
         self._attempts: dict[Group, asyncio.Task[None]] = {}
         self._over: asyncio.Future[None] | None = None
+
+    def _make_sender(self, kind: TaskKind, engine: EngineLike) -> Sender:
+        return Sender(
+            kind,
+            engine,
+            self._scheduler,
+            self._health,
+            self._window,
+            self._patience,
+            self._stats,
+            ByteBudget(self._limits.flight_bytes),
+            Hooks(
+                recall=lambda: Recall(kind, self._feeder, self._scheduler, self._sender).canary(),
+                more=self._send_more,
+                over=self._pump,
+                given_up=self.drain,
+                spawn=self._spawn,
+            ),
+        )
 
     def drain(self) -> None:
         """Tells the worker to send nothing more, save what is finished and return. Calling it again is harmless."""
@@ -218,10 +245,12 @@ class Worker:
 
     def _room_for(self, opened: Opened) -> bool:
         held = sum(each.size for each in self._inputs.values())
+        answers = self._scheduler.answer_bytes + self._commits.answer_bytes
         return (
             self._scheduler.hungry
             and not self._commits.crowded
             and (held == 0 or held + opened.table.nbytes <= self._limits.buffer_bytes)
+            and answers < ANSWER_BYTES
         )
 
     def _open(self, opened: Opened) -> None:
@@ -252,7 +281,7 @@ class Worker:
     @property
     def _has_room(self) -> bool:
         requests, rows = self._scheduler.requests_in_flight, self._scheduler.rows_in_flight
-        return rows < self._window.limit and requests < self._limits.requests_most
+        return rows < self._window.limit and requests < self._limits.requests_most and not self._sender.budget.crowded
 
     def _send_more(self, count: int) -> int:
         """Sends so many of the groups that wait, whatever the window; how many there were."""
@@ -280,13 +309,10 @@ class Worker:
         """The chunk is in the ledger."""
         self._chunk_s = asyncio.get_running_loop().time() - self._inputs[chunk.number].opened
         self._ranges.committed.add(chunk.number)
-        self._forget(chunk.number)
+        self._ranges.closed(chunk.number)
+        del self._inputs[chunk.number]
         if not ours:
             self._ranges.lost(chunk.number)
-
-    def _forget(self, number: int) -> None:
-        self._ranges.closed(number)
-        del self._inputs[number]
 
     async def _watch(self) -> None:
         """Follows the engine's own numbers."""
@@ -319,7 +345,8 @@ class Worker:
             if number in self._ranges.committed and (chunk := self._scheduler.abandon(number)) is not None:
                 log.info("committed elsewhere", extra={"fields": {"chunk": number, "rows": len(chunk.results)}})
                 self._ranges.lost(number)
-                self._forget(number)
+                self._ranges.closed(number)
+                del self._inputs[number]
                 self._commits.lost(chunk)
                 # The engine then stops computing them.
                 self._call_back([group for group in self._attempts if group.chunk == number])

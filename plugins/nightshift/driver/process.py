@@ -10,7 +10,8 @@ NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, if nothi
 NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second JobSet on the same run); else "owner"
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
 NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
-NIGHTSHIFT_BUFFER_MB           input rows held in memory at once
+NIGHTSHIFT_BUFFER_MB           input rows held in memory at once: 256 by default, of the container's 2 GiB
+NIGHTSHIFT_FLIGHT_MB           memory of requests in flight, with their images: 512 by default; a larger one goes alone
 POD_NAME, NODE_NAME            recorded in what it commits; optional
 """
 
@@ -72,6 +73,7 @@ class DriverConfig:
     dead_letters: int | None = None
     metrics_port: int | None = None
     buffer_mb: int = 256
+    flight_mb: int = 512
     engine_wait_s: float = ENGINE_BUDGET_S
     bystander: bool = False
 
@@ -96,6 +98,7 @@ class DriverConfig:
             dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
             metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
             buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or 256,
+            flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or 512,
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
             bystander=shard is not None and index not in (None, 0),
         )
@@ -153,6 +156,7 @@ async def work(config: DriverConfig) -> int:
                 window_start=window,
                 requests_most=requests,
                 buffer_bytes=config.buffer_mb << 20,
+                flight_bytes=config.flight_mb << 20,
                 dead_letters=config.dead_letters,
             ),
             rng=random.Random(),

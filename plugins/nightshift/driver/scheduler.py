@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nightshift.driver.budget import bytes_of
 from nightshift.run.chunks import Result
 from nightshift.tasks.base import Answers, BadInput, Filling, Reason, TaskKind
 
@@ -61,7 +62,7 @@ class Row:
 class Group:
     """Rows of one chunk that travel in one request.
 
-    isolated: nothing else is in flight. resting: it waits to be sent again; the engine does not have it now. sent: when it was
+    isolated: nothing else is in flight. resting: it waits to be sent; the engine does not have it now. sent: when it was
     last sent (the loop's time).
     """
 
@@ -83,7 +84,8 @@ class Group:
 class OpenChunk:
     """A chunk whose rows are being computed. Invariant: len(results) <= expected; complete at equality.
 
-    merged: how many of the results come from which earlier attempt. opened: Unix time, for people.
+    merged: how many of the results come from which earlier attempt. answer_bytes: about what the answers take in memory.
+    opened: Unix time, for people.
     """
 
     number: int
@@ -93,6 +95,7 @@ class OpenChunk:
     prompt_tokens: int = 0
     output_tokens: int = 0
     merged: dict[str, int] = field(default_factory=dict)
+    answer_bytes: int = 0
     opened: float = field(default_factory=time.time)
 
     @property
@@ -165,6 +168,12 @@ class Scheduler:
         return not self._sources
 
     @property
+    def answer_bytes(self) -> int:
+        """About what the answers of the open chunks take in memory once each of their rows has one."""
+        full = (chunk.answer_bytes * chunk.expected // len(chunk.results) for chunk in self._open.values() if chunk.results)
+        return sum(full)
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is open or waits to be handed over."""
         return not self._open and not self._finished
@@ -181,6 +190,7 @@ class Scheduler:
             fresh = {result.ordinal: result for result in results if result.ordinal in ordinals}
             fresh = {ordinal: result for ordinal, result in fresh.items() if ordinal not in chunk.results}
             chunk.results |= fresh
+            chunk.answer_bytes += sum(bytes_of(result.prediction) for result in fresh.values())
             if fresh:
                 chunk.merged[attempt] = len(fresh)
         self._open[number] = chunk
@@ -220,6 +230,7 @@ class Scheduler:
             return
         for row, answer in zip(group.rows, answers.rows, strict=True):
             chunk.results[row.ordinal] = Result(row.ordinal, answer.prediction, None, None, row.tries)
+            chunk.answer_bytes += bytes_of(answer.prediction)
         chunk.prompt_tokens += answers.prompt_tokens
         chunk.output_tokens += answers.output_tokens
         self._settle(chunk)

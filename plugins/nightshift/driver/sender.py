@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineHealth, EngineLike
@@ -22,6 +23,11 @@ log = logging.getLogger(__name__)
 
 RETRY_AFTER_MAX_S: Final = 60.0
 """An engine may ask to be left alone for longer, or until a wrong date: a row must not wait for that."""
+COPIES: Final = 3
+"""Of a row's text while its request is made and sent: as payload, as JSON, and in the connection's buffer."""
+FETCHED_COPIES: Final = 8
+"""Of an image's bytes while its request is made: as read, as base64 (4/3) in bytes, in text and in the URL, as JSON, sent."""
+UNSENT: Final = "descriptors"
 REASONS: Final = {
     "timeout": Reason.TIMEOUT,
     "failed": Reason.ENGINE_ERROR,
@@ -44,7 +50,7 @@ class Fault:
 
 
 class Sender:
-    """Sends groups of rows for one worker. trial: of those whose requests failed."""
+    """Sends groups of rows for one worker. trial: of those whose requests failed. budget: bytes of requests."""
 
     def __init__(
         self,
@@ -55,6 +61,7 @@ class Sender:
         window: Window,
         patience: Patience,
         stats: Stats,
+        budget: ByteBudget,
         hooks: Hooks,
     ) -> None:
         self._kind = kind
@@ -64,6 +71,7 @@ class Sender:
         self._window = window
         self._patience = patience
         self._stats = stats
+        self.budget = budget
         self.trial = Trial(scheduler, patience, stats, window, hooks, self._sing)
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
@@ -72,6 +80,27 @@ class Sender:
 
         Raises WrongEngine, StoreUnavailable.
         """
+        while self._scheduler.wants(group) and not self._patience.stop.is_set():
+            group.resting = True
+            # What waits to be judged or sent again holds no bytes: a request is made again for every try.
+            async with self.budget.hold(self._bytes_to_make(group)) as held:
+                fault = await self._try(group, held)
+            if fault is None or await self._judged(group, fault):
+                return
+        self._scheduler.returned(group)
+
+    def _bytes_to_make(self, group: Group) -> int:
+        """Bytes of memory that it takes to make the group's request, at most."""
+        size = sum(map(bytes_of, group.payloads))
+        if self._fetcher is None:
+            return COPIES * size
+        return FETCHED_COPIES * (size + sum(self._fetcher.bytes_most(payload) for payload in group.payloads))
+
+    async def _try(self, group: Group, held: Hold) -> Fault | None:
+        """Makes the group's request and sends it; returns a fault that has to be judged first."""
+        if not self._scheduler.wants(group) or self._patience.stop.is_set():
+            self._scheduler.returned(group)
+            return None
         try:
             request = await self.request(group.payloads, group.rows[0].invalid)
         except StoreUnavailable:
@@ -79,27 +108,12 @@ class Sender:
         except Exception as error:  # Whatever their kind raises concerns these rows alone.
             message = str(error) if isinstance(error, BadInput) else f"no request can be made from the row: {error!r}"
             self._scheduler.refused(group, Reason.BAD_INPUT, message)
-            return
-        while self._scheduler.wants(group) and not self._patience.stop.is_set():
-            group.sent = asyncio.get_running_loop().time()
-            self._stats.requests_sent += 1
-            outcome = await self._engine.send(request.path, request.body)
-            if isinstance(outcome, Unsent):
-                await self._wait_for_descriptors(group, outcome)
-                continue
-            fault = await self._settle(group, request, outcome)
-            if fault is None or await self._judged(group, fault):
-                return
-        self._scheduler.returned(group)
-
-    async def _wait_for_descriptors(self, group: Group, unsent: Unsent) -> None:
-        """This process has too many connections: no fault of the row or the engine."""
-        log.warning("request not sent", extra={"fields": {"error": unsent.message}})
-        self._stats.retries["descriptors"] += 1
-        self._window.refused(asyncio.get_running_loop().time())
-        group.resting = True
-        await self._patience.pause(self._patience.jitter(group.rows[0].tries))
+            return None
+        held.shrink(sum(map(bytes_of, group.payloads)) + len(request.body))
         group.resting = False
+        group.sent = asyncio.get_running_loop().time()
+        self._stats.requests_sent += 1
+        return await self._settle(group, request, await self._engine.send(request.path, request.body))
 
     async def request(self, payloads: list[Any], invalid: int) -> Canary:
         """A request of these payloads. Objects that they name are read here, while other requests are in flight.
@@ -108,9 +122,9 @@ class Sender:
         """
         if self._fetcher is None:
             return Canary(*self._kind.request(payloads, invalid), payloads)
-        payloads = [await self._fetcher.complete(payload) for payload in payloads]
+        complete = [await self._fetcher.complete(payload) for payload in payloads]
         # An image's body is megabytes to encode: a thread keeps that from holding up the loop.
-        return Canary(*await asyncio.to_thread(self._kind.request, payloads, invalid), payloads)
+        return Canary(*await asyncio.to_thread(self._kind.request, complete, invalid), payloads)
 
     async def _sing(self, canary: Canary) -> bool:
         """Sends a request that was answered before, and throws its answer away; whether there was one. Raises WrongEngine."""
@@ -135,6 +149,10 @@ class Sender:
             case Refused(reason, message, status):
                 self._health.answered()
                 self._scheduler.refused(group, reason, message, status)
+            case Unsent(message):
+                log.warning("request not sent", extra={"fields": {"error": message}})
+                self._window.refused(asyncio.get_running_loop().time())
+                return Fault(UNSENT, message)
             case Busy(message, retry_after, status):
                 self._window.refused(asyncio.get_running_loop().time())
                 return Fault("busy", message, status, min(retry_after or 0.0, RETRY_AFTER_MAX_S))
@@ -167,11 +185,12 @@ class Sender:
         """Waits until it is known whose fault it is. False: the request is to be sent again to find that out."""
         self._stats.retries[fault.why] += 1
         group.resting = True
-        verdict = await self.trial.verdict(group, str(fault))
+        # Without a connection nothing can be learned of the engine or the row.
+        verdict = Verdict.ENGINE if fault.why == UNSENT else await self.trial.verdict(group, str(fault))
+        if fault.why == UNSENT or verdict is Verdict.ROWS:
+            await self._patience.pause(self._patience.jitter(group.rows[0].tries))
         if verdict is not Verdict.PROBE:
-            wait_s = self._patience.jitter(group.rows[0].tries) if verdict is Verdict.ROWS else 0.0
-            await self._patience.pause(fault.wait_s + wait_s)
-        group.resting = False
+            await self._patience.pause(fault.wait_s)
         match verdict:
             case Verdict.ROWS:
                 self._count(group, fault)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -28,7 +29,9 @@ from nightshift.store import ObjectStorage, create_or_read, get_bytes
 
 VERSION: Final = 1
 READERS: Final = 8
-"""Chunks read in parallel; memory is bounded by this many."""
+"""Chunks read in parallel, if they are small."""
+READ_BYTES: Final = 64 << 20
+"""Of chunks read in parallel; a larger one is read alone."""
 NAMED: Final = 5
 """How many offenders an error message names."""
 
@@ -117,21 +120,31 @@ async def _check_all(ledger: Ledger, run: RunRef, plan: Plan) -> list[_Checked]:
         )
     checked: dict[int, _Checked] = {}
     numbers = iter(range(plan.chunk_count))
+    largest = 0
 
-    async def read() -> None:
-        for chunk in numbers:
-            body = await ledger.read(chunk)
-            if body is None:
-                raise ConservationError(f"chunk {chunk} vanished while it was read: nothing may be deleted from the ledger")
-            checked[chunk] = await asyncio.to_thread(_check_chunk, run.chunk_path(chunk), body, chunk, run, plan)
+    async def check(chunk: int) -> None:
+        nonlocal largest
+        body = await ledger.read(chunk)
+        if body is None:
+            raise ConservationError(f"chunk {chunk} vanished while it was read: nothing may be deleted from the ledger")
+        largest = max(largest, len(body))
+        checked[chunk] = await asyncio.to_thread(_check_chunk, run.chunk_path(chunk), body, chunk, run, plan)
 
-    await asyncio.gather(*(read() for _ in range(READERS)))
+    async def reader(number: int) -> None:
+        # A run's chunks are about equally large. Larger ones are read by fewer readers.
+        while number * largest < READ_BYTES and (chunk := next(numbers, None)) is not None:
+            await check(chunk)
+
+    # The first one is read alone: it shows how many fit the memory at once. Reader 0 always goes on.
+    for chunk in itertools.islice(numbers, 1):
+        await check(chunk)
+    await asyncio.gather(*(reader(number) for number in range(READERS)))
     return [checked[chunk] for chunk in range(plan.chunk_count)]
 
 
 def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) -> _Checked:
     try:
-        table, provenance = chunks.decode(body)
+        table, provenance = chunks.decode_outcomes(body)
     except chunks.NotAChunk as error:
         raise ConservationError(f"{path}: {error}") from error
     if provenance.run_id != run.run_id:
@@ -142,8 +155,8 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
             f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order, but does not"
         )
     dead = table.filter(pc.is_valid(table.column(columns.DEAD_REASON)))
-    predictions = len(table) - table.column(columns.PREDICTION).null_count
-    if predictions + len(dead) != len(table) or dead.column(columns.PREDICTION).null_count != len(dead):
+    predictions = pc.sum(table.column(columns.PREDICTION)).as_py() or 0
+    if predictions + len(dead) != len(table) or pc.any(dead.column(columns.PREDICTION)).as_py():
         raise ConservationError(f"{path} has a row that is neither a prediction nor a dead letter, or both")
     entry = {
         "chunk": chunk,

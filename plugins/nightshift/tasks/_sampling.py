@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from nightshift.tasks.base import Job
 
 STOPS_MAX: Final = 4
+BYTES_PER_TOKEN: Final = 8
+"""Of an answer's text, for planning: tokens of 4 characters are usual, some are longer."""
 SAMPLING: Final = (
     "temperature",
     "top_p",
@@ -112,6 +114,11 @@ class SamplingRequest(TaskRequest):
         description="JSON schema of the answer, which makes it a typed column; without it the answer is text.",
         examples=[{"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]}],
     )
+
+    @classmethod
+    def answer_bytes(cls, values: Mapping[str, Any]) -> int:
+        tokens = values.get("max_tokens")
+        return BYTES_PER_TOKEN * (tokens if isinstance(tokens, int) and tokens > 0 else cls.model_fields["max_tokens"].default)
 
     @classmethod
     def findings(cls, values: Mapping[str, Any]) -> list[Finding]:

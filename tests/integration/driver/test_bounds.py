@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
+import random
 import re
 import signal
 import time
+from array import array
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import obstore
 import pytest
+from aiohttp import web
 
 from nightshift import exits
 from nightshift.run.names import canonical_json
+from nightshift.spec.limits import chunk_rows_most
 from nightshift.store import open_store
+from tests.builders import a_spec
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
+from tests.integration.driver.tables import prepare_table
+from tests.integration.emulators import StorageEmulator
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -108,6 +116,78 @@ def test_a_drain_that_hangs_is_ended_by_the_last_resort(tmp_path: Path) -> None:
     assert "exit" not in driver.messages(), "it did not come to its own end"
 
 
+IMAGE_BYTES = 3 << 20
+IMAGES = 256
+
+
+class ImageEngine(CannedEngine):
+    """Answers about images, which it does not keep."""
+
+    def routes(self) -> list[web.RouteDef]:
+        return [*super().routes(), web.post("/v1/chat/completions", self._chat)]
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        async for _ in request.content.iter_any():
+            pass
+        self._in_flight += 1
+        self.in_flight_max = max(self.in_flight_max, self._in_flight)
+        await asyncio.sleep(0.5)
+        self._in_flight -= 1
+        choice = {"index": 0, "message": {"role": "assistant", "content": "a picture"}, "finish_reason": "stop"}
+        return web.json_response({"choices": [choice]})
+
+
+@pytest.mark.parametrize("kept", ["in the store", "in the rows"])
+def test_images_in_flight_fit_the_pod(
+    tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    """The container of the driver has 2 GiB, and its input and its answers need room, too."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
+    image = b"\x89PNG\r\n\x1a\n" + random.Random(1).randbytes(IMAGE_BYTES)
+    count = IMAGES if kept == "in the store" else IMAGES // 4
+    if kept == "in the store":
+        storage_emulator.client().create_bucket(f"photos-{tmp_path.name}").blob("a.png").upload_from_string(image)
+    photos = [f"gs://photos-{tmp_path.name}/a.png" if kept == "in the store" else image] * count
+    spec = a_spec(task="image", request={"image": "photo", "user": "what is it?"}, engine={"max_num_seqs": 256})
+    prepared = prepare_table(tmp_path, spec, {"photo": photos}, chunk_rows=count)
+
+    with ImageEngine() as engine:
+        driver = DriverProcess(prepared, engine.url)
+        peak = peak_of(driver, 1)
+        assert driver.finish() == exits.DONE
+
+    assert len(prepared.rows()) == count
+    assert engine.in_flight_max > 16, "bytes are what bounds it"
+    assert 0 < peak < 1 << 30
+
+
+WIDE = 4096
+WIDE_VECTOR = base64.b64encode(array("f", range(WIDE)).tobytes()).decode()
+
+
+class WideEngine(CannedEngine):
+    """Vectors of 4,096 numbers."""
+
+    async def _embed(self, request: web.Request) -> web.Response:
+        texts = (await request.json())["input"]
+        return web.json_response({"data": [{"index": n, "embedding": WIDE_VECTOR} for n in range(len(texts))]})
+
+
+def test_answers_of_the_largest_chunks_fit_the_pod(tmp_path: Path) -> None:
+    """The largest ones that a job may ask for."""
+    rows = chunk_rows_most(type(a_spec().request), {})
+    texts: list[str | None] = [f"text {n}" for n in range(3 * rows)]
+    prepared = prepare(tmp_path, texts, chunk_rows=rows, request__rows_per_request=64)
+
+    with WideEngine() as engine:
+        driver = DriverProcess(prepared, engine.url)
+        for _ in range(prepared.plan.chunk_count):
+            peak = peak_of(driver, 1)
+        assert driver.finish() == exits.DONE
+
+    assert 0 < peak < 1 << 30
+
+
 MANY_SEATS = {"engine__max_num_seqs": 600, "request__rows_per_request": 1}
 UNCAPPED = (
     "from nightshift.driver import descriptors, patience, process\n"
@@ -158,16 +238,23 @@ def test_a_descriptor_that_is_missing_after_all_is_nobodys_fault(tmp_path: Path)
     assert driver.log[-2]["retries"]["descriptors"] > 0
 
 
+def peak_of(driver: DriverProcess, chunks: int) -> int:
+    """Bytes of memory that the process had at most when it committed its last chunk."""
+    peak = 0
+    for _ in range(chunks):
+        driver.wait_for("committed")
+        # Not of wait4: that counts what this process had before the driver's program took its place.
+        status = Path(f"/proc/{driver.process.pid}/status").read_text()
+        if match := re.search(r"VmHWM:\s+(\d+) kB", status):
+            peak = int(match[1]) * 1024
+    return peak
+
+
 def peak_bytes(prepared: PreparedRun) -> int:
     """The driver's peak memory, as it stands when the last chunk is committed."""
     with CannedEngine() as engine:
         driver = DriverProcess(prepared, engine.url, extra={"NIGHTSHIFT_BUFFER_MB": "1"})
-        for _ in range(prepared.plan.chunk_count):
-            driver.wait_for("committed")
-            # Not of wait4: that counts what this process had before the driver's program took its place.
-            status = Path(f"/proc/{driver.process.pid}/status").read_text()
-            if match := re.search(r"VmHWM:\s+(\d+) kB", status):
-                peak = int(match[1]) * 1024
+        peak = peak_of(driver, prepared.plan.chunk_count)
         assert driver.finish() == exits.DONE
     return peak
 
