@@ -209,7 +209,7 @@ def test_5_a_chunk_that_cannot_be_encoded_does_not_hold_up_the_others(monkeypatc
     with pytest.raises(Violated) as caught:
         run(a_scenario(workers=1, limits=limits), draws=1)
 
-    # No way to end in order, and the checker says so (memory: a simulation never collects what an error refers to); but it ends.
+    # That is no way to end in order, and the checker says so, but it is an end. (Memory: what an error refers to is kept.)
     assert {line.split(":")[0] for line in caught.value.violations} <= {"bounded loss", "exit code", "flat memory"}
 
 

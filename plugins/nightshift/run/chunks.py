@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from nightshift.spec import columns
 
 VECTORS: Final = pa.list_(pa.float32())
-OUTCOME_ROWS: Final = 512
-"""Predictions that are decoded at once: 8 MiB of vectors of 4,096 numbers."""
+OUTCOME_ROWS: Final = 64
+"""Predictions that are decoded at once: 1 MiB of vectors of 4,096 numbers."""
 METADATA_KEY: Final = b"nightshift"
 BODY_DIGEST_KEY: Final = b"nightshift.body.sha256"
 FOOTER_DIGEST_KEY: Final = b"nightshift.footer.sha256"

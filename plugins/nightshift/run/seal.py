@@ -129,6 +129,8 @@ async def _check_all(ledger: Ledger, run: RunRef, plan: Plan) -> list[_Checked]:
             raise ConservationError(f"chunk {chunk} vanished while it was read: nothing may be deleted from the ledger")
         largest = max(largest, len(body))
         checked[chunk] = await asyncio.to_thread(_check_chunk, run.chunk_path(chunk), body, chunk, run, plan)
+        # Arrow keeps what each thread has let go of.
+        pa.default_memory_pool().release_unused()
 
     async def reader(number: int) -> None:
         # A run's chunks are about equally large. Larger ones are read by fewer readers.

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nightshift.tasks import TaskRequest
 
-CHUNK_ANSWER_BYTES_MAX: Final = 64 << 20
+CHUNK_ANSWER_BYTES_MAX: Final = 48 << 20
 """Of the answers of one chunk, as far as they can be foreseen. The driver's container has 2 GiB: a chunk that is encoded takes
 about four times its answers, another one is filled meanwhile, and input, requests and Python need room, too. The seal reads
 such a chunk in less than 300 MiB."""

@@ -104,4 +104,5 @@ def test_the_largest_chunks_of_vectors_are_sealed_in_300_mib(tmp_path: Path) -> 
         keys = pa.table({"id": pa.array(plan.chunk_range(chunk), pa.int64())})
         obstore.put(store, RUN.chunk_path(chunk), chunks.encode(keys, results, pa.list_(pa.float32()), provenance))
 
-    assert peak_of("seal", url, count) < 300 << 20
+    peak = peak_of("seal", url, count)
+    assert peak < 300 << 20, f"{peak >> 20} MiB"
