@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from nightshift import exits
-from nightshift.driver.engine import Failed, Gone, Refused, Replied, SendResult
+from nightshift.driver.engine import Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.store import StoreUnavailable
@@ -189,6 +189,8 @@ class PodAudit(ClientEvents, EngineEvents):
         """Chunks that it knows are committed, and since when."""
         self._in_flight: Counter[int] = Counter()
         """Rows in flight, by chunk."""
+        self._held: dict[tuple[int, ...], int] = {}
+        """Bytes of its requests, by their rows."""
         self._sent: set[int] = set()
         self._chunks_sent: set[int] = set()
         """Chunks of which it has sent a row."""
@@ -260,13 +262,15 @@ class PodAudit(ClientEvents, EngineEvents):
         # The one that it opened last is let go when it opens the next one.
         if len(over := [number for number in tables if self._should_be_let_go(number)]) > 1:
             self._audit.fail("flat memory", f"{self.name} keeps rows of chunks {over}, which are committed")
+        # A chunk that is committed or open is not opened: an answered row of it is wanted, as canary.
+        again, self._read = chunk in self._seen or chunk in self._read, self._read | {chunk}
+        if again:
+            return
         tables = {number: size for number, size in tables.items() if number not in self._seen}
         held = sum(tables.values())
         if held > max([limits.buffer_bytes, *tables.values()]):
             self._audit.fail("flat memory", f"{self.name} holds {held} bytes of rows ({tables}), not {limits.buffer_bytes}")
-        # A chunk that is committed or open is not opened: an answered row of it is wanted, as canary.
-        again, self._read = chunk in self._seen or chunk in self._read, self._read | {chunk}
-        if not again and len(unsent := [number for number in tables if self._unsent(number)]) > 1:
+        if len(unsent := [number for number in tables if self._unsent(number)]) > 1:
             self._audit.fail("flat memory", f"{self.name} has opened chunk {unsent[-1]} before it needed it, at {now:.1f} s")
         answers = sum(
             len(self._audit.scenario.rows.prediction(ordinal))
@@ -311,6 +315,8 @@ class PodAudit(ClientEvents, EngineEvents):
             self._audit.fail("recomputed", f"{self.name} sends rows {again}, which an earlier attempt has saved")
         self._judge_early_stop()
         self._fly(ordinals, 1)
+        # As payload and in the request's body.
+        self._held[tuple(ordinals)] = 2 * sum(len(self._audit.scenario.rows.text(ordinal)) for ordinal in ordinals)
         self._audit.say(self.name, f"sends {_named(ordinals)}")
         if not self._listed:
             self._audit.fail("recomputed", f"{self.name} sends rows {ordinals} before it knows what is committed")
@@ -323,6 +329,8 @@ class PodAudit(ClientEvents, EngineEvents):
             )
         limits, step = self._audit.scenario.limits, self._audit.scenario.rows_per_request
         rows = self._in_flight.total()
+        if (held := sum(self._held.values())) > limits.flight_bytes and len(self._held) > 1:
+            self._audit.fail("flat memory", f"{self.name} holds {held} bytes of requests, more than {limits.flight_bytes}")
         if rows > max(limits.window_most, step) + step - 1:
             self._audit.fail("flat memory", f"{self.name} has {rows} rows in flight, more than {limits.window_most}")
 
@@ -345,9 +353,10 @@ class PodAudit(ClientEvents, EngineEvents):
             self._audit.say(self.name, f"gets {_shown(outcome)} for the canary {_named(ordinals)}")
             return
         self._fly(ordinals, -1)
+        del self._held[tuple(ordinals)]
         if _is_answer(outcome):
             self._fault = False
-        elif not isinstance(outcome, Refused) and not self._fault:
+        elif not isinstance(outcome, Refused | Unsent) and not self._fault:
             self._fault = True
             self._fault_since = self._audit.clock()
         self._audit.say(self.name, f"gets {_shown(outcome)} for {_named(ordinals)}")
@@ -371,6 +380,7 @@ class PodAudit(ClientEvents, EngineEvents):
             self._canary = None
             return
         self._fly(ordinals, -1)
+        del self._held[tuple(ordinals)]
         self._audit.say(self.name, f"gives up waiting for {_named(ordinals)}")
 
     def died(self, why: str) -> None:

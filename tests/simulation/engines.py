@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult
+from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult, Unsent
 from nightshift.tasks.base import Reason
 from tests.simulation.rows import ABORTED, GARBAGE, Nature, Rows, ordinals_of
 from tests.simulation.virtual import VirtualLoop
@@ -58,7 +58,7 @@ class Climate:
 
     row_s: of a request, however many rows it has; uneven: by how much of it engines differ. seats: rows computed at once.
     timeout_s: after which a request is given up (the driver's own limit).
-    downtime_s: of a restart. metrics: whether it tells its load.
+    downtime_s: of a restart. metrics: whether it tells its load. connections: for how many at once the worker has descriptors.
     """
 
     row_s: float = 0.2
@@ -67,6 +67,7 @@ class Climate:
     timeout_s: float = 120.0
     downtime_s: float = 10.0
     metrics: bool = True
+    connections: int = 1 << 20
     busy: float = 0.0
     failed: float = 0.0
     invalid: float = 0.0
@@ -81,6 +82,7 @@ class Climate:
         names = ("busy", "failed", "invalid", "aborted", "stuck", "reset")
         return " ".join(
             [f"{name}={getattr(self, name):.2f}" for name in names if getattr(self, name)]
+            + [f"connections={self.connections}" for _ in range(self.connections < 1 << 20)]
             + [f"storm={start:.0f}-{end:.0f}s" for start, end in self.storms]
             + [f"{span.how}={span.start:.0f}-{span.end:.0f}s" for span in self.failing]
         )
@@ -135,6 +137,7 @@ class SimulatedEngine:
         self._requests: dict[_Request, None] = {}
         self._queue: deque[_Request] = deque()
         self._computing = 0
+        self._connections = 0
         self._preemptions = 0
         self._hurt: Counter[int] = Counter()
         self._alone_deaths: Counter[int] = Counter()
@@ -143,6 +146,17 @@ class SimulatedEngine:
     async def send(self, path: str, body: bytes) -> SendResult:
         ordinals = ordinals_of(body)
         self._events.sent(ordinals)
+        if self._connections >= self._climate().connections:
+            outcome: SendResult = Unsent("too many open files")
+            self._events.answered(ordinals, outcome)
+            return outcome
+        self._connections += 1
+        try:
+            return await self._send(ordinals)
+        finally:
+            self._connections -= 1
+
+    async def _send(self, ordinals: list[int]) -> SendResult:
         request = _Request(ordinals, self._loop.create_future())
         self._loop.after(self._wire(), self._arrive, request)
         self._loop.after(self._climate().timeout_s, self._end, request, Failed("no reply in time", timeout=True))

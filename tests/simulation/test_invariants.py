@@ -276,6 +276,14 @@ def test_6_bad_rows_become_dead_letters_though_nothing_else_is_left(nature: Natu
     run(a_scenario(natures=dict.fromkeys(bad, nature), workers=1, climate=climate, events=[drain], calm_at=40.0), draws=3)
 
 
+def test_6_a_bad_row_is_told_from_an_engine_that_fails_with_one_request_in_flight() -> None:
+    limits = WorkerLimits(window_start=1, window_most=1)
+
+    reports = run(a_scenario(natures={0: Nature.ERROR}, workers=1, rows_per_request=1, limits=limits), draws=5)
+
+    assert all(report.pods == 1 for report in reports), "no worker takes it for the engine's fault"
+
+
 @pytest.mark.parametrize("nature", [Nature.ERROR, Nature.INVALID, Nature.SLOW])
 @pytest.mark.parametrize("rows_per_request", [1, 8])
 def test_6_a_run_of_bad_rows_alone_ends(nature: Nature, rows_per_request: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -14,17 +13,26 @@ NUMBER_BYTES: Final = 32
 
 
 class Hold:
-    """Bytes that were taken. size: how many."""
+    """Bytes that were asked for. size: how many."""
 
     def __init__(self, budget: ByteBudget, size: int) -> None:
         self._budget = budget
         self.size = size
+        self.granted = asyncio.get_running_loop().create_future()
+        """Done when they are there."""
+        self._over = False
 
     def shrink(self, size: int) -> None:
         """Gives back what is more than `size`. A hold never grows: who holds bytes and waits for more could wait for ever."""
         if size < self.size:
-            self._budget.give(self.size - size)
-            self.size = size
+            spare, self.size = self.size - size, size
+            self._budget.give(spare)
+
+    def release(self) -> None:
+        """Gives all of it back, or waits no more. Calling it again is harmless."""
+        if not self._over:
+            self._over = True
+            self._budget.released(self)
 
 
 class ByteBudget:
@@ -33,55 +41,53 @@ class ByteBudget:
     def __init__(self, total: int) -> None:
         self._total = total
         self._held = 0
-        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._queue: dict[Hold, None] = {}
 
     @property
     def crowded(self) -> bool:
         """Whether somebody waits."""
         return bool(self._queue)
 
+    def ask(self, size: int) -> Hold:
+        """Takes a place in the queue; the bytes are there when `Hold.granted` is done."""
+        hold = Hold(self, size)
+        self._queue[hold] = None
+        self._grant()
+        return hold
+
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[Hold]:
         """Waits for `size` bytes and holds them for as long as the context lasts."""
-        await self._take(size)
-        held = Hold(self, size)
+        held = self.ask(size)
         try:
+            await held.granted
             yield held
         finally:
-            self.give(held.size)
-
-    async def _take(self, size: int) -> None:
-        if not self._queue and self._fits(size):
-            self._held += size
-            return
-        waiting = (size, asyncio.get_running_loop().create_future())
-        self._queue.append(waiting)
-        try:
-            await waiting[1]
-        except asyncio.CancelledError:
-            if waiting in self._queue:
-                self._queue.remove(waiting)
-                self._grant()
-            else:
-                self.give(size)
-            raise
+            held.release()
 
     def give(self, size: int) -> None:
-        """Gives bytes back."""
+        """Takes bytes back."""
         self._held -= size
         self._grant()
+
+    def released(self, hold: Hold) -> None:
+        """Nobody holds these bytes any more, or waits for them."""
+        if hold in self._queue:
+            del self._queue[hold]
+            self._grant()
+        else:
+            self.give(hold.size)
 
     def _fits(self, size: int) -> bool:
         return not self._held or self._held + size <= self._total
 
     def _grant(self) -> None:
-        while self._queue:
-            size, granted = self._queue[0]
-            if not self._fits(size):
-                return
-            self._queue.popleft()
-            self._held += size
-            granted.set_result(None)
+        while self._queue and self._fits((hold := next(iter(self._queue))).size):
+            del self._queue[hold]
+            self._held += hold.size
+            # Cancelled with the task that waited: it gives back what it has.
+            if not hold.granted.done():
+                hold.granted.set_result(None)
 
 
 def bytes_of(payload: Any) -> int:

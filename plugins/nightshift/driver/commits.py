@@ -56,7 +56,7 @@ class Commits:
         stats: Stats,
         *,
         ended: Callable[[OpenChunk, bool], None],
-        failed: Callable[[int], None],
+        failed: Callable[[int], object],
         given_up: Callable[[], None],
         changed: Callable[[], None],
     ) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from nightshift import exits
-from nightshift.driver.budget import ByteBudget
+from nightshift.driver.budget import ByteBudget, Hold
 from nightshift.driver.commits import Codec, Commits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, rows_of
@@ -249,6 +249,7 @@ class Worker:
         return (
             self._scheduler.hungry
             and not self._commits.crowded
+            and not self._sender.budget.crowded
             and (held == 0 or held + opened.table.nbytes <= self._limits.buffer_bytes)
             and answers < ANSWER_BYTES
         )
@@ -289,7 +290,10 @@ class Worker:
             group = self._scheduler.next_group()
             if group is None:
                 return sent
-            self._attempts[group] = self._spawn(self._attempt(group))
+            held = self._sender.ask(group)
+            self._attempts[group] = self._spawn(self._attempt(group, held))
+            # A task that is cancelled before it begins would never give them back.
+            self._attempts[group].add_done_callback(lambda _, held=held: held.release())  # type: ignore[misc]
         return count
 
     def _gauges(self) -> None:
@@ -298,9 +302,9 @@ class Worker:
         self._stats.chunks_open = len(self._inputs)
         self._stats.window = self._window.limit
 
-    async def _attempt(self, group: Group) -> None:
+    async def _attempt(self, group: Group, held: Hold) -> None:
         try:
-            await self._sender.send(group)
+            await self._sender.send(group, held)
         finally:
             self._attempts.pop(group, None)
         self._pump()

@@ -75,18 +75,27 @@ class Sender:
         self.trial = Trial(scheduler, patience, stats, window, hooks, self._sing)
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
-    async def send(self, group: Group) -> None:
-        """Sends one group until there is an outcome for it, and hands it to the scheduler.
+    def ask(self, group: Group) -> Hold:
+        """Asks for the bytes that it takes to make the group's request."""
+        group.resting = True
+        return self.budget.ask(self._bytes_to_make(group))
+
+    async def send(self, group: Group, held: Hold) -> None:
+        """Sends one group until there is an outcome for it, and hands it to the scheduler. held: what `ask` has returned.
 
         Raises WrongEngine, StoreUnavailable.
         """
         while self._scheduler.wants(group) and not self._patience.stop.is_set():
-            group.resting = True
-            # What waits to be judged or sent again holds no bytes: a request is made again for every try.
-            async with self.budget.hold(self._bytes_to_make(group)) as held:
+            try:
+                await held.granted
                 fault = await self._try(group, held)
+            finally:
+                # What waits to be judged or sent again holds no bytes: a request is made again for every try.
+                held.release()
             if fault is None or await self._judged(group, fault):
                 return
+            held = self.ask(group)
+        held.release()
         self._scheduler.returned(group)
 
     def _bytes_to_make(self, group: Group) -> int:
@@ -130,7 +139,8 @@ class Sender:
         """Sends a request that was answered before, and throws its answer away; whether there was one. Raises WrongEngine."""
         self._stats.requests_sent += 1
         self._stats.canaries += 1
-        outcome = await self._engine.send(canary.path, canary.body)
+        while isinstance(outcome := await self._engine.send(canary.path, canary.body), Unsent):
+            await self._patience.pause(self._patience.jitter(1))
         if not isinstance(outcome, Replied):
             return False
         try:
