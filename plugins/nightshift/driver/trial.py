@@ -212,7 +212,8 @@ class Trial:
         """
         asked = 0
         if self._canary is None:
-            asked = self._hooks.more(max(late, room // 2))
+            # Rather new ones than those that failed: a window of one request must not stay with the first.
+            asked = self._hooks.more(max(late, (room + 1) // 2))
             room -= asked
         else:
             # One at least fails beside the canary, or nobody would ever be judged.
