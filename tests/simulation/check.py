@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from nightshift import exits
-from nightshift.driver.engine import Failed, Gone, Refused, Replied, SendResult
+from nightshift.driver.engine import Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.store import StoreUnavailable
@@ -33,6 +33,8 @@ LET_GO_S: Final = 5.0
 """After a chunk's end nothing of it stays in memory: seconds for threads and for the note of what became of it."""
 BACKOFF_S: Final = 60.0
 """So long after trouble with the store, commits may still wait for their next try, or for the place of one that waits."""
+FAILING_S: Final = 900.0
+"""So long an engine may answer nobody before its worker may leave work to the next one."""
 JUDGED_S: Final = 60.0
 """A worker looks at the run's dead letters every 39 s at least."""
 NAMED: Final = 5
@@ -187,6 +189,8 @@ class PodAudit(ClientEvents, EngineEvents):
         """Chunks that it knows are committed, and since when."""
         self._in_flight: Counter[int] = Counter()
         """Rows in flight, by chunk."""
+        self._held: dict[tuple[int, ...], int] = {}
+        """Bytes of its requests, by their rows."""
         self._sent: set[int] = set()
         self._chunks_sent: set[int] = set()
         """Chunks of which it has sent a row."""
@@ -203,6 +207,13 @@ class PodAudit(ClientEvents, EngineEvents):
         self._still_until = -math.inf
         """Until when it was frozen."""
         self._drained_at: float | None = None
+        self._canary: list[int] | None = None
+        """The rows of a request that is only to show whether the engine answers."""
+        self._fault = False
+        """Whether a request has failed since the last answer."""
+        self._fault_since = 0.0
+        self._read: set[int] = set()
+        """Chunks whose rows it has read."""
         self._excused = False
         self._done = False
         audit.pods.append(self)
@@ -251,6 +262,10 @@ class PodAudit(ClientEvents, EngineEvents):
         # The one that it opened last is let go when it opens the next one.
         if len(over := [number for number in tables if self._should_be_let_go(number)]) > 1:
             self._audit.fail("flat memory", f"{self.name} keeps rows of chunks {over}, which are committed")
+        # A chunk that is committed or open is not opened: an answered row of it is wanted, as canary.
+        again, self._read = chunk in self._seen or chunk in self._read, self._read | {chunk}
+        if again:
+            return
         tables = {number: size for number, size in tables.items() if number not in self._seen}
         held = sum(tables.values())
         if held > max([limits.buffer_bytes, *tables.values()]):
@@ -288,6 +303,11 @@ class PodAudit(ClientEvents, EngineEvents):
         ]
 
     def sent(self, ordinals: list[int]) -> None:
+        if self._is_canary(ordinals):
+            self._canary = ordinals
+            self._audit.seen["canaries"] += 1
+            self._audit.say(self.name, f"sends {_named(ordinals)} as canary")
+            return
         chunks = {self._audit.chunk_of(ordinal): None for ordinal in ordinals}
         self._begins(chunks)
         self._sent.update(ordinals)
@@ -295,6 +315,8 @@ class PodAudit(ClientEvents, EngineEvents):
             self._audit.fail("recomputed", f"{self.name} sends rows {again}, which an earlier attempt has saved")
         self._judge_early_stop()
         self._fly(ordinals, 1)
+        # As payload and in the request's body.
+        self._held[tuple(ordinals)] = 2 * sum(len(self._audit.scenario.rows.text(ordinal)) for ordinal in ordinals)
         self._audit.say(self.name, f"sends {_named(ordinals)}")
         if not self._listed:
             self._audit.fail("recomputed", f"{self.name} sends rows {ordinals} before it knows what is committed")
@@ -307,8 +329,16 @@ class PodAudit(ClientEvents, EngineEvents):
             )
         limits, step = self._audit.scenario.limits, self._audit.scenario.rows_per_request
         rows = self._in_flight.total()
+        if (held := sum(self._held.values())) > limits.flight_bytes and len(self._held) > 1:
+            self._audit.fail("flat memory", f"{self.name} holds {held} bytes of requests, more than {limits.flight_bytes}")
         if rows > max(limits.window_most, step) + step - 1:
             self._audit.fail("flat memory", f"{self.name} has {rows} rows in flight, more than {limits.window_most}")
+
+    def _is_canary(self, ordinals: list[int]) -> bool:
+        """A row that is answered already may be sent again, one request at a time, while a request has failed and no other was
+        answered since."""
+        known = all(n in self._finished or n in self._saved_before or self._audit.chunk_of(n) in self._seen for n in ordinals)
+        return known and self._fault and self._canary is None
 
     def _fly(self, ordinals: list[int], copies: int) -> None:
         for ordinal in ordinals:
@@ -318,7 +348,17 @@ class PodAudit(ClientEvents, EngineEvents):
         self._audit.computed.update(ordinals)
 
     def answered(self, ordinals: list[int], outcome: SendResult) -> None:
+        if ordinals == self._canary:
+            self._canary = None
+            self._audit.say(self.name, f"gets {_shown(outcome)} for the canary {_named(ordinals)}")
+            return
         self._fly(ordinals, -1)
+        del self._held[tuple(ordinals)]
+        if _is_answer(outcome):
+            self._fault = False
+        elif not isinstance(outcome, Refused | Unsent) and not self._fault:
+            self._fault = True
+            self._fault_since = self._audit.clock()
         self._audit.say(self.name, f"gets {_shown(outcome)} for {_named(ordinals)}")
         if isinstance(outcome, Gone) or (isinstance(outcome, Failed) and outcome.timeout):
             self._excused = True
@@ -336,7 +376,11 @@ class PodAudit(ClientEvents, EngineEvents):
                 self._waiting[chunk] = self._audit.clock()
 
     def hung_up(self, ordinals: list[int]) -> None:
+        if ordinals == self._canary:
+            self._canary = None
+            return
         self._fly(ordinals, -1)
+        del self._held[tuple(ordinals)]
         self._audit.say(self.name, f"gives up waiting for {_named(ordinals)}")
 
     def died(self, why: str) -> None:
@@ -426,7 +470,8 @@ class PodAudit(ClientEvents, EngineEvents):
     def _may_give_up(self) -> bool:
         """Whether anything has happened for which a worker may leave work to the next one."""
         reader = self._audit.scenario.reader_error > 0
-        return self._excused or self._drained_at is not None or self._trouble_until > -math.inf or reader
+        failing = self._fault and self._audit.clock() > self._fault_since + FAILING_S
+        return self._excused or self._drained_at is not None or self._trouble_until > -math.inf or reader or failing
 
     def _judge_what_is_saved(self, began: float) -> None:
         """Every row that was finished must be in the store, unless that gave trouble since the worker `began` to end."""

@@ -29,7 +29,7 @@ class LightCodec:
 
     def __init__(self, run_id: str, attempt: str) -> None:
         self._run_id = run_id
-        self._attempt = attempt
+        self.attempt = attempt
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
         results = chunk.in_order() if chunk.complete else chunk.own()
@@ -38,7 +38,7 @@ class LightCodec:
         content = (
             self._run_id,
             chunk.number,
-            self._attempt,
+            self.attempt,
             [(r.ordinal, r.prediction, r.reason, r.message, r.attempts) for r in results],
             kept,
             {part.attempt: part.rows for part in chunk.taken} if chunk.complete else {},
@@ -50,6 +50,10 @@ class LightCodec:
         if (content.run_id, content.chunk) != (self._run_id, chunk):
             raise chunks.NotAChunk(f"it belongs to chunk {content.chunk} of run {content.run_id}")
         return Saved(content.results, Part(content.attempt, "node", "0", len(content.results)))
+
+    def first_answered(self, body: bytes) -> int | None:
+        results = decode_light(body).results
+        return next((place for place, result in enumerate(results) if result.reason is None), None)
 
 
 def decode_light(body: bytes) -> Decoded:

@@ -12,9 +12,10 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
-from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult
+from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult, Unsent
 from nightshift.tasks.base import Reason
 from tests.simulation.rows import ABORTED, GARBAGE, Nature, Rows, ordinals_of
 from tests.simulation.virtual import VirtualLoop
@@ -23,13 +24,41 @@ WIRE_S: Final = 0.002
 REFUSED: Final = {Nature.TOO_LONG: Reason.TOO_LONG, Nature.REJECTED: Reason.REJECTED}
 
 
+class Fails(StrEnum):
+    """What an engine that calls itself healthy does to every request."""
+
+    ERROR = "error"
+    GARBAGE = "garbage"
+    BUSY = "busy"
+    ABORT = "abort"
+    RESET = "reset"
+
+
+FAILS: Final[dict[Fails, SendResult]] = {
+    Fails.ERROR: Failed("internal error", status=500),
+    Fails.GARBAGE: Replied(GARBAGE),
+    Fails.BUSY: Busy("429", 1.0),
+    Fails.ABORT: Replied(ABORTED),
+    Fails.RESET: Gone("connection reset by peer"),
+}
+
+
+@dataclass(frozen=True)
+class Failing:
+    """From `start` to `end` (seconds) every request fails."""
+
+    start: float
+    end: float
+    how: Fails
+
+
 @dataclass(frozen=True)
 class Climate:
     """How engines behave in one schedule. Probabilities are per request; times are means in seconds.
 
     row_s: of a request, however many rows it has; uneven: by how much of it engines differ. seats: rows computed at once.
     timeout_s: after which a request is given up (the driver's own limit).
-    downtime_s: of a restart. metrics: whether it tells its load.
+    downtime_s: of a restart. metrics: whether it tells its load. connections: for how many at once the worker has descriptors.
     """
 
     row_s: float = 0.2
@@ -38,6 +67,7 @@ class Climate:
     timeout_s: float = 120.0
     downtime_s: float = 10.0
     metrics: bool = True
+    connections: int = 1 << 20
     busy: float = 0.0
     failed: float = 0.0
     invalid: float = 0.0
@@ -45,14 +75,21 @@ class Climate:
     stuck: float = 0.0
     reset: float = 0.0
     storms: tuple[tuple[float, float], ...] = ()
+    failing: tuple[Failing, ...] = ()
 
     def faults(self) -> str:
         """The faults that can happen, in words."""
         names = ("busy", "failed", "invalid", "aborted", "stuck", "reset")
         return " ".join(
             [f"{name}={getattr(self, name):.2f}" for name in names if getattr(self, name)]
+            + [f"connections={self.connections}" for _ in range(self.connections < 1 << 20)]
             + [f"storm={start:.0f}-{end:.0f}s" for start, end in self.storms]
+            + [f"{span.how}={span.start:.0f}-{span.end:.0f}s" for span in self.failing]
         )
+
+    def fails_everybody(self, now: float) -> Fails | None:
+        """How every request ends now; None if they do not all end badly."""
+        return next((span.how for span in self.failing if span.start <= now < span.end), None)
 
 
 class EngineEvents:
@@ -100,6 +137,7 @@ class SimulatedEngine:
         self._requests: dict[_Request, None] = {}
         self._queue: deque[_Request] = deque()
         self._computing = 0
+        self._connections = 0
         self._preemptions = 0
         self._hurt: Counter[int] = Counter()
         self._alone_deaths: Counter[int] = Counter()
@@ -108,6 +146,17 @@ class SimulatedEngine:
     async def send(self, path: str, body: bytes) -> SendResult:
         ordinals = ordinals_of(body)
         self._events.sent(ordinals)
+        if self._connections >= self._climate().connections:
+            outcome: SendResult = Unsent("too many open files")
+            self._events.answered(ordinals, outcome)
+            return outcome
+        self._connections += 1
+        try:
+            return await self._send(ordinals)
+        finally:
+            self._connections -= 1
+
+    async def _send(self, ordinals: list[int]) -> SendResult:
         request = _Request(ordinals, self._loop.create_future())
         self._loop.after(self._wire(), self._arrive, request)
         self._loop.after(self._climate().timeout_s, self._end, request, Failed("no reply in time", timeout=True))
@@ -172,6 +221,9 @@ class SimulatedEngine:
             self._reply(request, Gone("connection refused"))
             return
         self._requests[request] = None
+        if how := climate.fails_everybody(now):
+            self._reply(request, FAILS[how])
+            return
         refused = [REFUSED[nature] for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal)) in REFUSED]
         request.fault = self._draw_fault(request, climate)
         if request.fault == "busy" or any(start <= now < end for start, end in climate.storms):
@@ -218,7 +270,9 @@ class SimulatedEngine:
             self._loop.after(self._stalled_until - self._loop.time() + self._wire(), self._finish, request)
             return
         natures = [nature for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal))]
-        if Nature.POISON in natures:
+        if how := self._climate().fails_everybody(self._loop.time()):
+            self._reply(request, FAILS[how])
+        elif Nature.POISON in natures:
             self.die("poison", self._rng.uniform(0.5, 1.5) * self._climate().downtime_s)
         elif request.fault == "reset":
             self._reply(request, Gone("connection reset by peer"))

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightshift.driver import loop
+from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Commits
+from nightshift.driver.engine import Refused, SendResult, Unsent
 from nightshift.driver.feeder import Feeder
 from nightshift.driver.loop import Worker
 from nightshift.driver.ranges import Ranges
 from nightshift.driver.scheduler import DeadLetterCause, Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
+from nightshift.driver.trial import Canary, Trial, Verdict
 from nightshift.driver.window import Window
 from nightshift.run.chunks import Saved, decode, results_of
 from nightshift.run.ledger import Chunks, Ledger
@@ -327,6 +330,34 @@ def _partials_ignored() -> tuple[Change, ...]:
     return ((Feeder, "_saved", saved),)
 
 
+def _rows_are_blamed() -> tuple[Change, ...]:
+    async def verdict(self: Trial, group: Group, error: str) -> Verdict:
+        return Verdict.ROWS
+
+    return ((Trial, "verdict", verdict),)
+
+
+def _engine_is_blamed() -> tuple[Change, ...]:
+    async def verdict(self: Trial, group: Group, error: str) -> Verdict:
+        return Verdict.ENGINE
+
+    return ((Trial, "verdict", verdict),)
+
+
+def _given_up_for_a_descriptor() -> tuple[Change, ...]:
+    settle = Sender._settle
+
+    async def blaming(self: Sender, group: Group, request: Canary, outcome: SendResult) -> Any:
+        refused = Refused(Reason.REJECTED, "no descriptor")
+        return await settle(self, group, request, refused if isinstance(outcome, Unsent) else outcome)
+
+    return ((Sender, "_settle", blaming),)
+
+
+def _bytes_without_end() -> tuple[Change, ...]:
+    return ((ByteBudget, "_fits", lambda self, size: True),)
+
+
 def _of(*names: str) -> frozenset[str]:
     return frozenset(names)
 
@@ -366,4 +397,8 @@ MUTANTS: Final = (
     Mutant("lost chunks are not noted", _of("notes"), _lost_not_noted),
     Mutant("abandoned chunks are not noted", _of("notes"), _abandoned_not_noted),
     Mutant("partials of earlier attempts are ignored", _of("recomputed"), _partials_ignored),
+    Mutant("an engine that fails everybody is blamed on the rows", _of("bad row"), _rows_are_blamed),
+    Mutant("rows are never to blame", _of("liveness"), _engine_is_blamed),
+    Mutant("a row is given up for want of a descriptor", _of("bad row"), _given_up_for_a_descriptor),
+    Mutant("requests hold bytes without end", _of("flat memory"), _bytes_without_end),
 )

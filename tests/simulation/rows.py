@@ -137,7 +137,7 @@ class _Prediction(str):
 
 
 class Kind:
-    """A task kind whose payload is the row's ordinal."""
+    """A task kind whose payload is the row's text."""
 
     server_args: tuple[str, ...] = ()
     columns: tuple[str, ...] = ("text",)
@@ -148,18 +148,18 @@ class Kind:
         self._rows = rows
         self._kept = kept
 
-    def render(self, row: Mapping[str, Any], name: RowName) -> int:
+    def render(self, row: Mapping[str, Any], name: RowName) -> str:
         ordinal = int(name)
         if row["text"] != self._rows.text(ordinal):
             raise AssertionError(f"ordinal {ordinal} was given the text of another: {row['text']!r}")
         if self._rows.natures.get(ordinal) is Nature.BAD_INPUT:
             raise BadInput("no request can be made of it")
-        return ordinal
+        return self._rows.text(ordinal)
 
-    def request(self, payloads: Sequence[int], retry: int) -> tuple[str, bytes]:
-        return "/rows", ",".join(map(str, payloads)).encode()
+    def request(self, payloads: Sequence[str], retry: int) -> tuple[str, bytes]:
+        return "/rows", ",".join(payloads).encode()
 
-    def answers(self, reply: Any, payloads: Sequence[int]) -> Answers:
+    def answers(self, reply: Any, payloads: Sequence[str]) -> Answers:
         if reply == ABORTED:
             raise NotDone(ABORTED)
         if reply == GARBAGE or len(reply) != len(payloads):
@@ -169,7 +169,7 @@ class Kind:
 
 def ordinals_of(body: bytes) -> list[int]:
     """The rows of a request."""
-    return [int(part) for part in body.split(b",")]
+    return [int(part.removeprefix(b"row ")) for part in body.split(b",")]
 
 
 class Reader:

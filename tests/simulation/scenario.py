@@ -9,7 +9,7 @@ from typing import Any, Final
 from nightshift.driver.loop import WorkerLimits
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
-from tests.simulation.engines import Climate
+from tests.simulation.engines import Climate, Failing, Fails
 from tests.simulation.rows import Nature, Rows
 from tests.simulation.storage import Weather
 
@@ -47,6 +47,9 @@ SWITCHES: Final = (
     "outage",
     *ENGINE_FAULTS,
     "storm",
+    "failing",
+    "connections",
+    "flight",
     *EVENTS,
     *Nature,
     "planted",
@@ -106,6 +109,8 @@ def draw(seed: int, without: frozenset[str] = frozenset()) -> Scenario:
     rows = _rows(rng, plan, without)
     limits = _limits(rng, rows)
     climate = _climate(rng, limits)
+    # A source of chance of their own: the rest of every schedule stays as it was before there were these faults.
+    limits, climate = _narrowed(random.Random(f"narrowed {seed}"), limits, climate)
     width = min(climate.seats, limits.window_start) * plan.workers
     busy_s = min(60.0, max(4.0, 1.5 * plan.rows * climate.row_s / width))
     weather = _weather(rng, busy_s)
@@ -133,6 +138,11 @@ def _switched_off(scenario: Scenario, without: frozenset[str]) -> Scenario:
     still: dict[str, Any] = {name: 0.0 for name in ENGINE_FAULTS if name in without}
     calm |= {"outages": ()} if "outage" in without else {}
     still |= {"storms": ()} if "storm" in without else {}
+    still |= {"failing": ()} if "failing" in without else {}
+    still |= {"connections": Climate().connections} if "connections" in without else {}
+    limits = scenario.limits
+    limits = replace(limits, dead_letters=None) if "tolerance" in without else limits
+    limits = replace(limits, flight_bytes=WorkerLimits(1).flight_bytes) if "flight" in without else limits
     return replace(
         scenario,
         weather=replace(scenario.weather, **calm),
@@ -141,7 +151,7 @@ def _switched_off(scenario: Scenario, without: frozenset[str]) -> Scenario:
         planted=scenario.planted and "planted" not in without,
         reader_error=0.0 if "reader" in without else scenario.reader_error,
         thread_s=0.0 if "threads" in without else scenario.thread_s,
-        limits=replace(scenario.limits, dead_letters=None) if "tolerance" in without else scenario.limits,
+        limits=limits,
     )
 
 
@@ -179,7 +189,7 @@ def _limits(rng: random.Random, rows: Rows) -> WorkerLimits:
     return limits
 
 
-def _some(rng: random.Random, highest: dict[str, float]) -> dict[str, float]:
+def _some(rng: random.Random, highest: dict[str, float]) -> dict[str, Any]:
     """None of the faults in two of five schedules, else one to three of them, mild or hard."""
     if rng.random() < 0.4:
         return {}
@@ -218,6 +228,14 @@ def _climate(rng: random.Random, limits: WorkerLimits) -> Climate:
         storms=_spans(rng, 0.1, 20.0, 30.0),
         **_some(rng, ENGINE_FAULTS),
     )
+
+
+def _narrowed(rng: random.Random, limits: WorkerLimits, climate: Climate) -> tuple[WorkerLimits, Climate]:
+    """With an engine that fails everybody for a while, few connections, or little memory for requests."""
+    failing = tuple(Failing(start, end, rng.choice(list(Fails))) for start, end in _spans(rng, 0.15, 20.0, 120.0))
+    connections = rng.choice((2, 3, 4)) if rng.random() < 0.1 else climate.connections
+    flight_bytes = rng.choice((1, 40, 200)) if rng.random() < 0.15 else limits.flight_bytes
+    return replace(limits, flight_bytes=flight_bytes), replace(climate, failing=failing, connections=connections)
 
 
 def _events(rng: random.Random, busy_s: float) -> tuple[Event, ...]:

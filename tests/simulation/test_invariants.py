@@ -20,11 +20,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from nightshift.driver.loop import WorkerLimits
+from nightshift.driver.scheduler import OpenChunk
 from nightshift.run.plan import InputFile, Plan
-from tests.simulation.engines import Climate
+from tests.simulation.check import Violated
+from tests.simulation.codecs import LightCodec
+from tests.simulation.engines import Climate, Failing, Fails
 from tests.simulation.rows import Nature, Rows
 from tests.simulation.scenario import RUN, Event, Scenario
 from tests.simulation.storage import Weather
@@ -190,6 +194,25 @@ def test_5_flat_memory_is_a_window_of_rows_and_a_buffer_of_chunks(buffer_bytes: 
     run(a_scenario(rows=60, chunk_rows=2, limits=limits, weather=Weather(outages=((2.0, 25.0),))), draws=20)
 
 
+def test_5_a_chunk_that_cannot_be_encoded_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for one chunk: the attempt does all the others, asks to be resumed, and the next one does that chunk."""
+    encode = LightCodec.encode
+
+    def refusing(self: LightCodec, chunk: OpenChunk, keys: pa.Table) -> bytes:
+        if chunk.number == 1 and self.attempt == "0.0":
+            raise ValueError("unforeseen")
+        return encode(self, chunk, keys)
+
+    monkeypatch.setattr(LightCodec, "encode", refusing)
+    limits = WorkerLimits(window_start=4, window_most=16, buffer_bytes=1)
+
+    with pytest.raises(Violated) as caught:
+        run(a_scenario(workers=1, limits=limits), draws=1)
+
+    # That is no way to end in order, and the checker says so, but it is an end. (Memory: what an error refers to is kept.)
+    assert {line.split(":")[0] for line in caught.value.violations} <= {"bounded loss", "exit code", "flat memory"}
+
+
 @pytest.mark.parametrize("nature", list(Nature))
 @pytest.mark.parametrize("rows_per_request", [1, 8])
 def test_6_one_bad_row_never_costs_another_row(nature: Nature, rows_per_request: int) -> None:
@@ -221,6 +244,53 @@ def test_6_more_rows_that_never_end_than_an_attempt_may_blame() -> None:
         ),
         draws=2,
     )
+
+
+@pytest.mark.parametrize("how", list(Fails))
+@pytest.mark.parametrize("start", [0.0, 3.0])
+def test_6_an_engine_that_fails_everybody_for_five_minutes_costs_no_row(how: Fails, start: float) -> None:
+    climate = Climate(row_s=0.5, failing=(Failing(start, start + 300.0, how),))
+
+    reports = run(a_scenario(climate=climate, calm_at=400.0, workers=1), draws=5)
+
+    assert all(report.pods == 1 for report in reports), "no worker gives up"
+
+
+@pytest.mark.parametrize("how", list(Fails))
+def test_6_a_worker_leaves_an_engine_that_answers_nobody_after_its_budget(how: Fails) -> None:
+    """An hour of it: attempt after attempt makes way for the next engine, and no row is given up."""
+    climate = Climate(row_s=0.5, failing=(Failing(3.0, 3600.0, how),))
+
+    reports = run(a_scenario(climate=climate, calm_at=3700.0, workers=1), draws=2)
+
+    assert all(3 <= report.pods <= 5 for report in reports)
+
+
+@pytest.mark.parametrize("nature", [Nature.ERROR, Nature.INVALID, Nature.SLOW])
+@pytest.mark.parametrize("bad", [range(1), range(1, 48), range(47, 48), range(24, 48)])
+def test_6_bad_rows_become_dead_letters_though_nothing_else_is_left(nature: Nature, bad: range) -> None:
+    climate = Climate(row_s=0.2, timeout_s=60.0)
+    # A later attempt finds nothing but bad rows.
+    drain = Event(30.0, "drain", 0.0, 0.0)
+
+    run(a_scenario(natures=dict.fromkeys(bad, nature), workers=1, climate=climate, events=[drain], calm_at=40.0), draws=3)
+
+
+def test_6_a_bad_row_is_told_from_an_engine_that_fails_with_one_request_in_flight() -> None:
+    limits = WorkerLimits(window_start=1, window_most=1)
+
+    reports = run(a_scenario(natures={0: Nature.ERROR}, workers=1, rows_per_request=1, limits=limits), draws=5)
+
+    assert all(report.pods == 1 for report in reports), "no worker takes it for the engine's fault"
+
+
+@pytest.mark.parametrize("nature", [Nature.ERROR, Nature.INVALID, Nature.SLOW])
+@pytest.mark.parametrize("rows_per_request", [1, 8])
+def test_6_a_run_of_bad_rows_alone_ends(nature: Nature, rows_per_request: int) -> None:
+    natures = dict.fromkeys(range(4), nature)
+    climate = Climate(row_s=0.2, timeout_s=60.0)
+
+    run(a_scenario(rows=4, natures=natures, workers=1, rows_per_request=rows_per_request, climate=climate), draws=3)
 
 
 @pytest.mark.parametrize("count", [1, 3, 6])

@@ -76,10 +76,14 @@ def test_what_is_worth_simulating_happens() -> None:
     wanted = {
         *(set(EVENTS) - {"helper"}),
         *(f"store: {fate}" for fate in ("lost_reply", "never", "late", "resent", "slow", "outage", "read", "list")),
-        *(f"engine: {outcome}" for outcome in ("Replied", "Refused", "Failed", "Busy", "Gone", "aborted", "garbage", "deaths")),
+        *(
+            f"engine: {outcome}"
+            for outcome in ("Replied", "Refused", "Failed", "Busy", "Gone", "Unsent", "aborted", "garbage", "deaths")
+        ),
         "creates that found the object there",
         "chunks with rows of earlier attempts",
         "partials",
+        "canaries",
     }
     assert wanted - set(seen) == set()
 

@@ -11,7 +11,7 @@ import pytest
 from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.driver.codec import ParquetCodec
-from nightshift.driver.commits import Commits
+from nightshift.driver.commits import WAITING_BYTES, Commits
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
@@ -35,22 +35,28 @@ def a_finished_chunk() -> OpenChunk:
     return chunk
 
 
-async def committed(store: ObjectStore) -> tuple[Stats, list[bool]]:
-    """What the worker counts, and whose copy it says the chunk's is."""
+def commits_to(store: ObjectStore, stats: Stats, ours: list[bool]) -> Commits:
     codec = ParquetCodec(
         run_id=RUN.run_id, attempt="pod-1", node="n", model={}, engine_version="0", prediction_type=pa.list_(pa.float32())
     )
-    stats, ours = Stats(), []
-    commits = Commits(
+    return Commits(
         Ledger(ObjectStorage(store), RUN, PLAN),
         codec,
         "pod-1",
         Patience(random.Random(0), asyncio.Event()),
         stats,
         ended=lambda _, mine: ours.append(mine),
+        failed=lambda number: pytest.fail(f"chunk {number} can be encoded"),
         given_up=lambda: pytest.fail("the store is there"),
         changed=lambda: None,
     )
+
+
+async def committed(store: ObjectStore) -> tuple[Stats, list[bool]]:
+    """What the worker counts, and whose copy it says the chunk's is."""
+    stats = Stats()
+    ours: list[bool] = []
+    commits = commits_to(store, stats, ours)
     commits.start(a_finished_chunk(), KEYS)
     await commits.end(asyncio.get_running_loop().time() + 60)
     return stats, ours
@@ -80,3 +86,17 @@ async def test_who_comes_too_late_notes_the_rows_that_it_computed_itself_and_no_
 
     assert (ours, stats.chunks_committed, stats.chunks_lost, stats.rows_lost) == ([False], 0, 1, 3)
     assert notes(store) == {RUN.lost_note_path(0, "pod-1", 3)}
+
+
+@pytest.mark.parametrize(("answers", "crowded"), [(WAITING_BYTES - 1, False), (WAITING_BYTES, True)])
+async def test_what_waits_for_the_store_is_bounded_by_the_bytes_of_its_answers(answers: int, crowded: bool) -> None:
+    ours: list[bool] = []
+    commits = commits_to(MemoryStore(), Stats(), ours)
+    chunk = a_finished_chunk()
+    chunk.answer_bytes = answers
+
+    commits.start(chunk, KEYS)
+
+    assert (commits.crowded, commits.answer_bytes) == (crowded, answers)
+    await commits.end(asyncio.get_running_loop().time() + 60)
+    assert (ours, commits.crowded, commits.answer_bytes) == ([True], False, 0)

@@ -3,14 +3,18 @@
 import asyncio
 import hashlib
 import io
+from array import array
 from pathlib import Path
+from typing import Any
 
 import obstore
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.run import chunks, seal
+from nightshift.run.chunks import Provenance, Result
 from nightshift.run.ledger import Chunks, ForeignObject, Ledger
 from nightshift.run.plan import load_plan, save_plan
 from nightshift.run.tolerance import ToleranceExceeded
@@ -317,3 +321,32 @@ def test_the_merkle_root_depends_on_every_digest_and_its_place() -> None:
     assert seal.merkle_root(digests[:1]) == digests[0]
     pair = bytes.fromhex(digests[0]) + bytes.fromhex(digests[1])
     assert seal.merkle_root(digests[:2]) == hashlib.sha256(b"\x01" + pair).hexdigest()
+
+
+def test_vectors_are_written_as_lists_are_and_read_as_arrays() -> None:
+    """Compact in memory, and in the file what pyarrow makes of lists: the column, byte by byte."""
+    vectors = [array("f", [0.5, -1.25, 3e38]), None, array("f", [7.0]), array("f")]
+    made = Provenance(RUN.run_id, 0, "pod", "node", {}, "0", "", "", predictions=3, dead_letters=1, prompt_tokens=1)
+    keys = pa.table({"id": pa.array(range(4), pa.int64())})
+
+    def encoded(predictions: list[Any]) -> bytes:
+        results = [Result(n, value, None if value is not None else "rejected", None, 1) for n, value in enumerate(predictions)]
+        return chunks.encode(keys, results, pa.list_(pa.float32()), made)
+
+    compact = encoded(vectors)
+    assert compact == encoded([None if vector is None else vector.tolist() for vector in vectors])
+    table, _ = chunks.decode(compact)
+    assert [result.prediction for result in chunks.results_of(table)] == vectors
+    assert [result.prediction for result in chunks.results_of(table.slice(2))] == vectors[2:]
+
+
+def test_outcomes_tell_what_the_whole_chunk_tells() -> None:
+    body = a_chunk(RUN, PLAN, 1, dead=[5])
+    whole, made = chunks.decode(body)
+
+    outcomes, same = chunks.decode_outcomes(body)
+
+    assert same == made
+    assert outcomes.column("ordinal") == whole.column("ordinal")
+    assert outcomes.column("dead_reason") == whole.column("dead_reason")
+    assert outcomes.column("prediction").to_pylist() == [value is not None for value in whole.column("prediction").to_pylist()]

@@ -72,6 +72,8 @@ def test_every_count_has_a_metric(stats: Stats, url: str) -> None:
         ("bytes_total", "read"): stats.bytes_read,
         ("bytes_total", "committed"): stats.bytes_committed,
         ("engine_wait_seconds_total", ""): stats.engine_wait_s,
+        ("engine_failing_seconds_total", ""): stats.engine_failing_s,
+        ("canaries_total", ""): stats.canaries,
         ("engine_losses_total", ""): stats.engine_losses,
         ("chunks_open", ""): stats.chunks_open,
     }

@@ -145,7 +145,7 @@ def test_any_size_gives_a_valid_plan(rows: int) -> None:
 def test_large_rows_make_small_chunks() -> None:
     spec = a_spec(compute__rows_per_worker_per_second=1000.0)
 
-    assert size(10**8, spec, 10**8 * 100).chunk_rows == size(10**8, spec).chunk_rows == 50_000
+    assert size(10**8, spec, 10**8 * 100).chunk_rows == size(10**8, spec).chunk_rows == 3072
     sizing = size(10_000, spec, 10_000 * 1_000_000)
     assert sizing.chunk_rows == 32
     assert "rows of 1,000,000 bytes: at most 32 MiB of input a chunk" in sizing.reasons
@@ -166,3 +166,14 @@ def test_a_chunk_is_a_small_part_of_a_run(speed: float) -> None:
     chunk_rows = size(rows, a_spec(compute__rows_per_worker_per_second=speed, compute__workers=1)).chunk_rows
 
     assert 2 * chunk_rows < rows / 100, "a kill in the middle of two open chunks costs less than a hundredth"
+
+
+def test_answers_are_as_much_a_limit_as_input_is() -> None:
+    """3,072 vectors of 4,096 numbers are 48 MiB, and so are 49,152 answers of 1 KiB."""
+    fast = {"compute__rows_per_worker_per_second": 5000, "compute__workers": 1}
+    vectors = size(10**8, a_spec(**fast))
+    labels = size(10**8, a_spec(task="classify", request={"input": "{{ text }}"}, **fast))
+    long_texts = size(10**8, a_spec(task="chat", request={"user": "{{ text }}", "max_tokens": 100_000}, **fast))
+
+    assert (vectors.chunk_rows, labels.chunk_rows, long_texts.chunk_rows) == (3072, 49_152, 62)
+    assert "answers of up to 16,384 bytes: at most 3,072 rows a chunk" in vectors.reasons

@@ -22,7 +22,7 @@ from nightshift.run.chunks import Part, Saved
 from nightshift.run.ledger import Ledger
 from nightshift.run.seal import seal
 from nightshift.store import ObjectStorage
-from nightshift.tasks.base import Answer, Answers
+from nightshift.tasks.base import Answer, Answers, RowName
 from tests.builders import RUN, a_chunk, a_plan, a_spec
 
 pytestmark = pytest.mark.unit
@@ -39,8 +39,8 @@ class Kind:
     rows_per_request = 2
     prediction_type = None
 
-    def render(self, row: Mapping[str, Any], ordinal: int) -> Any:
-        return float(ordinal)
+    def render(self, row: Mapping[str, Any], name: RowName) -> Any:
+        return float(name)
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         raise AssertionError("the tests send nothing")

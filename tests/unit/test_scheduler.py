@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nightshift.driver.scheduler import ALONE_DEATHS, DROPS, SUSPECT_DEATHS, TRIES, Group, OpenChunk, Scheduler
+from nightshift.driver.scheduler import ALONE_DEATHS, DROPS, REFUSALS, SUSPECT_DEATHS, TRIES, Group, OpenChunk, Scheduler
 from nightshift.run.chunks import Part, Result, Saved
 from nightshift.tasks.base import Answer, Answers, BadInput, Discarded, Reason, RowName
 
@@ -304,6 +304,29 @@ def test_broken_connections_are_forgiven_many_times() -> None:
     chunk = scheduler.pop_finished()
     assert chunk is not None
     assert (drops, chunk.in_order()[0].reason) == (TRIES * DROPS, "engine_error")
+
+
+def test_a_row_for_which_there_is_never_room_is_given_up_in_the_end() -> None:
+    scheduler = opened(["a"])
+    refusals = 0
+    while (group := scheduler.next_group()) is not None:
+        refusals += 1
+        scheduler.dropped(group, "no room", 429, busy=True)
+
+    chunk = scheduler.pop_finished()
+    assert chunk is not None
+    result = chunk.in_order()[0]
+    assert (refusals, result.reason, result.text) == (TRIES * REFUSALS, "engine_error", "429: no room")
+
+
+def test_halves_of_a_request_count_against_no_row() -> None:
+    scheduler = opened(["a", "b", "c"])
+
+    scheduler.halved(take(scheduler))
+
+    halves = [take(scheduler), take(scheduler)]
+    assert [group.payloads for group in halves] == [["a"], ["b", "c"]]
+    assert {row.faults for group in halves for row in group.rows} == {0}
 
 
 def test_an_abandoned_chunk_is_forgotten_with_all_that_flies_for_it() -> None:

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from nightshift.driver import patience, timely
+from nightshift.driver.budget import ByteBudget
 from nightshift.driver.engine import Replied
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Row, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.stats import Stats
 from nightshift.driver.timely import Stopped, TooLong
+from nightshift.driver.trial import Canary
 from nightshift.driver.window import Window
 from nightshift.tasks.base import Answer, Answers, TaskKind, load_kind
 from tests.builders import a_spec
@@ -145,17 +147,22 @@ def test_a_signal_during_a_template_leaves_the_rows_as_they_were(monkeypatch: py
 
 
 class Replying:
-    """An engine with one reply."""
+    """An engine with one reply. meanwhile(): called before it comes."""
 
     def __init__(self, content: str) -> None:
         self._reply = {"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
+        self.meanwhile: Callable[[], None] = lambda: None
 
     async def send(self, path: str, body: bytes) -> Replied:
+        self.meanwhile()
         return Replied(self._reply)
 
 
-def read(kind: TaskKind, content: str) -> tuple[Scheduler, Row]:
-    """One row sent, and its reply read; the row, when it comes again."""
+def read(kind: TaskKind, content: str, *, ends: bool = False) -> tuple[Scheduler, Row]:
+    """One row sent, and its reply read; the row, when it comes again.
+
+    Meanwhile the engine answers another request, or, where it `ends`, the worker is told to end.
+    """
     scheduler = Scheduler(kind)
     scheduler.open_chunk(0, range(1), rows(["a"]), {})
     group = scheduler.next_group()
@@ -163,9 +170,13 @@ def read(kind: TaskKind, content: str) -> tuple[Scheduler, Row]:
     health = SimpleNamespace(answered=lambda: None)
 
     async def send() -> None:
-        calm = Patience(random.Random(1), asyncio.Event())
-        parts: Any = (kind, Replying(content), scheduler, health, Window(start=1, step=1, most=1), calm, Stats())
-        await Sender(*parts).send(group)
+        calm, engine = Patience(random.Random(1), asyncio.Event()), Replying(content)
+        window, budget, hooks = Window(start=1, step=1, most=1), ByteBudget(1 << 20), SimpleNamespace(over=lambda: None)
+        parts: Any = (kind, engine, scheduler, health, window, calm, Stats(), budget, hooks)
+        sender = Sender(*parts)
+        other = Canary("", b"", [])
+        engine.meanwhile = calm.stop.set if ends else lambda: sender.trial.answered(0.0, other)
+        await sender.send(group, sender.ask(group))
 
     asyncio.run(send())
     again = scheduler.next_group()
@@ -189,7 +200,7 @@ def test_a_reply_that_takes_too_long_to_read_is_an_invalid_one(typed: TaskKind) 
 
 def test_a_signal_while_a_reply_is_read_leaves_the_row_as_it_was(typed: TaskKind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typed, "answers", lambda *_: signal.raise_signal(signal.SIGUSR1))
-    scheduler, row = read(typed, "")
+    scheduler, row = read(typed, "", ends=True)
 
     assert (row.faults, row.invalid, row.drops) == (0, 0, 0)
     assert scheduler.unfinished() == []

@@ -22,6 +22,7 @@ from nightshift.batch.output import ChunkMissing, Incomplete, write
 from nightshift.batch.progress import Progress, format_duration, log_to_stderr, say, summary
 from nightshift.batch.source import BatchFile, Index, LineReader, source_of
 from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch, place_of
+from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
 from nightshift.driver.loop import Worker, WorkerLimits
@@ -136,6 +137,7 @@ class _Command:
         """known: whether the server reports its load."""
         kind = BatchLines()
         most = self._options.max_inflight or WINDOW_MOST
+        start = min(WINDOW_KNOWN if known else WINDOW_UNKNOWN, most)
         return Worker(
             plan=batch.plan,
             index=0,
@@ -153,7 +155,13 @@ class _Command:
             ),
             key_columns=KEY,
             attempt=self._attempt,
-            limits=WorkerLimits(window_start=min(WINDOW_KNOWN if known else WINDOW_UNKNOWN, most), window_most=most),
+            limits=WorkerLimits(
+                window_start=start,
+                window_most=most,
+                requests_most=descriptors.requests_most(
+                    descriptors.raise_limit(), self._options.max_inflight or start, fetching=False
+                ),
+            ),
             rng=random.Random(),
             stats=self._stats,
         )

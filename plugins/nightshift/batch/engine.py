@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.driver.engine import EngineClient, Load, Refused, SendResult, WrongEngine
-from nightshift.driver.http import HttpClient
+from nightshift.driver.http import HttpClient, NoDescriptors
 from nightshift.tasks.base import Reason
 
 PROBE_TIMEOUT_S: Final = 5.0
@@ -62,9 +62,17 @@ class Server:
             return Refused(Reason.REJECTED, error.message, error.status)
 
     async def healthy(self) -> bool:
-        """Whether ``/health`` says so; for a server without that path, whether it answers."""
-        status = await self._status("/health")
-        return status is not None and (status == 200 or 300 <= status < 500)
+        """Whether ``/health`` says so; for a server without that path, whether it answers.
+
+        True also if this process could not ask for want of a file descriptor.
+        """
+        try:
+            status = (await self._probe.request("GET", "/health", timeout_s=PROBE_TIMEOUT_S)).status
+        except NoDescriptors:
+            return True
+        except (OSError, TimeoutError):
+            return False
+        return status == 200 or 300 <= status < 500
 
     async def load(self) -> Load | None:
         return await self._engine.load()
@@ -96,9 +104,3 @@ class Server:
         except (OSError, TimeoutError, ValueError, RecursionError):
             return {}
         return value if isinstance(value, dict) else {}
-
-    async def _status(self, path: str) -> int | None:
-        try:
-            return (await self._probe.request("GET", path, timeout_s=PROBE_TIMEOUT_S)).status
-        except (OSError, TimeoutError):
-            return None

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result, Saved
+from nightshift.spec import columns
 
 
 class ParquetCodec:
@@ -58,6 +62,15 @@ class ParquetCodec:
             raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of run {provenance.run_id}")
         # An earlier release saved what it had taken over, too, without saying which rows these are: all count as its own.
         return Saved(self._results(table), replace(provenance.parts[0], rows=len(table)))
+
+    def first_answered(self, body: bytes) -> int | None:
+        """The place, from 0, of the first row with a prediction in a chunk; None if there is none, or it is not a chunk."""
+        try:
+            reasons = pq.ParquetFile(io.BytesIO(body)).read(columns=[columns.DEAD_REASON]).column(0)
+        except (pa.ArrowException, OSError, IndexError):
+            return None
+        place = pc.index(reasons.is_null(), True).as_py()
+        return None if place < 0 else int(place)
 
     def _bytes(self, keys: pa.Table, results: list[Result], provenance: Provenance) -> bytes:
         return chunks.encode(keys, results, self.prediction_type, provenance)

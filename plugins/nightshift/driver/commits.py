@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import dead_reasons
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import OpenChunk
@@ -22,6 +23,10 @@ log = logging.getLogger(__name__)
 AT_ONCE: Final = 4
 WAITING_MOST: Final = 8
 """Finished chunks that may wait for the store. With more, no chunk is opened, so an outage does not fill the memory."""
+WAITING_BYTES: Final = 64 << 20
+"""The same in bytes of their answers."""
+ENCODED_BYTES: Final = 64 << 20
+"""Answers that are encoded and stored at once; a chunk that has more goes alone."""
 
 
 class Codec(Protocol):
@@ -31,12 +36,15 @@ class Codec(Protocol):
 
     def decode(self, body: bytes, chunk: int) -> Saved: ...
 
+    def first_answered(self, body: bytes) -> int | None: ...
+
 
 class Commits:
     """The commits in progress of one worker.
 
-    ended(chunk, ours): called when the chunk is in the ledger, written by this worker or by another. given_up(): called when
-    the store did not take a chunk in time; the next attempt then does it. changed(): called after either.
+    ended(chunk, ours): called when the chunk is in the ledger, written by this worker or by another. failed(number): called
+    when the chunk can neither be encoded nor committed here, for a reason that nobody foresaw; the next attempt then does it.
+    given_up(): called when the store did not take a chunk in time. changed(): called after each of them.
     """
 
     def __init__(
@@ -48,6 +56,7 @@ class Commits:
         stats: Stats,
         *,
         ended: Callable[[OpenChunk, bool], None],
+        failed: Callable[[int], object],
         given_up: Callable[[], None],
         changed: Callable[[], None],
     ) -> None:
@@ -57,10 +66,13 @@ class Commits:
         self._patience = patience
         self._stats = stats
         self._ended = ended
+        self._failed = failed
         self._given_up = given_up
         self._changed = changed
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._encoded = ByteBudget(ENCODED_BYTES)
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._bytes: dict[int, int] = {}
 
     @property
     def idle(self) -> bool:
@@ -68,10 +80,16 @@ class Commits:
 
     @property
     def crowded(self) -> bool:
-        return len(self._running) >= WAITING_MOST
+        return len(self._running) >= WAITING_MOST or self.answer_bytes >= WAITING_BYTES
+
+    @property
+    def answer_bytes(self) -> int:
+        """Bytes of the answers in the chunks that wait."""
+        return sum(self._bytes.values())
 
     def start(self, chunk: OpenChunk, keys: pa.Table) -> None:
         """Commits a finished chunk in the background."""
+        self._bytes[chunk.number] = chunk.answer_bytes
         self._run(chunk.number, self._commit(chunk, keys))
 
     def lost(self, chunk: OpenChunk) -> None:
@@ -94,7 +112,7 @@ class Commits:
         await _all_until([loop.create_task(self._save(chunk, keys)) for chunk, keys in unfinished], deadline)
 
     async def _commit(self, chunk: OpenChunk, keys: pa.Table) -> None:
-        async with self._slots:
+        async with self._slots, self._encoded.hold(chunk.answer_bytes):
             body = await asyncio.to_thread(self._codec.encode, chunk, keys)
             try:
                 ours = await self._patience.outlast(lambda: self._ledger.commit(chunk.number, body), f"chunk {chunk.number}")
@@ -123,16 +141,19 @@ class Commits:
 
     def _finish(self, number: int, task: asyncio.Task[None]) -> None:
         del self._running[number]
+        self._bytes.pop(number, None)
         if not task.cancelled() and (error := task.exception()):
-            # The chunk stays open, so the worker will ask to be resumed; the others continue.
+            # The worker will ask to be resumed; the other chunks continue.
             log.error("commit failed", exc_info=error, extra={"fields": {"chunk": number}})
+            self._failed(number)
         self._changed()
 
     async def _save(self, chunk: OpenChunk, keys: pa.Table) -> None:
-        body = await asyncio.to_thread(self._codec.encode, chunk, keys)
-        await self._patience.outlast(
-            lambda: self._ledger.save_partial(chunk.number, self._attempt, body), f"partial of chunk {chunk.number}"
-        )
+        async with self._encoded.hold(chunk.answer_bytes):
+            body = await asyncio.to_thread(self._codec.encode, chunk, keys)
+            await self._patience.outlast(
+                lambda: self._ledger.save_partial(chunk.number, self._attempt, body), f"partial of chunk {chunk.number}"
+            )
         log.info("partial saved", extra={"fields": {"chunk": chunk.number, "rows": chunk.computed}})
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from nightshift.driver.http import ConnectionLost, HttpClient, ReplyTooLarge, Response
+from nightshift.driver.http import ConnectionLost, HttpClient, NoDescriptors, ReplyTooLarge, Response
 from nightshift.tasks.base import Reason
 
 REQUEST_TIMEOUT_S: Final = 600.0
@@ -104,7 +104,14 @@ class Gone(_Said):
     status: int | None = None
 
 
-SendResult = Replied | Refused | Failed | Busy | Gone
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """This process had no file descriptor left for a connection: says nothing about the engine or the request."""
+
+    message: str
+
+
+SendResult = Replied | Refused | Failed | Busy | Gone | Unsent
 """What became of one request."""
 
 
@@ -162,14 +169,18 @@ class EngineClient:
             return Failed(str(error), timeout=True)
         except ReplyTooLarge as error:
             return Failed(str(error))
+        except NoDescriptors as error:
+            return Unsent(str(error))
         except OSError as error:
             return Gone(str(error))
         return judge(reply.status, self._without_secrets(reply), reply.headers)
 
     async def healthy(self) -> bool:
-        """Whether ``/health`` answers 200 now."""
+        """Whether ``/health`` answers 200 now. True also if this process could not ask for want of a file descriptor."""
         try:
             return (await self._client.request("GET", "/health", timeout_s=PROBE_TIMEOUT_S)).status == 200
+        except NoDescriptors:
+            return True
         except OSError:
             return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,10 @@ log = logging.getLogger(__name__)
 
 BATCH_ROWS: Final = 256
 """Rows turned into Python objects at once: few enough not to hold up requests."""
+BATCH_BYTES: Final = 8 << 20
+"""The same in bytes: a row may hold an image."""
+COMMITTED_READ: Final = 3
+"""Committed chunks in which an answered row is looked for: most have one."""
 ALL_EVERY_S: Final = 60.0
 ALL_EVERY_S_PER_CHUNK: Final = 0.0005
 """A LIST of everything costs a page per thousand chunks: a thousand helpers of a huge run must not ask all the time."""
@@ -67,6 +72,7 @@ class Feeder:
         self._stats = stats
         self._news = news
         self._seen_all_at: float | None = None
+        self._reading = asyncio.Lock()
 
     async def next_chunk(self) -> Opened | None:
         """The next uncommitted chunk, marked as open; None when all that is left is open here.
@@ -79,10 +85,38 @@ class Feeder:
             if chunk in self._ranges.committed:
                 continue
             self._ranges.open(chunk)
-            table = await self._patience.outlast(lambda: asyncio.to_thread(self._reader.read, chunk), f"input of chunk {chunk}")
+            table = await self._read(chunk)
             self._stats.bytes_read += table.nbytes
             return Opened(chunk, table, await self._saved(chunk))
         return None
+
+    async def answered_elsewhere(
+        self, known: tuple[int, int] | None, columns: tuple[str, ...]
+    ) -> tuple[int, Mapping[str, Any]] | None:
+        """A row that was answered in another attempt: its ordinal and these columns of it; None if none is found.
+
+        known: such a row as chunk and ordinal, if there is one; else one of a committed chunk is taken. Raises
+        StoreUnavailable.
+        """
+        if known is None:
+            await self.look_again(self._ranges.everything)
+            known = await self._answered_in(list(itertools.islice(self._ranges.committed, COMMITTED_READ)))
+        if known is None:
+            return None
+        chunk, ordinal = known
+        table = await self._read(chunk)
+        return ordinal, next(rows_of(table.slice(ordinal - self._ranges.first_of(chunk), 1), columns))
+
+    async def _answered_in(self, chunks: list[int]) -> tuple[int, int] | None:
+        for chunk in chunks:
+            body = await self._patience.outlast(lambda chunk=chunk: self._ledger.read(chunk), f"chunk {chunk}")  # type: ignore[misc]
+            if body is not None and (offset := self._codec.first_answered(body)) is not None:
+                return chunk, self._ranges.first_of(chunk) + offset
+        return None
+
+    async def _read(self, chunk: int) -> pa.Table:
+        async with self._reading:
+            return await self._patience.outlast(lambda: asyncio.to_thread(self._reader.read, chunk), f"input of chunk {chunk}")
 
     async def look_again(self, chunks: range) -> None:
         """Learns which of these chunks were committed since the last look. Raises StoreUnavailable, ForeignObject."""
@@ -139,7 +173,9 @@ def rows_of(table: pa.Table, columns: tuple[str, ...]) -> Iterator[Mapping[str, 
     A value that Python cannot hold (a string that is not UTF-8, a date after the year 9999) raises BadInput when it is read,
     so it affects only its own row.
     """
-    for batch in table.select(list(columns)).to_batches(max_chunksize=BATCH_ROWS):
+    table = table.select(list(columns))
+    most = min(BATCH_ROWS, max(1, BATCH_BYTES * len(table) // max(1, table.nbytes)))
+    for batch in table.to_batches(max_chunksize=most):
         try:
             yield from batch.to_pylist()
         except _NO_VALUE:

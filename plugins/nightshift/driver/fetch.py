@@ -27,6 +27,11 @@ class Fetcher:
         self._patience = patience
         self._stores: dict[str, ObjectStore] = {}
 
+    def bytes_most(self, payload: Any) -> int:
+        """Bytes of the object that a payload lacks, at most."""
+        want = self._kind.fetches(payload)
+        return 0 if want is None else want.bytes_max
+
     async def complete(self, payload: Any) -> Any:
         """The payload with the object that it names. Raises BadInput if that cannot be had, StoreUnavailable."""
         want = self._kind.fetches(payload)

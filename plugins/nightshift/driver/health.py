@@ -1,4 +1,7 @@
-"""Whether the engine can be used: notices its death once, waits for its restart within a budget, then gives up."""
+"""Whether the engine is there: notices its death once, waits for its restart within a budget, then gives up.
+
+An engine that is there and fails everybody is the business of `nightshift.driver.trial`.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,6 @@ ENGINE_BUDGET_S: Final = 300.0
 """How long an engine may stay away (a restart loads the weights again) before the worker makes way for a new one."""
 ENGINE_LOSSES: Final = 5
 """Times in a row that the engine may vanish with no answer in between, and no dead letter that explains it."""
-STALLS: Final = 3
-"""Times in a row that several requests may time out, with none answered, while the engine calls itself healthy. Fewer than a
-row's tries, so that rows are not given up because the engine hangs."""
-SLOW_ROWS: Final = 8
-"""The previous attempt may have left only rows that always time out. So an attempt that was never answered does not give up, or
-no attempt would ever end; it keeps only this many requests in flight, and their tries decide. An engine that hangs from the
-start costs at most these few rows at a time."""
 UNWELL: Final = 4
 """Health checks in a row (a second apart) that the engine may fail before it counts as gone."""
 PROBE_EVERY_S: Final = 0.5
@@ -41,7 +37,7 @@ class EngineLike(Protocol):
 
 
 class EngineHealth:
-    """The engine of one worker. good: requests may be sent. narrow: only `SLOW_ROWS` of them at once.
+    """The engine of one worker. good: requests may be sent.
 
     back(): awaited when the engine has returned, before anything is sent. resend(): called when it has returned and requests in
     flight still wait for replies of its previous life. resumed(): called when requests may be sent again.
@@ -68,14 +64,9 @@ class EngineHealth:
         self._back = back
         self._resend = resend
         self._resumed = resumed
-        self.narrow = False
         self._unwell = 0
         self._hung = False
-        self._timed_out: set[int] = set()
         self._losses = 0
-        self._stalls = 0
-        self._answered_at = float("-inf")
-        self._stalled_at = float("-inf")
         self._recovery: asyncio.Task[None] | None = None
 
     @property
@@ -85,24 +76,6 @@ class EngineHealth:
     def answered(self) -> None:
         """The engine answered rows just now."""
         self._losses = 0
-        self._stalls = 0
-        self.narrow = False
-        self._timed_out.clear()
-        self._answered_at = asyncio.get_running_loop().time()
-
-    def stalled(self, ordinal: int, sent: float) -> None:
-        """The request of this row, sent at `sent` (the loop's time), timed out, but the engine calls itself healthy."""
-        self._timed_out.add(ordinal)
-        if len(self._timed_out) == 1 or max(self._answered_at, self._stalled_at) > sent:
-            return
-        self._stalled_at = asyncio.get_running_loop().time()
-        if self._answered_at == float("-inf"):
-            self.narrow = True
-            return
-        self._stalls += 1
-        if self._stalls >= STALLS:
-            log.error("gave up on the engine", extra={"fields": {"stalls": self._stalls}})
-            self._given_up()
 
     async def look(self) -> None:
         """Checks the engine's health. One that shuts down may keep connections open and never answer on them."""

@@ -8,6 +8,7 @@ connections are left out. A connection is reused only after a complete reply tha
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import socket
 import ssl
@@ -18,10 +19,14 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from nightshift.driver import descriptors
+
 CONNECT_TIMEOUT_S: Final = 10.0
 BODY_MAX_BYTES: Final = 256 << 20
 SILENT_MAX_BYTES: Final = 128 << 10
 """More than this in a row without a byte of body (headers, trailers, 1xx replies) is not a reply. Counted per read."""
+JOINED_MAX_BYTES: Final = 64 << 10
+"""A smaller body is written together with its head; of a larger one no copy is made."""
 HEADS_KEPT: Final = 64
 KEEPALIVE_IDLE_S: Final = 60
 """Balancers and NATs drop a silent connection after minutes, and a long answer is minutes of silence."""
@@ -38,6 +43,10 @@ class ConnectionLost(OSError):
 
 class ReplyTooLarge(ConnectionLost):
     """The reply's body is larger than the client accepts."""
+
+
+class NoDescriptors(ConnectionLost):
+    """This process, or its machine, has no file descriptor left for another connection."""
 
 
 class _Unanswered(ConnectionLost):
@@ -96,6 +105,9 @@ class HttpClient:
         # Used from the end: the connection used last is the least likely to have been closed since.
         self.idle: list[_Connection] = []
         self.all: dict[_Connection, None] = {}
+        self._most: float = math.inf
+        """Connections to have at once; finite after descriptors have run out."""
+        self._opening = 0
         self._closed = False
         self._none_left = asyncio.Event()
 
@@ -113,11 +125,14 @@ class HttpClient:
     ) -> Response:
         """One request and its whole reply, whatever its status.
 
-        Raises TimeoutError after `timeout_s`, ConnectionLost when there is no complete reply; ValueError for a method, path or
+        Raises TimeoutError after `timeout_s`, ConnectionLost when there is no complete reply (NoDescriptors if there could be
+        none), ValueError for a method, path or
         header that cannot be sent. If a reused connection turns out closed, the request is sent again on a new one, so the
         server may see it twice.
         """
-        data = self._head(method, path, headers) + b"%d\r\n\r\n" % len(body) + body
+        data = [self._head(method, path, headers) + b"%d\r\n\r\n" % len(body), body]
+        if len(body) < JOINED_MAX_BYTES:
+            data = [b"".join(data)]
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             while self.idle:
@@ -140,6 +155,11 @@ class HttpClient:
         if self.all:
             await self._none_left.wait()
 
+    @property
+    def has_too_many(self) -> bool:
+        """Whether connections have to be closed when they are no longer needed."""
+        return len(self.all) > self._most
+
     def forget(self, connection: _Connection) -> None:
         """The connection's transport is closed."""
         self.all.pop(connection, None)
@@ -149,6 +169,8 @@ class HttpClient:
     async def _connect(self, deadline: float) -> _Connection:
         if self._closed:
             raise ConnectionLost("the client was closed")
+        if len(self.all) + self._opening >= self._most:
+            raise NoDescriptors(f"no connection: no more than {self._most} since file descriptors ran out")
         loop = asyncio.get_running_loop()
         latest = loop.time() + self._connect_timeout_s
         try:
@@ -156,6 +178,10 @@ class HttpClient:
                 connection = await self._open(loop)
         except OSError as error:
             if not limit.expired():
+                if descriptors.spent(error):
+                    # Whoever else needs one, the store above all, would find none as long as all of these are kept alive.
+                    self._most = min(self._most, max(1, (len(self.all) + self._opening) * 3 // 4))
+                    raise NoDescriptors(f"no connection: {error}") from error
                 raise ConnectionLost(f"no connection: {error}") from error
             if deadline <= latest:
                 raise _Timeout from None
@@ -166,6 +192,7 @@ class HttpClient:
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> _Connection:
         connection = _Connection(self, loop)
+        self._opening += 1
         try:
             await loop.create_connection(lambda: connection, self._host, self._port, ssl=self._ssl)
         except BaseException:
@@ -173,6 +200,8 @@ class HttpClient:
             connection.usable = False
             self.forget(connection)
             raise
+        finally:
+            self._opening -= 1
         return connection
 
     def _head(self, method: str, path: str, headers: Mapping[str, str] | None) -> bytes:
@@ -215,14 +244,15 @@ class _Connection(asyncio.Protocol):
         self._silent = 0
         self._headed = self._complete = self._keep = self._answered = False
 
-    async def exchange(self, data: bytes, deadline: float) -> Response:
+    async def exchange(self, data: list[bytes], deadline: float) -> Response:
         """Sends a request and waits for its reply until `deadline` (loop time). Raises _Timeout, ConnectionLost."""
         if not self.usable:
             raise _Unanswered("the connection was closed as soon as it was opened")
         self._begin()
         waiter: asyncio.Future[Response] = self._loop.create_future()
         self._waiter = waiter
-        self._transport.write(data)
+        for part in data:
+            self._transport.write(part)
         timer = self._loop.call_at(deadline, self._expire, waiter)
         try:
             return await waiter
@@ -317,7 +347,7 @@ class _Connection(asyncio.Protocol):
         waiter, self._waiter = self._waiter, None
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         too_large = len(body) > self._client.body_max_bytes
-        if self._keep and not too_large and not self._transport.get_write_buffer_size():
+        if self._keep and not too_large and not self._client.has_too_many and not self._transport.get_write_buffer_size():
             self._client.idle.append(self)
         else:
             # A server that answers before it has read the request may never read the rest of it.

@@ -17,15 +17,18 @@ from typing import Any, Final
 import pyarrow as pa
 
 from nightshift import exits
+from nightshift.driver.budget import ByteBudget, Hold
 from nightshift.driver.commits import Codec, Commits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
-from nightshift.driver.health import SLOW_ROWS, EngineHealth, EngineLike
+from nightshift.driver.health import EngineHealth, EngineLike
 from nightshift.driver.patience import Patience
 from nightshift.driver.ranges import Ranges
+from nightshift.driver.recall import Recall
 from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.stats import Stats
+from nightshift.driver.trial import Hooks
 from nightshift.driver.window import Window
 from nightshift.run import tolerance
 from nightshift.run.ledger import Chunks, Ledger
@@ -42,17 +45,36 @@ LOOK_S: Final = (1.0, 10.0)
 the sooner one of them stops the better. An owner looks a third as often."""
 
 
+ANSWER_BYTES: Final = 128 << 20
+"""If the open chunks will have so many bytes of answers, with those that wait for the store, no further chunk is opened."""
+
+
 @dataclass(frozen=True)
 class WorkerLimits:
-    """window_start, window_most: rows in flight. buffer_bytes: input rows held at once, one chunk at least.
+    """window_start, window_most: rows in flight; requests_most: requests.
 
+    buffer_bytes: input rows held at once, one chunk at least. flight_bytes: memory of requests, one at least.
     dead_letters: how many the whole run may have; None if this worker does not judge.
     """
 
     window_start: int
     window_most: int = 8192
+    requests_most: int = 8192
     buffer_bytes: int = 256 << 20
+    flight_bytes: int = 512 << 20
     dead_letters: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What is kept of an open chunk's input. keys: the key columns of its rows. size: bytes of all its columns.
+
+    opened: when (the loop's time).
+    """
+
+    keys: pa.Table
+    size: int
+    opened: float
 
 
 class Worker:
@@ -90,9 +112,19 @@ class Worker:
         self._patience = Patience(rng, self._stop)
         self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
         self._scheduler = Scheduler(kind)
+        self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
         self._feeder = Feeder(self._ranges, ledger, reader, codec, self._patience, stats, news=self._drop_what_others_did)
         self._commits = Commits(
-            ledger, codec, attempt, self._patience, stats, ended=self._ended, given_up=self.drain, changed=self._pump
+            ledger,
+            codec,
+            attempt,
+            self._patience,
+            stats,
+            ended=self._ended,
+            # It stays open, so it is not chosen again here, but nothing of it is kept.
+            failed=lambda number: self._inputs.pop(number, None),
+            given_up=self.drain,
+            changed=self._pump,
         )
         self._health = EngineHealth(
             engine,
@@ -100,18 +132,34 @@ class Worker:
             self._patience,
             stats,
             given_up=self.drain,
-            back=self._look_around,
+            back=lambda: self._feeder.look_around(self._scheduler.open_numbers()),
             resend=lambda: self._call_back(list(self._attempts)),
-            resumed=self._pump,
+            resumed=lambda: self._sender.trial.restarted(),
         )
-        self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
-        self._sender = Sender(kind, engine, self._scheduler, self._health, self._window, self._patience, stats)
-        self._keys: dict[int, pa.Table] = {}
-        self._bytes: dict[int, int] = {}
-        self._opened_at: dict[int, float] = {}
+        self._sender = self._make_sender(kind, engine)
+        self._inputs: dict[int, _Input] = {}
         self._chunk_s = 0.0
         self._attempts: dict[Group, asyncio.Task[None]] = {}
         self._over: asyncio.Future[None] | None = None
+
+    def _make_sender(self, kind: TaskKind, engine: EngineLike) -> Sender:
+        return Sender(
+            kind,
+            engine,
+            self._scheduler,
+            self._health,
+            self._window,
+            self._patience,
+            self._stats,
+            ByteBudget(self._limits.flight_bytes),
+            Hooks(
+                recall=lambda: Recall(kind, self._feeder, self._scheduler, self._sender).canary(),
+                more=self._send_more,
+                over=self._pump,
+                given_up=self.drain,
+                spawn=self._spawn,
+            ),
+        )
 
     def drain(self) -> None:
         """Tells the worker to send nothing more, save what is finished and return. Calling it again is harmless."""
@@ -122,6 +170,7 @@ class Worker:
 
     def _send_no_more(self) -> None:
         self._stop.set()
+        self._sender.trial.restarted()
         self._changed.set()
 
     async def run(self) -> int:
@@ -143,7 +192,7 @@ class Worker:
             for part in parts:
                 part.cancel()
             await self._land(began + DRAIN_IN_FLIGHT_S)
-            unfinished = [(chunk, self._keys[chunk.number]) for chunk in self._scheduler.unfinished()]
+            unfinished = [(chunk, self._inputs[chunk.number].keys) for chunk in self._scheduler.unfinished()]
             saving = self._spawn(self._commits.save(unfinished, began + DRAIN_SAVED_S))
             await self._commits.end(began + DRAIN_SAVED_S)
             await saving
@@ -197,66 +246,80 @@ class Worker:
         self._end(None)
 
     def _room_for(self, opened: Opened) -> bool:
-        held = sum(self._bytes.values())
+        held = sum(each.size for each in self._inputs.values())
+        answers = self._scheduler.answer_bytes + self._commits.answer_bytes
         return (
             self._scheduler.hungry
             and not self._commits.crowded
+            and not self._sender.budget.crowded
             and (held == 0 or held + opened.table.nbytes <= self._limits.buffer_bytes)
+            and answers < ANSWER_BYTES
         )
 
     def _open(self, opened: Opened) -> None:
         number, table = opened.number, opened.table
-        self._keys[number] = table.select(self._key_columns)
-        self._bytes[number] = table.nbytes
-        self._opened_at[number] = asyncio.get_running_loop().time()
+        opened_at = asyncio.get_running_loop().time()
+        self._inputs[number] = _Input(table.select(self._key_columns), table.nbytes, opened_at)
         ordinals = self._plan.chunk_range(number)
-        names = names_of(self._keys[number], ordinals) if self._named_by_key else None
+        names = names_of(self._inputs[number].keys, ordinals) if self._named_by_key else None
         self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), opened.known, names)
         self._stats.rows_from_partials += sum(len(saved.results) for saved in opened.known.values())
         self._pump()
 
     def _pump(self) -> None:
         """Sends what may be sent and commits what is finished; called whenever either may have changed."""
-        limit = min(self._window.limit, SLOW_ROWS if self._health.narrow else self._window.limit)
-        while not self._stop.is_set() and self._health.good and self._scheduler.rows_in_flight < limit:
-            group = self._scheduler.next_group()
-            if group is None:
-                break
-            self._attempts[group] = self._spawn(self._attempt(group))
+        while self._may_send and self._has_room and self._send_more(1):
+            pass
         while (chunk := self._scheduler.pop_finished()) is not None:
             dead = {ordinal: result for ordinal, result in chunk.results.items() if result.reason is not None}
             self._stats.rows_dead += len(dead)
             self._stats.dead.update(str(result.reason) for result in dead.values())
-            self._commits.start(chunk, self._keys[chunk.number])
+            self._commits.start(chunk, self._inputs[chunk.number].keys)
         self._gauges()
         self._changed.set()
+
+    @property
+    def _may_send(self) -> bool:
+        return not self._stop.is_set() and self._health.good and not self._sender.trial.open
+
+    @property
+    def _has_room(self) -> bool:
+        requests, rows = self._scheduler.requests_in_flight, self._scheduler.rows_in_flight
+        return rows < self._window.limit and requests < self._limits.requests_most and not self._sender.budget.crowded
+
+    def _send_more(self, count: int) -> int:
+        """Sends so many of the groups that wait, whatever the window; how many there were."""
+        for sent in range(count):
+            group = self._scheduler.next_group()
+            if group is None:
+                return sent
+            held = self._sender.ask(group)
+            self._attempts[group] = self._spawn(self._attempt(group, held))
+            # A task that is cancelled before it begins would never give them back.
+            self._attempts[group].add_done_callback(lambda _, held=held: held.release())  # type: ignore[misc]
+        return count
 
     def _gauges(self) -> None:
         self._stats.rows_in_flight = self._scheduler.rows_in_flight
         self._stats.requests_in_flight = self._scheduler.requests_in_flight
-        self._stats.chunks_open = len(self._keys)
+        self._stats.chunks_open = len(self._inputs)
         self._stats.window = self._window.limit
 
-    async def _attempt(self, group: Group) -> None:
+    async def _attempt(self, group: Group, held: Hold) -> None:
         try:
-            await self._sender.send(group)
+            await self._sender.send(group, held)
         finally:
             self._attempts.pop(group, None)
         self._pump()
 
     def _ended(self, chunk: OpenChunk, ours: bool) -> None:
         """The chunk is in the ledger."""
-        self._chunk_s = asyncio.get_running_loop().time() - self._opened_at[chunk.number]
+        self._chunk_s = asyncio.get_running_loop().time() - self._inputs[chunk.number].opened
         self._ranges.committed.add(chunk.number)
-        self._forget(chunk.number)
+        self._ranges.closed(chunk.number)
+        del self._inputs[chunk.number]
         if not ours:
             self._ranges.lost(chunk.number)
-
-    def _forget(self, number: int) -> None:
-        self._ranges.closed(number)
-        del self._keys[number]
-        del self._bytes[number]
-        del self._opened_at[number]
 
     async def _watch(self) -> None:
         """Follows the engine's own numbers."""
@@ -275,7 +338,7 @@ class Worker:
         while True:
             # Random, so that a thousand workers do not list the ledger at once.
             await asyncio.sleep(self._rng.uniform(0.7, 1.3) * self._look_every_s)
-            await self._look_around()
+            await self._feeder.look_around(self._scheduler.open_numbers())
             await self._judge()
 
     @property
@@ -283,16 +346,14 @@ class Worker:
         least, most = LOOK_S
         return min(max(self._chunk_s / LOOKS_A_CHUNK, least), most) * (1 if self._feeder.helping else 3)
 
-    async def _look_around(self) -> None:
-        await self._feeder.look_around(self._scheduler.open_numbers())
-
     def _drop_what_others_did(self) -> None:
         """Drops open chunks that another worker has committed."""
         for number in self._scheduler.open_numbers():
             if number in self._ranges.committed and (chunk := self._scheduler.abandon(number)) is not None:
                 log.info("committed elsewhere", extra={"fields": {"chunk": number, "rows": len(chunk.results)}})
                 self._ranges.lost(number)
-                self._forget(number)
+                self._ranges.closed(number)
+                del self._inputs[number]
                 self._commits.lost(chunk)
                 # The engine then stops computing them.
                 self._call_back([group for group in self._attempts if group.chunk == number])

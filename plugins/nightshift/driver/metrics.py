@@ -58,7 +58,11 @@ class StatsCollector(Collector):
             "direction",
             {"read": stats.bytes_read, "committed": stats.bytes_committed},
         )
-        yield _counter("engine_wait_seconds", "Time without a usable engine.", stats.engine_wait_s)
+        yield _counter("engine_wait_seconds", "Time without an engine.", stats.engine_wait_s)
+        yield _counter(
+            "engine_failing_seconds", "Time in which the engine was there, but answered nobody.", stats.engine_failing_s
+        )
+        yield _counter("canaries", "Requests sent only to find out whether the engine answers.", stats.canaries)
         yield _counter("engine_losses", "Times the engine was lost.", stats.engine_losses)
         yield _gauge("chunks_open", "Chunks begun but not yet committed.", stats.chunks_open)
 

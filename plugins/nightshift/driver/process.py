@@ -11,7 +11,8 @@ NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second J
 NIGHTSHIFT_MODEL_ROOT          where the engine must have its model from, as its --model says; optional
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
 NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
-NIGHTSHIFT_BUFFER_MB           input rows held in memory at once
+NIGHTSHIFT_BUFFER_MB           input rows held in memory at once: 256 by default, of the container's 2 GiB
+NIGHTSHIFT_FLIGHT_MB           memory of requests in flight, with their images: 512 by default; a larger one goes alone
 POD_NAME, NODE_NAME            recorded in what it commits; optional
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import random
 import sys
@@ -34,13 +36,14 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from nightshift import exits
+from nightshift.driver import descriptors
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.health import ENGINE_BUDGET_S
 from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.metrics import serve_metrics
-from nightshift.driver.reader import InputChanged, InputReader
+from nightshift.driver.reader import InputBroken, InputChanged, InputReader
 from nightshift.driver.stats import Stats
 from nightshift.run import weights
 from nightshift.run.ledger import ForeignObject, Ledger
@@ -52,7 +55,7 @@ from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
-from nightshift.tasks.base import load_kind
+from nightshift.tasks.base import Fetching, load_kind
 
 log = logging.getLogger("nightshift.driver")
 
@@ -88,6 +91,7 @@ class DriverConfig:
     dead_letters: int | None = None
     metrics_port: int | None = None
     buffer_mb: int = 256
+    flight_mb: int = 512
     engine_wait_s: float = ENGINE_BUDGET_S
     model_root: str | None = None
     bystander: bool = False
@@ -113,6 +117,7 @@ class DriverConfig:
             dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
             metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
             buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or 256,
+            flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or 512,
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
             model_root=os.environ.get("NIGHTSHIFT_MODEL_ROOT") or None,
             bystander=shard is not None and index not in (None, 0),
@@ -140,6 +145,9 @@ async def work(config: DriverConfig) -> int:
         index = None
     kind = load_kind(spec)
     stats = Stats()
+    window = 2 * spec.engine.max_num_seqs
+    requests = math.ceil(window / kind.rows_per_request)
+    requests = descriptors.requests_most(descriptors.raise_limit(), requests, fetching=isinstance(kind, Fetching))
     if config.metrics_port is not None:
         serve_metrics(stats, config.metrics_port)
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
@@ -170,8 +178,10 @@ async def work(config: DriverConfig) -> int:
             # Twice what the engine computes at once, so that as many rows wait as fill its next batch. A first guess:
             # the window then follows the engine's own numbers.
             limits=WorkerLimits(
-                window_start=2 * spec.engine.max_num_seqs,
+                window_start=window,
+                requests_most=requests,
                 buffer_bytes=config.buffer_mb << 20,
+                flight_bytes=config.flight_mb << 20,
                 dead_letters=config.dead_letters,
             ),
             rng=random.Random(),

@@ -32,8 +32,13 @@ class Ranges:
         self.everything = range(plan.chunk_count)
         self.committed = committed
         self._opened: set[int] = set()
+        self._plan = plan
         self._rng = rng
         self._shares_home = False
+
+    def first_of(self, chunk: int) -> int:
+        """The ordinal of the chunk's first row."""
+        return self._plan.chunk_range(chunk).start
 
     def open(self, chunk: int) -> None:
         """The worker has opened the chunk, which is not chosen again until `closed`."""

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nightshift.driver.budget import bytes_of
 from nightshift.driver.timely import Stopped, stopping, timely
 from nightshift.run.chunks import Part, Result, Saved
 from nightshift.tasks.base import Answers, BadInput, Discarded, Filling, Reason, RowName, TaskKind
@@ -28,7 +29,11 @@ Rows = Iterator[tuple[int, RowName, Mapping[str, Any]]]
 TRIES: Final = 4
 """How often a row may be part of a request that fails inside a healthy engine before it is singled out, and then given up."""
 DROPS: Final = 10
-"""Connections that may break under a row before that counts as one failure of the engine: networks fail too."""
+"""Connections that may break under a row, or requests with it that the engine may abort, before that counts as one failure:
+networks fail too, and engines shut down."""
+REFUSALS: Final = 50
+"""Times that the engine may have no room for a row, while it answers others, before that counts as one failure. Generous: if
+other clients keep an engine full, it refuses good rows again and again."""
 SUSPECT_DEATHS: Final = 2
 ALONE_DEATHS: Final = 2
 """Twice, because something else may have killed the engine while an innocent row was alone in it."""
@@ -40,8 +45,9 @@ MESSAGE_MAX: Final = 500
 class Row:
     """A row on its way. tries: requests it was sent in. faults: those that failed for an unknown cause.
 
-    invalid: replies that were not an answer. drops: connections that broke while the engine lived. deaths: of the engine with
-    this row in flight; alone: with no other row.
+    invalid: replies that were not an answer. drops: connections that broke, and requests that were aborted, while the engine
+    lived. refusals: for want of room, while others were answered. deaths: of the engine with this row in flight; alone: with
+    no other row.
     """
 
     chunk: int
@@ -51,6 +57,7 @@ class Row:
     faults: int = 0
     invalid: int = 0
     drops: int = 0
+    refusals: int = 0
     deaths: int = 0
     alone: int = 0
 
@@ -59,12 +66,14 @@ class Row:
 class Group:
     """Rows of one chunk that travel in one request.
 
-    isolated: nothing else is in flight. resting: it waits to be sent again; the engine does not have it now.
+    isolated: nothing else is in flight. resting: it waits to be sent; the engine does not have it now. sent: when it was
+    last sent (the loop's time).
     """
 
     rows: list[Row]
     isolated: bool = False
     resting: bool = False
+    sent: float = 0.0
 
     @property
     def chunk(self) -> int:
@@ -80,7 +89,8 @@ class OpenChunk:
     """A chunk whose rows are being computed. Invariant: len(results) <= expected; complete at equality.
 
     prompt_tokens, output_tokens, truncated: of what this worker computed itself. taken: what it took over from earlier
-    attempts; theirs: the ordinals of those rows. opened: Unix time, for people.
+    attempts; theirs: the ordinals of those rows. answer_bytes: about what the answers take in memory. opened: Unix time, for
+    people.
     """
 
     number: int
@@ -92,6 +102,7 @@ class OpenChunk:
     truncated: int = 0
     taken: list[Part] = field(default_factory=list)
     theirs: set[int] = field(default_factory=set)
+    answer_bytes: int = 0
     opened: float = field(default_factory=time.time)
 
     @property
@@ -121,6 +132,7 @@ class OpenChunk:
         if fresh:
             self.results |= fresh
             self.theirs |= fresh.keys()
+            self.answer_bytes += sum(bytes_of(result.prediction) for result in fresh.values())
             self.taken.append(saved.only(len(fresh)))
 
 
@@ -171,9 +183,20 @@ class Scheduler:
         return len(self._flying)
 
     @property
+    def sent_times(self) -> list[float]:
+        """When the requests that the engine has now were sent (the loop's time)."""
+        return [group.sent for group in self._flying if not group.resting]
+
+    @property
     def hungry(self) -> bool:
         """Whether every open chunk has sent all its rows once, so another chunk should be opened."""
         return not self._sources
+
+    @property
+    def answer_bytes(self) -> int:
+        """About what the answers of the open chunks take in memory once each of their rows has one."""
+        full = (chunk.answer_bytes * chunk.expected // len(chunk.results) for chunk in self._open.values() if chunk.results)
+        return sum(full)
 
     @property
     def idle(self) -> bool:
@@ -240,6 +263,7 @@ class Scheduler:
                 continue
             chunk.results[row.ordinal] = Result(row.ordinal, answer.prediction, None, None, row.tries)
             chunk.truncated += answer.truncated
+            chunk.answer_bytes += bytes_of(answer.prediction)
         chunk.prompt_tokens += answers.prompt_tokens
         chunk.output_tokens += answers.output_tokens
         self._settle(chunk)
@@ -271,14 +295,24 @@ class Scheduler:
         if self._landed(group) is not None:
             self._queue(group.rows)
 
-    def dropped(self, group: Group, message: str, status: int | None = None) -> None:
-        """The connection broke while the engine lived: sent again, and after `DROPS` times treated as failed."""
+    def dropped(self, group: Group, message: str, status: int | None = None, *, busy: bool = False) -> None:
+        """The connection broke, or the request was aborted, while the engine answered others: sent again.
+
+        busy: it was turned away for want of room instead. After `DROPS` or `REFUSALS` times treated as failed.
+        """
         for row in group.rows:
-            row.drops += 1
-        if group.rows[0].drops % DROPS:
+            row.drops += not busy
+            row.refusals += busy
+        first = group.rows[0]
+        if first.refusals % REFUSALS if busy else first.drops % DROPS:
             self.returned(group)
         else:
             self.failed(group, Reason.ENGINE_ERROR, message, status)
+
+    def halved(self, group: Group) -> None:
+        """The request failed, and nobody knows why: sent again in halves, which counts against no row."""
+        if self._landed(group) is not None:
+            self._queue(*_halves(group.rows))
 
     def engine_died(self, message: str, status: int | None = None) -> int:
         """The engine died with what it had; returns how many rows became dead letters because of it.
@@ -313,6 +347,11 @@ class Scheduler:
     def unfinished(self) -> list[OpenChunk]:
         """Chunks with some results of this worker's own, but not all: what a drain saves."""
         return [chunk for chunk in self._open.values() if chunk.computed]
+
+    def answered_before(self) -> tuple[int, int] | None:
+        """A row of an open chunk that was answered in an earlier attempt, as chunk and ordinal."""
+        rows = ((chunk, ordinal) for chunk in self._open.values() for ordinal in chunk.theirs)
+        return next(((chunk.number, ordinal) for chunk, ordinal in rows if chunk.results[ordinal].reason is None), None)
 
     def open_numbers(self) -> list[int]:
         return list(self._open)
@@ -349,17 +388,18 @@ class Scheduler:
         self._rows_flying -= len(group.rows)
         return self._open.get(group.chunk)
 
-    def _queue(self, rows: list[Row]) -> None:
+    def _queue(self, *requests: list[Row]) -> None:
         """To be sent again before anything new: a chunk should not stay open for a few rows. Suspects wait to be sent alone."""
-        for row in rows:
-            if row.alone:
-                # It comes first: the engine's losses are counted until something explains them.
-                self._suspects.appendleft(row)
-            elif row.deaths >= SUSPECT_DEATHS:
-                self._suspects.append(row)
-        innocent = [row for row in rows if row.deaths < SUSPECT_DEATHS]
-        if innocent:
-            self._again.append(Group(innocent))
+        for rows in requests:
+            for row in rows:
+                if row.alone:
+                    # It comes first: the engine's losses are counted until something explains them.
+                    self._suspects.appendleft(row)
+                elif row.deaths >= SUSPECT_DEATHS:
+                    self._suspects.append(row)
+            innocent = [row for row in rows if row.deaths < SUSPECT_DEATHS]
+            if innocent:
+                self._again.append(Group(innocent))
 
     def _condemn(self, chunk: OpenChunk, group: Group, cause: DeadLetterCause) -> None:
         if len(group.rows) == 1:
@@ -367,9 +407,7 @@ class Scheduler:
             self._bury(chunk, row.ordinal, cause, row.tries)
             self._settle(chunk)
             return
-        middle = len(group.rows) // 2
-        self._queue(group.rows[:middle])
-        self._queue(group.rows[middle:])
+        self._queue(*_halves(group.rows))
 
     def _bury(self, chunk: OpenChunk, ordinal: int, cause: DeadLetterCause, tries: int) -> None:
         # JSON can escape half a surrogate pair, which Parquet rejects: the chunk's other rows must not suffer for it.
@@ -380,3 +418,8 @@ class Scheduler:
         if chunk.complete and self._open.get(chunk.number) is chunk:
             del self._open[chunk.number]
             self._finished.append(chunk)
+
+
+def _halves(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    middle = len(rows) // 2
+    return rows[:middle], rows[middle:]

@@ -1,27 +1,57 @@
-"""Makes one request, sends it until the engine has room, and hands its outcome to the scheduler."""
+"""Makes one request, sends it until it is known what becomes of it, and hands the outcome to the scheduler."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
-from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult
+from nightshift.driver.budget import ByteBudget, Hold, bytes_of
+from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineHealth, EngineLike
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.timely import Stopped, timely
+from nightshift.driver.trial import Canary, Hooks, Trial, Verdict
 from nightshift.driver.window import Window
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import Answer, Answers, BadInput, Fetching, InvalidReply, NotDone, Reason, TaskKind
 
 log = logging.getLogger(__name__)
 
+RETRY_AFTER_MAX_S: Final = 60.0
+"""An engine may ask to be left alone for longer, or until a wrong date: a row must not wait for that."""
+COPIES: Final = 3
+"""Of a row's text while its request is made and sent: as payload, as JSON, and in the connection's buffer."""
+FETCHED_COPIES: Final = 8
+"""Of an image's bytes while its request is made: as read, as base64 (4/3) in bytes, in text and in the URL, as JSON, sent."""
+UNSENT: Final = "descriptors"
+REASONS: Final = {
+    "timeout": Reason.TIMEOUT,
+    "failed": Reason.ENGINE_ERROR,
+    "invalid_output": Reason.INVALID_OUTPUT,
+}
+"""Of the dead letters that such faults lead to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A request that brought no answer. why: as `Stats.retries` counts it. wait_s: what the engine asked for, in seconds."""
+
+    why: str
+    message: str
+    status: int | None = None
+    wait_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.why}: {self.message}" if self.status is None else f"{self.why}: {self.status}: {self.message}"
+
 
 class Sender:
-    """Sends groups of rows for one worker."""
+    """Sends groups of rows for one worker. trial: of those whose requests failed. budget: bytes of requests."""
 
     def __init__(
         self,
@@ -32,6 +62,8 @@ class Sender:
         window: Window,
         patience: Patience,
         stats: Stats,
+        budget: ByteBudget,
+        hooks: Hooks,
     ) -> None:
         self._kind = kind
         self._engine = engine
@@ -40,93 +72,152 @@ class Sender:
         self._window = window
         self._patience = patience
         self._stats = stats
+        self.budget = budget
+        self.trial = Trial(scheduler, patience, stats, window, hooks, self._sing)
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
-    async def send(self, group: Group) -> None:
-        """Sends one group until there is an outcome for it, and hands it to the scheduler.
+    def ask(self, group: Group) -> Hold:
+        """Asks for the bytes that it takes to make the group's request."""
+        group.resting = True
+        return self.budget.ask(self._bytes_to_make(group))
+
+    async def send(self, group: Group, held: Hold) -> None:
+        """Sends one group until there is an outcome for it, and hands it to the scheduler. held: what `ask` has returned.
 
         Raises WrongEngine, StoreUnavailable.
         """
+        while self._scheduler.wants(group) and not self._patience.stop.is_set():
+            try:
+                await held.granted
+                fault = await self._try(group, held)
+            finally:
+                # What waits to be judged or sent again holds no bytes: a request is made again for every try.
+                held.release()
+            if fault is None or await self._judged(group, fault):
+                return
+            held = self.ask(group)
+        held.release()
+        self._scheduler.returned(group)
+
+    def _bytes_to_make(self, group: Group) -> int:
+        """Bytes of memory that it takes to make the group's request, at most."""
+        size = sum(map(bytes_of, group.payloads))
+        if self._fetcher is None:
+            return COPIES * size
+        return FETCHED_COPIES * (size + sum(self._fetcher.bytes_most(payload) for payload in group.payloads))
+
+    async def _try(self, group: Group, held: Hold) -> Fault | None:
+        """Makes the group's request and sends it; returns a fault that has to be judged first."""
+        if not self._scheduler.wants(group) or self._patience.stop.is_set():
+            self._scheduler.returned(group)
+            return None
         try:
-            payloads, path, body = await self._request(group)
+            request = await self.request(group.payloads, group.rows[0].invalid)
         except StoreUnavailable:
             raise
         except Exception as error:  # Whatever their kind raises concerns these rows alone.
             message = str(error) if isinstance(error, BadInput) else f"no request can be made from the row: {error!r}"
             self._scheduler.refused(group, Reason.BAD_INPUT, message)
-            return
-        sent = await self._send(group, path, body)
-        if sent is None:
-            self._scheduler.returned(group)
-        else:
-            await self._settle(group, payloads, *sent)
+            return None
+        held.shrink(sum(map(bytes_of, group.payloads)) + len(request.body))
+        group.resting = False
+        group.sent = asyncio.get_running_loop().time()
+        self._stats.requests_sent += 1
+        return await self._settle(group, request, await self._engine.send(request.path, request.body))
 
-    async def _request(self, group: Group) -> tuple[list[Any], str, bytes]:
-        """Payloads, path and body. Objects that payloads name are read here, while other requests are in flight."""
-        payloads = group.payloads
+    async def request(self, payloads: list[Any], invalid: int) -> Canary:
+        """A request of these payloads. Objects that they name are read here, while other requests are in flight.
+
+        invalid: replies to its rows that were no answer.
+        """
         if self._fetcher is None:
-            return payloads, *self._kind.request(payloads, group.rows[0].invalid)
-        payloads = [await self._fetcher.complete(payload) for payload in payloads]
+            return Canary(*self._kind.request(payloads, invalid), payloads)
+        complete = [await self._fetcher.complete(payload) for payload in payloads]
         # An image's body is megabytes to encode: a thread keeps that from holding up the loop.
-        return payloads, *await asyncio.to_thread(self._kind.request, payloads, group.rows[0].invalid)
+        return Canary(*await asyncio.to_thread(self._kind.request, complete, invalid), payloads)
 
-    async def _send(self, group: Group, path: str, body: bytes) -> tuple[SendResult, float] | None:
-        """Sends until the engine has room; the outcome, and when its request was sent. None: no longer wanted."""
-        loop = asyncio.get_running_loop()
-        tries = 0
-        while self._scheduler.wants(group) and not self._patience.stop.is_set():
-            sent = loop.time()
-            self._stats.requests_sent += 1
-            outcome = await self._engine.send(path, body)
-            if not isinstance(outcome, Busy):
-                return outcome, sent
-            tries += 1
-            self._window.refused(loop.time())
-            await self._rest(group, "busy", (outcome.retry_after or 0.0) + self._patience.jitter(tries))
-        return None
+    async def _sing(self, canary: Canary) -> bool:
+        """Sends a request that was answered before, and throws its answer away; whether there was one. Raises WrongEngine."""
+        self._stats.requests_sent += 1
+        self._stats.canaries += 1
+        while isinstance(outcome := await self._engine.send(canary.path, canary.body), Unsent):
+            await self._patience.pause(self._patience.jitter(1))
+        if not isinstance(outcome, Replied):
+            return False
+        try:
+            self._answers(canary.payloads, outcome.body)
+        except (InvalidReply, NotDone):
+            return False
+        return True
 
-    async def _settle(self, group: Group, payloads: list[Any], outcome: SendResult, sent: float) -> None:
+    async def _settle(self, group: Group, request: Canary, outcome: SendResult) -> Fault | None:
+        """Hands an outcome to the scheduler; returns a fault that has to be judged first."""
         if isinstance(outcome, Failed) and not await self._engine.healthy():
             outcome = Gone(outcome.message, outcome.status)
         match outcome:
             case Replied(body):
-                await self._take(group, payloads, body)
+                return self._take(group, request, body)
             case Refused(reason, message, status):
                 self._health.answered()
                 self._scheduler.refused(group, reason, message, status)
+            case Unsent(message):
+                log.warning("request not sent", extra={"fields": {"error": message}})
+                self._window.refused(asyncio.get_running_loop().time())
+                return Fault(UNSENT, message)
+            case Busy(message, retry_after, status):
+                self._window.refused(asyncio.get_running_loop().time())
+                return Fault("busy", message, status, min(retry_after or 0.0, RETRY_AFTER_MAX_S))
             case Failed(message, timeout, status):
                 log.warning("engine error", extra={"fields": {"rows": len(group.rows), "error": str(outcome)[:200]}})
-                if timeout:
-                    self._health.stalled(group.rows[0].ordinal, sent)
-                await self._rest(group, "timeout" if timeout else "failed")
-                self._scheduler.failed(group, Reason.TIMEOUT if timeout else Reason.ENGINE_ERROR, message, status)
-            case Gone():
-                await self._lost_connection(group, outcome)
+                return Fault("timeout" if timeout else "failed", message, status)
+            case Gone(message, status):
+                if await self._health.alive(outcome):
+                    return Fault("gone", message, status)
+                self._scheduler.returned(group)
+        return None
 
-    async def _lost_connection(self, group: Group, loss: Gone) -> None:
-        """The engine is gone, or only this connection was."""
-        if await self._health.alive(loss):
-            await self._rest(group, "gone")
-            self._scheduler.dropped(group, loss.message, loss.status)
-        else:
-            self._scheduler.returned(group)
-
-    async def _take(self, group: Group, payloads: list[Any], body: Any) -> None:
+    def _take(self, group: Group, request: Canary, body: Any) -> Fault | None:
         try:
-            answers = self._answers(payloads, body)
+            answers = self._answers(request.payloads, body)
         except NotDone:
-            await self._rest(group, "aborted")
-            self._scheduler.returned(group)
+            return Fault("aborted", "the engine aborted the request")
         except InvalidReply as error:
-            await self._rest(group, "invalid_output")
-            self._scheduler.failed(group, Reason.INVALID_OUTPUT, str(error))
-        else:
-            self._health.answered()
-            self._window.answered(len(group.rows))
-            self._stats.rows_answered += sum(isinstance(row, Answer) for row in answers.rows)
-            self._stats.prompt_tokens += answers.prompt_tokens
-            self._stats.output_tokens += answers.output_tokens
-            self._scheduler.answered(group, answers)
+            return Fault("invalid_output", str(error))
+        self._health.answered()
+        self._window.answered(len(group.rows))
+        self._stats.rows_answered += sum(isinstance(row, Answer) for row in answers.rows)
+        self._stats.prompt_tokens += answers.prompt_tokens
+        self._stats.output_tokens += answers.output_tokens
+        self._scheduler.answered(group, answers)
+        self.trial.answered(group.sent, request)
+        return None
+
+    async def _judged(self, group: Group, fault: Fault) -> bool:
+        """Waits until it is known whose fault it is. False: the request is to be sent again to find that out."""
+        self._stats.retries[fault.why] += 1
+        group.resting = True
+        # Without a connection nothing can be learned of the engine or the row.
+        verdict = Verdict.ENGINE if fault.why == UNSENT else await self.trial.verdict(group, str(fault))
+        if fault.why == UNSENT or verdict is Verdict.ROWS:
+            await self._patience.pause(self._patience.jitter(group.rows[0].tries))
+        if verdict is not Verdict.PROBE:
+            await self._patience.pause(fault.wait_s)
+        match verdict:
+            case Verdict.ROWS:
+                self._count(group, fault)
+            case Verdict.ENGINE:
+                self._scheduler.returned(group)
+            case Verdict.HALVES:
+                self._scheduler.halved(group)
+        return verdict is not Verdict.PROBE
+
+    def _count(self, group: Group, fault: Fault) -> None:
+        """The rows are to blame."""
+        match fault.why:
+            case "gone" | "aborted" | "busy":
+                self._scheduler.dropped(group, fault.message, fault.status, busy=fault.why == "busy")
+            case _:
+                self._scheduler.failed(group, REASONS[fault.why], fault.message, fault.status)
 
     def _answers(self, payloads: list[Any], body: Any) -> Answers:
         try:
@@ -140,10 +231,3 @@ class Sender:
         if len(answers.rows) != len(payloads):
             raise InvalidReply(f"{len(answers.rows)} answers for {len(payloads)} rows")
         return answers
-
-    async def _rest(self, group: Group, why: str, seconds: float | None = None) -> None:
-        """Waits before the group is sent again; the engine does not have it meanwhile."""
-        self._stats.retries[why] += 1
-        group.resting = True
-        await self._patience.pause(self._patience.jitter(group.rows[0].tries) if seconds is None else seconds)
-        group.resting = False

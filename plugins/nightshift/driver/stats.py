@@ -12,8 +12,10 @@ class Stats:
     """Counts since the attempt began, except the gauges rows_in_flight, requests_in_flight, chunks_open and window (rows).
 
     rows_answered: rows with a prediction; rows_dead: dead letters; rows_from_partials: taken over from earlier attempts.
-    rows_lost: computed here for a chunk that another committed first. engine_wait_s: time without a usable engine.
-    retries: requests sent again, by why: busy, gone, failed, timeout, invalid_output, aborted. dead: dead letters by reason.
+    rows_lost: computed here for a chunk that another committed first. engine_wait_s: time without an engine;
+    engine_failing_s: time in which it was there and answered nobody. canaries: requests sent to find out whether it does.
+    retries: requests sent again, by why: busy, gone, failed, timeout, invalid_output, aborted,
+    descriptors (none was left for a connection). dead: dead letters by reason.
     """
 
     rows_answered: int = 0
@@ -31,6 +33,8 @@ class Stats:
     window: int = 0
     engine_wait_s: float = 0.0
     engine_losses: int = 0
+    engine_failing_s: float = 0.0
+    canaries: int = 0
     bytes_read: int = 0
     bytes_committed: int = 0
     retries: Counter[str] = field(default_factory=Counter)

@@ -40,6 +40,11 @@ class Window:
     def limit(self) -> int:
         return int(self._level)
 
+    @property
+    def requests(self) -> int:
+        """How many full requests that is, one at least."""
+        return max(1, self.limit // self._step)
+
     def sample(self, load: Load, in_flight: int) -> None:
         """A look at the engine; in_flight: rows that this worker has there now.
 

@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nightshift.spec import columns
 
 T = TypeVar("T")
 
+VECTORS: Final = pa.list_(pa.float32())
+OUTCOME_ROWS: Final = 64
+"""Predictions that are decoded at once: 1 MiB of vectors of 4,096 numbers."""
 METADATA_KEY: Final = b"nightshift"
 PARTS_KEY: Final = b"nightshift.parts"
 BODY_DIGEST_KEY: Final = b"nightshift.body.sha256"
@@ -150,7 +156,7 @@ def encode(
     arrays = {
         columns.ORDINAL: pa.array([result.ordinal for result in results], pa.int64()),
         **{name: keys.column(name) for name in keys.column_names},
-        columns.PREDICTION: pa.array([result.prediction for result in results], prediction_type),
+        columns.PREDICTION: _predictions([result.prediction for result in results], prediction_type),
         columns.DEAD_REASON: pa.array([result.reason for result in results], pa.string()),
         columns.DEAD_MESSAGE: pa.array([result.message if with_status else result.text for result in results], pa.string()),
         columns.ATTEMPTS: pa.array([result.attempts for result in results], pa.int32()),
@@ -161,13 +167,31 @@ def encode(
     return to_parquet(pa.table(arrays).replace_schema_metadata({METADATA_KEY: as_before(provenance), PARTS_KEY: parts}))
 
 
+def _predictions(values: list[Any], prediction_type: pa.DataType) -> pa.Array:
+    """The column of these predictions; None is a dead letter's."""
+    if prediction_type != VECTORS or not all(value is None or _is_vector(value) for value in values):
+        return pa.array(values, prediction_type)
+    # As bytes: pyarrow would make a Python object of each number.
+    numbers = b"".join(value for value in values if value is not None)
+    floats = pa.Array.from_buffers(pa.float32(), len(numbers) // 4, [None, pa.py_buffer(numbers)])
+    ends = itertools.accumulate((0 if value is None else len(value) for value in values), initial=0)
+    mask = pa.array([value is None for value in values], pa.bool_()) if None in values else None
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), floats, type=VECTORS, mask=mask)
+
+
+def _is_vector(value: Any) -> bool:
+    return isinstance(value, array) and value.typecode == "f"
+
+
 def to_parquet(table: pa.Table) -> bytes:
     """The table as a Parquet file with its digests."""
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, table.schema, compression="zstd", write_page_checksum=True) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(_PLACES)
-    return _with_digests(sink.getbuffer())
+    with sink.getbuffer() as body:
+        _put_digests(body)
+    return sink.getvalue()
 
 
 def as_before(provenance: Provenance) -> bytes:
@@ -184,24 +208,48 @@ def decode(body: bytes) -> tuple[pa.Table, Provenance]:
     A chunk of release 0.1.0 has no digests: it is read unless Parquet itself finds it broken. Fields of provenance that only a
     later release knows are passed over.
     """
+    return _decoded(body, lambda file: file.read())
+
+
+def decode_outcomes(body: bytes) -> tuple[pa.Table, Provenance]:
+    """As `decode`, with the columns ORDINAL, DEAD_REASON and PREDICTION; the last one only tells whether there is a prediction.
+
+    Predictions are read and checked a batch at a time, because they may be a hundred times as large as all else.
+    """
+
+    def read(file: pq.ParquetFile) -> pa.Table:
+        table = file.read([columns.ORDINAL, columns.DEAD_REASON])
+        batches = file.iter_batches(OUTCOME_ROWS, columns=[columns.PREDICTION])
+        there = pa.chunked_array([_valid(batch) for batch in batches], pa.bool_())
+        return table.append_column(columns.PREDICTION, there)
+
+    return _decoded(body, read)
+
+
+def _valid(batch: pa.RecordBatch) -> pa.Array:
+    batch.validate(full=True)
+    return pc.is_valid(batch.column(0))
+
+
+def _decoded(body: bytes, read: Callable[[pq.ParquetFile], pa.Table]) -> tuple[pa.Table, Provenance]:
     try:
-        file = pq.ParquetFile(io.BytesIO(body))
+        file = pq.ParquetFile(pa.BufferReader(body))
         metadata = file.metadata.metadata or {}
         check_footer(metadata, body[-_footer_size(body) :])
         digest = metadata.get(BODY_DIGEST_KEY)
         if digest is not None and _digest(memoryview(body)[: -_footer_size(body)]) != digest:
             raise NotAChunk("not a chunk: its body is not what was written")
-        table = file.read()
+        missing = [name for name in columns.CHUNK_COLUMNS if name not in file.schema_arrow.names]
+        if missing:
+            raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
+        table = read(file)
         if digest is None:
             table.validate(full=True)
         provenance = _provenance(metadata)
-        missing = [name for name in columns.CHUNK_COLUMNS if name not in table.column_names]
     except NotAChunk:
         raise
     except (pa.ArrowException, OSError, AttributeError, KeyError, TypeError, ValueError) as error:  # OSError: by Thrift
         raise NotAChunk(f"not a chunk: {error!r}") from error
-    if missing:
-        raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
     return table, provenance
 
 
@@ -237,11 +285,11 @@ def check_footer(metadata: Mapping[bytes, bytes], footer: bytes) -> None:
         raise NotAChunk("not a chunk: its footer is not what was written")
 
 
-def _with_digests(body: memoryview) -> bytes:
-    """The file with the digests in place of `_PLACES`."""
+def _put_digests(body: memoryview) -> None:
+    """Puts the digests in place of `_PLACES`, which are as long, so that no copy of the file is made."""
     size = _footer_size(body)
     footer = bytes(body[-size:]).replace(_PLACES[BODY_DIGEST_KEY], _digest(body[:-size]))
-    return b"".join((body[:-size], footer.replace(_PLACES[FOOTER_DIGEST_KEY], _digest(footer))))
+    body[-size:] = footer.replace(_PLACES[FOOTER_DIGEST_KEY], _digest(footer))
 
 
 def _footer_size(body: bytes | memoryview) -> int:
@@ -259,4 +307,19 @@ def results_of(table: pa.Table, prediction_type: pa.DataType | None = None) -> l
         at, name = table.column_names.index(columns.PREDICTION), columns.PREDICTION
         table = table.set_column(at, name, table.column(name).cast(prediction_type))
     names = [*columns.CHUNK_COLUMNS, STATUS] if STATUS in table.column_names else columns.CHUNK_COLUMNS
-    return [Result(*values) for values in zip(*(table.column(name).to_pylist() for name in names), strict=True)]
+    return [Result(*values) for values in zip(*(_values(table.column(name)) for name in names), strict=True)]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values in Python's types; vectors as array('f'), which takes an eighth of a list's memory."""
+    if column.type != VECTORS or any(part.values.null_count for part in column.chunks):
+        return list(column.to_pylist())
+    return [_vector(value.values) if value.is_valid else None for value in column]
+
+
+def _vector(values: pa.Array) -> array[float]:
+    # By the buffer: numpy, which could do this, is not installed where drivers run.
+    vector = array("f")
+    if len(values):
+        vector.frombytes(memoryview(values.buffers()[1])[4 * values.offset : 4 * (values.offset + len(values))])
+    return vector

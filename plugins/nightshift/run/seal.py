@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -31,7 +32,9 @@ from nightshift.store import ObjectStorage, create_or_read, get_bytes
 
 VERSION: Final = 1
 READERS: Final = 8
-"""Chunks read in parallel; memory is bounded by this many."""
+"""Chunks read in parallel, if they are small."""
+READ_BYTES: Final = 64 << 20
+"""Of chunks read in parallel; a larger one is read alone."""
 NAMED: Final = 5
 """How many offenders an error message names."""
 
@@ -117,24 +120,36 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan) -> list[_C
         )
     checked: dict[int, _Checked] = {}
     numbers = iter(range(plan.chunk_count))
+    largest = 0
 
-    async def read() -> None:
-        for chunk in numbers:
-            path = run.chunk_path(chunk)
-            found = await objects.read_version(path)
-            if found is None:
-                raise ConservationError(f"chunk {chunk} vanished while it was read: nothing may be deleted from the ledger")
-            body, version = found
-            item = await asyncio.to_thread(_check_chunk, path, body, chunk, run, plan)
-            checked[chunk] = replace(item, entry={**item.entry, "object_version": version})
+    async def check(chunk: int) -> None:
+        nonlocal largest
+        path = run.chunk_path(chunk)
+        found = await objects.read_version(path)
+        if found is None:
+            raise ConservationError(f"chunk {chunk} vanished while it was read: nothing may be deleted from the ledger")
+        body, version = found
+        largest = max(largest, len(body))
+        item = await asyncio.to_thread(_check_chunk, path, body, chunk, run, plan)
+        checked[chunk] = replace(item, entry={**item.entry, "object_version": version})
+        # Arrow keeps what each thread has let go of.
+        pa.default_memory_pool().release_unused()
 
-    await asyncio.gather(*(read() for _ in range(READERS)))
+    async def reader(number: int) -> None:
+        # A run's chunks are about equally large. Larger ones are read by fewer readers.
+        while number * largest < READ_BYTES and (chunk := next(numbers, None)) is not None:
+            await check(chunk)
+
+    # The first one is read alone: it shows how many fit the memory at once. Reader 0 always goes on.
+    for chunk in itertools.islice(numbers, 1):
+        await check(chunk)
+    await asyncio.gather(*(reader(number) for number in range(READERS)))
     return [checked[chunk] for chunk in range(plan.chunk_count)]
 
 
 def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) -> _Checked:
     try:
-        table, provenance = chunks.decode(body)
+        table, provenance = chunks.decode_outcomes(body)
     except chunks.NotAChunk as error:
         raise ConservationError(f"{path}: {error}") from error
     if provenance.run_id != run.run_id:
@@ -145,8 +160,8 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
             f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order, but does not"
         )
     dead = table.filter(pc.is_valid(table.column(columns.DEAD_REASON)))
-    predictions = len(table) - table.column(columns.PREDICTION).null_count
-    if predictions + len(dead) != len(table) or dead.column(columns.PREDICTION).null_count != len(dead):
+    predictions = pc.sum(table.column(columns.PREDICTION)).as_py() or 0
+    if predictions + len(dead) != len(table) or pc.any(dead.column(columns.PREDICTION)).as_py():
         raise ConservationError(f"{path} has a row that is neither a prediction nor a dead letter, or both")
     entry = {
         "chunk": chunk,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nightshift.profiles import START_UP_SECONDS, WORK_SECONDS_MIN, profile_of
+from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec
@@ -73,6 +74,10 @@ def size(rows: int, spec: JobSpec, input_bytes: int = 0, *, workers_max: int = 0
             # A worker holds a few chunks of input rows in memory, and a row may have a megabyte.
             chunk_rows = max(1, most // group) * group
             reasons.append(f"rows of {input_bytes // rows:,} bytes: at most {CHUNK_BYTES_MAX >> 20} MiB of input a chunk")
+        fit = chunk_rows_most(type(spec.request), spec.request.model_dump())
+        if chunk_rows > fit:
+            chunk_rows = max(1, fit // group) * group
+            reasons.append(f"answers of up to {CHUNK_ANSWER_BYTES_MAX // fit:,} bytes: at most {_n(chunk_rows, 'row')} a chunk")
         reasons.append(f"{_n(chunk_rows, 'row')} a chunk: about {chunk_rows / speed:.0f} s of a worker's time")
     chunks = math.ceil(rows / chunk_rows)
     if chunks and workers > chunks:

@@ -16,6 +16,7 @@ from nightshift.profiles import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Sp
 from nightshift.spec import names
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
+from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
 from nightshift.spec.tables import may_be, projects_unknown
 from nightshift.tasks import TASK_KINDS, request_model
 
@@ -42,6 +43,7 @@ def check(document: Document) -> Iterator[Finding]:
             yield from _reads_destination(document, sql.tables(statement))
     yield from _key(document, columns)
     yield from _request(document, columns)
+    yield from _chunk(document)
     yield from _destination(document)
     yield from _deadline(document)
     yield from _compute(document)
@@ -147,6 +149,21 @@ def _template(document: Document, path: FieldPath, source: str) -> Generator[Fin
     if any(True for _ in meta.find_referenced_templates(template.environment.parse(source))):
         yield Finding(path, "The template reads another file", "Write the whole template here; it cannot include files")
     return used
+
+
+def _chunk(document: Document) -> Iterator[Finding]:
+    """Whether the answers of a chunk fit a worker's memory."""
+    rows, task, values = document.get("chunk_rows"), document.get("task"), document.get("request")
+    if not isinstance(rows, int) or not isinstance(task, str) or task not in TASK_KINDS or not isinstance(values, dict):
+        return
+    request = request_model(task)
+    most = chunk_rows_most(request, values)
+    if rows > most:
+        size = f"{request.answer_bytes(values):,} bytes"
+        problem = (
+            f"{rows:,} answers of up to {size} each are more than the {CHUNK_ANSWER_BYTES_MAX >> 20} MiB that a chunk may have"
+        )
+        yield Finding(("chunk_rows",), problem, f"Write {most} or less, or leave chunk_rows out: then it is planned")
 
 
 def _destination(document: Document) -> Iterator[Finding]:

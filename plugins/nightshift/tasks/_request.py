@@ -14,6 +14,10 @@ from nightshift.fields.values import duration_seconds
 Overlong = Literal["truncate", "dead_letter"]
 
 
+ANSWER_BYTES: Final = 1024
+"""Of an answer that is a few numbers and names."""
+
+
 class TaskRequest(Section):
     """The section ``request:`` of every task kind; each kind adds what it needs in a subclass.
 
@@ -53,6 +57,11 @@ class TaskRequest(Section):
     def rows_most(self, seats: int) -> int:
         """The most rows that share a request. seats: how many rows the engine computes at once."""
         return 1
+
+    @classmethod
+    def answer_bytes(cls, values: Mapping[str, Any]) -> int:
+        """How large one row's answer is at most, as far as that can be foreseen. values: raw, as the section has them."""
+        return ANSWER_BYTES
 
     @classmethod
     def findings(cls, values: Mapping[str, Any]) -> list[Finding]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Truncated = Literal["keep", "dead_letter"]
 
 STOPS_MAX: Final = 4
+BYTES_PER_TOKEN: Final = 8
+"""Of an answer's text, for planning: tokens of 4 characters are usual, some are longer."""
 SAMPLING: Final = (
     "temperature",
     "top_p",
@@ -129,6 +131,11 @@ class SamplingRequest(TaskRequest):
     @property
     def seeded(self) -> bool:
         return self.seed is not None
+
+    @classmethod
+    def answer_bytes(cls, values: Mapping[str, Any]) -> int:
+        tokens = values.get("max_tokens")
+        return BYTES_PER_TOKEN * (tokens if isinstance(tokens, int) and tokens > 0 else cls.model_fields["max_tokens"].default)
 
     @classmethod
     def findings(cls, values: Mapping[str, Any]) -> list[Finding]:

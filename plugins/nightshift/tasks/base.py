@@ -165,7 +165,10 @@ class Fetch:
 
 @runtime_checkable
 class Fetching(Protocol):
-    """A task kind whose rows may name an object instead of holding it; the driver fetches it before `TaskKind.request`."""
+    """A task kind whose rows may name an object instead of holding it; the driver fetches it before `TaskKind.request`.
+
+    `TaskKind.answers` gets the payloads without the objects: nobody keeps those while the engine computes.
+    """
 
     def fetches(self, payload: Any) -> Fetch | None:
         """The object that a payload lacks; None if it is complete."""

@@ -11,7 +11,7 @@ import math
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import orjson
 from pydantic import Field
@@ -26,12 +26,20 @@ if TYPE_CHECKING:
     from nightshift.tasks.base import Job, RowName
 
 
+VECTOR_MOST: Final = 4096
+"""Numbers in a vector, for planning: only the model knows how many there are, and few have more."""
+
+
 class Request(ListRequest):
     """What the model is asked for a row of an embedding job."""
 
     TEMPLATES: ClassVar = ("input",)
 
     input: parts.Text = Field(description=INPUT, examples=["{{ summary }} {{ description }}"])
+
+    @classmethod
+    def answer_bytes(cls, values: Mapping[str, Any]) -> int:
+        return 4 * VECTOR_MOST
 
 
 class Embedding:

@@ -17,6 +17,13 @@ from tests.integration.driver.serving import ThreadedServer
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 
+HURRIED = (
+    "from nightshift.driver import patience\n"
+    "patience.BACKOFF_S = patience.BACKOFF_MAX_S = 0.01\n"
+    "from nightshift.cli import main\n"
+    "main()\n"
+)
+"""The command but for its pauses between two tries."""
 Behaviour = Callable[[str], Awaitable[web.StreamResponse | None]]
 """Given a request's text: a response of its own, or None for the usual answer."""
 
@@ -92,15 +99,26 @@ def content_of(line: dict[str, Any]) -> Any:
 class BatchProcess:
     """``nightshift batch`` with these arguments."""
 
-    def __init__(self, *arguments: object, key: str | None = None, storage: str | None = None) -> None:
+    def __init__(self, *arguments: object, key: str | None = None, storage: str | None = None, hurried: bool = False) -> None:
+        """hurried: it hardly waits before it tries again."""
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PLUGINS)}
         if key is not None:
             environment["OPENAI_API_KEY"] = key
         if storage is not None:
             environment["STORAGE_EMULATOR_HOST"] = storage
-        command = [sys.executable, "-m", "nightshift.cli", "batch", *map(str, arguments)]
+        program = ("-c", HURRIED) if hurried else ("-m", "nightshift.cli")
+        command = [sys.executable, *program, "batch", *map(str, arguments)]
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         self.said = ""
+
+    def wait_for(self, words: str) -> None:
+        """Reads what it says up to a line with these words."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said += line
+            if words in line:
+                return
+        raise AssertionError(f"no {words!r} in {self.said}")
 
     def finish(self) -> int:
         """Waits for the end; the exit code."""

@@ -18,6 +18,20 @@ Behaviour = Callable[[list[str]], Awaitable[web.StreamResponse | None]]
 """Given a request's texts: a response of its own, or None for the usual answer."""
 
 
+class Outage:
+    """A behaviour: 500 for every request from the `after`-th on, until `over` is set."""
+
+    def __init__(self, after: int = 0) -> None:
+        self.over = False
+        self._left = after
+
+    async def __call__(self, _: list[str]) -> web.StreamResponse | None:
+        self._left -= 1
+        if self._left >= 0 or self.over:
+            return None
+        return web.json_response({"error": {"message": "all is lost"}}, status=500)
+
+
 def vector_of(text: str) -> list[float]:
     return [float(len(text)), float(sum(map(ord, text)) % 1000)]
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,9 @@ from tests.builders import a_spec, write_input
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 HURRIED = (
-    "from nightshift.driver import patience, process\npatience.BACKOFF_S = patience.BACKOFF_MAX_S = 0.01\nprocess.main()\n"
+    "from nightshift.driver import patience, process, sender\n"
+    "patience.BACKOFF_S = patience.BACKOFF_MAX_S = sender.RETRY_AFTER_MAX_S = 0.01\n"
+    "process.main()\n"
 )
 """The driver's process but for its pauses between two tries."""
 
@@ -77,8 +81,13 @@ class DriverProcess:
         extra: dict[str, str] | None = None,
         *,
         hurried: bool = False,
+        descriptors: tuple[int, int] | None = None,
+        program: str | None = None,
     ) -> None:
-        """hurried: it hardly waits before it tries again."""
+        """hurried: it hardly waits before it tries again. descriptors: its soft and its hard limit of file descriptors.
+
+        program: Python that is run instead of the driver's module.
+        """
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(PLUGINS),
@@ -90,8 +99,10 @@ class DriverProcess:
         }
         if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
             environment["STORAGE_EMULATOR_HOST"] = emulator
-        command = [sys.executable, *(("-c", HURRIED) if hurried else ("-m", "nightshift.driver"))]
-        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        program = program or (HURRIED if hurried else None)
+        command = [sys.executable, *(("-c", program) if program else ("-m", "nightshift.driver"))]
+        limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, descriptors) if descriptors else None
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=limit)
         self.log: list[dict[str, Any]] = []
 
     def wait_for(self, message: str) -> dict[str, Any]:

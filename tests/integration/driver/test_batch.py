@@ -23,6 +23,7 @@ from tests.integration.driver.batches import (
     read_lines,
     write_requests,
 )
+from tests.integration.driver.canned import Outage
 from tests.integration.emulators import StorageEmulator
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
@@ -107,6 +108,23 @@ def test_killed_in_the_middle_it_goes_on_and_sends_nothing_committed_again(tmp_p
     assert_complete(out)
     assert not committed & set(server.seen[before:])
     assert server.in_flight_max <= 16
+
+
+@pytest.mark.parametrize("after", [0, 40])
+def test_a_server_that_fails_everybody_is_waited_for_and_costs_no_line(tmp_path: Path, after: int) -> None:
+    outage = Outage(after)
+    source, out = a_file(tmp_path), tmp_path / "out.jsonl"
+
+    with ChatServer(lambda text: outage([text])) as server:
+        batch = BatchProcess("-i", source, "-o", out, "--base-url", server.url, hurried=True)
+        batch.wait_for("waiting for the engine")
+        outage.over = True
+        code = batch.finish()
+
+    assert code == 0
+    assert_complete(out)
+    assert "500: all is lost" in batch.said
+    assert "the engine answers again" in batch.said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

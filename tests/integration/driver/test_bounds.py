@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
+import random
 import re
 import signal
 import time
+from array import array
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import obstore
 import pytest
+from aiohttp import web
 
 from nightshift import exits
 from nightshift.run.names import canonical_json
+from nightshift.spec.limits import chunk_rows_most
 from nightshift.store import open_store
-from tests.builders import write_input
+from tests.builders import a_spec, write_input
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
+from tests.integration.driver.tables import prepare_table
+from tests.integration.emulators import StorageEmulator
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -112,16 +119,145 @@ def test_sigterm_during_a_template_that_never_ends_saves_what_is_finished(tmp_pa
     assert driver.log[-2]["rows_dead"] == 0, "the template was the row's own, but the end was not"
 
 
+IMAGE_BYTES = 3 << 20
+IMAGES = 256
+
+
+class ImageEngine(CannedEngine):
+    """Answers about images, which it does not keep."""
+
+    def routes(self) -> list[web.RouteDef]:
+        return [*super().routes(), web.post("/v1/chat/completions", self._chat)]
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        async for _ in request.content.iter_any():
+            pass
+        self._in_flight += 1
+        self.in_flight_max = max(self.in_flight_max, self._in_flight)
+        await asyncio.sleep(0.5)
+        self._in_flight -= 1
+        choice = {"index": 0, "message": {"role": "assistant", "content": "a picture"}, "finish_reason": "stop"}
+        return web.json_response({"choices": [choice]})
+
+
+@pytest.mark.parametrize("kept", ["in the store", "in the rows"])
+def test_images_in_flight_fit_the_pod(
+    tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    """The container of the driver has 2 GiB, and its input and its answers need room, too."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
+    image = b"\x89PNG\r\n\x1a\n" + random.Random(1).randbytes(IMAGE_BYTES)
+    count = IMAGES if kept == "in the store" else IMAGES // 4
+    if kept == "in the store":
+        storage_emulator.client().create_bucket(f"photos-{tmp_path.name}").blob("a.png").upload_from_string(image)
+    photos = [f"gs://photos-{tmp_path.name}/a.png" if kept == "in the store" else image] * count
+    spec = a_spec(task="image", request={"image": "photo", "user": "what is it?"}, engine={"max_num_seqs": 256})
+    prepared = prepare_table(tmp_path, spec, {"photo": photos}, chunk_rows=count)
+
+    with ImageEngine() as engine:
+        driver = DriverProcess(prepared, engine.url)
+        peak = peak_of(driver, 1)
+        assert driver.finish() == exits.DONE
+
+    assert len(prepared.rows()) == count
+    assert engine.in_flight_max > 16, "bytes are what bounds it"
+    assert 0 < peak < 1 << 30
+
+
+WIDE = 4096
+WIDE_VECTOR = base64.b64encode(array("f", range(WIDE)).tobytes()).decode()
+
+
+class WideEngine(CannedEngine):
+    """Vectors of 4,096 numbers."""
+
+    async def _embed(self, request: web.Request) -> web.Response:
+        texts = (await request.json())["input"]
+        return web.json_response({"data": [{"index": n, "embedding": WIDE_VECTOR} for n in range(len(texts))]})
+
+
+def test_answers_of_the_largest_chunks_fit_the_pod(tmp_path: Path) -> None:
+    """The largest ones that a job may ask for."""
+    rows = chunk_rows_most(type(a_spec().request), {})
+    texts: list[str | None] = [f"text {n}" for n in range(3 * rows)]
+    prepared = prepare(tmp_path, texts, chunk_rows=rows, request__rows_per_request=64)
+
+    with WideEngine() as engine:
+        driver = DriverProcess(prepared, engine.url)
+        for _ in range(prepared.plan.chunk_count):
+            peak = peak_of(driver, 1)
+        assert driver.finish() == exits.DONE
+
+    assert 0 < peak < 1 << 30
+
+
+MANY_SEATS = {"engine__max_num_seqs": 600, "request__rows_per_request": 1}
+UNCAPPED = (
+    "from nightshift.driver import descriptors, patience, process\n"
+    "descriptors.RESERVED = -10_000\n"
+    "patience.BACKOFF_S = patience.BACKOFF_MAX_S = 0.01\n"
+    "process.main()\n"
+)
+"""A driver that takes no heed of how many descriptors it has."""
+
+
+def run_with_descriptors(
+    tmp_path: Path, soft: int, hard: int, program: str | None = None
+) -> tuple[DriverProcess, CannedEngine]:
+    prepared = prepare(tmp_path, [f"text {n}" for n in range(1500)], chunk_rows=300, **MANY_SEATS)
+
+    async def slow(_: list[str]) -> None:
+        await asyncio.sleep(0.05)
+
+    with CannedEngine(slow) as engine:
+        driver = DriverProcess(prepared, engine.url, descriptors=(soft, hard), program=program)
+        assert driver.finish() == exits.DONE
+    rows = prepared.rows()
+    assert len(rows) == 1500
+    assert not [row for row in rows.values() if row["dead_reason"]]
+    assert not {"engine lost", "engine error"} & set(driver.messages())
+    return driver, engine
+
+
+def test_fewer_descriptors_than_seats_cost_no_row_and_no_engine(tmp_path: Path) -> None:
+    driver, engine = run_with_descriptors(tmp_path, 256, 256)
+
+    assert engine.in_flight_max <= 256 - 64
+    [said] = [entry for entry in driver.log if entry["message"].startswith("fewer file descriptors")]
+    assert (said["descriptors"], said["requests_at_most"], said["requests_wanted"]) == (256, 192, 1200)
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
+    driver, engine = run_with_descriptors(tmp_path, 100, 4096)
+
+    assert engine.in_flight_max > 100
+    assert not any(message.startswith("fewer file descriptors") for message in driver.messages())
+
+
+def test_a_descriptor_that_is_missing_after_all_is_nobodys_fault(tmp_path: Path) -> None:
+    driver, _ = run_with_descriptors(tmp_path, 100, 100, UNCAPPED)
+
+    assert "request not sent" in driver.messages()
+    assert driver.log[-2]["retries"]["descriptors"] > 0
+
+
+def peak_of(driver: DriverProcess, chunks: int) -> int:
+    """Bytes of memory that the process had at most when it committed its last chunk."""
+    peak = 0
+    for _ in range(chunks):
+        driver.wait_for("committed")
+        # Not of wait4: that counts what this process had before the driver's program took its place.
+        status = Path(f"/proc/{driver.process.pid}/status").read_text()
+        if match := re.search(r"VmHWM:\s+(\d+) kB", status):
+            peak = int(match[1]) * 1024
+    return peak
+
+
 def peak_bytes(prepared: PreparedRun) -> int:
     """The driver's peak memory, as it stands when the last chunk is committed."""
     with CannedEngine() as engine:
         driver = DriverProcess(prepared, engine.url, extra={"NIGHTSHIFT_BUFFER_MB": "1"})
-        for _ in range(prepared.plan.chunk_count):
-            driver.wait_for("committed")
-            # Not of wait4: that counts what this process had before the driver's program took its place.
-            status = Path(f"/proc/{driver.process.pid}/status").read_text()
-            if match := re.search(r"VmHWM:\s+(\d+) kB", status):
-                peak = int(match[1]) * 1024
+        peak = peak_of(driver, prepared.plan.chunk_count)
         assert driver.finish() == exits.DONE
     return peak
 

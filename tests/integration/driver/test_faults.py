@@ -4,6 +4,7 @@ import asyncio
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import obstore
@@ -16,11 +17,12 @@ from nightshift.run import seal
 from nightshift.run.names import RunRef
 from nightshift.store import open_store
 from tests.builders import a_chunk
-from tests.integration.driver.canned import Behaviour, CannedEngine, vector_of
+from tests.integration.driver.canned import Behaviour, CannedEngine, Outage, vector_of
 from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
 
 pytestmark = pytest.mark.integration
 
+WAITING = "waiting for the engine: it is healthy by its own account, but answers nobody"
 TEXTS: list[str | None] = [f"text number {n}" for n in range(60)]
 
 
@@ -147,6 +149,60 @@ def test_a_row_that_always_fails_is_given_up_with_its_reason(tmp_path: Path) -> 
         return web.json_response({"message": "boom"}, status=500) if "poison" in sent else None
 
     prepared = prepare(tmp_path, texts)
+    with CannedEngine(behave) as engine:
+        code = DriverProcess(prepared, engine.url, hurried=True).finish()
+
+    assert code == exits.DONE
+    check_all_answered(prepared, texts, {3: "engine_error"})
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("after", [0, 40])
+def test_an_engine_that_fails_everybody_is_waited_for_and_costs_no_row(tmp_path: Path, after: int) -> None:
+    texts: list[str | None] = [f"text {n}" for n in range(2000)]
+    prepared = prepare(tmp_path, texts, chunk_rows=200)
+    outage = Outage(after)
+
+    with CannedEngine(outage) as engine:
+        driver = DriverProcess(prepared, engine.url, hurried=True)
+        said = driver.wait_for(WAITING)
+        outage.over = True
+        driver.wait_for("the engine answers again")
+        code = driver.finish()
+
+    assert code == exits.DONE
+    assert said["error"] == "failed: 500: all is lost"
+    check_all_answered(prepared, texts)
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("bad", [(0,), (59,), range(1, 60)], ids=["the-first", "the-last", "all-but-one"])
+def test_rows_that_always_fail_are_given_up_though_nothing_else_is_left(tmp_path: Path, bad: Sequence[int]) -> None:
+    texts = [f"poison {n}" if n in bad else text for n, text in enumerate(TEXTS)]
+
+    async def behave(sent: list[str]) -> web.StreamResponse | None:
+        return web.json_response({"message": "boom"}, status=500) if any("poison" in text for text in sent) else None
+
+    prepared = prepare(tmp_path, texts)
+    with CannedEngine(behave) as engine:
+        code = DriverProcess(prepared, engine.url, hurried=True).finish()
+
+    assert code == exits.DONE
+    check_all_answered(prepared, texts, dict.fromkeys(bad, "engine_error"))
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("retry_after", ["86400", "Fri, 01 Jan 2099 00:00:00 GMT"])
+def test_one_row_that_the_engine_puts_off_for_ever_is_given_up(tmp_path: Path, retry_after: str) -> None:
+    texts = [*TEXTS[:8]]
+    texts[3] = "unloved"
+
+    async def behave(sent: list[str]) -> web.StreamResponse | None:
+        if "unloved" not in sent:
+            return None
+        return web.json_response({"message": "later"}, status=429, headers={"Retry-After": retry_after})
+
+    prepared = prepare(tmp_path, texts, request__rows_per_request=1)
     with CannedEngine(behave) as engine:
         code = DriverProcess(prepared, engine.url, hurried=True).finish()
 

@@ -8,9 +8,11 @@ import os
 import random
 import subprocess
 import sys
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +22,7 @@ from obstore.store import ObjectStore
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.plan import InputFile, Plan, save_plan
+from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX
 from nightshift.store import open_store
 from tests.builders import RUN
 
@@ -28,6 +31,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.gate]
 ROOT = Path(__file__).resolve().parents[3]
 OBJECT_BYTES = 1 << 20
 """Of each input file and of each chunk, about; a task holds up to sixteen of them at once."""
+WIDTH = 4096
 FEW, MANY = 32, 160
 SLACK_BYTES = (MANY - FEW) * OBJECT_BYTES // 4
 """How much more the larger run may take: a quarter of its additional bytes."""
@@ -65,6 +69,10 @@ def prepare(store: ObjectStore, task: str, count: int) -> None:
 def peak_bytes(folder: Path, task: str, count: int) -> int:
     url = f"file://{folder}/{count}"
     prepare(open_store(url), task, count)
+    return peak_of(task, url, count)
+
+
+def peak_of(task: str, url: str, count: int) -> int:
     command = [sys.executable, "-m", "tests.integration.warehouse.peak", task, url, RUN.prefix, str(count)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}/plugins:{ROOT}"}
     return int(subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE).stdout)
@@ -75,3 +83,26 @@ def test_a_larger_run_takes_no_more_memory(task: str, tmp_path: Path) -> None:
     few, many = (peak_bytes(tmp_path, task, count) for count in (FEW, MANY))
 
     assert many < few + SLACK_BYTES, f"{few >> 20} MiB for {FEW} objects, {many >> 20} MiB for {MANY}"
+
+
+def test_the_largest_chunks_of_vectors_are_sealed_in_300_mib(tmp_path: Path) -> None:
+    rows, width, count = CHUNK_ANSWER_BYTES_MAX // (4 * WIDTH), WIDTH, 4
+    url = f"file://{tmp_path}/bucket"
+    store = open_store(url)
+    plan = Plan(
+        RUN.run_id, rows * count, rows, 1, (InputFile("inputs/0-part-0.parquet", rows * count, (rows * count,), 1, "e"),)
+    )
+    save_plan(store, RUN, plan)
+    for chunk in range(count):
+        # Numbers that do not compress.
+        numbers = np.random.default_rng(chunk).random((rows, width), dtype=np.float32)
+        vectors = (array("f", vector.tobytes()) for vector in numbers)
+        results = [
+            Result(ordinal, vector, None, None, 1) for ordinal, vector in zip(plan.chunk_range(chunk), vectors, strict=True)
+        ]
+        provenance = Provenance(RUN.run_id, chunk, "pod-0", "node", {}, "0", "", "", rows, 0, prompt_tokens=1)
+        keys = pa.table({"id": pa.array(plan.chunk_range(chunk), pa.int64())})
+        obstore.put(store, RUN.chunk_path(chunk), chunks.encode(keys, results, pa.list_(pa.float32()), provenance))
+
+    peak = peak_of("seal", url, count)
+    assert peak < 300 << 20, f"{peak >> 20} MiB"

@@ -1,0 +1,18 @@
+"""How many rows a chunk may have, by the size of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from nightshift.tasks import TaskRequest
+
+CHUNK_ANSWER_BYTES_MAX: Final = 48 << 20
+"""Of the answers of one chunk, as far as they can be foreseen. The driver's container has 2 GiB: a chunk that is encoded takes
+about four times its answers, another one is filled meanwhile, and input, requests and Python need room, too. The seal reads
+such a chunk in less than 300 MiB."""
+
+
+def chunk_rows_most(request: type[TaskRequest], values: Mapping[str, Any]) -> int:
+    """The most rows of a chunk. values: those of the section ``request``."""
+    return max(1, CHUNK_ANSWER_BYTES_MAX // request.answer_bytes(values))
