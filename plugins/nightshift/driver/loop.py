@@ -107,8 +107,7 @@ class Worker:
         self._rng = rng
         self._stats = stats
         self._helper = index is None
-        self._stop = asyncio.Event()
-        self._changed = asyncio.Event()
+        self._stop, self._changed = asyncio.Event(), asyncio.Event()
         self._patience = Patience(rng, self._stop)
         self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
         self._scheduler = Scheduler(kind)
