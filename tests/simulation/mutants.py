@@ -89,8 +89,10 @@ def _commit_early() -> tuple[Change, ...]:
 def _count_partials_twice() -> tuple[Change, ...]:
     open_chunk = Scheduler.open_chunk
 
-    def trusting(self: Scheduler, number: int, ordinals: range, rows: Any, known: Mapping[str, Saved]) -> None:
-        open_chunk(self, number, ordinals, rows, known)
+    def trusting(
+        self: Scheduler, number: int, ordinals: range, rows: Any, known: Mapping[str, Saved], names: Any = None
+    ) -> None:
+        open_chunk(self, number, ordinals, rows, known, names)
         chunk = self._open.get(number)
         if chunk is not None:
             claimed = sum(len(saved.results) for saved in known.values())

@@ -145,7 +145,9 @@ def test_three_attempts_in_a_row_are_told_apart(names: tuple[str, str, str]) -> 
     assert {part[0]: part[2:] for part in parts(body)} == {
         name: (f"0.{number}", 2, 10, 3) for number, name in enumerate(names, 1)
     }
-    assert [list(result.prediction) for result in chunks.results_of(chunks.decode(body)[0])] == [[float(row)] for row in range(6)]
+    assert [list(result.prediction) for result in chunks.results_of(chunks.decode(body)[0])] == [
+        [float(row)] for row in range(6)
+    ]
 
 
 def test_of_two_that_saved_the_same_row_the_first_counts_for_it() -> None:

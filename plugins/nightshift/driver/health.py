@@ -19,8 +19,9 @@ log = logging.getLogger(__name__)
 
 ENGINE_BUDGET_S: Final = 300.0
 """How long an engine may stay away (a restart loads the weights again) before the worker makes way for a new one."""
-ENGINE_LOSSES: Final = 5
-"""Times in a row that the engine may vanish with no answer in between, and no dead letter that explains it."""
+ENGINE_LOSSES: Final = 7
+"""Times in a row that the engine may vanish with no answer in between, and no dead letter that explains it. To find a row that
+kills it takes six at most: two for each of two requests, which take turns if memory is enough for one, and two alone."""
 UNWELL: Final = 4
 """Health checks in a row (a second apart) that the engine may fail before it counts as gone."""
 PROBE_EVERY_S: Final = 0.5

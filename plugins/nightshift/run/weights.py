@@ -13,7 +13,7 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.run.names import canonical_json
-from nightshift.store import StoreUnavailable, open_folder
+from nightshift.store import StoreUnavailable, open_folder, version_of
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -65,4 +65,4 @@ def _generation(folder: ObjectStore, listed: ObjectMeta) -> str:
     except FileNotFoundError:
         # An empty object that stands for a folder: its name ends in a slash, which the client does not send.
         return str(listed["e_tag"])
-    return str(meta["version"] or meta["e_tag"])
+    return version_of(meta)
