@@ -18,7 +18,7 @@ from nightshift.driver.timely import Stopped, timely
 from nightshift.driver.trial import Canary, Hooks, Trial, Verdict
 from nightshift.driver.window import Window
 from nightshift.store import StoreUnavailable
-from nightshift.tasks.base import Answer, Answers, BadInput, Fetching, InvalidReply, NotDone, Reason, TaskKind
+from nightshift.tasks.base import Answer, Answers, BadInput, Fetching, InvalidAnswer, InvalidReply, NotDone, Reason, TaskKind
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +146,8 @@ class Sender:
             return False
         try:
             self._answers(canary.payloads, outcome.body)
+        except InvalidAnswer:
+            return True
         except (InvalidReply, NotDone):
             return False
         return True
@@ -182,6 +184,9 @@ class Sender:
         except NotDone:
             return Fault("aborted", "the engine aborted the request")
         except InvalidReply as error:
+            if isinstance(error, InvalidAnswer):
+                self._health.answered()
+                self.trial.heard(group.sent)
             return Fault("invalid_output", str(error))
         self._health.answered()
         self._window.answered(len(group.rows))

@@ -126,9 +126,9 @@ class Trial:
         """A request that was sent at `sent` (the loop's time) was answered just now; it may serve as canary."""
         if self._canary is None or len(canary.body) < len(self._canary.body):
             self._canary = canary
-        self._heard(sent)
+        self.heard(sent)
 
-    def _heard(self, sent: float) -> None:
+    def heard(self, sent: float) -> None:
         """The engine answered a request that was sent at `sent`: who failed while it was under way is to blame."""
         self._answered_at = asyncio.get_running_loop().time()
         self._tries_decide = False
@@ -196,7 +196,7 @@ class Trial:
             if self._canary is not None:
                 sent = loop.time()
                 if await self._sing(self._canary):
-                    self._heard(sent)
+                    self.heard(sent)
                     return
             self._count_time()
             self._say()

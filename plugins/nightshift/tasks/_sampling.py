@@ -20,7 +20,7 @@ from nightshift.fields import parts
 from nightshift.fields.mistakes import Finding, mistake
 from nightshift.tasks import _typed
 from nightshift.tasks._request import TaskRequest
-from nightshift.tasks.base import Answer, Answers, Discarded, InvalidReply, NotDone, Reason, usage
+from nightshift.tasks.base import Answer, Answers, Discarded, InvalidAnswer, InvalidReply, NotDone, Reason, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -196,7 +196,7 @@ class Sampling:
             answer = Answer(_typed.storable(text), truncated=cut is not None)
             return Answers([Discarded(Reason.TRUNCATED, cut) if cut and not self._keeps_truncated else answer], *usage(reply))
         if cut:
-            raise InvalidReply(cut)
+            raise InvalidAnswer(cut)
         return Answers([Answer(self._typed.parse(text))], *usage(reply))
 
 

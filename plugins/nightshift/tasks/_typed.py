@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.tasks.base import InvalidReply
+from nightshift.tasks.base import InvalidAnswer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,7 @@ class SchemaNode(ABC):
 
     @abstractmethod
     def check(self, value: Any, where: str) -> Any:
-        """The value for Arrow. Raises InvalidReply, which names `where`. value: not null."""
+        """The value for Arrow. Raises InvalidAnswer, which names `where`. value: not null."""
 
     def convert(self, value: Any, where: str) -> Any:
         if value is None and self.nullable:
@@ -61,11 +61,11 @@ class SchemaNode(ABC):
         return self.check(value, where)
 
     def parse(self, text: str) -> Any:
-        """The value of an answer. Raises InvalidReply for text that is not JSON or does not follow the schema."""
+        """The value of an answer. Raises InvalidAnswer for text that is not JSON or does not follow the schema."""
         try:
             value = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            raise InvalidReply(f"the answer is not JSON ({error}): {text[:200]!r}") from error
+            raise InvalidAnswer(f"the answer is not JSON ({error}): {text[:200]!r}") from error
         return self.convert(value, "the answer")
 
 
@@ -108,7 +108,7 @@ class _Number(SchemaNode):
         for name, limit in self._limits:
             holds, words = _COMPARISONS[name]
             if not holds(value, limit):
-                raise InvalidReply(f"{where} is {words} {limit}: {_shown(value)}")
+                raise InvalidAnswer(f"{where} is {words} {limit}: {_shown(value)}")
         if self._choices and value not in self._choices:
             raise _wrong(value, where, f"one of {', '.join(map(str, self._choices))}")
         return self._whole_number(value, where) if self._whole else self._finite(value, where)
@@ -156,7 +156,7 @@ class _Array(SchemaNode):
         if not isinstance(value, list):
             raise _wrong(value, where, "an array")
         if not self._least <= len(value) <= self._most:
-            raise InvalidReply(f"{where} has {len(value)} items, not {self._least} to {self._most}")
+            raise InvalidAnswer(f"{where} has {len(value)} items, not {self._least} to {self._most}")
         return [self._items.convert(item, f"{where}[{index}]") for index, item in enumerate(value)]
 
 
@@ -173,9 +173,9 @@ class _Object(SchemaNode):
         if not isinstance(value, dict):
             raise _wrong(value, where, "an object")
         if missing := sorted(self._required - value.keys()):
-            raise InvalidReply(f"{where} lacks {', '.join(missing)}")
+            raise InvalidAnswer(f"{where} lacks {', '.join(missing)}")
         if self._closed and (others := sorted(value.keys() - self._fields.keys())):
-            raise InvalidReply(f"{where} has {_shown(others)}, which the schema does not name")
+            raise InvalidAnswer(f"{where} has {_shown(others)}, which the schema does not name")
         return {
             name: node.convert(value[name], f"{where}.{name}") if name in value else None for name, node in self._fields.items()
         }
@@ -392,8 +392,8 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _wrong(value: Any, where: str, wanted: str) -> InvalidReply:
-    return InvalidReply(f"{where} is not {wanted}: {_shown(value)}")
+def _wrong(value: Any, where: str, wanted: str) -> InvalidAnswer:
+    return InvalidAnswer(f"{where} is not {wanted}: {_shown(value)}")
 
 
 def _shown(value: Any) -> str:

@@ -49,6 +49,10 @@ class InvalidReply(ValueError):
     """A 200 reply without what was asked for. The rows are sent again a few times, then become dead letters."""
 
 
+class InvalidAnswer(InvalidReply):
+    """The engine has answered, but what the model wrote has not the form that the job asks for: the engine is not to blame."""
+
+
 class NotDone(Exception):
     """A 200 reply that says the engine aborted the request (``finish_reason: "abort"``). It is sent again."""
 

@@ -126,9 +126,6 @@ IMAGES = 256
 class ImageEngine(CannedEngine):
     """Answers about images, which it does not keep."""
 
-    def routes(self) -> list[web.RouteDef]:
-        return [*super().routes(), web.post("/v1/chat/completions", self._chat)]
-
     async def _chat(self, request: web.Request) -> web.Response:
         async for _ in request.content.iter_any():
             pass

@@ -340,7 +340,7 @@ def test_an_input_that_changed_after_the_plan_is_a_configuration_error(tmp_path:
         code = driver.finish()
 
     assert code == exits.CONFIG
-    assert any("was overwritten after it was planned" in entry.get("error", "") for entry in driver.log)
+    assert any("was overwritten or deleted after it was planned" in entry.get("error", "") for entry in driver.log)
 
 
 @pytest.mark.parametrize("index", [7, ""])
