@@ -383,8 +383,9 @@ class TestKilled:
         following = Following(task, deferred)
 
         def indexes() -> bool:
-            [job] = task.namespace.get("jobs")
-            return job["status"].get("completedIndexes") == "0" and bool(running(task.namespace))
+            # JobSet's controller may not have made the Job yet.
+            done = [job["status"].get("completedIndexes") for job in task.namespace.get("jobs")]
+            return done == ["0"] and bool(running(task.namespace))
 
         await asyncio.to_thread(task.namespace.wait_until, "the end of index 0", indexes)
         await until("both logs", lambda: len(task.log.of("driver")) == 2)

@@ -25,7 +25,8 @@ class ThreadedServer:
         started = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(started,), daemon=True)
         self._thread.start()
-        started.wait()
+        while not started.wait(0.1):
+            assert self._thread.is_alive(), "the server did not start; its thread says why"
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
