@@ -20,6 +20,8 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from nightshift.driver.engine import CANARY
+
 HOST: Final = "127.0.0.1"
 # Of one connection, not of the message: RFC 9110, 7.6.1. aiohttp writes its own, and knows the length of a whole body.
 HOP_BY_HOP: Final = frozenset(
@@ -32,7 +34,9 @@ BODY_MAX: Final = 1 << 28
 
 @dataclass(slots=True)
 class Exchange:
-    """A request on its way. client: whose port it came by. Times are the loop's; None for what has not happened.
+    """A request on its way. client: whose port it came by. canary: its answer will be thrown away.
+
+    Times are the loop's; None for what has not happened.
 
     forwarded: sent upstream. status, reply: what upstream said. delivered: handed to the client's connection.
     """
@@ -42,6 +46,7 @@ class Exchange:
     target: str
     body: bytes
     number: int
+    canary: bool = False
     forwarded: float | None = None
     status: int | None = None
     reply: bytes = b""
@@ -172,7 +177,8 @@ class FaultProxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         client = self._clients[request.transport.get_extra_info("sockname")[1]]
-        exchange = Exchange(client, request.method, request.raw_path, await request.read(), next(self._numbers))
+        body, canary = await request.read(), any(name in request.headers for name in CANARY)
+        exchange = Exchange(client, request.method, request.raw_path, body, next(self._numbers), canary)
         if (storm := self.weather.storm) is not None and storm.answers(request):
             headers_of_storm = {"Retry-After": storm.retry_after} if storm.retry_after else None
             return web.Response(status=storm.status, text="storm", headers=headers_of_storm)

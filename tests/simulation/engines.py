@@ -143,7 +143,7 @@ class SimulatedEngine:
         self._alone_deaths: Counter[int] = Counter()
         self.deaths = 0
 
-    async def send(self, path: str, body: bytes) -> SendResult:
+    async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
         ordinals = ordinals_of(body)
         self._events.sent(ordinals)
         if self._connections >= self._climate().connections:

@@ -153,7 +153,7 @@ class Replying:
         self._reply = {"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def send(self, path: str, body: bytes) -> Replied:
+    async def send(self, path: str, body: bytes, *, canary: bool = False) -> Replied:
         self.meanwhile()
         return Replied(self._reply)
 

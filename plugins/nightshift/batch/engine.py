@@ -52,10 +52,10 @@ class Server:
         await self._probe.close()
         await self._engine.__aexit__(*error)
 
-    async def send(self, path: str, body: bytes) -> SendResult:
+    async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
         """Raises WrongEngine if the key is refused. A path or model that the server lacks is the line's own mistake."""
         try:
-            return await self._engine.send(path, body)
+            return await self._engine.send(path, body, canary=canary)
         except WrongEngine as error:
             if error.status not in LINES_OWN:
                 raise

@@ -19,6 +19,7 @@ REQUEST_TIMEOUT_S: Final = 600.0
 """A request queues inside the engine, so it may take long; only a hung engine takes longer than this."""
 PROBE_TIMEOUT_S: Final = 5.0
 LOAD_TIMEOUT_S: Final = 2.0
+CANARY: Final = {"X-Nightshift-Canary": "1"}
 MESSAGE_MAX: Final = 2000
 """Characters of an error's text that are kept."""
 SECRET_MIN: Final = 8
@@ -161,10 +162,14 @@ class EngineClient:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def send(self, path: str, body: bytes) -> SendResult:
-        """POSTs one JSON body. Errors of the network and the engine are results; raises only WrongEngine."""
+    async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
+        """POSTs one JSON body. Errors of the network and the engine are results; raises only WrongEngine.
+
+        canary: whether the answer will be thrown away (`nightshift.driver.trial`), which a header says to whoever looks on.
+        """
+        headers = CANARY if canary else None
         try:
-            reply = await self._client.request("POST", path, body, timeout_s=self._request_timeout_s)
+            reply = await self._client.request("POST", path, body, headers, timeout_s=self._request_timeout_s)
         except TimeoutError as error:
             return Failed(str(error), timeout=True)
         except ReplyTooLarge as error:

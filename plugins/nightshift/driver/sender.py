@@ -140,7 +140,7 @@ class Sender:
         """Sends a request that was answered before, and throws its answer away; whether there was one. Raises WrongEngine."""
         self._stats.requests_sent += 1
         self._stats.canaries += 1
-        while isinstance(outcome := await self._engine.send(canary.path, canary.body), Unsent):
+        while isinstance(outcome := await self._engine.send(canary.path, canary.body, canary=True), Unsent):
             await self._patience.pause(self._patience.jitter(1))
         if not isinstance(outcome, Replied):
             return False
