@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.run import chunks
@@ -66,10 +64,10 @@ class ParquetCodec:
     def first_answered(self, body: bytes) -> int | None:
         """The place, from 0, of the first row with a prediction in a chunk; None if there is none, or it is not a chunk."""
         try:
-            reasons = pq.ParquetFile(io.BytesIO(body)).read(columns=[columns.DEAD_REASON]).column(0)
-        except (pa.ArrowException, OSError, IndexError):
+            table, _ = chunks.decode_outcomes(body)
+        except chunks.NotAChunk:
             return None
-        place = pc.index(reasons.is_null(), True).as_py()
+        place = pc.index(table.column(columns.DEAD_REASON).is_null(), True).as_py()
         return None if place < 0 else int(place)
 
     def _bytes(self, keys: pa.Table, results: list[Result], provenance: Provenance) -> bytes:

@@ -17,14 +17,13 @@ class AuditOperator(RunOperator):
 
     def execute(self, context: Context) -> None:
         from nightshift.hooks.warehouse import warehouse_for
-        from nightshift.run.opening import load_run
         from nightshift.run.seal import load_manifest
         from nightshift.warehouse.audit import audit_row
 
         published = context["ti"].xcom_pull(task_ids="publish")
         with permanent_failures():
             self.keep_lineage()
-            record = load_run(self.store, self.run)[1]
+            record = self._frozen[1]
             manifest = load_manifest(self.store, self.run)
             if manifest is None or published is None:
                 raise AirflowFailException(f"{self.run.prefix} is not published. Repeat the task 'publish' first.")

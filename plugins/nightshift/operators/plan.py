@@ -68,7 +68,7 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
             "moves while the run is open, pods may load different models. To rule that out, write a commit (40 hex digits) "
             "as model.revision."
         )
-    if settings.runtime.startswith("local:"):
+    if settings.local_folder:
         return  # It has no images.
     for name in sorted({image_setting(spec.compute.worker(profile)) for profile in spec.compute.profiles}):
         image, now, variable = getattr(pins, name), getattr(settings, name), f"NIGHTSHIFT_{name.upper()}"
@@ -109,7 +109,6 @@ class PlanOperator(RunOperator):
         return Lineage()
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.run.opening import load_run
         from nightshift.spec import JobSpec
 
         partition = partition_of(context)
@@ -118,12 +117,11 @@ class PlanOperator(RunOperator):
             spec = JobSpec.model_validate(self.job)
             if asked_for:
                 run, spec, rows = self._sealed(context, spec, partition, asked_for)
-                asked_at = _began(context).isoformat()
             else:
                 run, rows = self._open(context, spec, partition)
-                asked_at = load_run(self.store, run)[1]["opened_at"]
+            self.run_prefix = run.prefix
+            asked_at = _began(context).isoformat() if asked_for else self._frozen[1]["opened_at"]
             self._warehouse.check_may_replace(spec, run, asked_at)
-        self.run_prefix = run.prefix
         self.keep_lineage()
         if pinned := self.pins.to_json():
             self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))

@@ -45,10 +45,9 @@ class PublishOperator(RunOperator):
 
         self.keep_lineage()
         with permanent_failures():
-            asked_at = self.asked_at or self._opened_at
-            self.warehouse.check_may_replace(self.spec, self.run, asked_at)
+            self.warehouse.check_may_replace(self.spec, self.run, self._asked_at)
             check_sealed(self.store, self.manifest)
-            jobs = self.warehouse.start_staging(self.spec, self.run, self.manifest, self.source, asked_at=asked_at)
+            jobs = self.warehouse.start_staging(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
             self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs) or "(none)")
             event = finished_soon(self.warehouse, jobs)
         if event is None:
@@ -63,8 +62,7 @@ class PublishOperator(RunOperator):
         finished_jobs(event)
         with permanent_failures():
             check_sealed(self.store, self.manifest)
-            asked_at = self.asked_at or self._opened_at
-            job = self.warehouse.start_publish(self.spec, self.run, self.manifest, self.source, asked_at=asked_at)
+            job = self.warehouse.start_publish(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
             self.log.info("BigQuery job %s replaces partition %s of %s", job, self.run.partition, self.spec.destination.table)
             published = finished_soon(self.warehouse, [job])
         if published is None:
@@ -94,10 +92,8 @@ class PublishOperator(RunOperator):
         return publish_lineage(self.spec, self.run, self.settings, self.manifest)
 
     @property
-    def _opened_at(self) -> str:
-        from nightshift.run.opening import load_run
-
-        return str(load_run(self.store, self.run)[1]["opened_at"])
+    def _asked_at(self) -> str:
+        return self.asked_at or str(self._frozen[1]["opened_at"])
 
     @cached_property
     def manifest(self) -> dict[str, Any]:

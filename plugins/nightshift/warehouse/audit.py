@@ -107,10 +107,7 @@ def table(settings: Settings) -> str:
 
 def create_table(settings: Settings) -> str:
     """Creates the table unless it exists."""
-    from google.cloud.bigquery import SchemaField
-
-    fields = [SchemaField(name, kind) for name, kind in COLUMNS.items()]
-    return schema.create_table(table(settings), fields, "partition_date", cluster_by="job")
+    return schema.create_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="job")
 
 
 def audit_script(settings: Settings) -> str:

@@ -55,10 +55,7 @@ def table(settings: Settings) -> str:
 
 def create_tables(settings: Settings) -> str:
     """The tables that the rules read."""
-    from google.cloud.bigquery import SchemaField
-
-    fields = [SchemaField(name, kind) for name, kind in COLUMNS.items()]
-    own = schema.create_table(table(settings), fields, "partition_date", cluster_by="destination")
+    own = schema.create_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="destination")
     return f"{own}\n{audit.create_table(settings)}"
 
 

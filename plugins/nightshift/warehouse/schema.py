@@ -104,8 +104,6 @@ def destination_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[Schema
 
 def dead_letter_fields() -> list[SchemaField]:
     """``key`` is a JSON object of the key columns, as text."""
-    from google.cloud.bigquery import SchemaField
-
     types = {
         "job": "STRING",
         "partition_date": "DATE",
@@ -116,6 +114,13 @@ def dead_letter_fields() -> list[SchemaField]:
         "message": "STRING",
         "attempts": "INT64",
     }
+    return scalar_fields(types)
+
+
+def scalar_fields(types: Mapping[str, str]) -> list[SchemaField]:
+    """Columns by their names and GoogleSQL types."""
+    from google.cloud.bigquery import SchemaField
+
     return [SchemaField(name, kind) for name, kind in types.items()]
 
 
