@@ -26,8 +26,10 @@ from nightshift.spec import columns
 T = TypeVar("T")
 
 VECTORS: Final = pa.list_(pa.float32())
-OUTCOME_ROWS: Final = 64
-"""Predictions that are decoded at once: 1 MiB of vectors of 4,096 numbers."""
+OUTCOME_NUMBERS: Final = 1 << 18
+"""Numbers of predictions that are decoded at once: 64 vectors of 4,096."""
+OUTCOME_TEXTS: Final = 512
+"""Predictions with texts that are decoded at once. How long the texts are, a file does not say."""
 METADATA_KEY: Final = b"nightshift"
 PARTS_KEY: Final = b"nightshift.parts"
 BODY_DIGEST_KEY: Final = b"nightshift.body.sha256"
@@ -219,11 +221,21 @@ def decode_outcomes(body: bytes) -> tuple[pa.Table, Provenance]:
 
     def read(file: pq.ParquetFile) -> pa.Table:
         table = file.read([columns.ORDINAL, columns.DEAD_REASON])
-        batches = file.iter_batches(OUTCOME_ROWS, columns=[columns.PREDICTION])
+        batches = file.iter_batches(_outcomes_at_once(file.metadata), columns=[columns.PREDICTION])
         there = pa.chunked_array([_valid(batch) for batch in batches], pa.bool_())
         return table.append_column(columns.PREDICTION, there)
 
     return _decoded(body, read)
+
+
+def _outcomes_at_once(metadata: pq.FileMetaData) -> int:
+    """How many predictions are decoded at once: as few as large ones need, and as many as small ones allow."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    leaves = [group.column(number) for group in groups for number in range(group.num_columns)]
+    predictions = [leaf for leaf in leaves if leaf.path_in_schema.split(".")[0] == columns.PREDICTION]
+    numbers = sum(leaf.num_values for leaf in predictions)
+    rows = max(1, OUTCOME_NUMBERS * metadata.num_rows // max(1, numbers))
+    return min(rows, OUTCOME_TEXTS) if any(leaf.physical_type == "BYTE_ARRAY" for leaf in predictions) else rows
 
 
 def _valid(batch: pa.RecordBatch) -> pa.Array:

@@ -155,7 +155,7 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
     if provenance.run_id != run.run_id:
         raise ConservationError(f"{path} belongs to run {provenance.run_id}, not to {run.run_id}")
     expected = plan.chunk_range(chunk)
-    if table.column(columns.ORDINAL).combine_chunks() != pa.array(expected, pa.int64()):
+    if table.column(columns.ORDINAL).combine_chunks() != pa.arange(expected.start, expected.stop):
         raise ConservationError(
             f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order, but does not"
         )

@@ -83,13 +83,18 @@ def _clear_dead_letters(dead_letters: str, *, stale: bool) -> str:
 
 
 def _assertions(staged: str) -> str:
+    """One statement, so that the staging tables are scanned once."""
     return f"""\
-ASSERT (SELECT COUNT(*) FROM {staged}) = @rows
-  AS 'The number of staged rows differs from the manifest';
-ASSERT (SELECT COUNT(DISTINCT ordinal) FROM {staged} WHERE ordinal >= 0 AND ordinal < @rows) = @rows
-  AS 'The staged rows do not hold every ordinal once';
-ASSERT (SELECT COUNTIF(dead_reason IS NULL) FROM {staged}) = @predictions
-  AS 'The number of staged predictions differs from the manifest';"""
+SELECT CASE
+  WHEN staged_rows != @rows THEN ERROR('The number of staged rows differs from the manifest')
+  WHEN ordinals != @rows THEN ERROR('The staged rows do not hold every ordinal once')
+  WHEN staged_predictions != @predictions THEN ERROR('The number of staged predictions differs from the manifest')
+END
+FROM (
+  SELECT COUNT(*) AS staged_rows, COUNTIF(dead_reason IS NULL) AS staged_predictions,
+    COUNT(DISTINCT IF(ordinal >= 0 AND ordinal < @rows, ordinal, NULL)) AS ordinals
+  FROM {staged}
+);"""
 
 
 def _insert_dead_letters(spec: JobSpec, dead_letters: str, staged: str) -> str:
@@ -121,14 +126,14 @@ def count_statement(spec: JobSpec, settings: Settings) -> str:
     """Counts what destination and dead letter table show: all rows of the partition, and those of the run."""
     partition = quoted(spec.destination.partition_column)
     return f"""\
-SELECT
-  (SELECT COUNT(*) FROM {quoted(schema.destination_table(spec, settings))} WHERE {partition} = @partition) AS shown,
-  (SELECT COUNT(*) FROM {quoted(schema.destination_table(spec, settings))}
-   WHERE {partition} = @partition AND {RUN_ID_COLUMN} = @run_id) AS predictions,
-  (SELECT COUNT(*) FROM {quoted(schema.own_table(settings, "dead_letters"))}
-   WHERE job = @job AND partition_date = @partition) AS dead_shown,
-  (SELECT COUNT(*) FROM {quoted(schema.own_table(settings, "dead_letters"))}
-   WHERE job = @job AND partition_date = @partition AND run_id = @run_id) AS dead_letters
+SELECT shown, predictions, dead_shown, dead_letters
+FROM (
+  SELECT COUNT(*) AS shown, COUNTIF({RUN_ID_COLUMN} = @run_id) AS predictions
+  FROM {quoted(schema.destination_table(spec, settings))} WHERE {partition} = @partition
+) CROSS JOIN (
+  SELECT COUNT(*) AS dead_shown, COUNTIF(run_id = @run_id) AS dead_letters
+  FROM {quoted(schema.own_table(settings, "dead_letters"))} WHERE job = @job AND partition_date = @partition
+)
 """
 
 
