@@ -60,10 +60,10 @@ def create_tables(settings: Settings) -> str:
 
 
 def guards(spec: JobSpec, settings: Settings) -> str:
-    """Queries that fail inside the transaction if the run may not replace the partition. Parameters: `parameters`."""
+    """A query that fails inside the transaction if the run may not replace the partition. Parameters: `parameters`."""
     return (
-        f"SELECT IF(EXISTS (SELECT 1 FROM {_foreign(spec, settings)}), ERROR('{FOREIGN}'), NULL);\n"
-        f"SELECT IF(EXISTS (SELECT 1 FROM {_later(settings)}), ERROR('{LATER}'), NULL);"
+        f"SELECT IF(EXISTS (SELECT 1 FROM {_foreign(spec, settings)}), ERROR('{FOREIGN}'), NULL),\n"
+        f"  IF(EXISTS (SELECT 1 FROM {_later(settings)}), ERROR('{LATER}'), NULL);"
     )
 
 

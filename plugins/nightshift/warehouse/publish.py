@@ -64,13 +64,12 @@ def publish_script(
 BEGIN TRANSACTION;
 {publications.guards(spec, settings)}
 DELETE FROM {destination} WHERE {partition} = @partition;
-INSERT INTO {destination} ({keys}, {written}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
-SELECT {keys}, prediction, @partition, @run_id, ordinal FROM {staged} WHERE dead_reason IS NULL;
 {_clear_dead_letters(dead_letters, stale=stale)}
 {_insert_dead_letters(spec, dead_letters, staged) if dead else ""}
 {publications.insert(settings)}
-SELECT IF((SELECT COUNT(*) FROM {destination} WHERE {partition} = @partition) = @predictions, NULL,
-  ERROR('The partition would not hold every prediction of the run once'));
+INSERT INTO {destination} ({keys}, {written}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
+SELECT {keys}, prediction, @partition, @run_id, ordinal FROM {staged} WHERE dead_reason IS NULL;
+SELECT IF(@@row_count = @predictions, NULL, ERROR('The partition would not hold every prediction of the run once'));
 COMMIT TRANSACTION;
 """
 
@@ -87,12 +86,12 @@ def _assertions(staged: str) -> str:
     return f"""\
 SELECT CASE
   WHEN staged_rows != @rows THEN ERROR('The number of staged rows differs from the manifest')
-  WHEN ordinals != @rows THEN ERROR('The staged rows do not hold every ordinal once')
+  WHEN ordinals != @rows OR least < 0 OR most >= @rows THEN ERROR('The staged rows do not hold every ordinal once')
   WHEN staged_predictions != @predictions THEN ERROR('The number of staged predictions differs from the manifest')
 END
 FROM (
   SELECT COUNT(*) AS staged_rows, COUNTIF(dead_reason IS NULL) AS staged_predictions,
-    COUNT(DISTINCT IF(ordinal >= 0 AND ordinal < @rows, ordinal, NULL)) AS ordinals
+    COUNT(DISTINCT ordinal) AS ordinals, MIN(ordinal) AS least, MAX(ordinal) AS most
   FROM {staged}
 );"""
 

@@ -179,10 +179,10 @@ def test_a_failure_at_the_last_assertion_rolls_everything_back(night: Night) -> 
     night.staged(second, manifest)
     staging = [name for name, _ in publish.staging_tables(second, manifest, night.settings)]
     script = publish.publish_script(night.spec, night.source.columns, staging, night.settings, dead=True, stale=True)
-    head, _, tail = script.rpartition(") = @predictions")
+    head, _, tail = script.rpartition("@@row_count = @predictions")
     parameters = publish.publish_parameters(night.spec, second, manifest, night.settings, opened_at(second))
     config = bigquery.QueryJobConfig(query_parameters=parameters)
-    job = night.client.query(f"{head}) = @predictions + 1{tail}", job_config=config)
+    job = night.client.query(f"{head}@@row_count = @predictions + 1{tail}", job_config=config)
 
     assert "would not hold every prediction" in str(job.exception(timeout=60))  # type: ignore[no-untyped-call]
     assert (night.shown(), night.dead_letters()) == before
