@@ -274,7 +274,7 @@ class BigQuery:
         try:
             for statement in statements(sql):
                 yield
-                if statement.kind == "Create":
+                if statement.kind == "Create" and transaction is None:
                     self.database.create(statement.table, statement.fields)
                 elif statement.kind == "Transaction":
                     transaction = self.database.begin()

@@ -92,13 +92,12 @@ class Warehouse:
     ) -> list[str]:
         """Starts loading exactly the run manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
 
-        Returns the job ids: none for a run without rows, and none for a run that is published already, as asked for then or
-        later. asked_at: when the run was asked for, ISO 8601.
+        Returns the job ids: none for a run without rows, and none for a run that is published already, as asked for then.
+        asked_at: when the run was asked for, ISO 8601.
         """
         from google.cloud.bigquery import Table
 
-        asked = _publish_step(manifest, asked_at)
-        if self._jobs.succeeded(run, asked) is not None and self._published(spec, run, manifest, asked_at):
+        if self._jobs.succeeded(run, _publish_step(manifest, asked_at)) is not None and self._shows(spec, run, manifest):
             return []
         self._ensure_dataset()
         fields = schema.staging_fields(spec, source.columns)
@@ -133,7 +132,7 @@ class Warehouse:
             self._submit(script, parameters, job_id=job_id)
 
         return self._jobs.find_or_start(
-            run, _publish_step(manifest, asked_at), start, holds=lambda: self._published(spec, run, manifest, asked_at)
+            run, _publish_step(manifest, asked_at), start, holds=lambda: self._shows(spec, run, manifest)
         )
 
     def job(self, job_id: str) -> JobState:
@@ -213,14 +212,6 @@ class Warehouse:
                 f"The destination {destination} is in {location}, but jobs run in {self._settings.location} "
                 "(NIGHTSHIFT_LOCATION). Write a destination in that location."
             )
-
-    def _published(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], asked_at: str) -> bool:
-        """Whether the tables show the run, and a publication of it is recorded that was asked for then or later."""
-        if not self._shows(spec, run, manifest) or not self._exists(publications.table(self._settings)):
-            return False
-        counted = publications.count_recorded(self._settings)
-        parameters = publications.parameters(spec, run, self._settings, asked_at)
-        return bool(self._rows(f"The publications of run {run.run_id}", counted, parameters)[0][0])
 
     def _shows(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any]) -> bool:
         """Whether destination and dead letter table show exactly this run's rows for the partition."""
