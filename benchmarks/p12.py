@@ -169,7 +169,8 @@ def publish(place: Place) -> None:
         place.finish(job)
     check_sealed(store, manifest)
     place.finish(warehouse.start_publish(place.spec, place.run, manifest, plan.source, asked_at=ASKED_AT))
-    assert warehouse.finish_publish(place.spec, place.run, manifest, plan.source)["predictions"] == place.rows
+    published = warehouse.finish_publish(place.spec, place.run, manifest, plan.source, asked_at=ASKED_AT)
+    assert published["predictions"] == place.rows
 
 
 def export_raw(place: Place) -> None:

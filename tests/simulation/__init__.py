@@ -12,3 +12,7 @@ What runs is nightshift's own `Ledger`, `Worker` and all that these are made of;
 Not simulated: the process around the worker (signals, start-up), HTTP, real Parquet input, objects that rows name (images),
 clocks that run at different speeds, and a store that breaks its own promises.
 """
+
+from __future__ import annotations
+
+import tests.conftest  # noqa: F401  Airflow, whose task `publish` is run, reads its environment when it is imported.

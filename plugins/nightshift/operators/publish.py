@@ -74,7 +74,7 @@ class PublishOperator(RunOperator):
         self.keep_lineage()
         finished_jobs(event)
         with permanent_failures():
-            counts = self.warehouse.finish_publish(self.spec, self.run, self.manifest, self.source)
+            counts = self.warehouse.finish_publish(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
         self.log.info(
             "Partition %s of %s shows %d predictions; %d rows are dead letters",
             counts["partition"],

@@ -92,12 +92,12 @@ class Warehouse:
     ) -> list[str]:
         """Starts loading exactly the run manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
 
-        Returns the job ids: none for a run without rows, and none for a run that is published already, as asked for then or
-        later. asked_at: when the run was asked for, ISO 8601.
+        Returns the job ids: none for a run without rows, and none for a run that is published already, as asked for then.
+        asked_at: when the run was asked for, ISO 8601.
         """
         from google.cloud.bigquery import Table
 
-        if self._jobs.succeeded(run, _step("publish", manifest)) is not None and self._published(spec, run, manifest, asked_at):
+        if self._jobs.succeeded(run, _publish_step(manifest, asked_at)) is not None and self._shows(spec, run, manifest):
             return []
         self._ensure_dataset()
         fields = schema.staging_fields(spec, source.columns)
@@ -132,20 +132,22 @@ class Warehouse:
             self._submit(script, parameters, job_id=job_id)
 
         return self._jobs.find_or_start(
-            run, _step("publish", manifest), start, holds=lambda: self._published(spec, run, manifest, asked_at)
+            run, _publish_step(manifest, asked_at), start, holds=lambda: self._shows(spec, run, manifest)
         )
 
     def job(self, job_id: str) -> JobState:
         """The state of a job. Raises only WarehouseUnavailable, or WarehouseError if reading jobs is not allowed."""
         return self._jobs.state(job_id)
 
-    def finish_publish(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource) -> dict[str, Any]:
+    def finish_publish(
+        self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource, *, asked_at: str
+    ) -> dict[str, Any]:
         """Counts what destination and dead letter table show, then drops the staging tables.
 
         Returns table, partition, rows, predictions, dead_letters, source_tables, job_id and published_at (ISO 8601, the end
         of the transaction). Raises WarehouseError when the partition does not show exactly this run.
         """
-        job = self._jobs.succeeded(run, _step("publish", manifest))
+        job = self._jobs.succeeded(run, _publish_step(manifest, asked_at))
         table = schema.destination_table(spec, self._settings)
         if job is None or not self._shows(spec, run, manifest):
             raise WarehouseError(
@@ -211,28 +213,16 @@ class Warehouse:
                 "(NIGHTSHIFT_LOCATION). Write a destination in that location."
             )
 
-    def _published(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], asked_at: str) -> bool:
-        """Whether the tables show the run, and a publication of it is recorded that was asked for then or later."""
-        if not self._shows(spec, run, manifest) or not self._exists(publications.table(self._settings)):
-            return False
-        counted = publications.count_recorded(self._settings)
-        parameters = publications.parameters(spec, run, self._settings, asked_at)
-        return bool(self._rows(f"The publications of run {run.run_id}", counted, parameters)[0][0])
-
     def _shows(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any]) -> bool:
         """Whether destination and dead letter table show exactly this run's rows for the partition."""
-        try:
-            (counts,) = self._rows(
-                f"Partition {run.partition} of {spec.destination.table}",
-                publish.count_statement(spec, self._settings),
-                publish.count_parameters(run),
-            )
-        except WarehouseError as error:
-            from google.api_core.exceptions import NotFound
-
-            if isinstance(error.__cause__, NotFound):
-                return False
-            raise
+        found = self._rows_if_there(
+            f"Partition {run.partition} of {spec.destination.table}",
+            publish.count_statement(spec, self._settings),
+            publish.count_parameters(run),
+        )
+        if found is None:
+            return False
+        (counts,) = found
         shown = (counts.shown, counts.predictions, counts.dead_shown, counts.dead_letters)
         predictions, dead_letters = manifest["predictions"], manifest["dead_letters"]
         return bool(shown == (predictions, predictions, dead_letters, dead_letters))
@@ -270,8 +260,9 @@ class Warehouse:
             )
 
         def holds() -> bool:
-            counted = f"SELECT COUNT(*) FROM {schema.quoted(table)}"
-            return self._exists(table) and self._rows(f"Staging table {table}", counted, [])[0][0] == rows
+            # Another try of this task may publish the run, and drop the table, at any moment.
+            found = self._rows_if_there(f"Staging table {table}", f"SELECT COUNT(*) FROM {schema.quoted(table)}", [])
+            return found is not None and found[0][0] == rows
 
         return self._jobs.find_or_start(run, step, start, holds=holds)
 
@@ -324,11 +315,28 @@ class Warehouse:
         with translated(what):
             return list(self._submit(sql, parameters).result(timeout=STATEMENT_TIMEOUT_S, retry=bounded_retry()))
 
+    def _rows_if_there(self, what: str, sql: str, parameters: Sequence[ScalarQueryParameter]) -> list[Row] | None:
+        """The same; None if a table of the statement does not exist."""
+        from google.api_core.exceptions import NotFound
+
+        try:
+            return self._rows(what, sql, parameters)
+        except WarehouseError as error:
+            if isinstance(error.__cause__, NotFound):
+                return None
+            raise
+
 
 def _step(name: str, manifest: Mapping[str, Any]) -> str:
     """A step that works on the contents of a manifest. A run that was computed again after its folder was deleted has different
     contents under the same run id; BigQuery's jobs for the first ones must not count for the new ones."""
     return f"{manifest['merkle_root'][:8]}-{name}"
+
+
+def _publish_step(manifest: Mapping[str, Any], asked_at: str) -> str:
+    """A run that a person asks for again has another job: that of the first request may be at work, and be refused."""
+    asked = datetime.fromisoformat(asked_at).astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
+    return _step(f"{asked}-publish", manifest)
 
 
 def _query_config(parameters: Sequence[ScalarQueryParameter], *, dry_run: bool) -> QueryJobConfig:

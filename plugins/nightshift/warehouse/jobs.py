@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.warehouse import schema
 from nightshift.warehouse.errors import CONFLICTS, TRANSIENT_REASONS, WarehouseError, refused, translated
 
 if TYPE_CHECKING:
@@ -156,7 +157,9 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 def _retryable(error: Mapping[str, Any]) -> bool:
     message = str(error.get("message"))
-    return error.get("reason") in TRANSIENT_REASONS or any(words in message for words in CONFLICTS)
+    # Another try of the task has published the run meanwhile, and dropped what it had staged.
+    overtaken = error.get("reason") == "notFound" and f".{schema.STAGING}" in message
+    return overtaken or error.get("reason") in TRANSIENT_REASONS or any(words in message for words in CONFLICTS)
 
 
 def failure(job: AnyJob) -> str | None:

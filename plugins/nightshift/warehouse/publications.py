@@ -75,14 +75,6 @@ def insert(settings: Settings) -> str:
     )
 
 
-def count_recorded(settings: Settings) -> str:
-    """How often the run was published as asked for then, or later. Parameters: `parameters`."""
-    return (
-        f"SELECT COUNT(*) FROM {quoted(table(settings))} WHERE destination = @destination AND partition_date = @partition\n"
-        "AND bucket = @bucket AND job = @job AND run_id = @run_id AND asked_at >= @asked_at"
-    )
-
-
 def obstacles(spec: JobSpec, settings: Settings) -> str:
     """What stands in the way of the run, a row each: problem (``foreign``, ``later``), job, run_id, asked_at, row_count."""
     return (

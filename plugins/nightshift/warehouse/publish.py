@@ -38,7 +38,7 @@ def staging_tables(run: RunRef, manifest: Mapping[str, Any], settings: Settings)
     There is always at least one, so a run without rows is published like any other.
     """
     uris = [f"gs://{settings.bucket}/{chunk['path']}" for chunk in manifest["chunks"]]
-    stem = f"staging_{settings.deployment}_{run.run_id.replace('-', '_')}"
+    stem = f"{schema.STAGING}{settings.deployment}_{run.run_id.replace('-', '_')}"
     starts = range(0, max(len(uris), 1), URIS_PER_LOAD)
     return [
         (schema.own_table(settings, stem if number == 0 else f"{stem}_{number}"), uris[start : start + URIS_PER_LOAD])

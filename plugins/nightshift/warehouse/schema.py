@@ -18,6 +18,9 @@ RUN_ID_COLUMN: Final = "nightshift_run_id"
 ORDINAL_COLUMN: Final = "nightshift_ordinal"
 """Two columns of every destination: they lead from a prediction back to its run, chunk and attempt."""
 
+STAGING: Final = "staging_"
+"""What the names of staging tables begin with."""
+
 KEY_TYPES: Final = frozenset(
     {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "FLOAT64", "INT64", "NUMERIC", "STRING", "TIME", "TIMESTAMP"}
 )

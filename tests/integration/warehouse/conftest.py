@@ -152,14 +152,14 @@ class Night:
         """The transaction's job, not waited for. Everything must be staged."""
         return self.warehouse.start_publish(self.spec, run, manifest, self.source, asked_at=asked_at or opened_at(run))
 
-    def verify(self, run: RunRef, manifest: dict[str, Any]) -> dict[str, Any]:
-        return self.warehouse.finish_publish(self.spec, run, manifest, self.source)
+    def verify(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> dict[str, Any]:
+        return self.warehouse.finish_publish(self.spec, run, manifest, self.source, asked_at=asked_at or opened_at(run))
 
     def publish(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> dict[str, Any]:
         """All three steps, waited for."""
         self.staged(run, manifest, asked_at=asked_at)
         self.succeed(self.replace_partition(run, manifest, asked_at=asked_at))
-        return self.verify(run, manifest)
+        return self.verify(run, manifest, asked_at=asked_at)
 
     def staged(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> None:
         """Stages and waits for it."""

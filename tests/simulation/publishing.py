@@ -1,0 +1,589 @@
+"""Publishing under seeded schedules: the shipped task `publish`, the seal, its SQL and the order of runs, at random times.
+
+One schedule has a few DAG runs that write into one table: of two jobs, of an edited job, of two deployments, of several
+generations, of two days, and runs that a person asks for again. Each opens its run (`open_run`), seals it (`seal`) and
+executes `PublishOperator` on `bigquery.Client`. Between any two calls and any two statements another one may go on, a
+publisher may be killed or repeated while it still runs, BigQuery may lose a job, and somebody may overwrite a chunk.
+
+Invariants, each checked after every step that changes a table:
+
+rows      the partition holds exactly the rows of the run that was published last, and the dead letters are that run's
+owner     no run replaces rows that another job, or another deployment, has published
+order     no run replaces one that was asked for later
+load      nothing is loaded of a run that was altered before the try began
+refusal   a run is refused only if one of these rules forbids it
+green     a task that ends well has shown its run, or a later one has replaced it
+liveness  once nothing goes wrong any more, every task ends
+
+Not simulated: reading the source (`plan`, `extract`), rows that a person inserts, what nightshift 0.1.0 has published.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, Final
+
+import obstore
+import pyarrow as pa
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from google.api_core.exceptions import ServiceUnavailable
+from greenlet import GreenletExit, getcurrent, greenlet
+from obstore.store import MemoryStore
+
+from nightshift.operators import waiting
+from nightshift.operators.publish import PublishOperator
+from nightshift.run import chunks, opening
+from nightshift.run.chunks import Provenance, Result
+from nightshift.run.names import RunRef
+from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
+from nightshift.run.seal import seal
+from nightshift.settings import Settings
+from nightshift.spec import JobSpec
+from nightshift.store import StoreUnavailable, create_or_read
+from nightshift.triggers.bigquery import jobs_event
+from nightshift.warehouse import Warehouse, WarehouseUnavailable, publications, schema
+from tests.builders import a_spec
+from tests.simulation.bigquery import BigQuery, Client
+from tests.simulation.check import Violated
+
+DAYS: Final = ("2026-11-20", "2026-11-21")
+BEGAN: Final = datetime(2026, 11, 22, 1, tzinfo=UTC)
+STEPS_MOST: Final = 20_000
+TRIES: Final = 6
+"""Of one task, once nothing goes wrong any more: others may still collide with it."""
+SOURCE: Final = ExportedSource({"id": "INT64", "text": "STRING"}, ("p.d.t",))
+
+_ALPHA: Final = a_spec(job="alpha", task="chat", request={"user": "{{ text }}"}, dead_letters__tolerate="100%")
+SPECS: Final = (
+    _ALPHA,
+    _ALPHA.model_copy(update={"model": _ALPHA.model.model_copy(update={"revision": "r2"})}),
+    _ALPHA.model_copy(update={"job": "beta"}),
+)
+"""A job, the same edited, and another job with the same destination."""
+
+
+class Killed(BaseException):
+    """The process of a task is gone."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A DAG run. pace: how often its turn comes. skew_s: how far its clock is ahead. again: it shows a sealed run again."""
+
+    settings: Settings
+    spec: JobSpec
+    day: str
+    start_s: float
+    pace: float
+    skew_s: float
+    fresh: bool
+    again: bool
+    rows: int
+    chunk_rows: int
+    dead: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """unavailable, lost_reply, lost_job: probabilities, at each call, of each submit and at each step of a job.
+
+    events: (step, what). calm: the step after which nothing goes wrong.
+    """
+
+    seed: int
+    asked: tuple[Asked, ...]
+    unavailable: float
+    lost_reply: float
+    lost_job: float
+    events: tuple[tuple[int, str], ...]
+    calm: int
+
+
+def draw(seed: int) -> Scenario:
+    rng = random.Random(f"publishing {seed}")
+    places = [Settings(bucket="a", project="p", dataset="own")]
+    if rng.random() < 0.25:
+        places.append(Settings(bucket="b", project="p", dataset=rng.choice(("own", "own_b"))))
+    specs = SPECS[: rng.choice((1, 2, 2, 3))]
+    days = DAYS[: rng.choice((1, 1, 2))]
+    skewed = rng.random() < 0.3
+    asked = tuple(_asked(rng, places, specs, days, skewed=skewed) for _ in range(rng.choice((2, 2, 3, 4, 5))))
+    rough = rng.random() < 0.6
+    names = ("kill", "kill", "again", "again", "overwrite", "delete")
+    return Scenario(
+        seed=seed,
+        asked=asked,
+        unavailable=rng.choice((0.0, 0.005, 0.02)) * rough,
+        lost_reply=rng.choice((0.0, 0.1, 0.3)) * rough,
+        lost_job=rng.choice((0.0, 0.01, 0.05)) * rough,
+        events=tuple(sorted((rng.randrange(600), rng.choice(names)) for _ in range(rng.choice((0, 1, 2, 4))))),
+        calm=600,
+    )
+
+
+def _asked(
+    rng: random.Random, places: list[Settings], specs: tuple[JobSpec, ...], days: tuple[str, ...], *, skewed: bool
+) -> Asked:
+    rows = rng.choice((0, 1, 3, 5))
+    dead = frozenset(ordinal for ordinal in range(rows) if rng.random() < 0.2)
+    if len(places) > 1:
+        # Their runs may have one id. Where one of them has left no rows, it takes the other's for its own (docs/warehouse.md).
+        rows, dead = max(rows, 1), dead - {0}
+    return Asked(
+        settings=rng.choice(places),
+        spec=rng.choice(specs),
+        day=rng.choice(days),
+        start_s=rng.choice((0.0, 0.0, rng.uniform(0, 200.0))),
+        pace=rng.choice((0.01, 0.2, 1.0, 1.0, 4.0)),
+        skew_s=rng.uniform(-3600, 3600) * skewed,
+        fresh=rng.random() < 0.5,
+        # A person's clock is the scheduler's: beside clocks that differ, who asked later is not defined.
+        again=not skewed and rng.random() < 0.25,
+        rows=rows,
+        chunk_rows=rng.choice((1, 2, 5)),
+        dead=dead,
+    )
+
+
+@dataclass
+class Sealed:
+    """The truth about a run. rows: (id, prediction, ordinal); dead: ordinals. altered: at which step somebody altered it."""
+
+    asked: Asked
+    run: RunRef
+    manifest: dict[str, Any]
+    rows: frozenset[tuple[int, str, int]]
+    dead: frozenset[int]
+    altered: int | None = None
+
+
+@dataclass
+class Actor:
+    """A task's process. wakes: when its turn may come (the world's seconds)."""
+
+    name: str
+    greenlet: greenlet
+    pace: float
+    wakes: float
+
+
+Owner = tuple[str, str]
+"""Bucket and job."""
+
+
+class Audit:
+    """Holds what the tables show to the invariants. shown: the run that was published last, by day."""
+
+    def __init__(self, world: World) -> None:
+        self.shown: dict[str, Sealed] = {}
+        self.latest: dict[tuple[Owner, str], int] = {}
+        """The latest of what was published of an owner's day."""
+        self._world = world
+        self._owners: dict[str, set[Owner]] = {}
+        """Who has had rows there."""
+        self._dead: dict[tuple[str, str, str], frozenset[tuple[str, int]]] = {}
+        self._commits = 0
+        self._recorded: Counter[str] = Counter()
+
+    def look(self) -> None:
+        """After a step."""
+        database = self._world.service.database
+        if database.commits == self._commits:
+            return
+        self._commits = database.commits
+        for settings in {
+            sealed.asked.settings.dataset: sealed.asked.settings for sealed in self._world.sealed.values()
+        }.values():
+            self._recorded_of(settings)
+        self._rows()
+
+    def _recorded_of(self, settings: Settings) -> None:
+        """New publications."""
+        table = publications.table(settings)
+        if self._world.service.database.fields(table) is None:
+            return
+        for row in sorted(self._world.service.database.tables.content(table)):
+            number, found = row[0], dict(zip(publications.COLUMNS, row[1:], strict=True))
+            if number <= self._recorded[table]:
+                continue
+            self._recorded[table] = number
+            sealed = self._world.sealed[found["bucket"], found["run_id"]]
+            self._published(sealed, self._world.order_of(sealed, found["asked_at"]))
+
+    def _published(self, sealed: Sealed, order: int) -> None:
+        world, day, owner = self._world, sealed.run.partition, owner_of(sealed)
+        world.seen["published"] += 1
+        before = self.shown.get(day)
+        if before is not None and before.rows and owner_of(before) != owner:
+            world.fail("owner", f"{named(sealed)} replaces the rows of {named(before)}")
+        if order < self.latest.get((owner, day), -1):
+            world.fail("order", f"{named(sealed)} replaces a run that was asked for later")
+        self.latest[owner, day] = max(order, self.latest.get((owner, day), -1))
+        if sealed.rows:
+            self._owners.setdefault(day, set()).add(owner)
+        self.shown[day] = sealed
+        key = (schema.own_table(sealed.asked.settings, "dead_letters"), sealed.run.job, day)
+        self._dead[key] = frozenset((sealed.run.run_id, ordinal) for ordinal in sealed.dead)
+
+    def _rows(self) -> None:
+        tables = self._world.service.database.tables
+        found: dict[str, list[tuple[Any, ...]]] = {day: [] for day in self.shown}
+        for row in tables.run('SELECT * FROM "p.d.out"') if self.shown else ():
+            found.setdefault(row["partition_date"], []).append(row.values())
+        for day, rows in found.items():
+            sealed = self.shown.get(day)
+            expected = [] if sealed is None else [(key, text, day, sealed.run.run_id, n) for key, text, n in sealed.rows]
+            if sorted(rows) != sorted(expected):
+                what = "nothing that was published" if sealed is None else named(sealed)
+                self._world.fail("rows", f"{day} holds {sorted(rows)}, which is not {what}")
+        dead: dict[tuple[str, str, str], set[tuple[str, int]]] = {key: set() for key in self._dead}
+        for table in {key[0] for key in self._dead}:
+            for row in tables.run(f'SELECT * FROM "{table}"'):
+                dead.setdefault((table, row["job"], row["partition_date"]), set()).add((row["run_id"], row["ordinal"]))
+        if dead != self._dead:
+            self._world.fail("rows", f"the dead letters are {dead}, not {self._dead}")
+
+    def refused(self, sealed: Sealed, order: int, why: str) -> None:
+        """A task has failed for good."""
+        day, owner = sealed.run.partition, owner_of(sealed)
+        self._world.seen["refused"] += 1
+        foreign = self._owners.get(day, set()) - {owner}
+        later = any(known > order for (whose, when), known in self.latest.items() if whose[1] == owner[1] and when == day)
+        if not foreign and not later and sealed.altered is None:
+            self._world.fail("refusal", f"{named(sealed)} is refused without a reason: {why}")
+
+    def ended_well(self, sealed: Sealed, order: int) -> None:
+        if self.latest.get((owner_of(sealed), sealed.run.partition), -1) < order:
+            self._world.fail("green", f"the task of {named(sealed)} ends well, and that was never shown")
+
+
+class World:
+    """Runs one schedule."""
+
+    def __init__(self, scenario: Scenario, say: Callable[[str], None]) -> None:
+        self.scenario = scenario
+        self.step = 0
+        self.now_s = 0.0
+        self.skew_s = 0.0
+        self.violations: list[str] = []
+        self.seen: Counter[str] = Counter()
+        self.sealed: dict[tuple[str, str], Sealed] = {}
+        self._say = say
+        self._rng = random.Random(f"publishing world {scenario.seed}")
+        self._stores = {asked.settings.bucket: MemoryStore() for asked in scenario.asked}
+        self.service = BigQuery(self._stores, self.now)
+        self._orders: dict[tuple[str, str, str], int] = {}
+        self._actors: list[Actor] = []
+        self._hub = getcurrent()
+        self._asked_at: dict[tuple[str, str], str] = {}
+        self.audit = Audit(self)
+
+    def now(self) -> datetime:
+        return BEGAN + timedelta(seconds=self.now_s)
+
+    def fail(self, invariant: str, what: str) -> None:
+        self.violations.append(f"{invariant}: {what} (step {self.step})")
+
+    def say(self, what: str) -> None:
+        actor = next((each.name for each in self._actors if each.greenlet is getcurrent()), "world")
+        self._say(f"{self.step:6}  {actor:<24} {what}")
+
+    def order_of(self, sealed: Sealed, asked_at: str) -> int:
+        """The place of a run in the order in which runs were asked for, by the one clock that nobody has."""
+        return self._orders[sealed.asked.settings.bucket, sealed.run.run_id, asked_at]
+
+    def run(self) -> None:
+        for number, asked in enumerate(self.scenario.asked):
+            self._spawn(f"{number} {asked.spec.job}", asked, lambda asked=asked: self._night(asked))
+        events = list(self.scenario.events)
+        try:
+            while not self.violations and self._advance():
+                self.step += 1
+                while events and events[0][0] <= self.step:
+                    self._happen(events.pop(0)[1])
+                self.audit.look()
+        finally:
+            for actor in list(self._actors):
+                actor.greenlet.throw()
+            for job in self.service.running():
+                job.interrupt()
+
+    @property
+    def _calm(self) -> bool:
+        return self.step > self.scenario.calm
+
+    def _advance(self) -> bool:
+        """Somebody's turn; whether there was anybody."""
+        if self.step > STEPS_MOST:
+            self.fail("liveness", f"{[actor.name for actor in self._actors]} do not end")
+            return False
+        self.now_s += self._rng.uniform(0, 0.5)
+        jobs = self.service.running()
+        awake = [actor for actor in self._actors if actor.wakes <= self.now_s]
+        if not awake and not jobs:
+            if not self._actors:
+                return False
+            self.now_s = min(actor.wakes for actor in self._actors)
+            awake = [actor for actor in self._actors if actor.wakes <= self.now_s]
+        turn: Any = self._rng.choices([*awake, *jobs], [*(actor.pace for actor in awake), *(2.0 for _ in jobs)])[0]
+        if isinstance(turn, Actor):
+            turn.greenlet.switch()
+        elif not self._calm and self._rng.random() < self.scenario.lost_job:
+            self.seen["lost jobs"] += 1
+            self._say(f"{self.step:6}  BigQuery loses {turn.job_id}")
+            turn.interrupt()
+        else:
+            turn.step()
+            if turn.done:
+                self._say(f"{self.step:6}  {turn.job_id} ends: {turn.error_result or 'well'}")
+        return True
+
+    def _spawn(self, name: str, asked: Asked, work: Callable[[], None]) -> None:
+        def live() -> None:
+            try:
+                work()
+            except (Killed, GreenletExit):
+                pass
+            finally:
+                self._actors.remove(actor)
+
+        actor = Actor(name, greenlet(live), asked.pace, self.now_s + asked.start_s)
+        self._actors.append(actor)
+
+    def pause(self, _call: str) -> None:
+        """Lets others go on."""
+        self._hub.switch()
+        if not self._calm and self._rng.random() < self.scenario.unavailable:
+            raise ServiceUnavailable("The service is currently unavailable.")  # type: ignore[no-untyped-call]
+
+    def sleep(self, seconds: float) -> None:
+        actor = next(each for each in self._actors if each.greenlet is getcurrent())
+        actor.wakes = self.now_s + seconds
+        self._hub.switch()
+
+    def _happen(self, what: str) -> None:
+        self._say(f"{self.step:6}  {what.upper()}")
+        runs = sorted(self.sealed)
+        if what == "kill" and self._actors:
+            self.seen[what] += 1
+            victim = self._rng.choice(self._actors)
+            if victim.greenlet:
+                victim.greenlet.throw(Killed)
+        elif what == "again" and runs:
+            # Airflow takes a process for dead that is not, or a person clears the task.
+            self.seen[what] += 1
+            sealed = self.sealed[self._rng.choice(runs)]
+            asked_at = self._asked_at[sealed.asked.settings.bucket, sealed.run.run_id]
+            asked = replace(sealed.asked, start_s=0.0, pace=self._rng.choice((0.05, 1.0, 4.0)))
+            self._spawn(f"again {sealed.run.job}", asked, lambda: self._publish(sealed, asked_at))
+        elif what in ("overwrite", "delete") and runs:
+            self._alter(self.sealed[self._rng.choice(runs)], what)
+
+    def _alter(self, sealed: Sealed, what: str) -> None:
+        entries = sealed.manifest["chunks"]
+        if not entries:
+            return
+        self.seen[what] += 1
+        sealed.altered = self.step if sealed.altered is None else sealed.altered
+        entry = self._rng.choice(entries)
+        store = self._stores[sealed.asked.settings.bucket]
+        if what == "delete":
+            with contextlib.suppress(FileNotFoundError):
+                obstore.delete(store, entry["path"])
+        else:
+            obstore.put(store, entry["path"], _chunk(sealed.asked, sealed.run, entry["chunk"], "forged"))
+
+    def _night(self, asked: Asked) -> None:
+        """A DAG run."""
+        store = self._stores[asked.settings.bucket]
+        if asked.again:
+            mine = [each for each in self.sealed.values() if owner_of(each) == (asked.settings.bucket, asked.spec.job)]
+            found = [each for each in mine if each.run.partition == asked.day]
+            if not found:
+                return
+            sealed, asked_at = self._rng.choice(found), self.now().isoformat(timespec="microseconds")
+        else:
+            self.skew_s = asked.skew_s
+            run = opening.open_run(store, asked.spec, asked.day, opened_by=str(id(asked)), fresh=asked.fresh)
+            self.skew_s = 0.0
+            asked_at = opening.load_run(store, run)[1]["opened_at"]
+            self._orders.setdefault((asked.settings.bucket, run.run_id, asked_at), len(self._orders))
+            self._hub.switch()
+            sealed = self._sealed(asked, run)
+        bucket, run_id = asked.settings.bucket, sealed.run.run_id
+        self._orders.setdefault((bucket, run_id, asked_at), len(self._orders))
+        self._asked_at[bucket, run_id] = asked_at
+        self.say(f"{named(sealed)}, asked for at {asked_at}")
+        self._hub.switch()
+        self._publish(sealed, asked_at)
+
+    def _sealed(self, asked: Asked, run: RunRef) -> Sealed:
+        """The run, computed and sealed, unless it is already."""
+        key = (asked.settings.bucket, run.run_id)
+        if key not in self.sealed:
+            store = self._stores[asked.settings.bucket]
+            files = (InputFile("inputs/a.parquet", asked.rows, (asked.rows,), 1, "e"),) if asked.rows else ()
+            plan = save_plan(store, run, Plan(run.run_id, asked.rows, asked.chunk_rows, 1, files, source=SOURCE))
+            for chunk in range(plan.chunk_count):
+                create_or_read(store, run.chunk_path(chunk), _chunk(asked, run, chunk, "genuine"))
+            manifest = seal(store, run, asked.spec, plan)
+            rows = frozenset((n, _prediction(asked, run, n, "genuine"), n) for n in range(asked.rows) if n not in asked.dead)
+            self.sealed[key] = Sealed(asked, run, manifest, rows, asked.dead)
+        return self.sealed[key]
+
+    def _publish(self, sealed: Sealed, asked_at: str) -> None:
+        """The task, with Airflow's retries."""
+        order = self.order_of(sealed, asked_at)
+        tries = 0
+        while tries < TRIES:
+            tries += self._calm
+            try:
+                self._try(sealed, asked_at)
+            except AirflowFailException as error:
+                self.say(f"REFUSED: {error}")
+                self.audit.refused(sealed, order, str(error))
+                return
+            except Killed:
+                self.say("KILLED")
+                if self._rng.random() < 0.2:
+                    return
+            except (AirflowException, WarehouseUnavailable, StoreUnavailable) as error:
+                self.seen["retries"] += 1
+                self.say(f"tries again: {error}")
+            else:
+                self.say("ENDS WELL")
+                self.audit.ended_well(sealed, order)
+                return
+            self.sleep(self._rng.uniform(1.0, 60.0))
+        self.fail("liveness", f"{named(sealed)} was not published with {TRIES} tries, and nothing was wrong")
+
+    def _try(self, sealed: Sealed, asked_at: str) -> None:
+        """One process after the other: each deferral ends one."""
+        began, settings = self.step, sealed.asked.settings
+
+        def submitted(job_id: str) -> None:
+            self.say(f"starts {job_id}")
+            if "-stage" in job_id and sealed.altered is not None and sealed.altered < began:
+                self.fail("load", f"{job_id} loads chunks that were altered before")
+
+        client = Client(self.service, self.pause, self._reply_lost, submitted)
+        warehouse = Warehouse(client, settings)  # type: ignore[arg-type]
+
+        def task() -> PublishOperator:
+            made = PublishOperator(task_id="publish", run_prefix=sealed.run.prefix, terms="", asked_at=asked_at)
+            quiet = SimpleNamespace(info=lambda *_: None, warning=lambda *_: None)
+            parts = {"settings": settings, "store": self._stores[settings.bucket], "warehouse": warehouse}
+            made.__dict__.update(parts, _cached_logger=quiet, keep_lineage=lambda: None)
+            return made
+
+        context: Any = {"outlet_events": {}}
+        go_on: Callable[[], Any] = lambda: task().execute(context)  # noqa: E731
+        while True:
+            try:
+                go_on()
+            except TaskDeferred as deferral:
+                self.seen["deferrals"] += 1
+                go_on = self._resumed(deferral, warehouse, task, context)
+            else:
+                return
+
+    def _resumed(
+        self, deferral: TaskDeferred, warehouse: Warehouse, task: Callable[[], PublishOperator], context: Any
+    ) -> Callable[[], Any]:
+        """Waits as the trigger does."""
+        names = deferral.trigger.job_ids  # type: ignore[union-attr]
+        while not all((job := self.service.jobs.get(name)) is not None and job.done for name in names):
+            self._hub.switch()
+        event = jobs_event([warehouse.job(name) for name in names])
+        return lambda: getattr(task(), deferral.method_name)(context, event)
+
+    def _reply_lost(self) -> bool:
+        return not self._calm and self._rng.random() < self.scenario.lost_reply
+
+
+def owner_of(sealed: Sealed) -> Owner:
+    return sealed.asked.settings.bucket, sealed.run.job
+
+
+def named(sealed: Sealed) -> str:
+    return f"run {sealed.run.run_id} of {sealed.run.job} in {sealed.asked.settings.bucket}"
+
+
+def _prediction(asked: Asked, run: RunRef, ordinal: int, word: str) -> str:
+    return f"{word} {asked.settings.bucket} {run.run_id} {ordinal}"
+
+
+def _chunk(asked: Asked, run: RunRef, number: int, word: str) -> bytes:
+    ordinals = range(number * asked.chunk_rows, min((number + 1) * asked.chunk_rows, asked.rows))
+    results = [
+        Result(n, None, "too_long", "too long", 1)
+        if n in asked.dead
+        else Result(n, _prediction(asked, run, n, word), None, None, 1)
+        for n in ordinals
+    ]
+    dead = sum(n in asked.dead for n in ordinals)
+    provenance = Provenance(
+        run_id=run.run_id,
+        chunk=number,
+        attempt="pod-0",
+        node="node",
+        model={},
+        engine_version="0",
+        started="2026-11-21T01:00:00+00:00",
+        finished="2026-11-21T01:00:01+00:00",
+        predictions=len(ordinals) - dead,
+        dead_letters=dead,
+        prompt_tokens=1,
+    )
+    return chunks.encode(pa.table({"id": pa.array(ordinals, pa.int64())}), results, pa.string(), provenance)
+
+
+@dataclass(frozen=True)
+class Report:
+    seed: int
+    steps: int
+    seen: Counter[str]
+
+
+def simulate(seed: int, say: Callable[[str], None] = lambda line: None) -> Report:
+    """Runs the schedule of a seed. Raises Violated."""
+    world = World(draw(seed), say)
+    with _clocks(world):
+        world.run()
+    if world.violations:
+        raise Violated(seed, world.violations)
+    return Report(seed, world.step, world.seen)
+
+
+def outcome(seed: int) -> Report | str:
+    """The report of a schedule, or what it violated."""
+    try:
+        return simulate(seed)
+    except Violated as error:
+        return str(error)
+    except Exception as error:  # The simulator's own mistake must not end the others' runs.
+        return f"seed {seed}: {error!r}"
+
+
+@contextlib.contextmanager
+def _clocks(world: World) -> Iterator[None]:
+    """The world's time where the shipped code asks for the time."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+            return world.now() + timedelta(seconds=world.skew_s)
+
+    virtual = SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: world.now().timestamp(), sleep=world.sleep)
+    before = opening.datetime, waiting.time
+    opening.datetime, waiting.time = Clock, virtual  # type: ignore[misc, assignment]
+    try:
+        yield
+    finally:
+        opening.datetime, waiting.time = before  # type: ignore[misc]

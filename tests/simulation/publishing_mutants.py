@@ -1,0 +1,123 @@
+"""Publishing with one mistake in it: what `publishing` must notice.
+
+publishing_mutants.json names a schedule for each, as mutants.json does for the driver's (`mutants`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from nightshift.run import opening, sealed
+from nightshift.warehouse import Warehouse, jobs, publications, publish
+from nightshift.warehouse import client as warehouse_client
+from tests.simulation.check import Violated
+from tests.simulation.mutants import Change, Mutant
+from tests.simulation.publishing import simulate
+
+SEEDS_FILE: Final = Path(__file__).with_suffix(".json")
+_EXISTS: Final = "SELECT IF(EXISTS"
+
+
+def seeds() -> dict[str, int]:
+    return dict(json.loads(SEEDS_FILE.read_text()))
+
+
+def caught(mutant: Mutant, seed: int) -> str | None:
+    """What the schedule finds wrong with the mutant, if it is the mutant's kind of wrong."""
+    with mutant.applied():
+        try:
+            simulate(seed)
+        except Violated as error:
+            return next((line for line in error.violations if line.split(":")[0] in mutant.breaks), None)
+    return None
+
+
+def search(tried: range) -> Iterator[tuple[Mutant, int | None, str]]:
+    """For each mutant the first schedule that catches it."""
+    for mutant in PUBLISHING_MUTANTS:
+        found = ((seed, what) for seed in tried if (what := caught(mutant, seed)))
+        seed, what = next(found, (None, "NOT CAUGHT"))
+        yield mutant, seed, what
+
+
+def _guard(kept: int) -> tuple[Change, ...]:
+    """One of the two questions that the transaction asks."""
+    guards = publications.guards
+
+    def one(*arguments: Any) -> str:
+        return _EXISTS + guards(*arguments).split(_EXISTS)[kept]
+
+    return ((publications, "guards", one),)
+
+
+def _not_asked_by(caller: str) -> tuple[Change, ...]:
+    """The objects are not compared with the seal in one of the two places."""
+    check_sealed = sealed.check_sealed
+
+    def check(store: Any, manifest: Mapping[str, Any]) -> None:
+        if sys._getframe(1).f_code.co_name != caller:
+            check_sealed(store, manifest)
+
+    return ((sealed, "check_sealed", check),)
+
+
+def _order_of_clocks() -> tuple[Change, ...]:
+    return ((opening, "_opened_at", lambda record: opening._NEVER),)
+
+
+def _nothing_deleted() -> tuple[Change, ...]:
+    publish_script = publish.publish_script
+
+    def script(*arguments: Any, **options: Any) -> str:
+        lines = publish_script(*arguments, **options).splitlines()
+        return "\n".join(line for line in lines if not line.startswith("DELETE FROM `p.d.out`"))
+
+    return ((publish, "publish_script", script),)
+
+
+def _one_job_for_all_who_ask() -> tuple[Change, ...]:
+    return ((warehouse_client, "_publish_step", lambda manifest, asked_at: warehouse_client._step("publish", manifest)),)
+
+
+def _dropped_staging_is_final() -> tuple[Change, ...]:
+    retryable = jobs._retryable
+
+    def strict(error: Mapping[str, Any]) -> bool:
+        return error.get("reason") != "notFound" and retryable(error)
+
+    return ((jobs, "_retryable", strict),)
+
+
+def _dropped_staging_is_an_error() -> tuple[Change, ...]:
+    return ((Warehouse, "_rows_if_there", Warehouse._rows),)
+
+
+def _stale_dead_letters() -> tuple[Change, ...]:
+    return ((publish, "_clear_dead_letters", lambda dead_letters, *, stale: ""),)
+
+
+def _collision_is_final() -> tuple[Change, ...]:
+    return ((jobs, "CONFLICTS", ()),)
+
+
+def _of(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+PUBLISHING_MUTANTS: Final = (
+    Mutant("the transaction does not ask whose rows it replaces", _of("owner"), lambda: _guard(2)),
+    Mutant("the transaction does not ask for later runs", _of("order"), lambda: _guard(1)),
+    Mutant("the seal is not compared before the load", _of("load"), lambda: _not_asked_by("execute")),
+    Mutant("the seal is not compared after the load", _of("rows"), lambda: _not_asked_by("replace_partition")),
+    Mutant("runs are ordered by the openers' clocks", _of("order", "refusal"), _order_of_clocks),
+    Mutant("the partition is not emptied", _of("rows"), _nothing_deleted),
+    Mutant("dead letters of the last run stay", _of("rows"), _stale_dead_letters),
+    Mutant("all who ask for a run share a job", _of("green", "refusal"), _one_job_for_all_who_ask),
+    Mutant("a staging table that another try drops before the transaction is final", _of("refusal"), _dropped_staging_is_final),
+    Mutant("a staging table that is dropped while it is looked for is an error", _of("refusal"), _dropped_staging_is_an_error),
+    Mutant("two transactions that collide are final", _of("refusal"), _collision_is_final),
+)
