@@ -77,6 +77,8 @@ def _for_sqlite(node: exp.Expression) -> exp.Expression:
     if isinstance(node, exp.JSONFormat):
         pairs = [(exp.Literal.string(each.name), each.expression) for each in node.this.expressions]
         return exp.Anonymous(this="json_object", expressions=[part for pair in pairs for part in pair])
+    if isinstance(node, exp.Parameter) and isinstance(node.this, exp.Parameter) and node.this.name == "row_count":
+        return exp.Anonymous(this="changes")
     if isinstance(node, exp.CountIf):
         # sqlglot makes a SUM of it, which is NULL for no rows.
         return exp.Count(this=exp.Case().when(node.this, exp.Literal.number(1)))
