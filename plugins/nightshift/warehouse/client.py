@@ -11,7 +11,7 @@ from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
+    from google.cloud.bigquery import Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter, Table
 
     from nightshift.run.names import RunRef
     from nightshift.run.plan import ExportedSource
@@ -57,7 +57,7 @@ class Warehouse:
         asked_at: when the run was asked for, ISO 8601. The transaction checks it again; here it is said early, with names.
         """
         table = schema.destination_table(spec, self._settings)
-        if not self._exists(table):
+        if self._table(table) is None:
             return
         self._ensure_dataset()
         self._rows("The tables of publications", publish.create_own_tables(self._settings), [])
@@ -95,8 +95,6 @@ class Warehouse:
         Returns the job ids: none for a run without rows, and none for a run that is published already, as asked for then or
         later. asked_at: when the run was asked for, ISO 8601.
         """
-        from google.cloud.bigquery import Table
-
         if self._jobs.succeeded(run, _step("publish", manifest)) is not None and self._published(spec, run, manifest, asked_at):
             return []
         self._ensure_dataset()
@@ -104,10 +102,11 @@ class Warehouse:
         started = []
         for number, (name, uris) in enumerate(publish.staging_tables(run, manifest, self._settings)):
             if not uris:
+                if (found := self._table(name)) is not None and found.num_rows:
+                    # From the first life of a run that was computed again: nothing is loaded over its rows.
+                    self._drop(name)
                 with translated(f"Staging table {name}"):
-                    self._client.create_table(
-                        Table(name, fields), exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S
-                    )
+                    self._create_staging(name, fields)
                 continue
             chunks = manifest["chunks"][number * publish.URIS_PER_LOAD :][: len(uris)]
             rows = sum(chunk["rows"] for chunk in chunks)
@@ -154,8 +153,7 @@ class Warehouse:
                 "to show it."
             )
         for name, _ in publish.staging_tables(run, manifest, self._settings):
-            with translated(f"Staging table {name}"):
-                self._client.delete_table(name, not_found_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+            self._drop(name)
         return {
             "table": table,
             "partition": run.partition,
@@ -201,7 +199,7 @@ class Warehouse:
                 self._check_location(name, dataset.location)
                 return
         self._check_location(name, table.location)
-        schema.check_compatible(table, schema.destination_fields(spec, source.columns), spec.destination.partition_column)
+        schema.check_compatible(table, schema.destination_fields(spec, source.columns), spec.destination)
 
     def _check_location(self, destination: str, location: str | None) -> None:
         """One BigQuery job reads and writes in one location. Better to say so before the night than at its end."""
@@ -213,7 +211,7 @@ class Warehouse:
 
     def _published(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], asked_at: str) -> bool:
         """Whether the tables show the run, and a publication of it is recorded that was asked for then or later."""
-        if not self._shows(spec, run, manifest) or not self._exists(publications.table(self._settings)):
+        if not self._shows(spec, run, manifest) or self._table(publications.table(self._settings)) is None:
             return False
         counted = publications.count_recorded(self._settings)
         parameters = publications.parameters(spec, run, self._settings, asked_at)
@@ -221,11 +219,12 @@ class Warehouse:
 
     def _shows(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any]) -> bool:
         """Whether destination and dead letter table show exactly this run's rows for the partition."""
+        self._has_dead_letter_table()
         try:
             (counts,) = self._rows(
                 f"Partition {run.partition} of {spec.destination.table}",
                 publish.count_statement(spec, self._settings),
-                publish.count_parameters(run),
+                publish.count_parameters(run, self._settings),
             )
         except WarehouseError as error:
             from google.api_core.exceptions import NotFound
@@ -239,20 +238,29 @@ class Warehouse:
 
     def _has_dead_letters(self, run: RunRef) -> bool:
         """Whether the dead letter table has rows of the job for the partition."""
-        table = schema.own_table(self._settings, "dead_letters")
-        if not self._exists(table):
+        if not self._has_dead_letter_table():
             return False
-        counted = f"SELECT COUNT(*) FROM {schema.quoted(table)} WHERE job = @job AND partition_date = @partition"
-        return bool(self._rows("The dead letters of the partition", counted, publish.count_parameters(run))[0][0])
+        counted = f"SELECT COUNT(*) FROM {publish.dead_letters_of_partition(self._settings)}"
+        parameters = publish.count_parameters(run, self._settings)
+        return bool(self._rows("The dead letters of the partition", counted, parameters)[0][0])
+
+    def _has_dead_letter_table(self) -> bool:
+        """Whether there is a dead letter table. One that an earlier release made gets the columns that it lacks."""
+        name = schema.own_table(self._settings, "dead_letters")
+        table = self._table(name)
+        if table is None:
+            return False
+        there = {field.name for field in table.schema}
+        if lacking := [field for field in schema.dead_letter_fields() if field.name not in there]:
+            self._rows(f"Table {name}", schema.add_columns(name, lacking), [])
+        return True
 
     def _start_load(self, run: RunRef, step: str, table: str, fields: Sequence[Any], uris: Sequence[str], *, rows: int) -> str:
-        from google.cloud.bigquery import LoadJobConfig, ParquetOptions, Table
+        from google.cloud.bigquery import LoadJobConfig, ParquetOptions
 
         def start(job_id: str, attempt: int) -> None:
             # Created first, because a load job cannot set its table's expiration.
-            staging = Table(table, fields)
-            staging.expires = datetime.now(UTC) + STAGING_LIFE
-            self._client.create_table(staging, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+            self._create_staging(table, fields)
             options = ParquetOptions()  # type: ignore[no-untyped-call]
             options.enable_list_inference = True
             config = LoadJobConfig(
@@ -271,19 +279,29 @@ class Warehouse:
 
         def holds() -> bool:
             counted = f"SELECT COUNT(*) FROM {schema.quoted(table)}"
-            return self._exists(table) and self._rows(f"Staging table {table}", counted, [])[0][0] == rows
+            return self._table(table) is not None and self._rows(f"Staging table {table}", counted, [])[0][0] == rows
 
         return self._jobs.find_or_start(run, step, start, holds=holds)
 
-    def _exists(self, table: str) -> bool:
+    def _create_staging(self, name: str, fields: Sequence[Any]) -> None:
+        from google.cloud.bigquery import Table
+
+        staging = Table(name, fields)
+        staging.expires = datetime.now(UTC) + STAGING_LIFE
+        self._client.create_table(staging, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+
+    def _drop(self, table: str) -> None:
+        with translated(f"Staging table {table}"):
+            self._client.delete_table(table, not_found_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+
+    def _table(self, name: str) -> Table | None:
         from google.api_core.exceptions import NotFound
 
-        with translated(f"Table {table}"):
+        with translated(f"Table {name}"):
             try:
-                self._client.get_table(table, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+                return self._client.get_table(name, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
             except NotFound:
-                return False
-        return True
+                return None
 
     def _ensure_dataset(self) -> None:
         """Creates nightshift's own dataset unless a platform team has created it. The account may not be allowed to."""

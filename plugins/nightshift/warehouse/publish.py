@@ -66,7 +66,7 @@ BEGIN TRANSACTION;
 DELETE FROM {destination} WHERE {partition} = @partition;
 INSERT INTO {destination} ({keys}, {written}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
 SELECT {keys}, prediction, @partition, @run_id, ordinal FROM {staged} WHERE dead_reason IS NULL;
-{_clear_dead_letters(dead_letters, stale=stale)}
+{_clear_dead_letters(settings, stale=stale)}
 {_insert_dead_letters(spec, dead_letters, staged) if dead else ""}
 {publications.insert(settings)}
 SELECT IF((SELECT COUNT(*) FROM {destination} WHERE {partition} = @partition) = @predictions, NULL,
@@ -75,8 +75,17 @@ COMMIT TRANSACTION;
 """
 
 
-def _clear_dead_letters(dead_letters: str, *, stale: bool) -> str:
-    rows = f"{dead_letters} WHERE job = @job AND partition_date = @partition"
+def dead_letters_of_partition(settings: Settings) -> str:
+    """The dead letters of the partition by this job of this deployment, and by releases that did not say of which one.
+
+    Parameters: job, partition and bucket.
+    """
+    table = quoted(schema.own_table(settings, "dead_letters"))
+    return f"{table} WHERE job = @job AND partition_date = @partition AND (bucket IS NULL OR bucket = @bucket)"
+
+
+def _clear_dead_letters(settings: Settings, *, stale: bool) -> str:
+    rows = dead_letters_of_partition(settings)
     if stale:
         return f"DELETE FROM {rows};"
     return f"SELECT IF(EXISTS (SELECT 1 FROM {rows}), ERROR('{CHANGED_MEANWHILE}'), NULL);"
@@ -95,8 +104,8 @@ ASSERT (SELECT COUNTIF(dead_reason IS NULL) FROM {staged}) = @predictions
 def _insert_dead_letters(spec: JobSpec, dead_letters: str, staged: str) -> str:
     key_json = ", ".join(f"{quoted(name)} AS {quoted(name)}" for name in spec.source.key)
     return f"""\
-INSERT INTO {dead_letters} (job, partition_date, run_id, ordinal, key, reason, message, attempts)
-SELECT @job, @partition, @run_id, ordinal, TO_JSON_STRING(STRUCT({key_json})), dead_reason, dead_message, attempts
+INSERT INTO {dead_letters} (job, partition_date, run_id, ordinal, key, reason, message, attempts, bucket)
+SELECT @job, @partition, @run_id, ordinal, TO_JSON_STRING(STRUCT({key_json})), dead_reason, dead_message, attempts, @bucket
 FROM {staged} WHERE dead_reason IS NOT NULL;"""
 
 
@@ -125,10 +134,8 @@ SELECT
   (SELECT COUNT(*) FROM {quoted(schema.destination_table(spec, settings))} WHERE {partition} = @partition) AS shown,
   (SELECT COUNT(*) FROM {quoted(schema.destination_table(spec, settings))}
    WHERE {partition} = @partition AND {RUN_ID_COLUMN} = @run_id) AS predictions,
-  (SELECT COUNT(*) FROM {quoted(schema.own_table(settings, "dead_letters"))}
-   WHERE job = @job AND partition_date = @partition) AS dead_shown,
-  (SELECT COUNT(*) FROM {quoted(schema.own_table(settings, "dead_letters"))}
-   WHERE job = @job AND partition_date = @partition AND run_id = @run_id) AS dead_letters
+  (SELECT COUNT(*) FROM {dead_letters_of_partition(settings)}) AS dead_shown,
+  (SELECT COUNT(*) FROM {dead_letters_of_partition(settings)} AND run_id = @run_id) AS dead_letters
 """
 
 
@@ -146,10 +153,11 @@ def publish_parameters(
     ]
 
 
-def count_parameters(run: RunRef) -> list[ScalarQueryParameter]:
+def count_parameters(run: RunRef, settings: Settings) -> list[ScalarQueryParameter]:
     from google.cloud.bigquery import ScalarQueryParameter
 
     return [
+        ScalarQueryParameter("bucket", "STRING", settings.bucket),
         ScalarQueryParameter("job", "STRING", run.job),
         ScalarQueryParameter("partition", "DATE", run.partition),
         ScalarQueryParameter("run_id", "STRING", run.run_id),

@@ -238,13 +238,13 @@ def overwrite(night: Night, path: str) -> None:
 )
 def test_a_chunk_that_was_altered_after_the_seal_is_noticed(night: Night, alter: Callable[[Night, str], None]) -> None:
     manifest = night.seal(night.run, NAMES, per_chunk=1)
-    check_sealed(night.store, manifest)
+    check_sealed(night.store, night.run, manifest)
     alter(night, path := manifest["chunks"][1]["path"])
 
     with pytest.raises(
         SealBroken, match=f"1 of 3 chunks of run {night.run.run_id} were overwritten or deleted.*: {path}. Nothing"
     ):
-        check_sealed(night.store, manifest)
+        check_sealed(night.store, night.run, manifest)
 
 
 def test_a_manifest_of_an_earlier_release_is_compared_by_its_digests(night: Night) -> None:
@@ -252,11 +252,11 @@ def test_a_manifest_of_an_earlier_release_is_compared_by_its_digests(night: Nigh
     for chunk in manifest["chunks"]:
         del chunk["object_version"]
     overwrite(night, manifest["chunks"][1]["path"])
-    check_sealed(night.store, manifest)
+    check_sealed(night.store, night.run, manifest)
     obstore.put(night.store, manifest["chunks"][2]["path"], b"forged")
 
     with pytest.raises(SealBroken, match=f"1 of 3 chunks.*{manifest['chunks'][2]['path']}"):
-        check_sealed(night.store, manifest)
+        check_sealed(night.store, night.run, manifest)
 
 
 def test_a_destination_that_the_query_reads_is_refused(night: Night) -> None:
