@@ -164,10 +164,10 @@ def publish(place: Place) -> None:
     assert plan.source is not None
     assert manifest is not None
     warehouse.check_may_replace(place.spec, place.run, ASKED_AT)
-    check_sealed(store, manifest)
+    check_sealed(store, place.run, manifest)
     for job in warehouse.start_staging(place.spec, place.run, manifest, plan.source, asked_at=ASKED_AT):
         place.finish(job)
-    check_sealed(store, manifest)
+    check_sealed(store, place.run, manifest)
     place.finish(warehouse.start_publish(place.spec, place.run, manifest, plan.source, asked_at=ASKED_AT))
     published = warehouse.finish_publish(place.spec, place.run, manifest, plan.source, asked_at=ASKED_AT)
     assert published["predictions"] == place.rows

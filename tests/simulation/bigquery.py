@@ -366,9 +366,11 @@ class Client:
         dataset.location = LOCATION
         return dataset
 
-    def create_table(self, table: Table, **_: Any) -> None:
+    def create_table(self, table: Table, **_: Any) -> Table:
+        """Called with exists_ok."""
         self._pause("create_table")
         self._service.database.create(str(table.reference), table.schema)
+        return self.get_table(str(table.reference))
 
     def delete_table(self, name: str, **_: Any) -> None:
         self._pause("delete_table")

@@ -49,7 +49,7 @@ def _guard(kept: int) -> tuple[Change, ...]:
     guards = publications.guards
 
     def one(*arguments: Any) -> str:
-        return _EXISTS + guards(*arguments).split(_EXISTS)[kept]
+        return f"SELECT {_EXISTS}{guards(*arguments).split(_EXISTS)[kept].rstrip(' ,;')};"
 
     return ((publications, "guards", one),)
 
@@ -58,9 +58,9 @@ def _not_asked_by(caller: str) -> tuple[Change, ...]:
     """The objects are not compared with the seal in one of the two places."""
     check_sealed = sealed.check_sealed
 
-    def check(store: Any, manifest: Mapping[str, Any]) -> None:
+    def check(*arguments: Any) -> None:
         if sys._getframe(1).f_code.co_name != caller:
-            check_sealed(store, manifest)
+            check_sealed(*arguments)
 
     return ((sealed, "check_sealed", check),)
 
@@ -97,7 +97,7 @@ def _dropped_staging_is_an_error() -> tuple[Change, ...]:
 
 
 def _stale_dead_letters() -> tuple[Change, ...]:
-    return ((publish, "_clear_dead_letters", lambda dead_letters, *, stale: ""),)
+    return ((publish, "_clear_dead_letters", lambda settings, *, stale: ""),)
 
 
 def _collision_is_final() -> tuple[Change, ...]:

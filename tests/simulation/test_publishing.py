@@ -86,7 +86,7 @@ def test_a_seed_is_one_schedule_of_publishing() -> None:
 
 
 class TestTransactions:
-    """The rules of `bigquery.Database` that the invariants rest on, as test_transactions.py has them of the emulator."""
+    """The rules of `bigquery.Database` that the invariants rest on, as test_dml.py has them of the emulator."""
 
     @pytest.fixture
     def service(self) -> BigQuery:

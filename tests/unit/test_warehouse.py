@@ -12,7 +12,7 @@ import pytest
 import requests
 from google.api_core import exceptions as api
 from google.auth.exceptions import TransportError
-from google.cloud.bigquery import SchemaField
+from google.cloud.bigquery import SchemaField, Table, TimePartitioning
 
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings
@@ -83,7 +83,7 @@ def test_chunks_are_staged_in_as_many_tables_as_load_jobs(chunks: int, sizes: li
 @pytest.mark.parametrize("dead", [False, True])
 def test_everything_that_changes_a_row_stands_inside_the_transaction(dead: bool, stale: bool) -> None:
     """And in it stands nothing but what BigQuery's page on transactions names: queries and DML. Nothing is sorted."""
-    script = publish.publish_script(a_spec(), COLUMNS, ["acme.nightshift.staging_x"], SETTINGS, dead=dead, stale=stale)
+    script = publish.publish_script(a_spec(), ["acme.nightshift.staging_x"], SETTINGS, dead=dead, stale=stale)
     before, _, rest = script.partition("BEGIN TRANSACTION;")
     inside, _, after = rest.partition("COMMIT TRANSACTION;")
     begins = {statement.split()[0] for statement in inside.split(";") if statement.strip()}
@@ -130,6 +130,53 @@ def test_types_are_said_in_one_way(legacy: str, standard: str) -> None:
 )
 def test_a_destination_without_a_project_lies_in_the_deployments(table: str, whole: str) -> None:
     assert schema.destination_table(a_spec(destination__table=table), SETTINGS) == whole
+
+
+TYPED = a_spec(
+    task="chat",
+    request={"user": "{{ text }}", "json_schema": {"type": "object", "properties": {"topic": {"type": "string"}}}},
+    source={"query": "SELECT id, price, text FROM d.t WHERE day = @partition", "key": ["id", "price"]},
+    model={"name": "m", "uri": "hf://org/m", "revision": "r1"},
+)
+
+
+def destination_with(**changed: SchemaField) -> Table:
+    """As nightshift makes it, but for these columns."""
+    columns = {"id": "STRING", "price": "NUMERIC", "text": "STRING"}
+    fields = [changed.get(field.name, field) for field in schema.destination_fields(TYPED, columns)]
+    there = Table("acme.d.out", schema=fields)
+    there.time_partitioning = TimePartitioning(field=TYPED.destination.partition_column)
+    return Table.from_api_repr({**there.to_api_repr(), "type": "TABLE"})
+
+
+def check_destination(**changed: SchemaField) -> None:
+    columns = {"id": "STRING", "price": "NUMERIC", "text": "STRING"}
+    wanted = schema.destination_fields(TYPED, columns)
+    schema.check_compatible(destination_with(**changed), wanted, TYPED.destination)
+
+
+@pytest.mark.parametrize(
+    ("field", "harm"),
+    [
+        (SchemaField("price", "NUMERIC", precision=7, scale=2), r"rounds what is stored in NUMERIC\(7, 2\)"),
+        (SchemaField("price", "NUMERIC", precision=7), r"rounds what is stored in NUMERIC\(7, 0\)"),
+        (
+            SchemaField(TYPED.destination.column, "RECORD", fields=[SchemaField("topic", "STRING", max_length=9)]),
+            "refuses the whole run for one answer of more than 9 characters",
+        ),
+    ],
+)
+def test_a_destination_that_would_alter_or_refuse_what_is_written_is_refused_before_the_night(
+    field: SchemaField, harm: str
+) -> None:
+    """BigQuery says nothing when it rounds a key, and it says that an answer is too long only when all are computed."""
+    check_destination()
+    with pytest.raises(WarehouseError, match=f"{field.name}: BigQuery {harm}. Lift it: ALTER TABLE .*SET DATA TYPE"):
+        check_destination(**{field.name: field})
+
+
+def test_a_key_of_limited_length_is_the_tables_own_business() -> None:
+    check_destination(id=SchemaField("id", "STRING", max_length=36))
 
 
 def test_a_name_cannot_leave_its_quotes() -> None:

@@ -46,7 +46,7 @@ class PublishOperator(RunOperator):
         self.keep_lineage()
         with permanent_failures():
             self.warehouse.check_may_replace(self.spec, self.run, self._asked_at)
-            check_sealed(self.store, self.manifest)
+            check_sealed(self.store, self.run, self.manifest)
             jobs = self.warehouse.start_staging(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
             self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs) or "(none)")
             event = finished_soon(self.warehouse, jobs)
@@ -61,7 +61,7 @@ class PublishOperator(RunOperator):
         self.keep_lineage()
         finished_jobs(event)
         with permanent_failures():
-            check_sealed(self.store, self.manifest)
+            check_sealed(self.store, self.run, self.manifest)
             job = self.warehouse.start_publish(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
             self.log.info("BigQuery job %s replaces partition %s of %s", job, self.run.partition, self.spec.destination.table)
             published = finished_soon(self.warehouse, [job])

@@ -14,6 +14,8 @@ from typing import Any, Final
 import obstore
 from obstore.store import ObjectStore
 
+from nightshift.run.names import RunRef
+from nightshift.run.seal import merkle_root
 from nightshift.store import StoreUnavailable, version_of
 
 ASKED_AT_ONCE: Final = 32
@@ -22,15 +24,16 @@ NAMED: Final = 5
 
 
 class SealBroken(ValueError):
-    """A committed chunk was overwritten or deleted after its run was sealed."""
+    """A committed chunk was overwritten or deleted after its run was sealed, or the run manifest was altered."""
 
 
-def check_sealed(store: ObjectStore, manifest: Mapping[str, Any]) -> None:
-    """Raises SealBroken if a chunk of the run manifest is not the object that was sealed; StoreUnavailable.
+def check_sealed(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) -> None:
+    """Raises SealBroken if the manifest is not one of this run, or a chunk is not the object that was sealed; StoreUnavailable.
 
     The store is rooted at the bucket. One HEAD for each chunk. A manifest of nightshift 0.1.0 names no versions: then each
     chunk is read, and its sha256 is compared.
     """
+    _check_manifest(run, manifest)
     altered = asyncio.run(_altered(store, manifest["chunks"]))
     if altered:
         named = ", ".join(altered[:NAMED]) + (", ..." if len(altered) > NAMED else "")
@@ -38,6 +41,23 @@ def check_sealed(store: ObjectStore, manifest: Mapping[str, Any]) -> None:
             f"{len(altered)} of {len(manifest['chunks'])} chunks of run {manifest['run_id']} were overwritten or deleted after "
             f"the run was sealed: {named}. Nothing is published, because these rows are not the ones that were proven. Find "
             "out who may write into the bucket, then trigger the DAG with fresh."
+        )
+
+
+def _check_manifest(run: RunRef, manifest: Mapping[str, Any]) -> None:
+    """A manifest that was copied from another run, or edited, must not name other chunks than those that were proven."""
+    entries = manifest["chunks"]
+    counted = {name: sum(entry[name] for entry in entries) for name in ("rows", "predictions", "dead_letters")}
+    proven = (
+        manifest["run_id"] == run.run_id
+        and [entry["path"] for entry in entries] == [run.chunk_path(number) for number in range(len(entries))]
+        and merkle_root([entry["sha256"] for entry in entries]) == manifest["merkle_root"]
+        and all(manifest[name] == count for name, count in counted.items())
+    )
+    if not proven:
+        raise SealBroken(
+            f"{run.manifest_path} is not what the task 'seal' wrote: its run, chunks, counts and Merkle root do not agree. "
+            "Nothing is published. Find out who may write into the bucket, then trigger the DAG with fresh."
         )
 
 

@@ -11,7 +11,7 @@ from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import own_table, quoted
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import ScalarQueryParameter
+    from google.cloud.bigquery import ScalarQueryParameter, Table
 
     from nightshift.run.names import RunRef
     from nightshift.run.plan import Plan
@@ -105,22 +105,20 @@ def table(settings: Settings) -> str:
     return own_table(settings, "audit")
 
 
-def create_table(settings: Settings) -> str:
-    """Creates the table unless it exists."""
-    return schema.create_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="job")
+def as_created(settings: Settings) -> Table:
+    return schema.day_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="job")
 
 
-def audit_script(settings: Settings) -> str:
-    """Creates the table, and adds the row of a publication unless it is there. Parameters: one for each column.
+def insert(settings: Settings) -> str:
+    """Adds the row of a publication unless it is there. Parameters: one for each column.
 
     An INSERT never conflicts with another one, so all jobs of a night may write their rows at the same time.
     """
     name = quoted(table(settings))
     return (
-        f"{create_table(settings)}\n"
         f"INSERT INTO {name} ({', '.join(map(quoted, COLUMNS))})\n"
         f"SELECT {', '.join(f'@{column}' for column in COLUMNS)} FROM UNNEST([1])\n"
-        f"WHERE NOT EXISTS (SELECT 1 FROM {name} WHERE run_id = @run_id AND published_at = @published_at);\n"
+        f"WHERE NOT EXISTS (SELECT 1 FROM {name} WHERE run_id = @run_id AND published_at = @published_at)"
     )
 
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from nightshift.warehouse import audit, publications, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
+from nightshift.warehouse.statements import Statements
+from nightshift.warehouse.tables import Tables
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
+    from google.cloud.bigquery import Client, QueryJob, ScalarQueryParameter
 
     from nightshift.run.names import RunRef
     from nightshift.run.plan import ExportedSource
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
-
-STATEMENT_TIMEOUT_S: Final = 600.0
-"""For the few short statements that this module waits for."""
-STAGING_LIFE: Final = timedelta(days=7)
-"""After this time BigQuery drops the staging table of an abandoned run."""
 
 
 class Warehouse:
@@ -35,6 +32,8 @@ class Warehouse:
         self._client = client
         self._settings = settings
         self._jobs = Jobs(client, settings)
+        self._statements = Statements(client, settings)
+        self._tables = Tables(client, settings)
 
     def read_source(self, spec: JobSpec, partition: str) -> ExportedSource:
         """The query's columns, their types and its tables, from a dry run: nothing is read or billed.
@@ -57,11 +56,10 @@ class Warehouse:
         asked_at: when the run was asked for, ISO 8601. The transaction checks it again; here it is said early, with names.
         """
         table = schema.destination_table(spec, self._settings)
-        if not self._exists(table):
+        if self._tables.find(table) is None:
             return
-        self._ensure_dataset()
-        self._rows("The tables of publications", publish.create_own_tables(self._settings), [])
-        found = self._rows(
+        self._tables.ensure_own()
+        found = self._statements.rows(
             f"Partition {run.partition} of {table}",
             publications.obstacles(spec, self._settings),
             publications.parameters(spec, run, self._settings, asked_at),
@@ -71,7 +69,9 @@ class Warehouse:
 
     def count_rows(self, spec: JobSpec, partition: str) -> int:
         """How many rows the query has now. The export may find others; the plan counts what it exported."""
-        rows = self._rows(f"The rows of job {spec.job}", query.count_statement(spec), [_date("partition", partition)])
+        rows = self._statements.rows(
+            f"The rows of job {spec.job}", query.count_statement(spec), [_date("partition", partition)]
+        )
         return int(rows[0][0])
 
     def start_extract(self, spec: JobSpec, run: RunRef, *, holds: Callable[[], bool] | None = None) -> str:
@@ -83,7 +83,7 @@ class Warehouse:
 
         def start(job_id: str, attempt: int) -> None:
             sql = query.export_statement(spec, query.export_uri(self._settings.bucket, run, attempt))
-            self._submit(sql, [_date("partition", run.partition)], job_id=job_id)
+            self._statements.submit(sql, [_date("partition", run.partition)], job_id=job_id)
 
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
 
@@ -95,19 +95,18 @@ class Warehouse:
         Returns the job ids: none for a run without rows, and none for a run that is published already, as asked for then.
         asked_at: when the run was asked for, ISO 8601.
         """
-        from google.cloud.bigquery import Table
-
+        self._tables.ensure_own()
         if self._jobs.succeeded(run, _publish_step(manifest, asked_at)) is not None and self._shows(spec, run, manifest):
             return []
-        self._ensure_dataset()
         fields = schema.staging_fields(spec, source.columns)
         started = []
         for number, (name, uris) in enumerate(publish.staging_tables(run, manifest, self._settings)):
             if not uris:
+                if (found := self._tables.find(name)) is not None and found.num_rows:
+                    # From the first life of a run that was computed again: nothing is loaded over its rows.
+                    self._tables.drop_staging(name)
                 with translated(f"Staging table {name}"):
-                    self._client.create_table(
-                        Table(name, fields), exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S
-                    )
+                    self._tables.create_staging(name, fields)
                 continue
             chunks = manifest["chunks"][number * publish.URIS_PER_LOAD :][: len(uris)]
             rows = sum(chunk["rows"] for chunk in chunks)
@@ -127,9 +126,11 @@ class Warehouse:
         parameters = publish.publish_parameters(spec, run, manifest, self._settings, asked_at)
 
         def start(job_id: str, attempt: int) -> None:
+            self._tables.ensure_own()
+            self._tables.create_unless_there(schema.destination(spec, source.columns, self._settings))
             stale, dead = self._has_dead_letters(run), manifest["dead_letters"] > 0
-            script = publish.publish_script(spec, source.columns, staging, self._settings, dead=dead, stale=stale)
-            self._submit(script, parameters, job_id=job_id)
+            script = publish.publish_script(spec, staging, self._settings, dead=dead, stale=stale)
+            self._statements.submit(script, parameters, job_id=job_id)
 
         return self._jobs.find_or_start(
             run, _publish_step(manifest, asked_at), start, holds=lambda: self._shows(spec, run, manifest)
@@ -156,8 +157,7 @@ class Warehouse:
                 "to show it."
             )
         for name, _ in publish.staging_tables(run, manifest, self._settings):
-            with translated(f"Staging table {name}"):
-                self._client.delete_table(name, not_found_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+            self._tables.drop_staging(name)
         return {
             "table": table,
             "partition": run.partition,
@@ -172,12 +172,12 @@ class Warehouse:
     def record_audit(self, row: Mapping[str, Any]) -> None:
         """Adds the audit row of a publication (`nightshift.warehouse.audit.audit_row`); a repeat changes nothing."""
         parameters = audit.audit_parameters(row)
-        self._ensure_dataset()
-        self._rows(f"The audit row of run {row['run_id']}", audit.audit_script(self._settings), parameters)
+        self._tables.ensure_own()
+        self._statements.rows(f"The audit row of run {row['run_id']}", audit.insert(self._settings), parameters)
 
     def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
         with translated(f"The query of job {spec.job} (source.query)"):
-            job = self._submit(query.bare_query(spec.source.query), [_date("partition", partition)], dry_run=True)
+            job = self._statements.submit(query.bare_query(spec.source.query), [_date("partition", partition)], dry_run=True)
         if job.statement_type not in (None, "SELECT"):
             raise WarehouseError(f"source.query is a {job.statement_type} statement. Write one SELECT.")
         return job
@@ -203,7 +203,7 @@ class Warehouse:
                 self._check_location(name, dataset.location)
                 return
         self._check_location(name, table.location)
-        schema.check_compatible(table, schema.destination_fields(spec, source.columns), spec.destination.partition_column)
+        schema.check_compatible(table, schema.destination_fields(spec, source.columns), spec.destination)
 
     def _check_location(self, destination: str, location: str | None) -> None:
         """One BigQuery job reads and writes in one location. Better to say so before the night than at its end."""
@@ -215,10 +215,10 @@ class Warehouse:
 
     def _shows(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any]) -> bool:
         """Whether destination and dead letter table show exactly this run's rows for the partition."""
-        found = self._rows_if_there(
+        found = self._statements.rows_if_there(
             f"Partition {run.partition} of {spec.destination.table}",
             publish.count_statement(spec, self._settings),
-            publish.count_parameters(run),
+            publish.count_parameters(run, self._settings),
         )
         if found is None:
             return False
@@ -229,20 +229,16 @@ class Warehouse:
 
     def _has_dead_letters(self, run: RunRef) -> bool:
         """Whether the dead letter table has rows of the job for the partition."""
-        table = schema.own_table(self._settings, "dead_letters")
-        if not self._exists(table):
-            return False
-        counted = f"SELECT COUNT(*) FROM {schema.quoted(table)} WHERE job = @job AND partition_date = @partition"
-        return bool(self._rows("The dead letters of the partition", counted, publish.count_parameters(run))[0][0])
+        counted = f"SELECT COUNT(*) FROM {publish.dead_letters_of_partition(self._settings)}"
+        parameters = publish.count_parameters(run, self._settings)
+        return bool(self._statements.rows("The dead letters of the partition", counted, parameters)[0][0])
 
     def _start_load(self, run: RunRef, step: str, table: str, fields: Sequence[Any], uris: Sequence[str], *, rows: int) -> str:
-        from google.cloud.bigquery import LoadJobConfig, ParquetOptions, Table
+        from google.cloud.bigquery import LoadJobConfig, ParquetOptions
 
         def start(job_id: str, attempt: int) -> None:
             # Created first, because a load job cannot set its table's expiration.
-            staging = Table(table, fields)
-            staging.expires = datetime.now(UTC) + STAGING_LIFE
-            self._client.create_table(staging, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+            self._tables.create_staging(table, fields)
             options = ParquetOptions()  # type: ignore[no-untyped-call]
             options.enable_list_inference = True
             config = LoadJobConfig(
@@ -261,70 +257,10 @@ class Warehouse:
 
         def holds() -> bool:
             # Another try of this task may publish the run, and drop the table, at any moment.
-            found = self._rows_if_there(f"Staging table {table}", f"SELECT COUNT(*) FROM {schema.quoted(table)}", [])
+            found = self._statements.rows_if_there(f"Staging table {table}", f"SELECT COUNT(*) FROM {schema.quoted(table)}", [])
             return found is not None and found[0][0] == rows
 
         return self._jobs.find_or_start(run, step, start, holds=holds)
-
-    def _exists(self, table: str) -> bool:
-        from google.api_core.exceptions import NotFound
-
-        with translated(f"Table {table}"):
-            try:
-                self._client.get_table(table, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
-            except NotFound:
-                return False
-        return True
-
-    def _ensure_dataset(self) -> None:
-        """Creates nightshift's own dataset unless a platform team has created it. The account may not be allowed to."""
-        from google.api_core.exceptions import Forbidden, NotFound
-        from google.cloud.bigquery import Dataset
-
-        name = f"{self._settings.project}.{self._settings.dataset}"
-        with translated(f"Dataset {name} (NIGHTSHIFT_DATASET)"):
-            try:
-                self._client.get_dataset(name, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
-            except NotFound:
-                dataset = Dataset(name)
-                dataset.location = self._settings.location
-                try:
-                    self._client.create_dataset(dataset, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
-                except Forbidden as error:
-                    raise WarehouseError(
-                        f"Dataset {name} does not exist, and the connection's account may not create it. Create it in "
-                        f"{self._settings.location}, or set NIGHTSHIFT_DATASET to a dataset that exists."
-                    ) from error
-
-    def _submit(
-        self, sql: str, parameters: Sequence[ScalarQueryParameter], *, job_id: str | None = None, dry_run: bool = False
-    ) -> QueryJob:
-        return self._client.query(
-            sql,
-            job_config=_query_config(parameters, dry_run=dry_run),
-            job_id=job_id,
-            project=self._settings.project,
-            location=self._settings.location,
-            retry=bounded_retry(),
-            timeout=CALL_TIMEOUT_S,
-            job_retry=None,
-        )
-
-    def _rows(self, what: str, sql: str, parameters: Sequence[ScalarQueryParameter]) -> list[Row]:
-        """Runs a short statement and waits for its rows. Only for statements that may run twice."""
-        with translated(what):
-            return list(self._submit(sql, parameters).result(timeout=STATEMENT_TIMEOUT_S, retry=bounded_retry()))
-
-    def _rows_if_there(self, what: str, sql: str, parameters: Sequence[ScalarQueryParameter]) -> list[Row] | None:
-        """The same; None if a table of the statement does not exist."""
-        from google.api_core.exceptions import NotFound
-
-        try:
-            return self._rows(what, sql, parameters)
-        except WarehouseError as error:
-            if isinstance(error.__cause__, NotFound):
-                return None
-            raise
 
 
 def _step(name: str, manifest: Mapping[str, Any]) -> str:
@@ -337,13 +273,6 @@ def _publish_step(manifest: Mapping[str, Any], asked_at: str) -> str:
     """A run that a person asks for again has another job: that of the first request may be at work, and be refused."""
     asked = datetime.fromisoformat(asked_at).astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
     return _step(f"{asked}-publish", manifest)
-
-
-def _query_config(parameters: Sequence[ScalarQueryParameter], *, dry_run: bool) -> QueryJobConfig:
-    from google.cloud.bigquery import QueryJobConfig
-
-    # Counts must come from the tables, not from a cached answer.
-    return QueryJobConfig(query_parameters=list(parameters), dry_run=dry_run, use_query_cache=False)
 
 
 def _date(name: str, value: str) -> ScalarQueryParameter:

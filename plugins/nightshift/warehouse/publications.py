@@ -20,7 +20,7 @@ from nightshift.warehouse import audit, schema
 from nightshift.warehouse.schema import RUN_ID_COLUMN, quoted
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import ScalarQueryParameter
+    from google.cloud.bigquery import ScalarQueryParameter, Table
 
     from nightshift.run.names import RunRef
     from nightshift.settings import Settings
@@ -53,18 +53,15 @@ def table(settings: Settings) -> str:
     return schema.own_table(settings, "publications")
 
 
-def create_tables(settings: Settings) -> str:
-    """The tables that the rules read."""
-    own = schema.create_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="destination")
-    return f"{own}\n{audit.create_table(settings)}"
+def as_created(settings: Settings) -> Table:
+    return schema.day_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="destination")
 
 
 def guards(spec: JobSpec, settings: Settings) -> str:
     """A query that fails inside the transaction if the run may not replace the partition. Parameters: `parameters`."""
-    return (
-        f"SELECT IF(EXISTS (SELECT 1 FROM {_foreign(spec, settings)}), ERROR('{FOREIGN}'), NULL),\n"
-        f"  IF(EXISTS (SELECT 1 FROM {_later(settings)}), ERROR('{LATER}'), NULL);"
-    )
+    asked = {FOREIGN: _foreign(spec, settings), LATER: _later(settings)}
+    answers = [f"IF(EXISTS (SELECT 1 FROM {rows}), ERROR('{said}'), NULL)" for said, rows in asked.items()]
+    return f"SELECT {', '.join(answers)};"
 
 
 def insert(settings: Settings) -> str:

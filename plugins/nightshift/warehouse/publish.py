@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.warehouse import publications, schema
+from nightshift.warehouse import audit, publications, schema
 from nightshift.warehouse.errors import CHANGED_MEANWHILE
 from nightshift.warehouse.schema import ORDINAL_COLUMN, RUN_ID_COLUMN, quoted
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import ScalarQueryParameter
+    from google.cloud.bigquery import ScalarQueryParameter, Table
 
     from nightshift.run.names import RunRef
     from nightshift.settings import Settings
@@ -46,10 +46,8 @@ def staging_tables(run: RunRef, manifest: Mapping[str, Any], settings: Settings)
     ]
 
 
-def publish_script(
-    spec: JobSpec, columns: Mapping[str, str], staging: Sequence[str], settings: Settings, *, dead: bool, stale: bool
-) -> str:
-    """The whole script. Parameters: see `publish_parameters`. columns: the query's columns and types.
+def publish_script(spec: JobSpec, staging: Sequence[str], settings: Settings, *, dead: bool, stale: bool) -> str:
+    """The whole script, for tables that exist. Parameters: see `publish_parameters`.
 
     dead: whether the run has dead letters. stale: whether the dead letter table has rows of the job for this partition.
     """
@@ -59,12 +57,11 @@ def publish_script(
     keys, written = ", ".join(quoted(name) for name in spec.source.key), quoted(spec.destination.column)
     staged = "(" + " UNION ALL ".join(f"SELECT * FROM {quoted(table)}" for table in staging) + ")"
     return f"""\
-{_create_tables(spec, columns, settings)}
 {_assertions(staged)}
 BEGIN TRANSACTION;
 {publications.guards(spec, settings)}
 DELETE FROM {destination} WHERE {partition} = @partition;
-{_clear_dead_letters(dead_letters, stale=stale)}
+{_clear_dead_letters(settings, stale=stale)}
 {_insert_dead_letters(spec, dead_letters, staged) if dead else ""}
 {publications.insert(settings)}
 INSERT INTO {destination} ({keys}, {written}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
@@ -74,8 +71,17 @@ COMMIT TRANSACTION;
 """
 
 
-def _clear_dead_letters(dead_letters: str, *, stale: bool) -> str:
-    rows = f"{dead_letters} WHERE job = @job AND partition_date = @partition"
+def dead_letters_of_partition(settings: Settings) -> str:
+    """The dead letters of the partition by this job of this deployment, and by releases that did not say of which one.
+
+    Parameters: job, partition and bucket.
+    """
+    table = quoted(schema.own_table(settings, "dead_letters"))
+    return f"{table} WHERE job = @job AND partition_date = @partition AND (bucket IS NULL OR bucket = @bucket)"
+
+
+def _clear_dead_letters(settings: Settings, *, stale: bool) -> str:
+    rows = dead_letters_of_partition(settings)
     if stale:
         return f"DELETE FROM {rows};"
     return f"SELECT IF(EXISTS (SELECT 1 FROM {rows}), ERROR('{CHANGED_MEANWHILE}'), NULL);"
@@ -99,26 +105,16 @@ FROM (
 def _insert_dead_letters(spec: JobSpec, dead_letters: str, staged: str) -> str:
     key_json = ", ".join(f"{quoted(name)} AS {quoted(name)}" for name in spec.source.key)
     return f"""\
-INSERT INTO {dead_letters} (job, partition_date, run_id, ordinal, key, reason, message, attempts)
-SELECT @job, @partition, @run_id, ordinal, TO_JSON_STRING(STRUCT({key_json})), dead_reason, dead_message, attempts
+INSERT INTO {dead_letters} (job, partition_date, run_id, ordinal, key, reason, message, attempts, bucket)
+SELECT @job, @partition, @run_id, ordinal, TO_JSON_STRING(STRUCT({key_json})), dead_reason, dead_message, attempts, @bucket
 FROM {staged} WHERE dead_reason IS NOT NULL;"""
 
 
-def _create_tables(spec: JobSpec, columns: Mapping[str, str], settings: Settings) -> str:
-    destination = schema.create_table(
-        schema.destination_table(spec, settings),
-        schema.destination_fields(spec, columns),
-        spec.destination.partition_column,
-    )
-    return f"{destination}\n{create_own_tables(settings)}"
-
-
-def create_own_tables(settings: Settings) -> str:
-    """Creates the tables of nightshift's own dataset that publishing reads and writes, unless they exist."""
-    dead_letters = schema.create_table(
-        schema.own_table(settings, "dead_letters"), schema.dead_letter_fields(), "partition_date", cluster_by="job"
-    )
-    return f"{dead_letters}\n{publications.create_tables(settings)}"
+def own_tables(settings: Settings) -> list[Table]:
+    """The tables of nightshift's own dataset that publishing reads and writes, as they are created."""
+    name, fields = schema.own_table(settings, "dead_letters"), schema.dead_letter_fields()
+    dead_letters = schema.day_table(name, fields, "partition_date", cluster_by="job")
+    return [dead_letters, publications.as_created(settings), audit.as_created(settings)]
 
 
 def count_statement(spec: JobSpec, settings: Settings) -> str:
@@ -131,7 +127,7 @@ FROM (
   FROM {quoted(schema.destination_table(spec, settings))} WHERE {partition} = @partition
 ) CROSS JOIN (
   SELECT COUNT(*) AS dead_shown, COUNTIF(run_id = @run_id) AS dead_letters
-  FROM {quoted(schema.own_table(settings, "dead_letters"))} WHERE job = @job AND partition_date = @partition
+  FROM {dead_letters_of_partition(settings)}
 )
 """
 
@@ -150,10 +146,11 @@ def publish_parameters(
     ]
 
 
-def count_parameters(run: RunRef) -> list[ScalarQueryParameter]:
+def count_parameters(run: RunRef, settings: Settings) -> list[ScalarQueryParameter]:
     from google.cloud.bigquery import ScalarQueryParameter
 
     return [
+        ScalarQueryParameter("bucket", "STRING", settings.bucket),
         ScalarQueryParameter("job", "STRING", run.job),
         ScalarQueryParameter("partition", "DATE", run.partition),
         ScalarQueryParameter("run_id", "STRING", run.run_id),

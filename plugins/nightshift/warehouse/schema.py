@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
+    from nightshift.spec.model import Destination
 
 RUN_ID_COLUMN: Final = "nightshift_run_id"
 ORDINAL_COLUMN: Final = "nightshift_ordinal"
@@ -105,8 +106,13 @@ def destination_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[Schema
     ]
 
 
+def destination(spec: JobSpec, columns: Mapping[str, str], settings: Settings) -> Table:
+    """The destination, as it is created. columns: of the query, as in `key_fields`."""
+    return day_table(destination_table(spec, settings), destination_fields(spec, columns), spec.destination.partition_column)
+
+
 def dead_letter_fields() -> list[SchemaField]:
-    """``key`` is a JSON object of the key columns, as text."""
+    """``key`` is a JSON object of the key columns, as text. ``bucket`` is the deployment's; releases before it left it out."""
     types = {
         "job": "STRING",
         "partition_date": "DATE",
@@ -116,6 +122,7 @@ def dead_letter_fields() -> list[SchemaField]:
         "reason": "STRING",
         "message": "STRING",
         "attempts": "INT64",
+        "bucket": "STRING",
     }
     return scalar_fields(types)
 
@@ -134,11 +141,21 @@ def quoted(name: str) -> str:
     return f"`{name}`"
 
 
-def create_table(table: str, fields: Sequence[SchemaField], partition_column: str, *, cluster_by: str | None = None) -> str:
-    """``CREATE TABLE IF NOT EXISTS`` for a table that is partitioned by day."""
-    columns = ",\n".join(f"  {quoted(field.name)} {sql_type(field)}" for field in fields)
-    clustered = f"\nCLUSTER BY {quoted(cluster_by)}" if cluster_by else ""
-    return f"CREATE TABLE IF NOT EXISTS {quoted(table)} (\n{columns}\n)\nPARTITION BY {quoted(partition_column)}{clustered};"
+def day_table(name: str, fields: Sequence[SchemaField], partition_column: str, *, cluster_by: str | None = None) -> Table:
+    """A table that is partitioned by day, as it is created. name: ``project.dataset.table``."""
+    from google.cloud.bigquery import Table, TimePartitioning, TimePartitioningType
+
+    table = Table(name, fields)
+    table.time_partitioning = TimePartitioning(TimePartitioningType.DAY, partition_column)
+    if cluster_by:
+        table.clustering_fields = [cluster_by]
+    return table
+
+
+def add_columns(table: str, fields: Sequence[SchemaField]) -> str:
+    """Adds columns to a table; those that it has stay as they are."""
+    added = ", ".join(f"ADD COLUMN IF NOT EXISTS {quoted(field.name)} {sql_type(field)}" for field in fields)
+    return f"ALTER TABLE {quoted(table)} {added}"
 
 
 def destination_table(spec: JobSpec, settings: Settings) -> str:
@@ -152,8 +169,8 @@ def own_table(settings: Settings, name: str) -> str:
     return f"{settings.project}.{settings.dataset}.{name}"
 
 
-def check_compatible(table: Table, wanted: Sequence[SchemaField], partition_column: str) -> None:
-    """Raises WarehouseError if predictions cannot be written into an existing destination."""
+def check_compatible(table: Table, wanted: Sequence[SchemaField], destination: Destination) -> None:
+    """Raises WarehouseError if predictions cannot be written into an existing destination, or would be altered there."""
     name = f"{table.project}.{table.dataset_id}.{table.table_id}"
     remedy = "Write another destination.table, or drop this one if nobody needs it: nightshift creates it again."
     if table.table_type != "TABLE":
@@ -171,12 +188,30 @@ def check_compatible(table: Table, wanted: Sequence[SchemaField], partition_colu
                 f"The destination {name} has the column {field.name} as {sql_type(found)}; "
                 f"this job writes {sql_type(field)}. {remedy}"
             )
+        if harm := _narrowed(found, answers=field.name == destination.column):
+            raise WarehouseError(
+                f"The destination {name} has a limit on the column {field.name}: BigQuery {harm}. Lift it: ALTER TABLE "
+                f"{quoted(name)} ALTER COLUMN {quoted(field.name)} SET DATA TYPE {sql_type(field)}. Or: {remedy}"
+            )
     required = [field.name for field in there.values() if field.mode == "REQUIRED"]
     if required:
         raise WarehouseError(
             f"The destination {name} requires the column {required[0]}, which this job does not write. "
             f"Allow NULL: ALTER TABLE {quoted(name)} ALTER COLUMN {quoted(required[0])} DROP NOT NULL. Or: {remedy}"
         )
-    partitioning = table.time_partitioning
-    if partitioning is None or (partitioning.field or "").lower() != partition_column.lower() or partitioning.type_ != "DAY":
-        raise WarehouseError(f"The destination {name} is not partitioned by day on {partition_column}. {remedy}")
+    partitioning, column = table.time_partitioning, destination.partition_column
+    if partitioning is None or (partitioning.field or "").lower() != column.lower() or partitioning.type_ != "DAY":
+        raise WarehouseError(f"The destination {name} is not partitioned by day on {column}. {remedy}")
+
+
+def _narrowed(field: SchemaField, *, answers: bool) -> str | None:
+    """What BigQuery does to values that a column of this type could hold, but this column cannot; None if there are none.
+
+    answers: whether it holds what the model says, which may be of any length. A key that is too long is left to BigQuery: its
+    length is the table's own business, and BigQuery never cuts it.
+    """
+    if field.precision is not None:
+        return f"rounds what is stored in {field.field_type}({field.precision}, {field.scale or 0})"
+    if answers and field.max_length is not None:
+        return f"refuses the whole run for one answer of more than {field.max_length} characters"
+    return next(filter(None, (_narrowed(part, answers=answers) for part in field.fields)), None)

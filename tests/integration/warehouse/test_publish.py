@@ -178,7 +178,7 @@ def test_a_failure_at_the_last_assertion_rolls_everything_back(night: Night) -> 
     manifest = night.seal(second, NAMES, dead=[0, 2], bias=8.0)
     night.staged(second, manifest)
     staging = [name for name, _ in publish.staging_tables(second, manifest, night.settings)]
-    script = publish.publish_script(night.spec, night.source.columns, staging, night.settings, dead=True, stale=True)
+    script = publish.publish_script(night.spec, staging, night.settings, dead=True, stale=True)
     head, _, tail = script.rpartition("@@row_count = @predictions")
     parameters = publish.publish_parameters(night.spec, second, manifest, night.settings, opened_at(second))
     config = bigquery.QueryJobConfig(query_parameters=parameters)

@@ -16,6 +16,7 @@ from nightshift.run.names import RunRef
 from nightshift.run.sealed import SealBroken, check_sealed
 from nightshift.store import open_store
 from nightshift.warehouse import JobState, Warehouse, WarehouseError, audit, publications
+from nightshift.warehouse.statements import Statements
 from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, Night, opened_at, prediction
 
@@ -238,13 +239,13 @@ def overwrite(night: Night, path: str) -> None:
 )
 def test_a_chunk_that_was_altered_after_the_seal_is_noticed(night: Night, alter: Callable[[Night, str], None]) -> None:
     manifest = night.seal(night.run, NAMES, per_chunk=1)
-    check_sealed(night.store, manifest)
+    check_sealed(night.store, night.run, manifest)
     alter(night, path := manifest["chunks"][1]["path"])
 
     with pytest.raises(
         SealBroken, match=f"1 of 3 chunks of run {night.run.run_id} were overwritten or deleted.*: {path}. Nothing"
     ):
-        check_sealed(night.store, manifest)
+        check_sealed(night.store, night.run, manifest)
 
 
 def test_a_manifest_of_an_earlier_release_is_compared_by_its_digests(night: Night) -> None:
@@ -252,11 +253,11 @@ def test_a_manifest_of_an_earlier_release_is_compared_by_its_digests(night: Nigh
     for chunk in manifest["chunks"]:
         del chunk["object_version"]
     overwrite(night, manifest["chunks"][1]["path"])
-    check_sealed(night.store, manifest)
+    check_sealed(night.store, night.run, manifest)
     obstore.put(night.store, manifest["chunks"][2]["path"], b"forged")
 
     with pytest.raises(SealBroken, match=f"1 of 3 chunks.*{manifest['chunks'][2]['path']}"):
-        check_sealed(night.store, manifest)
+        check_sealed(night.store, night.run, manifest)
 
 
 def test_a_destination_that_the_query_reads_is_refused(night: Night) -> None:
@@ -275,15 +276,15 @@ def test_a_script_that_others_have_overtaken_is_written_again(night: Night) -> N
     second = night.run_of(PARTITION, generation=2)
     manifest = night.seal(second, NAMES, dead=[0])
     night.staged(second, manifest)
-    submit = Warehouse._submit
+    submit = Statements.submit
 
-    def late(self: Warehouse, sql: str, *args: Any, **kwargs: Any) -> bigquery.QueryJob:
+    def late(self: Statements, sql: str, *args: Any, **kwargs: Any) -> bigquery.QueryJob:
         if "BEGIN TRANSACTION" in sql:
             night.rows(f"INSERT INTO `{own}` (job, partition_date) VALUES ('{night.spec.job}', DATE '{PARTITION}')")
         return submit(self, sql, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Warehouse, "_submit", late)
+        patch.setattr(Statements, "submit", late)
         ended = night.finished(night.replace_partition(second, manifest))
 
     assert ended.retryable

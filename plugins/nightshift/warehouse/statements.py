@@ -1,0 +1,62 @@
+"""Statements that are asked of BigQuery at once, and those that a job of ours runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from nightshift.warehouse.errors import WarehouseError, translated
+from nightshift.warehouse.jobs import CALL_TIMEOUT_S, bounded_retry
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
+
+    from nightshift.settings import Settings
+
+STATEMENT_TIMEOUT_S: Final = 600.0
+"""For the few short statements that are waited for."""
+
+
+class Statements:
+    """Statements in the deployment's project and location."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+
+    def submit(
+        self, sql: str, parameters: Sequence[ScalarQueryParameter], *, job_id: str | None = None, dry_run: bool = False
+    ) -> QueryJob:
+        return self._client.query(
+            sql,
+            job_config=_query_config(parameters, dry_run=dry_run),
+            job_id=job_id,
+            project=self._settings.project,
+            location=self._settings.location,
+            retry=bounded_retry(),
+            timeout=CALL_TIMEOUT_S,
+            job_retry=None,
+        )
+
+    def rows(self, what: str, sql: str, parameters: Sequence[ScalarQueryParameter]) -> list[Row]:
+        """Runs a short statement and waits for its rows. Only for statements that may run twice."""
+        with translated(what):
+            return list(self.submit(sql, parameters).result(timeout=STATEMENT_TIMEOUT_S, retry=bounded_retry()))
+
+    def rows_if_there(self, what: str, sql: str, parameters: Sequence[ScalarQueryParameter]) -> list[Row] | None:
+        """The same; None if a table of the statement does not exist."""
+        from google.api_core.exceptions import NotFound
+
+        try:
+            return self.rows(what, sql, parameters)
+        except WarehouseError as error:
+            if isinstance(error.__cause__, NotFound):
+                return None
+            raise
+
+
+def _query_config(parameters: Sequence[ScalarQueryParameter], *, dry_run: bool) -> QueryJobConfig:
+    from google.cloud.bigquery import QueryJobConfig
+
+    # Counts must come from the tables, not from a cached answer.
+    return QueryJobConfig(query_parameters=list(parameters), dry_run=dry_run, use_query_cache=False)

@@ -1,0 +1,86 @@
+"""The tables that a publication needs: found, created and dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.warehouse import publish, schema
+from nightshift.warehouse.errors import WarehouseError, translated
+from nightshift.warehouse.jobs import CALL_TIMEOUT_S, bounded_retry
+from nightshift.warehouse.statements import Statements
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client, Table
+
+    from nightshift.settings import Settings
+
+STAGING_LIFE: Final = timedelta(days=7)
+"""After this time BigQuery drops the staging table of an abandoned run."""
+
+
+class Tables:
+    """Tables by name (``project.dataset.table``). Every method may raise WarehouseUnavailable and WarehouseError."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._statements = Statements(client, settings)
+
+    def create_staging(self, name: str, fields: Sequence[Any]) -> None:
+        from google.cloud.bigquery import Table
+
+        staging = Table(name, fields)
+        staging.expires = datetime.now(UTC) + STAGING_LIFE
+        self._client.create_table(staging, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+
+    def drop_staging(self, name: str) -> None:
+        with translated(f"Staging table {name}"):
+            self._client.delete_table(name, not_found_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+
+    def find(self, name: str) -> Table | None:
+        from google.api_core.exceptions import NotFound
+
+        with translated(f"Table {name}"):
+            try:
+                return self._client.get_table(name, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+            except NotFound:
+                return None
+
+    def ensure_own(self) -> None:
+        """Creates what is missing of nightshift's own dataset. A table of an earlier release gets the columns that it lacks."""
+        self._ensure_dataset()
+        for wanted in publish.own_tables(self._settings):
+            name = str(wanted.reference)
+            there = {field.name for field in self.create_unless_there(wanted).schema}
+            if lacking := [field for field in wanted.schema if field.name not in there]:
+                self._statements.rows(f"Table {name}", schema.add_columns(name, lacking), [])
+
+    def create_unless_there(self, wanted: Table) -> Table:
+        """The table as it is."""
+        name = str(wanted.reference)
+        if (found := self.find(name)) is not None:
+            return found
+        with translated(f"Table {name}"):
+            return self._client.create_table(wanted, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+
+    def _ensure_dataset(self) -> None:
+        """Creates nightshift's own dataset unless a platform team has created it. The account may not be allowed to."""
+        from google.api_core.exceptions import Forbidden, NotFound
+        from google.cloud.bigquery import Dataset
+
+        name = f"{self._settings.project}.{self._settings.dataset}"
+        with translated(f"Dataset {name} (NIGHTSHIFT_DATASET)"):
+            try:
+                self._client.get_dataset(name, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+            except NotFound:
+                dataset = Dataset(name)
+                dataset.location = self._settings.location
+                try:
+                    self._client.create_dataset(dataset, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+                except Forbidden as error:
+                    raise WarehouseError(
+                        f"Dataset {name} does not exist, and the connection's account may not create it. Create it in "
+                        f"{self._settings.location}, or set NIGHTSHIFT_DATASET to a dataset that exists."
+                    ) from error
