@@ -184,6 +184,17 @@ def test_a_dry_run_tells_the_schema_and_runs_nothing(warehouse: Warehouse) -> No
 
 
 @pytest.mark.gate
+@pytest.mark.parametrize("sql", ["SELECT id, ERROR(@text) AS x FROM `{}`", "SELECT 1 AS x UNION ALL SELECT ERROR(@text)"])
+def test_a_dry_run_of_a_query_with_parameters_reads_no_rows(warehouse: Warehouse, sql: str) -> None:
+    warehouse.load("t", records(0, 1))
+    config = parameters(text="a row was read")
+    config.dry_run = True
+
+    job = warehouse.client.query(sql.format(warehouse.name("t")), job_config=config)
+
+    assert [field.name for field in job.schema][-1] == "x"
+
+
 @pytest.mark.parametrize(
     ("sql", "error", "message"),
     [
