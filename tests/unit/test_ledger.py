@@ -299,6 +299,37 @@ def test_a_row_without_prediction_and_reason_is_not_sealed(store: ObjectStore, l
         seal.seal(store, RUN, a_spec(), PLAN)
 
 
+def with_vectors(chunk: int, *widths: int) -> bytes:
+    """The object of a chunk whose vectors have these widths; 0: a dead letter."""
+    table, provenance = chunks.decode(a_chunk(RUN, PLAN, chunk))
+    results = [
+        chunks.Result(ordinal, [1.0] * width, None, None, 1) if width else chunks.Result(ordinal, None, "rejected", "no", 1)
+        for ordinal, width in zip(PLAN.chunk_range(chunk), widths, strict=True)
+    ]
+    return chunks.encode(table.select(["id"]), results, table.schema.field("prediction").type, provenance)
+
+
+@pytest.mark.parametrize("widths", [(3, 3), (2, 3), (0, 3)])
+def test_vectors_of_two_models_are_not_sealed(store: ObjectStore, ledger: Ledger, widths: tuple[int, int]) -> None:
+    """Each attempt's own vectors are of one width, but attempts do not see each other's."""
+    asyncio.run(commit_all(ledger))
+    obstore.put(store, RUN.chunk_path(2), with_vectors(2, *widths))
+
+    message = rf"different numbers of dimensions \(2 in {RUN.chunk_path(0)}, 3 in {RUN.chunk_path(2)}\)"
+    with pytest.raises(seal.ConservationError, match=message):
+        seal.seal(store, RUN, a_spec(dead_letters__tolerate=1), PLAN)
+    assert seal.load_manifest(store, RUN) is None
+
+
+def test_answers_that_are_lists_of_any_length_are_sealed(store: ObjectStore, ledger: Ledger) -> None:
+    """A reranker gives each row as many numbers as the row has documents."""
+    asyncio.run(commit_all(ledger))
+    obstore.put(store, RUN.chunk_path(2), with_vectors(2, 7, 1))
+    request = {"query": "{{ text }}", "documents": "documents"}
+
+    assert seal.seal(store, RUN, a_spec(task="rerank", request=request), PLAN)["rows"] == 10
+
+
 def test_too_many_dead_letters_are_not_sealed(store: ObjectStore, ledger: Ledger) -> None:
     asyncio.run(commit_all(ledger, dead=(0, 1)))
 

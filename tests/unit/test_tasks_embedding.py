@@ -51,14 +51,38 @@ def test_overlong_rows_are_cut_only_where_the_job_says_so() -> None:
 
 def test_vectors_come_back_in_the_order_of_the_rows() -> None:
     shuffled = {
-        "data": [{"index": 1, "embedding": encoded(2.0)}, {"index": 0, "embedding": encoded(1.0, 0.5)}],
+        "data": [{"index": 1, "embedding": encoded(2.0, 0.25)}, {"index": 0, "embedding": encoded(1.0, 0.5)}],
         "usage": {"prompt_tokens": 7},
     }
 
     answers = load_kind(a_spec()).answers(shuffled, ["x", "y"])
 
-    assert [list(vector) for vector in predictions(answers)] == [[1.0, 0.5], [2.0]]
+    assert [list(vector) for vector in predictions(answers)] == [[1.0, 0.5], [2.0, 0.25]]
     assert (answers.prompt_tokens, answers.output_tokens) == (7, 0)
+
+
+def test_vectors_of_another_width_are_no_answer() -> None:
+    """One model gives vectors of one width: in one reply, and in all replies of an attempt."""
+    kind = load_kind(a_spec())
+    with pytest.raises(InvalidReply, match="an embedding of 2 numbers"):
+        kind.answers(reply(encoded(1.0), encoded(1.0, 2.0)), ["x", "y"])
+    kind.answers(reply(encoded(1.0), encoded(2.0)), ["x", "y"])
+    with pytest.raises(InvalidReply, match="an embedding of 3 numbers, though one model made all, and most have 1"):
+        kind.answers(reply(encoded(1.0, 2.0, 3.0)), ["y"])
+    assert len(predictions(kind.answers(reply(encoded(3.0)), ["y"]))[0]) == 1
+
+
+def test_an_odd_vector_that_comes_first_does_not_condemn_all_others() -> None:
+    kind = load_kind(a_spec())
+    good, odd = reply(encoded(1.0, 2.0)), reply(encoded(1.0, 2.0, 3.0))
+    kind.answers(odd, ["x"])
+    with pytest.raises(InvalidReply):
+        kind.answers(good, ["y"])
+    for _ in range(3):
+        kind.answers(good, ["y"])
+        with pytest.raises(InvalidReply, match="most have 2"):
+            kind.answers(odd, ["x"])
+        kind.answers(good, ["y"])
 
 
 @pytest.mark.parametrize(

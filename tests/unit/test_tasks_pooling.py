@@ -102,6 +102,7 @@ class TestClassify:
             {"label": "a", "probs": None},
             {"label": "a", "probs": ["0.5"]},
             {"label": "a", "probs": [float("nan")]},
+            {"label": "a", "probs": [1e39]},
             {"label": "a", "probs": [True]},
             {"label": 1, "probs": [0.5]},
         ],

@@ -266,7 +266,13 @@ class TestAnswers:
             with pytest.raises(InvalidReply):
                 answer(kind, reply)
 
-    @pytest.mark.parametrize("usage", [None, 7, {}, {"prompt_tokens": None}, {"prompt_tokens": "7"}])
+    @pytest.mark.parametrize(
+        "usage",
+        [
+            *(None, 7, {}, {"prompt_tokens": None}, {"prompt_tokens": "7"}, {"prompt_tokens": True}),
+            *({"prompt_tokens": -1, "completion_tokens": -9}, {"prompt_tokens": 2**64 - 1, "completion_tokens": 1e40}),
+        ],
+    )
     def test_a_reply_without_token_counts(self, usage: Any) -> None:
         kind = chat()
         answers = kind.answers({**chat_reply("a"), "usage": usage}, [kind.render({"text": "x"}, 0)])

@@ -239,7 +239,7 @@ class _Connection(asyncio.Protocol):
         """Forgets the last reply."""
         self._status = 0
         self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
+        self._body: bytes | bytearray = b""
         self._size = 0
         self._silent = 0
         self._headed = self._complete = self._keep = self._answered = False
@@ -345,7 +345,7 @@ class _Connection(asyncio.Protocol):
     def _finish(self) -> None:
         """The reply is complete: hands it over, and returns the connection if it may be reused."""
         waiter, self._waiter = self._waiter, None
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        body = bytes(self._body)
         too_large = len(body) > self._client.body_max_bytes
         if self._keep and not too_large and not self._client.has_too_many and not self._transport.get_write_buffer_size():
             self._client.idle.append(self)
@@ -377,7 +377,12 @@ class _Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         if not self._complete:
             self._size += len(data)
-            self._body.append(data)
+            if not self._body:
+                self._body = data
+            else:
+                # Not a list of pieces: of a reply in pieces of a few bytes, that would take thirty times its size.
+                self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
+                self._body += data
 
     def on_message_complete(self) -> None:
         if self._complete:

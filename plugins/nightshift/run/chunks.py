@@ -36,6 +36,8 @@ BODY_DIGEST_KEY: Final = b"nightshift.body.sha256"
 FOOTER_DIGEST_KEY: Final = b"nightshift.footer.sha256"
 _PLACES: Final = {key: hashlib.sha256(key).hexdigest().encode() for key in (BODY_DIGEST_KEY, FOOTER_DIGEST_KEY)}
 """Placeholders for the digests: in a new footer, and while the footer's own digest is computed."""
+WIDTH: Final = "width"
+"""The column of `decode_outcomes` with the length of a prediction that is a list."""
 STATUS: Final = "dead_status"
 """The column that only the chunks of `nightshift batch` have."""
 UNKNOWN: Final = "unknown"
@@ -214,16 +216,18 @@ def decode(body: bytes) -> tuple[pa.Table, Provenance]:
 
 
 def decode_outcomes(body: bytes) -> tuple[pa.Table, Provenance]:
-    """As `decode`, with the columns ORDINAL, DEAD_REASON and PREDICTION; the last one only tells whether there is a prediction.
+    """As `decode`, with the columns ORDINAL, DEAD_REASON, PREDICTION and WIDTH.
 
+    PREDICTION only tells whether there is one, and WIDTH how long it is if it is a list.
     Predictions are read and checked a batch at a time, because they may be a hundred times as large as all else.
     """
 
     def read(file: pq.ParquetFile) -> pa.Table:
         table = file.read([columns.ORDINAL, columns.DEAD_REASON])
         batches = file.iter_batches(_outcomes_at_once(file.metadata), columns=[columns.PREDICTION])
-        there = pa.chunked_array([_valid(batch) for batch in batches], pa.bool_())
-        return table.append_column(columns.PREDICTION, there)
+        seen = [_seen(batch) for batch in batches]
+        there, widths = (pa.chunked_array([each[n] for each in seen], kind) for n, kind in enumerate((pa.bool_(), pa.int32())))
+        return table.append_column(columns.PREDICTION, there).append_column(WIDTH, widths)
 
     return _decoded(body, read)
 
@@ -238,9 +242,12 @@ def _outcomes_at_once(metadata: pq.FileMetaData) -> int:
     return min(rows, OUTCOME_TEXTS) if any(leaf.physical_type == "BYTE_ARRAY" for leaf in predictions) else rows
 
 
-def _valid(batch: pa.RecordBatch) -> pa.Array:
+def _seen(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    """Of each prediction: whether it is there, and its length if it is a list."""
     batch.validate(full=True)
-    return pc.is_valid(batch.column(0))
+    (predictions,) = batch.columns
+    lists = pa.types.is_list(predictions.type)
+    return pc.is_valid(predictions), pc.list_value_length(predictions) if lists else pa.nulls(len(predictions), pa.int32())
 
 
 def _decoded(body: bytes, read: Callable[[pq.ParquetFile], pa.Table]) -> tuple[pa.Table, Provenance]:

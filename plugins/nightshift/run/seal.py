@@ -50,6 +50,7 @@ class _Checked:
     entry: dict[str, Any]
     reasons: Counter[str]
     parts: tuple[chunks.Part, ...]
+    widths: frozenset[int]
 
 
 def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins = UNPINNED) -> dict[str, Any]:
@@ -62,6 +63,8 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins 
     if sealed is not None:
         return sealed
     checked = asyncio.run(_check_all(ObjectStorage(store), run, plan))
+    if spec.request.ONE_WIDTH:
+        _check_widths(checked)
     dead = sum(item.entry["dead_letters"] for item in checked)
     reasons: Counter[str] = sum((item.reasons for item in checked), Counter())
     _judge(spec, plan, dead, reasons)
@@ -172,7 +175,19 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
         "dead_letters": len(dead),
     }
     reasons = Counter(dead.column(columns.DEAD_REASON).to_pylist())
-    return _Checked(entry, reasons, provenance.parts)
+    widths = frozenset(pc.unique(table.column(chunks.WIDTH)).drop_null().to_pylist())
+    return _Checked(entry, reasons, provenance.parts, widths)
+
+
+def _check_widths(checked: Sequence[_Checked]) -> None:
+    """Attempts cannot see each other's vectors; a table with vectors of two models would look like any other."""
+    examples = {width: item.entry["path"] for item in reversed(checked) for width in item.widths}
+    if len(examples) > 1:
+        listed = ", ".join(f"{width} in {path}" for width, path in sorted(examples.items()))
+        raise ConservationError(
+            f"the run's vectors have different numbers of dimensions ({listed}), so not one model made them. Nothing is "
+            "published. Find out what the engine served, then trigger the DAG with fresh."
+        )
 
 
 def _made_by(parts: Sequence[chunks.Part]) -> dict[str, Any]:

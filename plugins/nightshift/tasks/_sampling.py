@@ -210,6 +210,8 @@ def the_choice(reply: Any) -> Mapping[str, Any]:
         raise NotDone("the engine aborted the request")
     if choice.get("finish_reason") == "error":
         raise InvalidReply("the engine failed while it answered")
+    if choice.get("finish_reason") is None:
+        raise InvalidReply("the engine does not say why the answer ended, so it may be half of one")
     return choice
 
 

@@ -7,17 +7,20 @@ A kind is one module of this package, with the name that jobs use. It defines ``
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from nightshift.tasks import TASK_KINDS, TaskRequest
 
 if TYPE_CHECKING:
     import jinja2
     import pyarrow as pa
+
+FLOAT32_MOST: Final = (2 - 2**-23) * 2.0**127
+TOKENS_MOST: Final = 2**31
+"""Tokens that one request may have."""
 
 
 class Reason(StrEnum):
@@ -196,8 +199,12 @@ def usage(reply: Mapping[str, Any]) -> tuple[int, int]:
     counts = reply.get("usage")
     if not isinstance(counts, dict):
         return 0, 0
-    prompt, output = counts.get("prompt_tokens"), counts.get("completion_tokens")
-    return prompt if isinstance(prompt, int) else 0, output if isinstance(output, int) else 0
+    return _tokens(counts.get("prompt_tokens")), _tokens(counts.get("completion_tokens"))
+
+
+def _tokens(count: Any) -> int:
+    """0 for what no request can have: added up over a run, it would not fit the audit table's 64 bits."""
+    return count if type(count) is int and 0 <= count <= TOKENS_MOST else 0
 
 
 def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
@@ -288,7 +295,7 @@ def numbered(reply: Any, key: str, count: int) -> list[Mapping[str, Any]]:
 
 
 def finite(value: Any) -> float:
-    """A number of a reply. Raises InvalidReply for anything but a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidReply(f"{value!r} is not a finite number")
+    """A number of a reply. Raises InvalidReply for anything but a number that float32, its column, holds: not as infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= FLOAT32_MOST:
+        raise InvalidReply(f"{value!r} is not a finite number of 32 bits")
     return float(value)

@@ -10,6 +10,7 @@ import base64
 import math
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -34,6 +35,7 @@ class Request(ListRequest):
     """What the model is asked for a row of an embedding job."""
 
     TEMPLATES: ClassVar = ("input",)
+    ONE_WIDTH: ClassVar = True
 
     input: parts.Text = Field(description=INPUT, examples=["{{ summary }} {{ description }}"])
 
@@ -52,6 +54,8 @@ class Embedding:
         self.columns = self._text.columns
         self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
         self._options = {"model": job.model.name, "encoding_format": "base64", **truncation(request)}
+        self._widths: Counter[int] = Counter()
+        self._width = 0
 
     @property
     def prediction_type(self) -> pa.DataType:
@@ -71,11 +75,26 @@ class Embedding:
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
         items = numbered(reply, "data", len(payloads))
         try:
-            return Answers([Answer(_vector(item["embedding"])) for item in items], *usage(reply))
+            vectors = [_vector(item["embedding"]) for item in items]
         except InvalidReply:
             raise
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidReply(f"not an embedding: {error!r}") from error
+        self._check_width(vectors)
+        return Answers(list(map(Answer, vectors)), *usage(reply))
+
+    def _check_width(self, vectors: Sequence[array[float]]) -> None:
+        """One model gives vectors of one width: what differs from most of those that this attempt has seen is no answer.
+
+        Not from the first one: if that was the odd one, every good row would be blamed for it. `nightshift.run.seal` proves it
+        of the whole run.
+        """
+        self._widths.update(map(len, vectors))
+        most, count = self._widths.most_common(1)[0]
+        if count > self._widths[self._width]:
+            self._width = most
+        if other := {len(vector) for vector in vectors} - {self._width}:
+            raise InvalidReply(f"an embedding of {min(other)} numbers, though one model made all, and most have {self._width}")
 
 
 def _vector(encoded: str) -> array[float]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -361,6 +363,48 @@ async def test_a_reply_above_the_limit_is_given_up(chunked: bool) -> None:
             assert client.idle == []
         async with HttpClient(url, body_max_bytes=5001) as client:
             assert len((await get(client)).body) == 5001
+
+
+@on_both_loops
+async def test_a_reply_in_tiny_pieces_takes_little_more_memory_than_in_one() -> None:
+    """A piece of two bytes, kept as an object, would take thirty times its size."""
+    pieces = 200_000
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(replying(head + b"2\r\nok\r\n" * pieces + b"0\r\n\r\n")) as url, HttpClient(url) as client:
+        tracemalloc.start()
+        try:
+            reply = await get(client)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    sent = 7 * pieces
+
+    assert reply.body == b"ok" * pieces
+    assert most < 3 * sent
+
+
+@on_both_loops
+async def test_a_reply_that_trickles_for_ever_ends_with_the_requests_time() -> None:
+    """Each byte comes before the connection would count as silent."""
+
+    async def trickling(peer: Peer, head: bytes, drop: bytes) -> None:
+        await peer.request()
+        peer.send(head)
+        while True:
+            peer.send(drop)
+            await peer.writer.drain()
+            await asyncio.sleep(0.01)
+
+    for head, drop in (
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
+        (b"", b"HTTP/1.1 102 Processing\r\n\r\n"),
+    ):
+        async with serving(functools.partial(trickling, head=head, drop=drop)) as url, HttpClient(url) as client:
+            with pytest.raises(TimeoutError, match=r"no reply within 0\.3 s"):
+                await get(client, timeout_s=0.3)
+            assert client.idle == []
 
 
 @on_both_loops

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,46 @@ async def test_many_requests_at_once_each_get_their_own_reply() -> None:
 
         await asyncio.gather(*(worker(number) for number in range(50)))
         assert len(client.all) == len(client.idle) == 50
+
+
+@on_both_loops
+async def test_whatever_is_cancelled_or_too_late_nobody_gets_anothers_reply() -> None:
+    """Requests end at any moment of their exchange, on connections that others use next."""
+    chance, ends = random.Random(5), Counter[str]()
+
+    async def echo(request: web.Request) -> web.StreamResponse:
+        data = await request.read()
+        reply = web.StreamResponse(headers={"Content-Length": str(len(data))})
+        for part in (data[: len(data) // 2], data[len(data) // 2 :]):
+            await asyncio.sleep(chance.choice((0, 0, 0.001, 0.004)))
+            if not reply.prepared:
+                await reply.prepare(request)
+            await reply.write(part)
+        return reply
+
+    async with well_behaved(echo) as url, HttpClient(url) as client:
+
+        async def ask(body: bytes) -> None:
+            reply = await client.request("POST", "/", body, timeout_s=chance.choice((0.002, LONG_S)))
+            assert reply.body == body
+
+        async def worker(number: int) -> None:
+            for turn in range(60):
+                task = asyncio.ensure_future(ask(b"%d-%d;" % (number, turn) * 5))
+                if chance.random() < 0.3:
+                    await asyncio.sleep(chance.choice((0, 0.001, 0.003)))
+                    task.cancel()
+                try:
+                    await task
+                    ends["answered"] += 1
+                except TimeoutError:
+                    ends["late"] += 1
+                except asyncio.CancelledError:
+                    ends["cancelled"] += 1
+
+        await asyncio.gather(*(worker(number) for number in range(20)))
+
+    assert set(ends) == {"answered", "late", "cancelled"}
 
 
 @on_both_loops

@@ -33,8 +33,9 @@ STRUCTURED = (
     "`inner` STRUCT<`count` INT64, `sure` BOOL>>"
 )
 TEXT = {"user": "{{ text }}"}
+ODD = "nul \x00 <b>\N{GRINNING FACE}</b> \u2028\ufeff\uffff u\u0308 \U0010ffff \r\n\x85"
 CASES: dict[str, tuple[str, dict[str, Any], str, list[Any]]] = {
-    "chat": ("chat", TEXT, "STRING", ["", "nul \x00 <b>\N{GRINNING FACE}</b>", "x" * 100_000]),
+    "chat": ("chat", TEXT, "STRING", ["", ODD, "x" * 100_000]),
     "classify": (
         "classify",
         {"input": "{{ text }}"},
