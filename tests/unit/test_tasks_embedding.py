@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from nightshift.tasks.base import Filling, InvalidReply, load_kind
+from nightshift.tasks.base import Filling, InvalidReply, WrongModel, load_kind
 from tests.builders import a_spec, predictions
 
 pytestmark = pytest.mark.unit
@@ -59,6 +59,16 @@ def test_vectors_come_back_in_the_order_of_the_rows() -> None:
 
     assert [list(vector) for vector in predictions(answers)] == [[1.0, 0.5], [2.0]]
     assert (answers.prompt_tokens, answers.output_tokens) == (7, 0)
+
+
+def test_the_width_that_the_job_states_is_checked_and_not_sent() -> None:
+    """vLLM refuses ``dimensions`` for every model that is not a Matryoshka model, the model's own number too."""
+    stated = load_kind(a_spec(request__dimensions=2))
+
+    assert stated.request(["x"], 0) == load_kind(a_spec()).request(["x"], 0)
+    assert len(predictions(stated.answers(reply(encoded(1.0, 2.0)), ["x"]))) == 1
+    with pytest.raises(WrongModel, match=r"have 3 numbers, but request.dimensions says 2\. Write 3 there"):
+        stated.answers(reply(encoded(1.0, 2.0), encoded(1.0, 2.0, 3.0)), ["x", "y"])
 
 
 @pytest.mark.parametrize(

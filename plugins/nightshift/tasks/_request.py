@@ -24,11 +24,13 @@ class TaskRequest(Section):
     TEMPLATES: the fields that are Jinja2 templates over the query's columns. COLUMNS: the fields that name one column, each
     with the prefixes of the GoogleSQL types that it may have.
     OPERATIONAL: the fields that do not affect answers: if you change them, the run stays the same.
+    SIZED_BY: the field that says how large an answer may be, if there is one.
     """
 
     TEMPLATES: ClassVar[tuple[str, ...]] = ()
     COLUMNS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     OPERATIONAL: ClassVar[tuple[str, ...]] = ("timeout", "rows_per_request")
+    SIZED_BY: ClassVar[str | None] = None
 
     timeout: Duration = Field(
         default="10m",

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from nightshift.fields import parts
 from nightshift.tasks._request import INPUT, ListRequest, truncation
-from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, numbered, usage
+from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, WrongModel, numbered, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,19 +27,30 @@ if TYPE_CHECKING:
 
 
 VECTOR_MOST: Final = 4096
-"""Numbers in a vector, for planning: only the model knows how many there are, and few have more."""
+"""Numbers in a vector, for planning, if the job does not say: few models have more."""
+VECTOR_BYTES_LEAST: Final = 512
+"""Of a row with a short vector: what Python needs for the row is more than the numbers."""
 
 
 class Request(ListRequest):
     """What the model is asked for a row of an embedding job."""
 
     TEMPLATES: ClassVar = ("input",)
+    SIZED_BY: ClassVar = "dimensions"
 
     input: parts.Text = Field(description=INPUT, examples=["{{ summary }} {{ description }}"])
+    dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=16_384,
+        description="How many numbers a vector of this model has. Chunks are planned with it, and another number ends the run.",
+        examples=[384],
+    )
 
     @classmethod
     def answer_bytes(cls, values: Mapping[str, Any]) -> int:
-        return 4 * VECTOR_MOST
+        numbers = values.get("dimensions")
+        return max(VECTOR_BYTES_LEAST, 4 * (numbers if isinstance(numbers, int) and numbers > 0 else VECTOR_MOST))
 
 
 class Embedding:
@@ -52,6 +63,7 @@ class Embedding:
         self.columns = self._text.columns
         self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
         self._options = {"model": job.model.name, "encoding_format": "base64", **truncation(request)}
+        self._dimensions = request.dimensions
 
     @property
     def prediction_type(self) -> pa.DataType:
@@ -71,11 +83,19 @@ class Embedding:
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
         items = numbered(reply, "data", len(payloads))
         try:
-            return Answers([Answer(_vector(item["embedding"])) for item in items], *usage(reply))
+            vectors = [_vector(item["embedding"]) for item in items]
         except InvalidReply:
             raise
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidReply(f"not an embedding: {error!r}") from error
+        for vector in vectors if self._dimensions is not None else ():
+            if len(vector) != self._dimensions:
+                raise WrongModel(
+                    f"the model's vectors have {len(vector):,} numbers, but request.dimensions says {self._dimensions:,}. "
+                    f"Write {len(vector)} there. If a Matryoshka model is to make shorter vectors, tell the engine so with "
+                    f"engine.args: {{pooler-config: '{{\"dimensions\": {self._dimensions}}}'}}"
+                )
+        return Answers([Answer(vector) for vector in vectors], *usage(reply))
 
 
 def _vector(encoded: str) -> array[float]:

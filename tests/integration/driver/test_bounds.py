@@ -161,25 +161,27 @@ def test_images_in_flight_fit_the_pod(
     assert 0 < peak < 1 << 30
 
 
-WIDE = 4096
-WIDE_VECTOR = base64.b64encode(array("f", range(WIDE)).tobytes()).decode()
-
-
 class WideEngine(CannedEngine):
-    """Vectors of 4,096 numbers."""
+    """Vectors of so many numbers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self._vector = base64.b64encode(array("f", range(width)).tobytes()).decode()
 
     async def _embed(self, request: web.Request) -> web.Response:
         texts = (await request.json())["input"]
-        return web.json_response({"data": [{"index": n, "embedding": WIDE_VECTOR} for n in range(len(texts))]})
+        return web.json_response({"data": [{"index": n, "embedding": self._vector} for n in range(len(texts))]})
 
 
-def test_answers_of_the_largest_chunks_fit_the_pod(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("width", "stated", "chunks"), [(4096, {}, 3), (128, {"dimensions": 128}, 1)])
+def test_answers_of_the_largest_chunks_fit_the_pod(tmp_path: Path, width: int, stated: dict[str, int], chunks: int) -> None:
     """The largest ones that a job may ask for."""
-    rows = chunk_rows_most(type(a_spec().request), {})
-    texts: list[str | None] = [f"text {n}" for n in range(3 * rows)]
-    prepared = prepare(tmp_path, texts, chunk_rows=rows, request__rows_per_request=64)
+    rows = chunk_rows_most(type(a_spec().request), stated)
+    texts: list[str | None] = [f"text {n}" for n in range(chunks * rows)]
+    request = {"input": "{{ text }}", "rows_per_request": 64, **stated}
+    prepared = prepare(tmp_path, texts, chunk_rows=rows, per_file=len(texts), per_group=rows, request=request)
 
-    with WideEngine() as engine:
+    with WideEngine(width) as engine:
         driver = DriverProcess(prepared, engine.url)
         for _ in range(prepared.plan.chunk_count):
             peak = peak_of(driver, 1)
