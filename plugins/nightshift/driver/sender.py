@@ -84,6 +84,7 @@ class Sender:
         self._patience = patience
         self._stats = stats
         self.budget = budget
+        self._hooks = hooks
         self.trial = Trial(scheduler, patience, stats, window, hooks, self._sing)
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
@@ -130,7 +131,11 @@ class Sender:
             message = str(error) if isinstance(error, BadInput) else f"no request can be made from the row: {error!r}"
             self._scheduler.refused(group, Reason.BAD_INPUT, message)
             return None
+        crowded = self.budget.crowded
         held.shrink(sum(map(bytes_of, group.payloads)) + len(request.body))
+        if crowded and not self.budget.crowded:
+            # There was no room to make another request; now there is, whether or not one is answered.
+            self._hooks.over()
         group.resting = False
         group.sent = asyncio.get_running_loop().time()
         self._stats.requests_sent += 1

@@ -137,6 +137,26 @@ class ImageEngine(CannedEngine):
         return web.json_response({"choices": [choice]})
 
 
+class PatientEngine(ImageEngine):
+    """Answers nobody before it has so many requests at once. late: it waited for them for long, and answers all the same."""
+
+    def __init__(self, requests: int) -> None:
+        super().__init__()
+        self.late = False
+        self._missing = requests
+        self._all = asyncio.Event()
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        self._missing -= 1
+        try:
+            async with asyncio.timeout(10 if self._missing > 0 else 0):
+                await self._all.wait()
+        except TimeoutError:
+            self.late = self.late or self._missing > 0
+            self._all.set()
+        return await super()._chat(request)
+
+
 @pytest.mark.parametrize("kept", ["in the store", "in the rows"])
 def test_images_in_flight_fit_the_pod(
     tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch, kept: str
@@ -159,6 +179,22 @@ def test_images_in_flight_fit_the_pod(
     assert len(prepared.rows()) == count
     assert engine.in_flight_max > 16, "bytes are what bounds it"
     assert 0 < peak < 1 << 30
+
+
+def test_images_reach_the_engine_while_it_answers_none(
+    tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a few are fetched at once, because each may be large. The next one waits for these, not for an answer."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
+    bucket = storage_emulator.client().create_bucket(f"small-{tmp_path.name}")
+    bucket.blob("a.png").upload_from_string(b"\x89PNG\r\n\x1a\n")
+    spec = a_spec(task="image", request={"image": "photo", "user": "what is it?"}, engine={"max_num_seqs": 64})
+    prepared = prepare_table(tmp_path, spec, {"photo": [f"gs://{bucket.name}/a.png"] * 64}, chunk_rows=64)
+
+    with PatientEngine(64) as engine:
+        assert DriverProcess(prepared, engine.url).finish() == exits.DONE
+
+    assert not engine.late
 
 
 class WideEngine(CannedEngine):
@@ -218,12 +254,14 @@ def run_with_descriptors(
     return driver, engine
 
 
-def test_fewer_descriptors_than_seats_cost_no_row_and_no_engine(tmp_path: Path) -> None:
-    driver, engine = run_with_descriptors(tmp_path, 256, 256)
+@pytest.mark.parametrize("descriptors", [256, 1024])
+def test_fewer_descriptors_than_seats_cost_no_row_and_no_engine(tmp_path: Path, descriptors: int) -> None:
+    driver, engine = run_with_descriptors(tmp_path, descriptors, descriptors)
 
-    assert engine.in_flight_max <= 256 - 64
+    most = descriptors - 64
+    assert engine.in_flight_max <= most
     [said] = [entry for entry in driver.log if entry["message"].startswith("fewer file descriptors")]
-    assert (said["descriptors"], said["requests_at_most"], said["requests_wanted"]) == (256, 192, 1200)
+    assert (said["descriptors"], said["requests_at_most"], said["requests_wanted"]) == (descriptors, most, 1200)
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
