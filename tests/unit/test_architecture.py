@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "run": {"profiles", "spec", "store"},
     "status": {"run", "spec", "store"},
     "driver": {"exits", "run", "spec", "store", "tasks"},
-    "batch": {"driver", "exits", "run", "store", "tasks"},
+    "batch": {"driver", "exits", "run", "spec", "store", "tasks"},
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
     "warehouse": {"run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},

@@ -16,7 +16,7 @@ from obstore.store import LocalStore
 from nightshift.batch import output, source, state
 from nightshift.batch.codec import LineCodec
 from nightshift.batch.source import Index, LineReader, LocalFile, index
-from nightshift.batch.state import Asked, chunk_lines, find_batch, open_batch, place_of
+from nightshift.batch.state import Asked, chunk_lines, chunk_lines_most, find_batch, open_batch, place_of
 from nightshift.driver.reader import InputChanged
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
@@ -113,6 +113,11 @@ def test_urls_that_name_no_file(url: str) -> None:
 )
 def test_chunks_are_a_part_of_a_short_file_and_bounded_in_bytes(lines: int, size: int, expected: int) -> None:
     assert chunk_lines(Index("v", "s", size, lines, 1, array("Q"))) == expected
+
+
+@pytest.mark.parametrize(("lines", "size", "expected"), [(0, 0, 24_576), (10**6, 10**8, 24_576), (200, 800 << 20, 8)])
+def test_a_chunk_has_as_many_lines_as_fit_in_memory_with_their_replies(lines: int, size: int, expected: int) -> None:
+    assert chunk_lines_most(Index("v", "s", size, lines, 1, array("Q"))) == expected
 
 
 def asked(folder: Path, content: bytes = b"x", model: str | None = None, attempt: str = "one") -> Asked:

@@ -169,11 +169,12 @@ def test_a_chunk_is_a_small_part_of_a_run(speed: float) -> None:
 
 
 def test_answers_are_as_much_a_limit_as_input_is() -> None:
-    """3,072 vectors of 4,096 numbers are 48 MiB, and so are 49,152 answers of 1 KiB."""
+    """3,072 vectors of 4,096 numbers are 48 MiB, and so are 32,768 of 384 numbers and 49,152 answers of 1 KiB."""
     fast = {"compute__rows_per_worker_per_second": 5000, "compute__workers": 1}
     vectors = size(10**8, a_spec(**fast))
+    narrow = size(10**8, a_spec(request__dimensions=384, **fast))
     labels = size(10**8, a_spec(task="classify", request={"input": "{{ text }}"}, **fast))
     long_texts = size(10**8, a_spec(task="chat", request={"user": "{{ text }}", "max_tokens": 100_000}, **fast))
 
-    assert (vectors.chunk_rows, labels.chunk_rows, long_texts.chunk_rows) == (3072, 49_152, 62)
+    assert (vectors.chunk_rows, narrow.chunk_rows, labels.chunk_rows, long_texts.chunk_rows) == (3072, 32_768, 49_152, 62)
     assert "answers of up to 16,384 bytes: at most 3,072 rows a chunk" in vectors.reasons

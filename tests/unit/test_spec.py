@@ -29,6 +29,7 @@ def test_demo_job_loads() -> None:
     assert spec.request.model_dump() == {
         "input": "{{ summary }} {{ description }}",
         "overlong": "truncate",
+        "dimensions": None,
         "rows_per_request": None,
         "timeout": "10m",
     }
@@ -121,6 +122,14 @@ def test_no_other_error_whatever_the_file_holds(tmp_path: Path, seed: int) -> No
             assert len(str(error).splitlines()) == len(error.errors) > 0
             assert "nightshift fails to read the file" not in str(error)
     assert refused
+
+
+def test_a_job_that_states_its_vectors_may_have_as_many_of_them_in_a_chunk(tmp_path: Path) -> None:
+    """Shorter than 128 numbers, they count as if they had these: the rest of a row takes memory, too."""
+    for rows, dimensions, refused in ((98_304, 1, False), (98_305, 1, True), (98_304, 128, False), (98_304, 129, True)):
+        value = job(chunk_rows=rows)
+        value["request"]["dimensions"] = dimensions
+        assert bool(load_files([write(tmp_path, value)])[1]) == refused
 
 
 class TestFolder:

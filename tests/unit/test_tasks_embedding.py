@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from nightshift.tasks.base import Filling, InvalidReply, load_kind
+from nightshift.tasks.base import Filling, InvalidReply, WrongModel, load_kind
 from tests.builders import a_spec, predictions
 
 pytestmark = pytest.mark.unit
@@ -83,6 +83,18 @@ def test_an_odd_vector_that_comes_first_does_not_condemn_all_others() -> None:
         with pytest.raises(InvalidReply, match="most have 2"):
             kind.answers(odd, ["x"])
         kind.answers(good, ["y"])
+
+
+def test_the_width_that_the_job_states_is_checked_and_not_sent() -> None:
+    """vLLM refuses ``dimensions`` for every model that is not a Matryoshka model, the model's own number too."""
+    stated = load_kind(a_spec(request__dimensions=2))
+
+    assert stated.request(["x"], 0) == load_kind(a_spec()).request(["x"], 0)
+    assert len(predictions(stated.answers(reply(encoded(1.0, 2.0)), ["x"]))) == 1
+    with pytest.raises(InvalidReply, match="an embedding of 3 numbers, though one model made all, and most have 2"):
+        stated.answers(reply(encoded(1.0, 2.0, 3.0)), ["x"])
+    with pytest.raises(WrongModel, match=r"have 3 numbers, but request.dimensions says 2\. Write 3 there"):
+        load_kind(a_spec(request__dimensions=2)).answers(reply(encoded(1.0, 2.0, 3.0)), ["x"])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from nightshift.batch.kind import KEY, BatchLines
 from nightshift.batch.output import ChunkMissing, Incomplete, write
 from nightshift.batch.progress import Progress, format_duration, log_to_stderr, say, summary
 from nightshift.batch.source import BatchFile, Index, LineReader, source_of
-from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch, place_of
+from nightshift.batch.state import Asked, Batch, OtherModel, chunk_lines_most, find_batch, open_batch, place_of
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
@@ -193,14 +193,21 @@ async def _lines_in(batch: Batch) -> int:
 
 
 def _read(options: Options) -> tuple[BatchFile, Index]:
-    """Reads the input once. Raises Usage if it cannot be read."""
+    """Reads the input once. Raises Usage if it cannot be read, and for more lines a chunk than it allows."""
     try:
         source = source_of(options.input)
-        return source, sources.index(source)
+        index = sources.index(source)
     except (ValueError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
         if isinstance(error, InputChanged):
             raise
         raise Usage(f"-i {options.input}: {error}") from error
+    most = chunk_lines_most(index)
+    if options.chunk_rows is not None and min(options.chunk_rows, index.lines) > most:
+        raise Usage(
+            f"--chunk-rows {options.chunk_rows}: lines that are saved together are in memory until then, with their replies. "
+            f"Write {most} or less for this file, or leave it out"
+        )
+    return source, index
 
 
 def _checked_place(options: Options) -> str:

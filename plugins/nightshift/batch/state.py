@@ -19,7 +19,9 @@ from nightshift.batch.source import Index
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.opening import newest_generation, open_generation
 from nightshift.run.plan import InputFile, Plan, load_plan, save_plan
+from nightshift.spec.limits import chunk_rows_most
 from nightshift.store import StoreUnavailable, open_store
+from nightshift.tasks import request_model
 
 VERSION: Final = 1
 """Increased when lines are sent or kept differently, so that such runs do not mix."""
@@ -53,10 +55,17 @@ def _open(place: str) -> ObjectStore:
 def chunk_lines(index: Index) -> int:
     """Lines per chunk: a 64th of a short file, at most a thousand, fewer where lines are long."""
     least, most = CHUNK_LINES
-    wanted = min(max(math.ceil(index.lines / CHUNKS), least), most)
-    if index.lines:
-        wanted = min(wanted, max(1, CHUNK_BYTES * index.lines // index.size))
+    wanted = min(max(math.ceil(index.lines / CHUNKS), least), most, chunk_lines_most(index))
     return max(wanted, math.ceil(index.lines / CHUNKS_MOST))
+
+
+def chunk_lines_most(index: Index) -> int:
+    """The most lines of a chunk: they and their replies are in memory until it is saved.
+
+    A reply counts as an answer of a chat job that does not set ``max_tokens``.
+    """
+    replies = chunk_rows_most(request_model("chat"), {})
+    return min(replies, max(1, CHUNK_BYTES * index.lines // index.size)) if index.lines else replies
 
 
 @dataclass(frozen=True)

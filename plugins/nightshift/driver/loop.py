@@ -175,7 +175,7 @@ class Worker:
     async def run(self) -> int:
         """Works until everything is committed or the worker must stop; returns the exit code.
 
-        Raises errors that a retry cannot fix: InputChanged, WrongEngine, ForeignObject, ToleranceExceeded.
+        Raises errors that a retry cannot fix: InputChanged, WrongEngine, WrongModel, ForeignObject, ToleranceExceeded.
         """
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()

@@ -55,7 +55,7 @@ from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
-from nightshift.tasks.base import Fetching, load_kind
+from nightshift.tasks.base import Fetching, WrongModel, load_kind
 
 log = logging.getLogger("nightshift.driver")
 
@@ -74,6 +74,7 @@ _HOPELESS: Final = (
     ToleranceExceeded,
     WeightsChanged,
     WrongEngine,
+    WrongModel,
 )
 """What another attempt would meet again."""
 

@@ -18,7 +18,18 @@ from nightshift.driver.timely import Stopped, timely
 from nightshift.driver.trial import Canary, Hooks, Trial, Verdict
 from nightshift.driver.window import Window
 from nightshift.store import StoreUnavailable
-from nightshift.tasks.base import Answer, Answers, BadInput, Fetching, InvalidAnswer, InvalidReply, NotDone, Reason, TaskKind
+from nightshift.tasks.base import (
+    Answer,
+    Answers,
+    BadInput,
+    Fetching,
+    InvalidAnswer,
+    InvalidReply,
+    NotDone,
+    Reason,
+    TaskKind,
+    WrongModel,
+)
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +84,7 @@ class Sender:
         self._patience = patience
         self._stats = stats
         self.budget = budget
+        self._hooks = hooks
         self.trial = Trial(scheduler, patience, stats, window, hooks, self._sing)
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
@@ -84,7 +96,7 @@ class Sender:
     async def send(self, group: Group, held: Hold) -> None:
         """Sends one group until there is an outcome for it, and hands it to the scheduler. held: what `ask` has returned.
 
-        Raises WrongEngine, StoreUnavailable.
+        Raises WrongEngine, WrongModel, StoreUnavailable.
         """
         while self._scheduler.wants(group) and not self._patience.stop.is_set():
             try:
@@ -119,7 +131,11 @@ class Sender:
             message = str(error) if isinstance(error, BadInput) else f"no request can be made from the row: {error!r}"
             self._scheduler.refused(group, Reason.BAD_INPUT, message)
             return None
+        crowded = self.budget.crowded
         held.shrink(sum(map(bytes_of, group.payloads)) + len(request.body))
+        if crowded and not self.budget.crowded:
+            # There was no room to make another request; now there is, whether or not one is answered.
+            self._hooks.over()
         group.resting = False
         group.sent = asyncio.get_running_loop().time()
         self._stats.requests_sent += 1
@@ -137,7 +153,10 @@ class Sender:
         return Canary(*await asyncio.to_thread(self._kind.request, complete, invalid), payloads)
 
     async def _sing(self, canary: Canary) -> bool:
-        """Sends a request that was answered before, and throws its answer away; whether there was one. Raises WrongEngine."""
+        """Sends a request that was answered before, and throws its answer away; whether there was one.
+
+        Raises WrongEngine, WrongModel.
+        """
         self._stats.requests_sent += 1
         self._stats.canaries += 1
         while isinstance(outcome := await self._engine.send(canary.path, canary.body, canary=True), Unsent):
@@ -227,7 +246,7 @@ class Sender:
     def _answers(self, payloads: list[Any], body: Any) -> Answers:
         try:
             answers = timely(self._kind.answers, body, payloads)
-        except (InvalidReply, NotDone):
+        except (InvalidReply, NotDone, WrongModel):
             raise
         except Stopped as error:
             raise NotDone from error

@@ -163,7 +163,8 @@ def _chunk(document: Document) -> Iterator[Finding]:
         problem = (
             f"{rows:,} answers of up to {size} each are more than the {CHUNK_ANSWER_BYTES_MAX >> 20} MiB that a chunk may have"
         )
-        yield Finding(("chunk_rows",), problem, f"Write {most} or less, or leave chunk_rows out: then it is planned")
+        smaller = f". If answers are smaller, say so with request.{request.SIZED_BY}" if request.SIZED_BY else ""
+        yield Finding(("chunk_rows",), problem, f"Write {most} or less, or leave chunk_rows out: then it is planned{smaller}")
 
 
 def _destination(document: Document) -> Iterator[Finding]:

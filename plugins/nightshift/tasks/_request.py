@@ -25,12 +25,14 @@ class TaskRequest(Section):
     with the prefixes of the GoogleSQL types that it may have.
     OPERATIONAL: the fields that do not affect answers: if you change them, the run stays the same.
     ONE_WIDTH: whether all predictions of a run are lists of the same length.
+    SIZED_BY: the field that says how large an answer may be, if there is one.
     """
 
     TEMPLATES: ClassVar[tuple[str, ...]] = ()
     COLUMNS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     OPERATIONAL: ClassVar[tuple[str, ...]] = ("timeout", "rows_per_request")
     ONE_WIDTH: ClassVar[bool] = False
+    SIZED_BY: ClassVar[str | None] = None
 
     timeout: Duration = Field(
         default="10m",

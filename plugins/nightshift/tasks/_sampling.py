@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import orjson
 from pydantic import AfterValidator, Field
@@ -55,6 +55,8 @@ def _stops(value: tuple[str, ...]) -> tuple[str, ...]:
 
 class SamplingRequest(TaskRequest):
     """Sampling parameters and the form of the answer. What you leave out is not sent: the model's own defaults apply."""
+
+    SIZED_BY: ClassVar = "max_tokens"
 
     temperature: float | None = Field(
         default=None,

@@ -56,6 +56,10 @@ class InvalidAnswer(InvalidReply):
     """The engine has answered, but what the model wrote has not the form that the job asks for: the engine is not to blame."""
 
 
+class WrongModel(ValueError):
+    """A 200 reply that the model which the job describes cannot give. Every row would get one like it, so the worker ends."""
+
+
 class NotDone(Exception):
     """A 200 reply that says the engine aborted the request (``finish_reason: "abort"``). It is sent again."""
 
@@ -140,7 +144,10 @@ class TaskKind(Protocol):
         ...
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        """The answers in a 200 reply, decoded from JSON, to the payloads that were sent. Raises InvalidReply, NotDone."""
+        """The answers in a 200 reply, decoded from JSON, to the payloads that were sent.
+
+        Raises InvalidReply, NotDone, WrongModel.
+        """
         ...
 
 

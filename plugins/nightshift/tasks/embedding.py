@@ -19,7 +19,7 @@ from pydantic import Field
 
 from nightshift.fields import parts
 from nightshift.tasks._request import INPUT, ListRequest, truncation
-from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, numbered, usage
+from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, WrongModel, numbered, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 VECTOR_MOST: Final = 4096
-"""Numbers in a vector, for planning: only the model knows how many there are, and few have more."""
+"""Numbers in a vector, for planning, if the job does not say: few models have more."""
+VECTOR_BYTES_LEAST: Final = 512
+"""Of a row with a short vector: what Python needs for the row is more than the numbers."""
 
 
 class Request(ListRequest):
@@ -36,12 +38,21 @@ class Request(ListRequest):
 
     TEMPLATES: ClassVar = ("input",)
     ONE_WIDTH: ClassVar = True
+    SIZED_BY: ClassVar = "dimensions"
 
     input: parts.Text = Field(description=INPUT, examples=["{{ summary }} {{ description }}"])
+    dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=16_384,
+        description="How many numbers a vector of this model has. Chunks are planned with it, and another number ends the run.",
+        examples=[384],
+    )
 
     @classmethod
     def answer_bytes(cls, values: Mapping[str, Any]) -> int:
-        return 4 * VECTOR_MOST
+        numbers = values.get("dimensions")
+        return max(VECTOR_BYTES_LEAST, 4 * (numbers if isinstance(numbers, int) and numbers > 0 else VECTOR_MOST))
 
 
 class Embedding:
@@ -55,7 +66,8 @@ class Embedding:
         self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
         self._options = {"model": job.model.name, "encoding_format": "base64", **truncation(request)}
         self._widths: Counter[int] = Counter()
-        self._width = 0
+        self._dimensions = request.dimensions
+        self._width = request.dimensions or 0
 
     @property
     def prediction_type(self) -> pa.DataType:
@@ -84,17 +96,26 @@ class Embedding:
         return Answers(list(map(Answer, vectors)), *usage(reply))
 
     def _check_width(self, vectors: Sequence[array[float]]) -> None:
-        """One model gives vectors of one width: what differs from most of those that this attempt has seen is no answer.
+        """One model gives vectors of one width: the one that the job states, else that of most which this attempt has seen.
 
-        Not from the first one: if that was the odd one, every good row would be blamed for it. `nightshift.run.seal` proves it
+        Not of the first one: if that was the odd one, every good row would be blamed for it. `nightshift.run.seal` proves it
         of the whole run.
         """
         self._widths.update(map(len, vectors))
+        if self._dimensions is not None and not self._widths[self._dimensions]:
+            self._refuse_model(len(vectors[0]), self._dimensions)
         most, count = self._widths.most_common(1)[0]
-        if count > self._widths[self._width]:
+        if self._dimensions is None and count > self._widths[self._width]:
             self._width = most
         if other := {len(vector) for vector in vectors} - {self._width}:
             raise InvalidReply(f"an embedding of {min(other)} numbers, though one model made all, and most have {self._width}")
+
+    def _refuse_model(self, width: int, stated: int) -> None:
+        raise WrongModel(
+            f"the model's vectors have {width:,} numbers, but request.dimensions says {stated:,}. Write {width} there. If a "
+            "Matryoshka model is to make shorter vectors, tell the engine so with "
+            f"engine.args: {{pooler-config: '{{\"dimensions\": {stated}}}'}}"
+        )
 
 
 def _vector(encoded: str) -> array[float]:

@@ -59,12 +59,22 @@ class PreparedRun:
         return [] if not tables else sorted(pa.concat_tables(tables).column("ordinal").to_pylist())
 
 
-def prepare(folder: Path, texts: list[str | None], *, chunk_rows: int = 8, workers: int = 1, **changes: Any) -> PreparedRun:
+def prepare(
+    folder: Path,
+    texts: list[str | None],
+    *,
+    chunk_rows: int = 8,
+    workers: int = 1,
+    per_file: int = 50,
+    per_group: int = 20,
+    **changes: Any,
+) -> PreparedRun:
+    """per_file, per_group: rows of an input file, and of a row group in it."""
     spec = a_spec(**changes)
     url = f"file://{folder}/bucket"
     store = open_store(url)
     run = opening.open_run(store, spec, "2026-11-20", opened_by="test")
-    files = write_input(store, run, texts, per_file=50, per_group=20)
+    files = write_input(store, run, texts, per_file=per_file, per_group=per_group)
     plan = save_plan(store, run, Plan(run.run_id, len(texts), chunk_rows, workers, files))
     return PreparedRun(url, run, spec, plan)
 

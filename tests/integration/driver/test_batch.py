@@ -144,6 +144,16 @@ def test_a_signal_saves_what_is_answered(tmp_path: Path, number: signal.Signals)
     assert len(server.seen) == LINES, "each line was sent once"
 
 
+def test_more_lines_a_chunk_than_fit_in_memory_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    long = "x" * (9 << 20)
+    source, out = write_requests(tmp_path / "in.jsonl", [a_request(str(n), long) for n in range(4)]), tmp_path / "out.jsonl"
+    batch = BatchProcess("-i", source, "-o", out, "--base-url", "http://127.0.0.1:9", "--wait", 0.1, "--chunk-rows", 1000)
+
+    assert batch.finish() == 2
+    assert "--chunk-rows 1000: " in batch.said
+    assert "Write 3 or less for this file, or leave it out" in batch.said
+
+
 def test_two_at_once_on_the_same_file_both_finish(tmp_path: Path) -> None:
     source, out = a_file(tmp_path), tmp_path / "out.jsonl"
     with ChatServer(delay_s=0.02) as server:

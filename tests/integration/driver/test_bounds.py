@@ -137,6 +137,26 @@ class ImageEngine(CannedEngine):
         return web.json_response({"choices": [choice]})
 
 
+class PatientEngine(ImageEngine):
+    """Answers nobody before it has so many requests at once. late: it waited for them for long, and answers all the same."""
+
+    def __init__(self, requests: int) -> None:
+        super().__init__()
+        self.late = False
+        self._missing = requests
+        self._all = asyncio.Event()
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        self._missing -= 1
+        try:
+            async with asyncio.timeout(10 if self._missing > 0 else 0):
+                await self._all.wait()
+        except TimeoutError:
+            self.late = self.late or self._missing > 0
+            self._all.set()
+        return await super()._chat(request)
+
+
 @pytest.mark.parametrize("kept", ["in the store", "in the rows"])
 def test_images_in_flight_fit_the_pod(
     tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch, kept: str
@@ -161,25 +181,43 @@ def test_images_in_flight_fit_the_pod(
     assert 0 < peak < 1 << 30
 
 
-WIDE = 4096
-WIDE_VECTOR = base64.b64encode(array("f", range(WIDE)).tobytes()).decode()
+def test_images_reach_the_engine_while_it_answers_none(
+    tmp_path: Path, storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a few are fetched at once, because each may be large. The next one waits for these, not for an answer."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
+    bucket = storage_emulator.client().create_bucket(f"small-{tmp_path.name}")
+    bucket.blob("a.png").upload_from_string(b"\x89PNG\r\n\x1a\n")
+    spec = a_spec(task="image", request={"image": "photo", "user": "what is it?"}, engine={"max_num_seqs": 64})
+    prepared = prepare_table(tmp_path, spec, {"photo": [f"gs://{bucket.name}/a.png"] * 64}, chunk_rows=64)
+
+    with PatientEngine(64) as engine:
+        assert DriverProcess(prepared, engine.url).finish() == exits.DONE
+
+    assert not engine.late
 
 
 class WideEngine(CannedEngine):
-    """Vectors of 4,096 numbers."""
+    """Vectors of so many numbers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self._vector = base64.b64encode(array("f", range(width)).tobytes()).decode()
 
     async def _embed(self, request: web.Request) -> web.Response:
         texts = (await request.json())["input"]
-        return web.json_response({"data": [{"index": n, "embedding": WIDE_VECTOR} for n in range(len(texts))]})
+        return web.json_response({"data": [{"index": n, "embedding": self._vector} for n in range(len(texts))]})
 
 
-def test_answers_of_the_largest_chunks_fit_the_pod(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("width", "stated", "chunks"), [(4096, {}, 3), (128, {"dimensions": 128}, 1)])
+def test_answers_of_the_largest_chunks_fit_the_pod(tmp_path: Path, width: int, stated: dict[str, int], chunks: int) -> None:
     """The largest ones that a job may ask for."""
-    rows = chunk_rows_most(type(a_spec().request), {})
-    texts: list[str | None] = [f"text {n}" for n in range(3 * rows)]
-    prepared = prepare(tmp_path, texts, chunk_rows=rows, request__rows_per_request=64)
+    rows = chunk_rows_most(type(a_spec().request), stated)
+    texts: list[str | None] = [f"text {n}" for n in range(chunks * rows)]
+    request = {"input": "{{ text }}", "rows_per_request": 64, **stated}
+    prepared = prepare(tmp_path, texts, chunk_rows=rows, per_file=len(texts), per_group=rows, request=request)
 
-    with WideEngine() as engine:
+    with WideEngine(width) as engine:
         driver = DriverProcess(prepared, engine.url)
         for _ in range(prepared.plan.chunk_count):
             peak = peak_of(driver, 1)
@@ -216,12 +254,14 @@ def run_with_descriptors(
     return driver, engine
 
 
-def test_fewer_descriptors_than_seats_cost_no_row_and_no_engine(tmp_path: Path) -> None:
-    driver, engine = run_with_descriptors(tmp_path, 256, 256)
+@pytest.mark.parametrize("descriptors", [256, 1024])
+def test_fewer_descriptors_than_seats_cost_no_row_and_no_engine(tmp_path: Path, descriptors: int) -> None:
+    driver, engine = run_with_descriptors(tmp_path, descriptors, descriptors)
 
-    assert engine.in_flight_max <= 256 - 64
+    most = descriptors - 64
+    assert engine.in_flight_max <= most
     [said] = [entry for entry in driver.log if entry["message"].startswith("fewer file descriptors")]
-    assert (said["descriptors"], said["requests_at_most"], said["requests_wanted"]) == (256, 192, 1200)
+    assert (said["descriptors"], said["requests_at_most"], said["requests_wanted"]) == (descriptors, most, 1200)
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:

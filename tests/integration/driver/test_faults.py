@@ -320,6 +320,20 @@ def test_an_engine_that_has_its_model_from_elsewhere_gets_no_row(tmp_path: Path,
         assert bool(engine.seen) == (code == exits.DONE)
 
 
+@pytest.mark.parametrize(("dimensions", "code"), [(2, exits.DONE), (3, exits.CONFIG)])
+def test_vectors_of_another_width_than_the_job_states_end_the_run(tmp_path: Path, dimensions: int, code: int) -> None:
+    prepared = prepare(tmp_path, TEXTS, request__dimensions=dimensions)
+
+    with CannedEngine() as engine:
+        driver = DriverProcess(prepared, engine.url)
+        assert driver.finish() == code
+
+    assert bool(prepared.rows()) == (code == exits.DONE)
+    assert not prepared.partial_rows()
+    errors = [entry["error"] for entry in driver.log if entry["message"] == "cannot continue"]
+    assert ["have 2 numbers, but request.dimensions says 3" in error for error in errors] == [True] * (code == exits.CONFIG)
+
+
 def test_an_engine_of_another_context_length_gets_no_row(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS, engine__max_model_len=128)
     with CannedEngine() as engine:

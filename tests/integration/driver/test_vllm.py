@@ -10,6 +10,7 @@ import pytest
 from local import hub
 from local.environments import ROOT
 from nightshift import exits
+from nightshift.jobset.manifest.weights import model_args
 from tests.builders import a_spec
 from tests.integration.driver.runs import DriverProcess, prepare
 from tests.integration.driver.vllm import MINILM, Vllm, in_server_environment
@@ -46,7 +47,8 @@ def test_real_text_overlong_rows_kept_out(tmp_path: Path, vllm: Vllm) -> None:
     prepared = prepare(tmp_path, TEXTS, **MINILM)
     before = vllm.requests_served()
 
-    code = DriverProcess(prepared, vllm.url).finish()
+    # As a pod's driver is told: the engine says under /v1/models from where it has its model.
+    code = DriverProcess(prepared, vllm.url, extra={"NIGHTSHIFT_MODEL_ROOT": model_args(prepared.spec)[0]}).finish()
 
     assert code == exits.DONE
     rows = prepared.rows()

@@ -22,9 +22,9 @@ from obstore.store import ObjectStore
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.plan import InputFile, Plan, save_plan
-from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX
+from nightshift.spec.limits import chunk_rows_most
 from nightshift.store import open_store
-from tests.builders import RUN
+from tests.builders import RUN, a_spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -85,8 +85,9 @@ def test_a_larger_run_takes_no_more_memory(task: str, tmp_path: Path) -> None:
     assert many < few + SLACK_BYTES, f"{few >> 20} MiB for {FEW} objects, {many >> 20} MiB for {MANY}"
 
 
-def test_the_largest_chunks_of_vectors_are_sealed_in_300_mib(tmp_path: Path) -> None:
-    rows, width, count = CHUNK_ANSWER_BYTES_MAX // (4 * WIDTH), WIDTH, 4
+@pytest.mark.parametrize("width", [WIDTH, 128])
+def test_the_largest_chunks_of_vectors_are_sealed_in_300_mib(tmp_path: Path, width: int) -> None:
+    rows, count = chunk_rows_most(type(a_spec().request), {"dimensions": width}), 2
     url = f"file://{tmp_path}/bucket"
     store = open_store(url)
     plan = Plan(
