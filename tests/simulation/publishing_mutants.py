@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightshift.run import opening, sealed
-from nightshift.warehouse import Warehouse, jobs, publications, publish
 from nightshift.warehouse import client as warehouse_client
+from nightshift.warehouse import jobs, publications, publish
+from nightshift.warehouse.statements import Statements
 from tests.simulation.check import Violated
 from tests.simulation.mutants import Change, Mutant
 from tests.simulation.publishing import simulate
@@ -93,7 +94,7 @@ def _dropped_staging_is_final() -> tuple[Change, ...]:
 
 
 def _dropped_staging_is_an_error() -> tuple[Change, ...]:
-    return ((Warehouse, "_rows_if_there", Warehouse._rows),)
+    return ((Statements, "rows_if_there", Statements.rows),)
 
 
 def _stale_dead_letters() -> tuple[Change, ...]:
