@@ -89,7 +89,7 @@ class Place:
 
     def finish(self, job: str) -> None:
         while not (state := self.warehouse.job(job)).done:
-            time.sleep(0.1)
+            time.sleep(0.02)
         assert state.error is None, state.error
 
 

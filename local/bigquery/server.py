@@ -19,7 +19,18 @@ from local_bigquery.engine import database
 from local_bigquery.grpc import server as storage_api
 from local_bigquery.settings import settings
 
-from local.bigquery import dry_runs, exports, extensions, jobs, loads, lookups, objects, partitions, row_counts, transactions
+from local.bigquery import (
+    computed_once,
+    exports,
+    extensions,
+    jobs,
+    loads,
+    lookups,
+    objects,
+    partitions,
+    row_counts,
+    transactions,
+)
 
 # How long requests in progress may take to end after SIGTERM. Clients that wait for a job poll again anyway.
 GRACE_S = 1
@@ -32,7 +43,7 @@ STORAGE_API_THREADS = 16
 def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     """Serves until SIGTERM or SIGINT, then ends the process with exit code 0; with 1 or 3 if it cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for correction in (extensions, lookups, objects, exports, loads, partitions, row_counts, transactions, dry_runs, jobs):
+    for correction in (extensions, lookups, objects, exports, loads, partitions, row_counts, transactions, computed_once, jobs):
         correction.install()
     # The lake stores its folder's name and refuses to be opened under another one.
     settings.data_dir = data_dir.resolve()
