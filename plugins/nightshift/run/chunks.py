@@ -237,7 +237,7 @@ def _outcomes_at_once(metadata: pq.FileMetaData) -> int:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     leaves = [group.column(number) for group in groups for number in range(group.num_columns)]
     predictions = [leaf for leaf in leaves if leaf.path_in_schema.split(".")[0] == columns.PREDICTION]
-    numbers = sum(leaf.num_values for leaf in predictions)
+    numbers = sum(int(leaf.num_values) for leaf in predictions)
     rows = max(1, OUTCOME_NUMBERS * int(metadata.num_rows) // max(1, numbers))
     return min(rows, OUTCOME_TEXTS) if any(leaf.physical_type == "BYTE_ARRAY" for leaf in predictions) else rows
 

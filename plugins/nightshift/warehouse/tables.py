@@ -27,6 +27,7 @@ class Tables:
         self._client = client
         self._settings = settings
         self._statements = Statements(client, settings)
+        self._own_are_there = False
 
     def create_staging(self, name: str, fields: Sequence[Any]) -> None:
         from google.cloud.bigquery import Table
@@ -49,13 +50,19 @@ class Tables:
                 return None
 
     def ensure_own(self) -> None:
-        """Creates what is missing of nightshift's own dataset. A table of an earlier release gets the columns that it lacks."""
+        """Creates what is missing of nightshift's own dataset. A table of an earlier release gets the columns that it lacks.
+
+        Looks once: a task makes several steps one after the other.
+        """
+        if self._own_are_there:
+            return
         self._ensure_dataset()
         for wanted in publish.own_tables(self._settings):
             name = str(wanted.reference)
             there = {field.name for field in self.create_unless_there(wanted).schema}
             if lacking := [field for field in wanted.schema if field.name not in there]:
                 self._statements.rows(f"Table {name}", schema.add_columns(name, lacking), [])
+        self._own_are_there = True
 
     def create_unless_there(self, wanted: Table) -> Table:
         """The table as it is."""

@@ -53,7 +53,11 @@ class Night:
     store: ObjectStore
     settings: Settings
     spec: JobSpec
-    warehouse: Warehouse
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """A new one for each step, as each task is a process of its own."""
+        return Warehouse(self.client, self.settings)
 
     @property
     def run(self) -> RunRef:
@@ -234,7 +238,7 @@ def make_night(client: bigquery.Client, storage: StorageClient, monkeypatch: pyt
         destination={"table": f"{name}.vectors", "column": "vector", "partition_column": "snapshot_date"},
     )
     settings = Settings(bucket=name, project=PROJECT, dataset=f"{name}_own")
-    return Night(client, open_store(f"gs://{name}"), settings, spec, Warehouse(client, settings))
+    return Night(client, open_store(f"gs://{name}"), settings, spec)
 
 
 @pytest.fixture

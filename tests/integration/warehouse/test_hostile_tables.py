@@ -13,7 +13,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from nightshift.run.seal import merkle_root
 from nightshift.run.sealed import SealBroken, check_sealed
 from nightshift.store import open_store
-from nightshift.warehouse import Warehouse, publications, publish, schema
+from nightshift.warehouse import publications, publish, schema
 from nightshift.warehouse.statements import Statements
 from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, Night, prediction
@@ -29,8 +29,7 @@ def rehearsal(night: Night, storage_client: StorageClient) -> Night:
     settings = replace(night.settings, bucket=bucket)
     table = night.spec.destination.model_copy(update={"table": f"{night.settings.bucket}.rehearsal"})
     spec = night.spec.model_copy(update={"destination": table})
-    warehouse = Warehouse(night.client, settings)
-    return replace(night, settings=settings, store=open_store(f"gs://{bucket}"), warehouse=warehouse, spec=spec)
+    return replace(night, settings=settings, store=open_store(f"gs://{bucket}"), spec=spec)
 
 
 @pytest.mark.gate

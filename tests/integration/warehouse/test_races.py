@@ -15,7 +15,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from nightshift.run.names import RunRef
 from nightshift.run.sealed import SealBroken, check_sealed
 from nightshift.store import open_store
-from nightshift.warehouse import JobState, Warehouse, WarehouseError, audit, publications
+from nightshift.warehouse import JobState, WarehouseError, audit, publications
 from nightshift.warehouse.statements import Statements
 from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, Night, opened_at, prediction
@@ -36,7 +36,7 @@ def another_deployment(night: Night, storage_client: StorageClient, *, dataset: 
     bucket = f"{night.settings.bucket}-b"
     storage_client.create_bucket(bucket)
     settings = replace(night.settings, bucket=bucket, dataset=dataset or f"{night.settings.dataset}_b")
-    return replace(night, settings=settings, store=open_store(f"gs://{bucket}"), warehouse=Warehouse(night.client, settings))
+    return replace(night, settings=settings, store=open_store(f"gs://{bucket}"))
 
 
 def refused(night: Night, run: RunRef, manifest: dict[str, Any], asked_at: str | None = None) -> tuple[str, JobState]:
