@@ -162,7 +162,8 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
         raise ConservationError(
             f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order, but does not"
         )
-    dead = table.filter(pc.is_valid(table.column(columns.DEAD_REASON)))
+    reason = table.column(columns.DEAD_REASON)
+    dead = table.filter(pc.is_valid(reason)) if reason.null_count < len(table) else table.slice(0, 0)
     predictions = pc.sum(table.column(columns.PREDICTION)).as_py() or 0
     if predictions + len(dead) != len(table) or pc.any(dead.column(columns.PREDICTION)).as_py():
         raise ConservationError(f"{path} has a row that is neither a prediction nor a dead letter, or both")

@@ -88,13 +88,18 @@ def _clear_dead_letters(settings: Settings, *, stale: bool) -> str:
 
 
 def _assertions(staged: str) -> str:
+    """One statement, so that the staging tables are scanned once."""
     return f"""\
-ASSERT (SELECT COUNT(*) FROM {staged}) = @rows
-  AS 'The number of staged rows differs from the manifest';
-ASSERT (SELECT COUNT(DISTINCT ordinal) FROM {staged} WHERE ordinal >= 0 AND ordinal < @rows) = @rows
-  AS 'The staged rows do not hold every ordinal once';
-ASSERT (SELECT COUNTIF(dead_reason IS NULL) FROM {staged}) = @predictions
-  AS 'The number of staged predictions differs from the manifest';"""
+SELECT CASE
+  WHEN staged_rows != @rows THEN ERROR('The number of staged rows differs from the manifest')
+  WHEN ordinals != @rows OR least < 0 OR most >= @rows THEN ERROR('The staged rows do not hold every ordinal once')
+  WHEN staged_predictions != @predictions THEN ERROR('The number of staged predictions differs from the manifest')
+END
+FROM (
+  SELECT COUNT(*) AS staged_rows, COUNTIF(dead_reason IS NULL) AS staged_predictions,
+    COUNT(DISTINCT ordinal) AS ordinals, MIN(ordinal) AS least, MAX(ordinal) AS most
+  FROM {staged}
+);"""
 
 
 def _insert_dead_letters(spec: JobSpec, dead_letters: str, staged: str) -> str:
