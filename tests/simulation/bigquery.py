@@ -60,7 +60,7 @@ def _statement(text: str) -> Statement:
     if match := _ASSERT.fullmatch(text.strip()):
         text = f"SELECT IF({match[1]}, NULL, ERROR({match[2]}))"
     tree = sqlglot.parse_one(text, read="bigquery")
-    fields = ()
+    fields: tuple[SchemaField, ...] = ()
     if isinstance(tree, exp.Create):
         tree.set("properties", None)
         columns = tree.this.expressions
@@ -101,7 +101,7 @@ class Tables:
         try:
             cursor = self._connection.execute(sql, values or {})
             names = {each[0]: number for number, each in enumerate(cursor.description or ())}
-            return [Row(row, names) for row in cursor.fetchall()]
+            return [Row(tuple(map(_moment, row)), names) for row in cursor.fetchall()]
         except sqlite3.OperationalError as error:
             if self._said:
                 raise Refused("invalidQuery", self._said) from None
@@ -367,10 +367,13 @@ class Client:
         return dataset
 
     def create_table(self, table: Table, **_: Any) -> Table:
-        """Called with exists_ok."""
+        """With exists_ok: one that exists is then looked at."""
         self._pause("create_table")
-        self._service.database.create(str(table.reference), table.schema)
-        return self.get_table(str(table.reference))
+        name = str(table.reference)
+        if self._service.database.fields(name) is not None:
+            return self.get_table(name)
+        self._service.database.create(name, table.schema)
+        return table
 
     def delete_table(self, name: str, **_: Any) -> None:
         self._pause("delete_table")
@@ -397,10 +400,10 @@ class Query:
         while not self._job.done:
             self._pause("result")
         if self._job.error_result is None:
-            return [Row(tuple(map(_moment, row.values())), dict(row._xxx_field_to_index)) for row in self._job.rows]
+            return self._job.rows
         error: Any = self._job.error_result
         kind = {"notFound": NotFound, "jobBackendError": ServiceUnavailable}.get(error["reason"], BadRequest)
-        raise kind(error["message"], errors=[error])
+        raise kind(error["message"], errors=[error])  # type: ignore[no-untyped-call]
 
 
 def _value(parameter: ScalarQueryParameter) -> Any:

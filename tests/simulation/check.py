@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from nightshift import exits
@@ -21,7 +21,7 @@ from nightshift.store import StoreUnavailable
 from tests.simulation.codecs import Decoded
 from tests.simulation.engines import EngineEvents
 from tests.simulation.rows import ABORTED, GARBAGE, Kept, Nature
-from tests.simulation.scenario import RUN, Scenario
+from tests.simulation.scenario import RUN, AnswerBounds, Scenario
 from tests.simulation.storage import Bucket, ClientEvents, Effect
 
 DRAIN_S: Final = 15.0
@@ -35,6 +35,8 @@ BACKOFF_S: Final = 60.0
 """So long after trouble with the store, commits may still wait for their next try, or for the place of one that waits."""
 FAILING_S: Final = 900.0
 """So long an engine may answer nobody before its worker may leave work to the next one."""
+STORE_S: Final = 550.0
+"""So long a worker tries to store a chunk at least, unless it is done."""
 JUDGED_S: Final = 60.0
 """A worker looks at the run's dead letters every 39 s at least."""
 NAMED: Final = 5
@@ -202,7 +204,9 @@ class PodAudit(ClientEvents, EngineEvents):
         self._tried: set[int] = set()
         """Chunks whose commit was answered, in its favour or not."""
         self._begun_crowded = 0
-        """Chunks that it has begun since `WAITING_MOST` are waiting."""
+        """Chunks that it has begun since `WAITING_MOST` are waiting, or too many bytes of answers."""
+        self._encoded: dict[int, tuple[int, float]] = {}
+        """Bytes of answers that are being encoded and stored, by chunk, and since when."""
         self._trouble_until = -math.inf
         self._still_until = -math.inf
         """Until when it was frozen."""
@@ -230,6 +234,8 @@ class PodAudit(ClientEvents, EngineEvents):
             self._audit.say(self.name, f"lists {len(paths)} chunks")
 
     def settled(self, path: str) -> None:
+        if match := _CHUNK.fullmatch(path) or _PARTIAL.fullmatch(path):
+            self._encoded.pop(int(match[1]), None)
         if match := _CHUNK.fullmatch(path):
             self._tried.add(int(match[1]))
         self._learns(path)
@@ -239,7 +245,7 @@ class PodAudit(ClientEvents, EngineEvents):
             chunk = int(match[1])
             self._seen.setdefault(chunk, self._audit.clock())
             self._waiting.pop(chunk, None)
-            if len(self._waiting) < WAITING_MOST:
+            if not self._crowded():
                 self._begun_crowded = 0
 
     def troubled(self, call: str, seconds: float) -> None:
@@ -302,8 +308,9 @@ class PodAudit(ClientEvents, EngineEvents):
             if ordinal not in self._sent and ordinal not in self._audit.saved and rows.natures.get(ordinal) != Nature.BAD_INPUT
         ]
 
-    def sent(self, ordinals: list[int]) -> None:
-        if self._is_canary(ordinals):
+    def sent(self, ordinals: list[int], *, canary: bool) -> None:
+        if canary:
+            self._judge_canary(ordinals)
             self._canary = ordinals
             self._audit.seen["canaries"] += 1
             self._audit.say(self.name, f"sends {_named(ordinals)} as canary")
@@ -334,11 +341,12 @@ class PodAudit(ClientEvents, EngineEvents):
         if rows > max(limits.window_most, step) + step - 1:
             self._audit.fail("flat memory", f"{self.name} has {rows} rows in flight, more than {limits.window_most}")
 
-    def _is_canary(self, ordinals: list[int]) -> bool:
+    def _judge_canary(self, ordinals: list[int]) -> None:
         """A row that is answered already may be sent again, one request at a time, while a request has failed and no other was
         answered since."""
-        known = all(n in self._finished or n in self._saved_before or self._audit.chunk_of(n) in self._seen for n in ordinals)
-        return known and self._fault and self._canary is None
+        known = all(n in self._finished or n in self._audit.saved or self._audit.chunk_of(n) in self._seen for n in ordinals)
+        if not (known and self._fault and self._canary is None):
+            self._audit.fail("recomputed", f"{self.name} sends rows {ordinals} again as a canary, for no reason")
 
     def _fly(self, ordinals: list[int], copies: int) -> None:
         for ordinal in ordinals:
@@ -405,22 +413,49 @@ class PodAudit(ClientEvents, EngineEvents):
         scenario = self._audit.scenario
         # A commit: into a thread and out of it, and one way or there and back; four at once.
         commit_s = 2 * scenario.thread_s + 4.5 * scenario.weather.latency_s
-        due = self._audit.clock() - 1.0 - commit_s * (len(self._waiting) // 4 + 1)
+        at_once = 4 if scenario.answers.encoded == AnswerBounds().encoded else 1
+        due = self._audit.clock() - 1.0 - commit_s * (len(self._waiting) // at_once + 1)
         for chunk, since in self._waiting.items():
             if chunk not in lost or self._trouble_until + BACKOFF_S > since or max(since, self._still_until) > due:
                 continue
             self._audit.fail("bounded loss", f"{self.name} takes chunk {chunk} with it, finished at {since:.1f} s")
 
+    def _crowded(self) -> str:
+        """Why no further chunk may be opened, by what the checker knows for certain of the worker's answers."""
+        bounds = self._audit.scenario.answers
+        if len(self._waiting) >= WAITING_MOST:
+            return f"{len(self._waiting)} wait for the store"
+        if (size := self._answers_of(self._waiting)) >= bounds.waiting:
+            return f"{size} bytes of answers wait for the store, {bounds.waiting} at most"
+        if (size := self._answers_of(self._chunks_sent - self._seen.keys())) >= bounds.open:
+            return f"it has {size} bytes of answers, {bounds.open} at most"
+        return ""
+
+    def _answers_of(self, chunks: Collection[int]) -> int:
+        rows = self._audit.scenario.rows
+        return sum(
+            len(rows.prediction(ordinal))
+            for ordinal in self._finished
+            if self._audit.chunk_of(ordinal) in chunks and ordinal not in rows.natures
+        )
+
+    def encodes(self, chunk: int, size: int) -> None:
+        """It is about to encode a chunk, or what is finished of it."""
+        now, most = self._audit.clock(), self._audit.scenario.answers.encoded
+        # A commit that was given up is not heard of.
+        others = [each for number, (each, since) in self._encoded.items() if number != chunk and now < since + STORE_S]
+        if sum(others) and size + sum(others) > most:
+            self._audit.fail("flat memory", f"{self.name} encodes {size} bytes of answers beside {others}, {most} at most")
+        self._encoded[chunk] = (size, now)
+
     def _begins(self, chunks: Iterable[int]) -> None:
         """It sends rows of these chunks."""
         for chunk in [chunk for chunk in chunks if chunk not in self._chunks_sent]:
             self._chunks_sent.add(chunk)
-            self._begun_crowded += len(self._waiting) >= WAITING_MOST
+            self._begun_crowded += bool(why := self._crowded())
             # One was opened before they were too many.
             if self._begun_crowded > 1:
-                self._audit.fail(
-                    "flat memory", f"{self.name} begins chunk {chunk} while {len(self._waiting)} wait for the store"
-                )
+                self._audit.fail("flat memory", f"{self.name} begins chunk {chunk} while {why}")
 
     def _judge_early_stop(self) -> None:
         audit, weather = self._audit, self._audit.scenario.weather

@@ -95,8 +95,8 @@ class Climate:
 class EngineEvents:
     """What an engine tells the checker; the methods do nothing here."""
 
-    def sent(self, ordinals: list[int]) -> None:
-        """The worker is about to send these rows."""
+    def sent(self, ordinals: list[int], *, canary: bool) -> None:
+        """The worker is about to send these rows. canary: a request that was answered before."""
 
     def computing(self, ordinals: list[int]) -> None:
         """The engine begins to compute these rows."""
@@ -145,7 +145,7 @@ class SimulatedEngine:
 
     async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
         ordinals = ordinals_of(body)
-        self._events.sent(ordinals)
+        self._events.sent(ordinals, canary=canary)
         if self._connections >= self._climate().connections:
             outcome: SendResult = Unsent("too many open files")
             self._events.answered(ordinals, outcome)

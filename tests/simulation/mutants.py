@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nightshift.driver import loop
+from nightshift.driver import commits, loop
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Commits
@@ -360,6 +360,24 @@ def _bytes_without_end() -> tuple[Change, ...]:
     return ((ByteBudget, "_fits", lambda self, size: True),)
 
 
+def _open_answers_ignored() -> tuple[Change, ...]:
+    return ((Scheduler, "answer_bytes", property(lambda self: 0)),)
+
+
+def _waiting_answers_ignored() -> tuple[Change, ...]:
+    return ((Commits, "crowded", property(lambda self: len(self._running) >= commits.WAITING_MOST)),)
+
+
+def _encoded_all_at_once() -> tuple[Change, ...]:
+    create = Commits.__init__
+
+    def init(self: Commits, *parts: Any, **hooks: Any) -> None:
+        create(self, *parts, **hooks)
+        self._encoded = ByteBudget(1 << 60)
+
+    return ((Commits, "__init__", init),)
+
+
 def _of(*names: str) -> frozenset[str]:
     return frozenset(names)
 
@@ -403,4 +421,7 @@ MUTANTS: Final = (
     Mutant("rows are never to blame", _of("liveness"), _engine_is_blamed),
     Mutant("a row is given up for want of a descriptor", _of("bad row"), _given_up_for_a_descriptor),
     Mutant("requests hold bytes without end", _of("flat memory"), _bytes_without_end),
+    Mutant("answers of open chunks take bytes without end", _of("flat memory"), _open_answers_ignored),
+    Mutant("answers that wait for the store take bytes without end", _of("flat memory"), _waiting_answers_ignored),
+    Mutant("all that is finished is encoded at once", _of("flat memory"), _encoded_all_at_once),
 )

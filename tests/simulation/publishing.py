@@ -26,7 +26,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from functools import partial
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 import obstore
@@ -235,7 +236,7 @@ class Audit:
         tables = self._world.service.database.tables
         found: dict[str, list[tuple[Any, ...]]] = {day: [] for day in self.shown}
         for row in tables.run('SELECT * FROM "p.d.out"') if self.shown else ():
-            found.setdefault(row["partition_date"], []).append(row.values())
+            found.setdefault(row["partition_date"], []).append(tuple(row))
         for day, rows in found.items():
             sealed = self.shown.get(day)
             expected = [] if sealed is None else [(key, text, day, sealed.run.run_id, n) for key, text, n in sealed.rows]
@@ -300,7 +301,7 @@ class World:
 
     def run(self) -> None:
         for number, asked in enumerate(self.scenario.asked):
-            self._spawn(f"{number} {asked.spec.job}", asked, lambda asked=asked: self._night(asked))
+            self._spawn(f"{number} {asked.spec.job}", asked, partial(self._night, asked))
         events = list(self.scenario.events)
         try:
             while not self.violations and self._advance():
@@ -497,7 +498,7 @@ class World:
         self, deferral: TaskDeferred, warehouse: Warehouse, task: Callable[[], PublishOperator], context: Any
     ) -> Callable[[], Any]:
         """Waits as the trigger does."""
-        names = deferral.trigger.job_ids  # type: ignore[union-attr]
+        names = deferral.trigger.job_ids
         while not all((job := self.service.jobs.get(name)) is not None and job.done for name in names):
             self._hub.switch()
         event = jobs_event([warehouse.job(name) for name in names])
@@ -581,9 +582,12 @@ def _clocks(world: World) -> Iterator[None]:
             return world.now() + timedelta(seconds=world.skew_s)
 
     virtual = SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: world.now().timestamp(), sleep=world.sleep)
-    before = opening.datetime, waiting.time
-    opening.datetime, waiting.time = Clock, virtual  # type: ignore[misc, assignment]
+    changes: tuple[tuple[ModuleType, str, Any], ...] = ((opening, "datetime", Clock), (waiting, "time", virtual))
+    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
+    for module, name, value in changes:
+        setattr(module, name, value)
     try:
         yield
     finally:
-        opening.datetime, waiting.time = before  # type: ignore[misc]
+        for module, name, value in before:
+            setattr(module, name, value)

@@ -20,7 +20,7 @@ from tests.simulation.mutants import Change, Mutant
 from tests.simulation.publishing import simulate
 
 SEEDS_FILE: Final = Path(__file__).with_suffix(".json")
-_EXISTS: Final = "SELECT IF(EXISTS"
+_EXISTS: Final = "IF(EXISTS ("
 
 
 def seeds() -> dict[str, int]:

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from nightshift.driver import commits, loop
 from nightshift.driver.loop import WorkerLimits
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
@@ -50,6 +51,7 @@ SWITCHES: Final = (
     "failing",
     "connections",
     "flight",
+    "answers",
     *EVENTS,
     *Nature,
     "planted",
@@ -71,6 +73,19 @@ class Event:
 
 
 @dataclass(frozen=True)
+class AnswerBounds:
+    """The driver's bounds on bytes of answers, which are constants there.
+
+    open: with so many in open and waiting chunks, no chunk is opened. waiting: the same of the waiting ones alone. encoded: how
+    many are encoded and stored at once.
+    """
+
+    open: int = loop.ANSWER_BYTES
+    waiting: int = commits.WAITING_BYTES
+    encoded: int = commits.ENCODED_BYTES
+
+
+@dataclass(frozen=True)
 class Scenario:
     """All that is drawn. calm_at: when faults end, frozen workers thaw, and each home has a worker until the run is over."""
 
@@ -87,6 +102,7 @@ class Scenario:
     events: tuple[Event, ...]
     calm_at: float
     real_codec: bool
+    answers: AnswerBounds = AnswerBounds()
 
     def describe(self) -> str:
         """In words, for the head of a trace."""
@@ -96,7 +112,7 @@ class Scenario:
         return f"""seed {self.seed}: {plan.rows} rows in chunks of {plan.chunk_rows}, {plan.workers} homes, \
 {self.rows_per_request} rows a request, calm at {self.calm_at:.1f} s{", real codec" if self.real_codec else ""}
 bad rows: {bad or "none"}
-limits: {self.limits}
+limits: {self.limits}, {self.answers}
 storage: {storage.latency_s:.3f} s, pages of {storage.page}, {storage.faults() or "no faults"}
 engines: {engines.seats} seats, {engines.row_s:.2f} s a row, {engines.faults() or "no faults"}
 events: {events or "none"}"""
@@ -129,6 +145,7 @@ def draw(seed: int, without: frozenset[str] = frozenset()) -> Scenario:
         events=events,
         calm_at=busy_s * rng.uniform(1.0, 2.0),
         real_codec=seed % REAL_CODEC_EVERY == 0,
+        answers=_answers(random.Random(f"answers {seed}")),
     )
     return _switched_off(scenario, without)
 
@@ -152,6 +169,7 @@ def _switched_off(scenario: Scenario, without: frozenset[str]) -> Scenario:
         reader_error=0.0 if "reader" in without else scenario.reader_error,
         thread_s=0.0 if "threads" in without else scenario.thread_s,
         limits=limits,
+        answers=AnswerBounds() if "answers" in without else scenario.answers,
     )
 
 
@@ -236,6 +254,13 @@ def _narrowed(rng: random.Random, limits: WorkerLimits, climate: Climate) -> tup
     connections = rng.choice((2, 3, 4)) if rng.random() < 0.1 else climate.connections
     flight_bytes = rng.choice((1, 40, 200)) if rng.random() < 0.15 else limits.flight_bytes
     return replace(limits, flight_bytes=flight_bytes), replace(climate, failing=failing, connections=connections)
+
+
+def _answers(rng: random.Random) -> AnswerBounds:
+    """Little memory for answers, in one place at most, so that no bound hides another one."""
+    if rng.random() < 0.85:
+        return AnswerBounds()
+    return AnswerBounds(**{rng.choice(("open", "waiting", "encoded")): rng.choice((1, 40, 120))})
 
 
 def _events(rng: random.Random, busy_s: float) -> tuple[Event, ...]:

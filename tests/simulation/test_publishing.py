@@ -100,7 +100,7 @@ class TestTransactions:
         while service.running():
             for job in service.running():
                 job.step()
-        return [job.error_result and job.error_result["message"] for job in jobs]
+        return [None if job.error_result is None else job.error_result["message"] for job in jobs]
 
     def shown(self, service: BigQuery) -> list[int]:
         return sorted(row["a"] for row in service.database.tables.run('SELECT a FROM "p.d.t"'))

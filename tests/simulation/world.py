@@ -17,6 +17,7 @@ import pyarrow as pa
 from obstore.store import MemoryStore
 
 from nightshift import exits
+from nightshift.driver import commits, loop
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Codec
 from nightshift.driver.loop import Worker
@@ -31,7 +32,7 @@ from tests.simulation.check import Audit, PodAudit, Violated
 from tests.simulation.codecs import LightCodec, decode_light, decode_parquet
 from tests.simulation.engines import Climate, SimulatedEngine
 from tests.simulation.rows import Kept, Kind, Reader
-from tests.simulation.scenario import RUN, Event, Scenario, draw
+from tests.simulation.scenario import RUN, AnswerBounds, Event, Scenario, draw
 from tests.simulation.storage import Bucket, Client, Weather
 from tests.simulation.virtual import Deadlock, Livelock, Process, TimeIsUp, VirtualLoop, current_process
 
@@ -54,6 +55,20 @@ class Report:
     took_s: float
     seen: Counter[str]
     trace: tuple[str, ...]
+
+
+class Watched:
+    """A codec that tells the checker what it encodes."""
+
+    def __init__(self, codec: Codec, audit: PodAudit) -> None:
+        self._codec = codec
+        self._audit = audit
+        self.decode = codec.decode
+        self.first_answered = codec.first_answered
+
+    def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
+        self._audit.encodes(chunk.number, sum(len(result.prediction or "") for result in chunk.results.values()))
+        return self._codec.encode(chunk, keys)
 
 
 class Pod:
@@ -84,7 +99,7 @@ class Pod:
             ),
             kind=Kind(scenario.rows, scenario.rows_per_request, kept),
             engine=self.engine,
-            codec=world.codec(name, RUN.run_id),
+            codec=Watched(world.codec(name, RUN.run_id), self.audit),
             key_columns=("id",),
             attempt=name,
             limits=scenario.limits,
@@ -334,7 +349,7 @@ def simulate(
 ) -> Report:
     """Runs the schedule of a seed. Raises Violated, with the trace's lines as `trace` when it was asked for."""
     world = World(change(draw(seed, without)), tracing=tracing)
-    with _logging(world, tracing), _without_collection():
+    with _logging(world, tracing), _without_collection(), _bounds(world.scenario.answers):
         try:
             world.loop.run_until_complete(world.run())
         except (Deadlock, Livelock, TimeIsUp) as error:
@@ -373,6 +388,21 @@ def _logging(world: World, tracing: bool) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _bounds(answers: AnswerBounds) -> Iterator[None]:
+    """The driver's constants, as the schedule has them."""
+    values = ((loop, "ANSWER_BYTES", answers.open), (commits, "WAITING_BYTES", answers.waiting))
+    changes = [*values, (commits, "ENCODED_BYTES", answers.encoded)]
+    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
+    for module, name, value in changes:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 @contextlib.contextmanager

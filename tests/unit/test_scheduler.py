@@ -119,6 +119,14 @@ def test_a_refused_group_costs_no_good_row(position: int) -> None:
     assert all(result.prediction == text for result, text in zip(results, texts, strict=True) if text != "poison")
 
 
+def test_a_finished_chunk_is_let_go_though_nobody_has_asked_whether_it_has_more_rows() -> None:
+    scheduler = opened([str(n) for n in range(4)])
+    answer(scheduler, take(scheduler))
+
+    assert scheduler.pop_finished() is not None
+    assert scheduler.hungry
+
+
 def test_a_row_that_cannot_be_rendered_is_never_sent() -> None:
     chunk = finish(opened(["a", "bad", "c"]))
 

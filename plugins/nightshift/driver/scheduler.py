@@ -221,9 +221,7 @@ class Scheduler:
             chunk.take_over(saved)
         self._open[number] = chunk
         self._sources.append((chunk, zip(ordinals, ordinals if names is None else names, rows, strict=True)))
-        if chunk.complete:
-            self._sources.pop()
-            self._settle(chunk)
+        self._settle(chunk)
 
     def next_group(self) -> Group | None:
         """The next rows to send; None when nothing may be sent now."""
@@ -418,6 +416,8 @@ class Scheduler:
         if chunk.complete and self._open.get(chunk.number) is chunk:
             del self._open[chunk.number]
             self._finished.append(chunk)
+            # Nobody may have asked it for more rows since its last one; it would keep the chunk's answers.
+            self._sources = deque(source for source in self._sources if source[0] is not chunk)
 
 
 def _halves(rows: list[Row]) -> tuple[list[Row], list[Row]]:

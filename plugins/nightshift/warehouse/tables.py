@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.warehouse import publish, schema
-from nightshift.warehouse.errors import WarehouseError, translated
+from nightshift.warehouse.errors import WarehouseError, WarehouseUnavailable, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, bounded_retry
 from nightshift.warehouse.statements import Statements
 
@@ -30,11 +30,16 @@ class Tables:
         self._own_are_there = False
 
     def create_staging(self, name: str, fields: Sequence[Any]) -> None:
+        from google.api_core.exceptions import NotFound
         from google.cloud.bigquery import Table
 
         staging = Table(name, fields)
         staging.expires = datetime.now(UTC) + STAGING_LIFE
-        self._client.create_table(staging, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+        try:
+            self._client.create_table(staging, exists_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)
+        except NotFound as error:
+            # It existed, and another try of this task dropped it before the client could look at it.
+            raise WarehouseUnavailable(f"Staging table {name}: {error.message}") from error
 
     def drop_staging(self, name: str) -> None:
         with translated(f"Staging table {name}"):
