@@ -13,7 +13,8 @@ It exits with another code if it cannot open the data folder (another emulator h
 
 - jobs: a job id exists once, even when submits race; jobs, their labels and errors outlive a restart;
 - loads from and exports to gs:// (Parquet, JSON lines), wildcards, write dispositions, ``table$partition`` destinations;
-- scripts, multi-statement transactions with rollback, MERGE, DML counts, query parameters, dry runs with a schema;
+- scripts, multi-statement transactions with rollback, MERGE, DML counts, query parameters;
+- dry runs, which tell the schema and read no rows;
 - the Storage Read API (Arrow, Avro, filters, offsets) and Write API (pending, committed, default streams, offsets).
 
 **Fault model.** The process may be killed at any instruction and started again on the same folder; the machine and its disk do

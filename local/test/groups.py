@@ -45,7 +45,14 @@ def _group(name: str, place: str, covers: str, needs: str, gate_s: int, all_s: i
 
 GROUPS: Final = (
     _group("unit", "tests", "plugins/nightshift local tests dags docs", "test driver", 60, 60),
-    _group("simulation", "tests/simulation", "plugins/nightshift/run plugins/nightshift/driver", "test", 130, 480),
+    _group(
+        "simulation",
+        "tests/simulation",
+        "plugins/nightshift/run plugins/nightshift/driver plugins/nightshift/warehouse",
+        "test",
+        150,
+        480,
+    ),
     _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 40, 60),
     _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery", "test emulators", 110, 190),
     _group("integration/chaos", "tests/chaos", "tests/chaos/proxy.py", "test emulators", 10, 10),

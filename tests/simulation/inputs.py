@@ -41,12 +41,13 @@ def key(files: Iterable[Path]) -> str:
 
 
 def _loaded() -> list[Path]:
-    """Our files that are imported by the modules of this folder, and by a schedule with the real codec and seal."""
+    """Our files that are imported by the modules of this folder, and by a schedule of each kind."""
     folder = Path(__file__).parent
     for module in sorted(file.stem for file in folder.glob("*.py") if file.stem != "__init__"):
         importlib.import_module(f"{__package__}.{module}")
     # What is imported only when it is needed.
-    importlib.import_module(f"{__package__}.world").simulate(0)
+    for world in ("world", "publishing"):
+        importlib.import_module(f"{__package__}.{world}").simulate(0)
     files = {Path(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
     return sorted(file for file in files if any(file.is_relative_to(place) for place in OURS))
 

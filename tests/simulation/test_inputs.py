@@ -11,7 +11,7 @@ from tests.simulation import inputs
 pytestmark = [pytest.mark.simulation, pytest.mark.gate]
 
 
-def test_the_inputs_are_the_driver_the_run_and_the_simulator() -> None:
+def test_the_inputs_are_the_driver_the_run_publishing_and_the_simulator() -> None:
     found = {str(file.relative_to(inputs.ROOT)) for file in inputs.inputs()}
 
     rooms = ("plugins/nightshift/driver", "plugins/nightshift/run")
@@ -22,6 +22,7 @@ def test_the_inputs_are_the_driver_the_run_and_the_simulator() -> None:
     assert needed <= modules & found
     assert f"{rooms[1]}/ledger.py" in found
     assert f"{rooms[1]}/chunks.py" in found
+    assert {f"plugins/nightshift/{name}.py" for name in ("warehouse/publish", "operators/publish", "tasks/base")} <= found
     assert {"tests/simulation/mutants.json", "tests/simulation/world.py", "tests/builders.py", "pyproject.toml"} <= found
     assert any(name.startswith("requirements/") for name in found)
     assert process - found, "it follows imports, and does not take whole folders"
