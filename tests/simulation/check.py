@@ -444,7 +444,8 @@ class PodAudit(ClientEvents, EngineEvents):
         now, most = self._audit.clock(), self._audit.scenario.answers.encoded
         # A commit that was given up is not heard of.
         others = [each for number, (each, since) in self._encoded.items() if number != chunk and now < since + STORE_S]
-        if sum(others) and size + sum(others) > most:
+        # A chunk without answers takes no room, and waits for none that is there.
+        if size and (held := sum(others)) and size + held > most:
             self._audit.fail("flat memory", f"{self.name} encodes {size} bytes of answers beside {others}, {most} at most")
         self._encoded[chunk] = (size, now)
 
