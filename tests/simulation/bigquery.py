@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import re
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 import obstore
@@ -27,6 +28,9 @@ from obstore.store import ObjectStore
 from sqlglot import exp
 
 LOCATION: Final = "US"
+EPOCH: Final = datetime(2026, 11, 22, 0, 0, 0, 1, UTC)
+_moments: Final = itertools.count()
+"""What CURRENT_TIMESTAMP says, in microseconds after `EPOCH`: each time a later one."""
 QUERIES: Final = frozenset({"Select", "Union"})
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
 _ASSERT: Final = re.compile(r"ASSERT\s(.*)\sAS\s('[^']*')", re.DOTALL)
@@ -79,6 +83,8 @@ def _for_sqlite(node: exp.Expression) -> exp.Expression:
         return exp.Anonymous(this="json_object", expressions=[part for pair in pairs for part in pair])
     if isinstance(node, exp.Parameter) and isinstance(node.this, exp.Parameter) and node.this.name == "row_count":
         return exp.Anonymous(this="changes")
+    if isinstance(node, exp.CurrentTimestamp):
+        return exp.Anonymous(this="NOW_")
     if isinstance(node, exp.CountIf):
         # sqlglot makes a SUM of it, which is NULL for no rows.
         return exp.Count(this=exp.Case().when(node.this, exp.Literal.number(1)))
@@ -94,6 +100,7 @@ class Tables:
         if others is not None:
             others._connection.backup(self._connection)
         self._connection.create_function("ERROR", 1, self._error)
+        self._connection.create_function("NOW_", 0, lambda: (EPOCH + timedelta(microseconds=next(_moments))).isoformat())
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:
         """Raises Refused, also for an ERROR that the statement calls."""

@@ -133,8 +133,9 @@ def _asked(
 ) -> Asked:
     rows = rng.choice((0, 1, 3, 5))
     dead = frozenset(ordinal for ordinal in range(rows) if rng.random() < 0.2)
-    if len(places) > 1:
-        # Their runs may have one id. Where one of them has left no rows, it takes the other's for its own (docs/warehouse.md).
+    if len({place.dataset for place in places}) > 1:
+        # Their runs may have one id, and they do not see each other's publications. Where one of them has left no rows, it
+        # takes the other's for its own (docs/warehouse.md).
         rows, dead = max(rows, 1), dead - {0}
     return Asked(
         settings=rng.choice(places),
@@ -188,7 +189,8 @@ class Audit:
         self._world = world
         self._owners: dict[str, set[Owner]] = {}
         """Who has had rows there."""
-        self._dead: dict[tuple[str, str, str], frozenset[tuple[str, int]]] = {}
+        self._dead: dict[tuple[str, str, str, str], frozenset[tuple[str, int]]] = {}
+        """By table, bucket, job and day: a deployment keeps its own, also in a dataset that it shares."""
         self._commits = 0
         self._recorded: Counter[str] = Counter()
 
@@ -229,7 +231,8 @@ class Audit:
         if sealed.rows:
             self._owners.setdefault(day, set()).add(owner)
         self.shown[day] = sealed
-        key = (schema.own_table(sealed.asked.settings, "dead_letters"), sealed.run.job, day)
+        settings = sealed.asked.settings
+        key = (schema.own_table(settings, "dead_letters"), settings.bucket, sealed.run.job, day)
         self._dead[key] = frozenset((sealed.run.run_id, ordinal) for ordinal in sealed.dead)
 
     def _rows(self) -> None:
@@ -243,10 +246,11 @@ class Audit:
             if sorted(rows) != sorted(expected):
                 what = "nothing that was published" if sealed is None else named(sealed)
                 self._world.fail("rows", f"{day} holds {sorted(rows)}, which is not {what}")
-        dead: dict[tuple[str, str, str], set[tuple[str, int]]] = {key: set() for key in self._dead}
+        dead: dict[tuple[str, str, str, str], set[tuple[str, int]]] = {key: set() for key in self._dead}
         for table in {key[0] for key in self._dead}:
             for row in tables.run(f'SELECT * FROM "{table}"'):
-                dead.setdefault((table, row["job"], row["partition_date"]), set()).add((row["run_id"], row["ordinal"]))
+                whose = (table, row["bucket"], row["job"], row["partition_date"])
+                dead.setdefault(whose, set()).add((row["run_id"], row["ordinal"]))
         if dead != self._dead:
             self._world.fail("rows", f"the dead letters are {dead}, not {self._dead}")
 

@@ -132,23 +132,28 @@ def _run_named(row: Mapping[str, Any]) -> str:
 
 
 def _known(settings: Settings) -> str:
-    """The publications of this partition by this job: run_id, bucket (NULL if unknown) and asked_at."""
+    """The publications of this partition by this job: run_id, bucket (NULL if unknown), asked_at and published_at."""
     own = quoted(table(settings))
     here = "destination = @destination AND partition_date = @partition AND job = @job"
     return (
-        f"(SELECT job, run_id, bucket, asked_at FROM {own} WHERE {here}\n"
-        f"UNION ALL SELECT job, run_id, CAST(NULL AS STRING), published_at FROM {quoted(audit.table(settings))} WHERE {here}\n"
+        f"(SELECT job, run_id, bucket, asked_at, published_at FROM {own} WHERE {here}\n"
+        "UNION ALL SELECT job, run_id, CAST(NULL AS STRING), published_at, published_at\n"
+        f"FROM {quoted(audit.table(settings))} WHERE {here}\n"
         f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE destination = @destination AND partition_date = @partition))"
     )
 
 
 def _foreign(spec: JobSpec, settings: Settings) -> str:
-    """The rows of the partition that another job, another deployment or a person has put there: their run_id, NULL if none."""
+    """The rows of the partition that another job, another deployment or a person has put there: their run_id, NULL if none.
+
+    Two deployments may give one id to runs of a job: then the rows are those of the one that published the id last.
+    """
     return (
         f"(SELECT {RUN_ID_COLUMN} AS run_id FROM {quoted(schema.destination_table(spec, settings))}\n"
         f"WHERE {quoted(spec.destination.partition_column)} = @partition\n"
         f"AND ({RUN_ID_COLUMN} IS NULL OR {RUN_ID_COLUMN} NOT IN (\n"
-        f"SELECT run_id FROM {_known(settings)} WHERE bucket IS NULL OR bucket = @bucket)))"
+        f"SELECT run_id FROM {_known(settings)} GROUP BY run_id\n"
+        "HAVING MAX(IF(bucket IS NULL OR bucket = @bucket, published_at, NULL)) = MAX(published_at))))"
     )
 
 

@@ -61,6 +61,23 @@ def test_two_jobs_never_share_a_table(night: Night) -> None:
     assert (night.shown(), night.dead_letters()) == before
 
 
+@pytest.mark.gate
+def test_an_id_that_two_deployments_share_does_not_make_their_rows_one_and_the_same(
+    night: Night, storage_client: StorageClient
+) -> None:
+    """The other one has published the same id here, without rows, so it knows the id."""
+    other = another_deployment(night, storage_client, dataset=night.settings.dataset)
+    assert other.run == night.run
+    other.publish(other.run, other.seal(other.run, []))
+    night.publish(night.run, night.seal(night.run, NAMES))
+    before = night.shown()
+    second = other.run_of(PARTITION, generation=2)
+    _, ended = refused(other, second, other.seal(second, NAMES[:1]))
+
+    assert publications.FOREIGN in str(ended.error)
+    assert night.shown() == before
+
+
 def test_a_job_that_was_renamed_takes_over_what_a_person_has_deleted(night: Night) -> None:
     night.publish(night.run, night.seal(night.run, NAMES))
     renamed = another_job(night, "new-name")
