@@ -43,6 +43,8 @@ STORAGE_API_THREADS = 16
 def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     """Serves until SIGTERM or SIGINT, then ends the process with exit code 0; with 1 or 3 if it cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # For each statement with parameters, DuckDB tries to import pandas: where it is missing, that is a search of every folder.
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
     for correction in (extensions, lookups, objects, exports, loads, partitions, row_counts, transactions, computed_once, jobs):
         correction.install()
     # The lake stores its folder's name and refuses to be opened under another one.

@@ -62,7 +62,7 @@ GROUPS: Final = (
         "plugins/nightshift/driver plugins/nightshift/batch plugins/nightshift/tasks",
         "test driver emulators server models",
         430,
-        800,
+        860,
     ),
     _group("integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 20, 80),
     _group(
@@ -83,7 +83,7 @@ GROUPS: Final = (
         "plugins/nightshift/warehouse plugins/nightshift/operators local/bigquery",
         "test emulators",
         280,
-        430,
+        560,
     ),
     _group(
         "cluster",

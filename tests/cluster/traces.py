@@ -7,6 +7,7 @@ from pathlib import Path
 
 from local.cluster.layout import Layout
 from local.cluster.packages import cgroup_roots
+from local.cluster.processes import run
 from local.stack import marks
 
 
@@ -24,5 +25,5 @@ def traces(layout: Layout) -> list[str]:
 
 def rules() -> list[str]:
     """The chains of kube-proxy and kubelet in this machine's packet filter."""
-    saved = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
-    return [line for line in saved.splitlines() if line.startswith(":KUBE-")]
+    # It is in a folder of administrators' programs, which PATH may lack.
+    return [line for line in run("iptables-save").splitlines() if line.startswith(":KUBE-")]
