@@ -47,8 +47,8 @@ comparison of object versions before and after the load, staging, assertions, tr
 project's emulators on this machine. The peer is a raw copy of the same bytes by the same emulators: EXPORT DATA of
 the same query, a load job of the same chunk objects, and one transaction that deletes the partition and inserts the
 same columns, with nothing proven. The rows have two key columns and a score each, in chunks of 50,000 rows. What `infer`
-does (the chunks) is made before and not timed. Each side does two nights and goes first on one of them; the times are
-the sums. BigQuery itself is not measured: its emulator runs on DuckDB, on the same two cores. Each task has a process of
+does (the chunks) is made before and not timed. Each side does two nights and goes first on one of them, after an export that is
+not timed; the times are the sums. BigQuery itself is not measured: its emulator runs on DuckDB, on the same two cores. Each task has a process of
 its own; the time of its imports is not counted, and its memory is the peak RSS (VmHWM).
 """
 
@@ -100,6 +100,8 @@ def measure(folder: Path, quick: bool) -> Report:
     with _emulators(folder) as (url, bucket):
         for rows in sizes:
             _source(Place(url, bucket, rows, DAYS[0]))
+            # The first reading of a table takes longer, and would be ours.
+            _in_a_process(export_raw, Place(url, bucket, rows, DAYS[0]))
             done = [_night(Place(url, bucket, rows, day), ours_first=day == DAYS[0]) for day in DAYS]
             seconds = {task.__name__: sum(night[task.__name__][0] for night in done) for task in (*OURS, *RAW)}
             peaks.append({task.__name__: max(night[task.__name__][1] for night in done) for task in OURS})
