@@ -46,10 +46,11 @@ Extract, seal and publish as the tasks run them (export, plan from the files' fo
 comparison of object versions before and after the load, staging, assertions, transaction, count), against the
 project's emulators on this machine. The peer is a raw copy of the same bytes by the same emulators: EXPORT DATA of
 the same query, a load job of the same chunk objects, and one transaction that deletes the partition and inserts the
-same columns, with nothing proven. The rows have two key columns and a score each, in chunks of 50,000 rows. What `infer`
-does (the chunks) is made before and not timed. Each side does two nights and goes first on one of them, after an export that is
-not timed; the times are the sums. BigQuery itself is not measured: its emulator runs on DuckDB, on the same two cores. Each task has a process of
-its own; the time of its imports is not counted, and its memory is the peak RSS (VmHWM).
+same columns, with nothing proven. The rows have two key columns and a score each, in chunks of 50,000 rows. What
+`infer` does (the chunks) is made before and not timed. Each side does two nights and goes first on one of them,
+after an export that is not timed; the times are the sums. BigQuery itself is not measured: its emulator runs on
+DuckDB, on the same two cores. Each task has a process of its own; the time of its imports is not counted, and its
+memory is the peak RSS (VmHWM).
 """
 
 
