@@ -7,9 +7,9 @@ writes the file, as a change of the driver may need, since it shifts what each s
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -31,10 +31,8 @@ from nightshift.run.ledger import Chunks, Ledger
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import Answer, Answers, NotDone, Reason
 from tests.simulation.check import Violated
+from tests.simulation.replaced import Change, replaced
 from tests.simulation.world import simulate
-
-Change = tuple[Any, str, Any]
-"""An object, the name of what is replaced in it, and what it is replaced by."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +43,18 @@ class Mutant:
     breaks: frozenset[str]
     changes: Callable[[], tuple[Change, ...]]
 
-    @contextlib.contextmanager
-    def applied(self) -> Iterator[None]:
+    def applied(self) -> AbstractContextManager[None]:
         """Makes the mistake for as long as the context lasts."""
-        changes = [(owner, name, owner.__dict__[name], new) for owner, name, new in self.changes()]
-        for owner, name, _, new in changes:
-            setattr(owner, name, new)
-        try:
-            yield
-        finally:
-            for owner, name, old, _ in changes:
-                setattr(owner, name, old)
+        return replaced(self.changes())
+
+    def broken(self, simulate: Callable[[int], object], seed: int) -> list[str]:
+        """What the schedule finds wrong with it, if it is its kind of wrong."""
+        with self.applied():
+            try:
+                simulate(seed)
+            except Violated as error:
+                return [line for line in error.violations if line.split(":")[0] in self.breaks]
+        return []
 
 
 SEEDS_FILE: Final = Path(__file__).with_suffix(".json")
@@ -68,18 +67,14 @@ def seeds() -> dict[str, int]:
 
 def caught(mutant: Mutant, seed: int) -> str | None:
     """What the schedule finds wrong with the mutant, if it is the mutant's kind of wrong; None too where it passes nothing."""
-    with mutant.applied():
-        try:
-            simulate(seed)
-        except Violated as error:
-            found = [line for line in error.violations if line.split(":")[0] in mutant.breaks]
-        else:
-            return None
+    found = mutant.broken(simulate, seed)
+    if not found:
+        return None
     try:
         simulate(seed)
     except Violated:
         return None
-    return found[0] if found else None
+    return found[0]
 
 
 def _commit_early() -> tuple[Change, ...]:

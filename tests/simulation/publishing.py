@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, Final
 
 import obstore
@@ -52,6 +52,7 @@ from nightshift.warehouse import Warehouse, WarehouseUnavailable, publications, 
 from tests.builders import a_spec
 from tests.simulation.bigquery import BigQuery, Client
 from tests.simulation.check import Violated
+from tests.simulation.replaced import replaced
 
 DAYS: Final = ("2026-11-20", "2026-11-21")
 BEGAN: Final = datetime(2026, 11, 22, 1, tzinfo=UTC)
@@ -586,12 +587,5 @@ def _clocks(world: World) -> Iterator[None]:
             return world.now() + timedelta(seconds=world.skew_s)
 
     virtual = SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: world.now().timestamp(), sleep=world.sleep)
-    changes: tuple[tuple[ModuleType, str, Any], ...] = ((opening, "datetime", Clock), (waiting, "time", virtual))
-    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
-    for module, name, value in changes:
-        setattr(module, name, value)
-    try:
+    with replaced([(opening, "datetime", Clock), (waiting, "time", virtual)]):
         yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)

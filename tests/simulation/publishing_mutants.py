@@ -15,9 +15,9 @@ from nightshift.run import opening, sealed
 from nightshift.warehouse import client as warehouse_client
 from nightshift.warehouse import jobs, publications, publish
 from nightshift.warehouse.statements import Statements
-from tests.simulation.check import Violated
-from tests.simulation.mutants import Change, Mutant
+from tests.simulation.mutants import Mutant
 from tests.simulation.publishing import simulate
+from tests.simulation.replaced import Change
 
 SEEDS_FILE: Final = Path(__file__).with_suffix(".json")
 _EXISTS: Final = "IF(EXISTS ("
@@ -29,12 +29,7 @@ def seeds() -> dict[str, int]:
 
 def caught(mutant: Mutant, seed: int) -> str | None:
     """What the schedule finds wrong with the mutant, if it is the mutant's kind of wrong."""
-    with mutant.applied():
-        try:
-            simulate(seed)
-        except Violated as error:
-            return next((line for line in error.violations if line.split(":")[0] in mutant.breaks), None)
-    return None
+    return next(iter(mutant.broken(simulate, seed)), None)
 
 
 def search(tried: range) -> Iterator[tuple[Mutant, int | None, str]]:

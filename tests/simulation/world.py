@@ -9,6 +9,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +32,7 @@ from tests.builders import a_spec
 from tests.simulation.check import Audit, PodAudit, Violated
 from tests.simulation.codecs import LightCodec, decode_light, decode_parquet
 from tests.simulation.engines import Climate, SimulatedEngine
+from tests.simulation.replaced import replaced
 from tests.simulation.rows import Kept, Kind, Reader
 from tests.simulation.scenario import RUN, AnswerBounds, Event, Scenario, draw
 from tests.simulation.storage import Bucket, Client, Weather
@@ -390,19 +392,10 @@ def _logging(world: World, tracing: bool) -> Iterator[None]:
         logger.setLevel(level)
 
 
-@contextlib.contextmanager
-def _bounds(answers: AnswerBounds) -> Iterator[None]:
+def _bounds(answers: AnswerBounds) -> AbstractContextManager[None]:
     """The driver's constants, as the schedule has them."""
-    values = ((loop, "ANSWER_BYTES", answers.open), (commits, "WAITING_BYTES", answers.waiting))
-    changes = [*values, (commits, "ENCODED_BYTES", answers.encoded)]
-    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
-    for module, name, value in changes:
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
+    waiting = [(commits, "WAITING_BYTES", answers.waiting), (commits, "ENCODED_BYTES", answers.encoded)]
+    return replaced([(loop, "ANSWER_BYTES", answers.open), *waiting])
 
 
 @contextlib.contextmanager

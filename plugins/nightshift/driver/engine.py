@@ -165,7 +165,7 @@ class EngineClient:
     async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
         """POSTs one JSON body. Errors of the network and the engine are results; raises only WrongEngine.
 
-        canary: whether the answer will be thrown away (`nightshift.driver.trial`), which a header says to whoever looks on.
+        canary: whether the answer will be thrown away (`nightshift.driver.trial`), which a header says, too.
         """
         headers = CANARY if canary else None
         try:
