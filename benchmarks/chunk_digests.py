@@ -39,7 +39,7 @@ def _measure(name: str, results: list[Result], kind: pa.DataType) -> None:
     cases: dict[str, Callable[[], Any]] = {
         "encode": lambda: chunks.encode(keys, results, kind, PROVENANCE),
         "write, without": lambda: _without(table),
-        "write, with": lambda: chunks.to_parquet(table),
+        "write, with": lambda: chunks.to_parquet(table.schema, [table]),
         "read, without": lambda: pq.ParquetFile(io.BytesIO(plain)).read(),
         "decode": lambda: chunks.decode(body),
     }

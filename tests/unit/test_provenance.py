@@ -15,10 +15,11 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.batch.codec import LineCodec
+from nightshift.driver.budget import NUMBER_BYTES
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.run import chunks
-from nightshift.run.chunks import Part, Saved
+from nightshift.run.chunks import Part, Provenance, Result, Saved
 from nightshift.run.ledger import Ledger
 from nightshift.run.seal import seal
 from nightshift.store import ObjectStorage
@@ -134,9 +135,10 @@ def test_three_attempts_in_a_row_are_told_apart(names: tuple[str, str, str]) -> 
     """The second one saves only what it computed itself: what it took over is still in the partial of the first one."""
     one = Attempt(names[0], "0.1")
     one.answer(1)
-    two = Attempt(names[1], "0.2", {names[0]: one.partial()})
+    of_one = one.partial()
+    two = Attempt(names[1], "0.2", {names[0]: of_one})
     two.answer(1)
-    saved = dict(sorted({names[0]: one.partial(), names[1]: two.partial()}.items()))
+    saved = dict(sorted({names[0]: of_one, names[1]: two.partial()}.items()))
     three = Attempt(names[2], "0.3", saved)
     three.answer(1)
 
@@ -227,7 +229,7 @@ def test_what_a_later_release_adds_is_passed_over() -> None:
     told = [{**dataclasses.asdict(part), "weather": "fine"} for part in provenance.parts]
     metadata = {chunks.METADATA_KEY: json.dumps(said).encode(), chunks.PARTS_KEY: json.dumps(told).encode()}
 
-    assert chunks.decode(chunks.to_parquet(table.replace_schema_metadata(metadata)))[1] == provenance
+    assert chunks.decode(chunks.to_parquet(table.schema.with_metadata(metadata), [table]))[1] == provenance
 
 
 @pytest.mark.parametrize("told", [b"", b"[]", b"{}", b"[1]", b"[{}]", b'[{"attempt": "a"}]', b"\xff"])
@@ -236,7 +238,44 @@ def test_parts_that_cannot_be_read_are_not_a_chunk(told: bytes) -> None:
     metadata = {chunks.METADATA_KEY: chunks.as_before(provenance), chunks.PARTS_KEY: told}
 
     with pytest.raises(chunks.NotAChunk):
-        chunks.decode(chunks.to_parquet(table.replace_schema_metadata(metadata)))
+        chunks.decode(chunks.to_parquet(table.schema.with_metadata(metadata), [table]))
+
+
+def test_a_chunk_is_encoded_once_because_its_answers_are_gone_then() -> None:
+    attempt = Attempt("pod-a", "0.1")
+    attempt.answer(1)
+    (chunk,) = attempt.scheduler.unfinished()
+
+    attempt.codec.encode(chunk, KEYS)
+
+    assert [result.prediction for result in chunk.results.values()] == [None, None]
+    assert chunk.computed == 2
+    with pytest.raises(ValueError, match="chunk 0 was encoded before"):
+        attempt.codec.encode(chunk, KEYS)
+
+
+def test_answers_that_are_many_bytes_are_encoded_a_row_group_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Attempt("pod-a", "0.1")
+    whole.answer(3)
+    monkeypatch.setattr("nightshift.driver.codec.GROUP_BYTES", 2 * NUMBER_BYTES)
+    attempt = Attempt("pod-a", "0.1")
+    attempt.answer(3)
+
+    body = attempt.chunk()
+
+    metadata = pq.read_metadata(io.BytesIO(body))
+    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [2, 2, 2]
+    assert chunks.decode(body)[0].to_pylist() == chunks.decode(whole.chunk())[0].to_pylist()
+    assert parts(Attempt("pod-b", "0.2", {"pod-a": body}).chunk())[1][:4] == ("pod-a", "node-of-pod-a", "0.1", 6)
+
+
+@pytest.mark.parametrize("results", [5, 7])
+def test_keys_and_results_of_different_rows_are_not_encoded(results: int) -> None:
+    made = Provenance(RUN.run_id, 0, "pod", "node", {}, "0", "", "", predictions=6, dead_letters=0, prompt_tokens=1)
+    rows = [Result(n, [0.5], None, None, 1) for n in range(results)]
+
+    with pytest.raises(ValueError, match=r"more results than the 6 keys|expected length"):
+        chunks.encode(KEYS, rows, pa.list_(pa.float32()), made)
 
 
 def test_a_batch_keeps_them_too() -> None:

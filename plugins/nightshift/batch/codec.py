@@ -6,6 +6,7 @@ No warehouse loads these chunks, so they may have a column that a job's chunks l
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -24,8 +25,8 @@ _NO_STATUS: Final = (Reason.BAD_INPUT, Reason.TOO_LONG)
 class LineCodec(ParquetCodec):
     """`nightshift.driver.commits.Codec` of `nightshift batch`."""
 
-    def _bytes(self, keys: pa.Table, results: list[Result], provenance: Provenance) -> bytes:
-        return chunks.encode(keys, results, self.prediction_type, provenance, with_status=True)
+    def _bytes(self, keys: pa.Table, results: Iterable[Result], provenance: Provenance, group_rows: int) -> bytes:
+        return chunks.encode(keys, results, self.prediction_type, provenance, group_rows=group_rows, with_status=True)
 
     def _results(self, table: pa.Table) -> list[Result]:
         return results_with_status(table)

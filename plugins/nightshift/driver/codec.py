@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +16,13 @@ from nightshift.driver.scheduler import OpenChunk
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result, Saved
 from nightshift.spec import columns
+
+GROUP_BYTES: Final = 64 << 20
+"""Answers of a row group of a chunk. Today's plans have smaller chunks; one of an earlier version may have 800 MB."""
+_ENCODED: Final = Result(-1, None, None, None, 0)
+"""Stands for the answer of a row that is in the chunk's bytes."""
+_trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
+"""glibc keeps the memory of small objects that are gone, and would still have that of the answers when the bytes need it."""
 
 
 class ParquetCodec:
@@ -30,7 +40,13 @@ class ParquetCodec:
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
         """The chunk's object if every row has a result, else a partial with the rows that this attempt computed itself: the
-        others are still in the partials that they came from. keys: the key columns of all rows of the chunk."""
+        others are still in the partials that they came from. keys: the key columns of all rows of the chunk.
+
+        The chunk's answers go into the bytes: it keeps which rows were answered, but not what. Both together would need twice
+        the memory. So a chunk can be encoded only once; raises ValueError the second time.
+        """
+        if any(result is _ENCODED for result in chunk.results.values()):
+            raise ValueError(f"chunk {chunk.number} was encoded before: its answers are gone")
         results = chunk.in_order() if chunk.complete else chunk.own()
         if len(results) < chunk.expected:
             keys = keys.take([result.ordinal - chunk.first for result in results])
@@ -51,15 +67,16 @@ class ParquetCodec:
             truncated=chunk.truncated,
             taken=tuple(chunk.taken) if chunk.complete else (),
         )
-        return self._bytes(keys, results, provenance)
+        group_rows = max(1, GROUP_BYTES * len(results) // max(1, chunk.answer_bytes))
+        return self._bytes(keys, _handed_over(chunk, results, group_rows), provenance, group_rows)
 
     def decode(self, body: bytes, chunk: int) -> Saved:
         """A partial. Raises NotAChunk if it is torn or belongs to another run or chunk."""
-        table, provenance = chunks.decode(body)
+        results, provenance = chunks.decode_results(body, self._results)
         if (provenance.run_id, provenance.chunk) != (self._run_id, chunk):
             raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of run {provenance.run_id}")
         # An earlier release saved what it had taken over, too, without saying which rows these are: all count as its own.
-        return Saved(self._results(table), replace(provenance.parts[0], rows=len(table)))
+        return Saved(results, replace(provenance.parts[0], rows=len(results)))
 
     def first_answered(self, body: bytes) -> int | None:
         """The place, from 0, of the first row with a prediction in a chunk; None if there is none, or it is not a chunk."""
@@ -70,11 +87,21 @@ class ParquetCodec:
         place = pc.index(table.column(columns.DEAD_REASON).is_null(), True).as_py()
         return None if place < 0 else int(place)
 
-    def _bytes(self, keys: pa.Table, results: list[Result], provenance: Provenance) -> bytes:
-        return chunks.encode(keys, results, self.prediction_type, provenance)
+    def _bytes(self, keys: pa.Table, results: Iterable[Result], provenance: Provenance, group_rows: int) -> bytes:
+        return chunks.encode(keys, results, self.prediction_type, provenance, group_rows=group_rows)
 
     def _results(self, table: pa.Table) -> list[Result]:
         return chunks.results_of(table)
+
+
+def _handed_over(chunk: OpenChunk, results: list[Result], group_rows: int) -> Iterator[Result]:
+    """The results, each of which the chunk and the list let go of when it has been read."""
+    for place, result in enumerate(results):
+        if place and place % group_rows == 0:
+            _trim(0)
+        if result.reason is None:
+            chunk.results[result.ordinal] = results[place] = _ENCODED
+        yield result
 
 
 def dead_reasons(chunk: OpenChunk) -> Counter[str]:

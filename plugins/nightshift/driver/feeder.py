@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -43,11 +44,11 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class Opened:
-    """A chunk that is ready to be sent. known: what earlier attempts saved, by attempt."""
+    """A chunk that is ready to be sent. partials: where earlier attempts saved rows of it, by attempt."""
 
     number: int
     table: pa.Table
-    known: dict[str, Saved]
+    partials: dict[str, str]
 
 
 class Feeder:
@@ -87,8 +88,17 @@ class Feeder:
             self._ranges.open(chunk)
             table = await self._read(chunk)
             self._stats.bytes_read += table.nbytes
-            return Opened(chunk, table, await self._saved(chunk))
+            partials = await self._patience.outlast(partial(self._ledger.partials, chunk), f"partials of chunk {chunk}")
+            return Opened(chunk, table, partials)
         return None
+
+    async def saved(self, opened: Opened) -> dict[str, Saved]:
+        """What earlier attempts saved of the chunk, by attempt. Raises StoreUnavailable.
+
+        Not before there is room for the chunk: this may be as much as all of its answers.
+        """
+        found = {attempt: await self._saved_at(path, opened.number) for attempt, path in opened.partials.items()}
+        return {attempt: saved for attempt, saved in found.items() if saved is not None}
 
     async def answered_elsewhere(
         self, known: tuple[int, int] | None, columns: tuple[str, ...]
@@ -110,7 +120,7 @@ class Feeder:
     async def _answered_in(self, chunks: list[int]) -> tuple[int, int] | None:
         for chunk in chunks:
             body = await self._patience.outlast(lambda chunk=chunk: self._ledger.read(chunk), f"chunk {chunk}")  # type: ignore[misc]
-            if body is not None and (offset := self._codec.first_answered(body)) is not None:
+            if body is not None and (offset := await asyncio.to_thread(self._codec.first_answered, body)) is not None:
                 return chunk, self._ranges.first_of(chunk) + offset
         return None
 
@@ -151,17 +161,11 @@ class Feeder:
             await self.look_again(self._ranges.everything)
         return self._ranges.next_to_help()
 
-    async def _saved(self, chunk: int) -> dict[str, Saved]:
-        """What earlier attempts saved, by attempt."""
-        paths = await self._patience.outlast(lambda: self._ledger.partials(chunk), f"partials of chunk {chunk}")
-        found = {attempt: await self._saved_at(path, chunk) for attempt, path in paths.items()}
-        return {attempt: saved for attempt, saved in found.items() if saved is not None}
-
     async def _saved_at(self, path: str, chunk: int) -> Saved | None:
         """One partial; None for a torn or foreign one: partials only save work."""
         body = await self._patience.outlast(lambda: self._ledger.read_partial(path), path)
         try:
-            return self._codec.decode(body or b"", chunk)
+            return await asyncio.to_thread(self._codec.decode, body or b"", chunk)
         except chunks.NotAChunk as error:
             log.warning("partial ignored", extra={"fields": {"path": path, "error": str(error)}})
             return None

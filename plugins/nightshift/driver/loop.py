@@ -31,6 +31,7 @@ from nightshift.driver.stats import Stats
 from nightshift.driver.trial import Hooks
 from nightshift.driver.window import Window
 from nightshift.run import tolerance
+from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Chunks, Ledger
 from nightshift.run.plan import Plan
 from nightshift.tasks.base import TaskKind
@@ -238,10 +239,11 @@ class Worker:
                 while not self._room_for(opened) and opened.number not in self._ranges.committed:
                     await self._wait_for_change()
                 await self._feeder.look_again(range(opened.number, opened.number + 1))
+            saved = {} if opened.number in self._ranges.committed else await self._feeder.saved(opened)
             if opened.number in self._ranges.committed:
                 self._ranges.closed(opened.number)
             else:
-                self._open(opened)
+                self._open(opened, saved)
         self._end(None)
 
     def _room_for(self, opened: Opened) -> bool:
@@ -255,14 +257,14 @@ class Worker:
             and answers < ANSWER_BYTES
         )
 
-    def _open(self, opened: Opened) -> None:
+    def _open(self, opened: Opened, known: dict[str, Saved]) -> None:
         number, table = opened.number, opened.table
         opened_at = asyncio.get_running_loop().time()
         self._inputs[number] = _Input(table.select(self._key_columns), table.nbytes, opened_at)
         ordinals = self._plan.chunk_range(number)
         names = names_of(self._inputs[number].keys, ordinals) if self._named_by_key else None
-        self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), opened.known, names)
-        self._stats.rows_from_partials += sum(len(saved.results) for saved in opened.known.values())
+        self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), known, names)
+        self._stats.rows_from_partials += sum(len(saved.results) for saved in known.values())
         self._pump()
 
     def _pump(self) -> None:

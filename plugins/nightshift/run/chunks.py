@@ -13,7 +13,7 @@ import io
 import itertools
 import json
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, TypeVar
 
@@ -147,28 +147,57 @@ class Saved:
 
 def encode(
     keys: pa.Table,
-    results: Sequence[Result],
+    results: Iterable[Result],
     prediction_type: pa.DataType,
     provenance: Provenance,
     *,
+    group_rows: int | None = None,
     with_status: bool = False,
 ) -> bytes:
-    """One Parquet file. keys: the key columns of the same rows in the same order; results: sorted by ordinal.
+    """One Parquet file. keys: the key columns of the same rows in the same order; results: sorted by ordinal, read once.
 
-    with_status: keeps the status in a separate column. A job's chunks have no such column: there it is part of the message.
+    group_rows: rows of a row group; by default all of them are in one. The results of a group are let go of before those of the
+    next are read. with_status: keeps the status in a separate column. A job's chunks have no such column: there it is part of
+    the message.
     """
+    status = [(STATUS, pa.int32())] if with_status else []
+    schema = pa.schema(
+        [
+            (columns.ORDINAL, pa.int64()),
+            *((field.name, field.type) for field in keys.schema),
+            (columns.PREDICTION, prediction_type),
+            (columns.DEAD_REASON, pa.string()),
+            (columns.DEAD_MESSAGE, pa.string()),
+            (columns.ATTEMPTS, pa.int32()),
+            *status,
+        ],
+        {METADATA_KEY: as_before(provenance), PARTS_KEY: json.dumps([asdict(part) for part in provenance.parts]).encode()},
+    )
+    return to_parquet(schema, _groups(keys, results, schema, group_rows or max(1, len(keys))))
+
+
+def _groups(keys: pa.Table, results: Iterable[Result], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
+    rest = iter(results)
+    for at in range(0, len(keys), rows):
+        some = keys.slice(at, rows)
+        yield _table(some, list(itertools.islice(rest, len(some))), schema)
+    if next(rest, None) is not None:
+        raise ValueError(f"there are more results than the {len(keys)} keys")
+
+
+def _table(keys: pa.Table, results: Sequence[Result], schema: pa.Schema) -> pa.Table:
+    """Rows of a chunk. The message has the status in it unless the status has its own column."""
+    own_status = STATUS in schema.names
     arrays = {
-        columns.ORDINAL: pa.array([result.ordinal for result in results], pa.int64()),
+        columns.ORDINAL: [result.ordinal for result in results],
         **{name: keys.column(name) for name in keys.column_names},
-        columns.PREDICTION: _predictions([result.prediction for result in results], prediction_type),
-        columns.DEAD_REASON: pa.array([result.reason for result in results], pa.string()),
-        columns.DEAD_MESSAGE: pa.array([result.message if with_status else result.text for result in results], pa.string()),
-        columns.ATTEMPTS: pa.array([result.attempts for result in results], pa.int32()),
+        columns.PREDICTION: _predictions([result.prediction for result in results], schema.field(columns.PREDICTION).type),
+        columns.DEAD_REASON: [result.reason for result in results],
+        columns.DEAD_MESSAGE: [result.message if own_status else result.text for result in results],
+        columns.ATTEMPTS: [result.attempts for result in results],
+        STATUS: [result.status for result in results],
     }
-    if with_status:
-        arrays[STATUS] = pa.array([result.status for result in results], pa.int32())
-    parts = json.dumps([asdict(part) for part in provenance.parts]).encode()
-    return to_parquet(pa.table(arrays).replace_schema_metadata({METADATA_KEY: as_before(provenance), PARTS_KEY: parts}))
+    return pa.table({name: arrays[name] for name in schema.names}, schema)
 
 
 def _predictions(values: list[Any], prediction_type: pa.DataType) -> pa.Array:
@@ -187,11 +216,12 @@ def _is_vector(value: Any) -> bool:
     return isinstance(value, array) and value.typecode == "f"
 
 
-def to_parquet(table: pa.Table) -> bytes:
-    """The table as a Parquet file with its digests."""
+def to_parquet(schema: pa.Schema, groups: Iterable[pa.Table]) -> bytes:
+    """A Parquet file of these row groups, with its digests."""
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, table.schema, compression="zstd", write_page_checksum=True) as writer:
-        writer.write_table(table)
+    with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+        for group in groups:
+            writer.write_table(group)
         writer.add_key_value_metadata(_PLACES)
     with sink.getbuffer() as body:
         _put_digests(body)
@@ -212,7 +242,13 @@ def decode(body: bytes) -> tuple[pa.Table, Provenance]:
     A chunk of release 0.1.0 has no digests: it is read unless Parquet itself finds it broken. Fields of provenance that only a
     later release knows are passed over.
     """
-    return _decoded(body, lambda file: file.read())
+
+    def read(file: pq.ParquetFile) -> pa.Table:
+        table = file.read()
+        table.validate(full=True)
+        return table
+
+    return _decoded(body, read)
 
 
 def decode_outcomes(body: bytes) -> tuple[pa.Table, Provenance]:
@@ -224,7 +260,8 @@ def decode_outcomes(body: bytes) -> tuple[pa.Table, Provenance]:
 
     def read(file: pq.ParquetFile) -> pa.Table:
         table = file.read([columns.ORDINAL, columns.DEAD_REASON])
-        batches = file.iter_batches(_outcomes_at_once(file.metadata), columns=[columns.PREDICTION])
+        table.validate(full=True)
+        batches = file.iter_batches(_rows_at_once(file.metadata), columns=[columns.PREDICTION])
         seen = [_seen(batch) for batch in batches]
         there, widths = (pa.chunked_array([each[n] for each in seen], kind) for n, kind in enumerate((pa.bool_(), pa.int32())))
         return table.append_column(columns.PREDICTION, there).append_column(WIDTH, widths)
@@ -232,7 +269,7 @@ def decode_outcomes(body: bytes) -> tuple[pa.Table, Provenance]:
     return _decoded(body, read)
 
 
-def _outcomes_at_once(metadata: pq.FileMetaData) -> int:
+def _rows_at_once(metadata: pq.FileMetaData) -> int:
     """How many predictions are decoded at once: as few as large ones need, and as many as small ones allow."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     leaves = [group.column(number) for group in groups for number in range(group.num_columns)]
@@ -250,7 +287,7 @@ def _seen(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     return pc.is_valid(predictions), pc.list_value_length(predictions) if lists else pa.nulls(len(predictions), pa.int32())
 
 
-def _decoded(body: bytes, read: Callable[[pq.ParquetFile], pa.Table]) -> tuple[pa.Table, Provenance]:
+def _decoded(body: bytes, read: Callable[[pq.ParquetFile], T]) -> tuple[T, Provenance]:
     try:
         file = pq.ParquetFile(pa.BufferReader(body))
         metadata = file.metadata.metadata or {}
@@ -261,15 +298,12 @@ def _decoded(body: bytes, read: Callable[[pq.ParquetFile], pa.Table]) -> tuple[p
         missing = [name for name in columns.CHUNK_COLUMNS if name not in file.schema_arrow.names]
         if missing:
             raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
-        table = read(file)
-        if digest is None:
-            table.validate(full=True)
-        provenance = _provenance(metadata)
+        content, provenance = read(file), _provenance(metadata)
     except NotAChunk:
         raise
     except (pa.ArrowException, OSError, AttributeError, KeyError, TypeError, ValueError) as error:  # OSError: by Thrift
         raise NotAChunk(f"not a chunk: {error!r}") from error
-    return table, provenance
+    return content, provenance
 
 
 def _provenance(metadata: Mapping[bytes, bytes]) -> Provenance:
@@ -318,6 +352,22 @@ def _footer_size(body: bytes | memoryview) -> int:
 
 def _digest(content: bytes | memoryview) -> bytes:
     return hashlib.sha256(content).hexdigest().encode()
+
+
+def decode_results(body: bytes, of: Callable[[pa.Table], list[Result]]) -> tuple[list[Result], Provenance]:
+    """As `decode`, with the rows as results. of: makes them, as `results_of` does.
+
+    Rows are read a batch at a time, so that predictions are in memory once beside the file.
+    """
+
+    def read(file: pq.ParquetFile) -> list[Result]:
+        results = []
+        for batch in file.iter_batches(_rows_at_once(file.metadata)):
+            batch.validate(full=True)
+            results += of(pa.Table.from_batches([batch]))
+        return results
+
+    return _decoded(body, read)
 
 
 def results_of(table: pa.Table, prediction_type: pa.DataType | None = None) -> list[Result]:

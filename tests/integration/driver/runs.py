@@ -29,6 +29,19 @@ HURRIED = (
     "process.main()\n"
 )
 """The driver's process but for its pauses between two tries."""
+MEASURED = (
+    "import json, os, pathlib, re, runpy\n"
+    "def leave(code, leave=os._exit):\n"
+    "    kilobytes = re.search(r'VmHWM:\\s+(\\d+) kB', pathlib.Path('/proc/self/status').read_text())[1]\n"
+    "    print(json.dumps({'message': 'measured', 'peak_bytes': 1024 * int(kilobytes)}), flush=True)\n"
+    "    leave(code)\n"
+    "os._exit = leave\n"
+    "runpy.run_module('nightshift.driver', run_name='__main__')\n"
+)
+"""The driver's process, which says last how much memory it had at most.
+
+The kernel's count for a child that has ended (wait4) would not do: it has in it what the process was before this program.
+"""
 
 
 @dataclass(frozen=True)
@@ -132,6 +145,12 @@ class DriverProcess:
         assert self.process.stdout is not None
         self.log += [json.loads(line) for line in self.process.stdout]
         return self.process.wait()
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of memory that a `MEASURED` process had at most. Only after `finish`."""
+        assert self.log[-1]["message"] == "measured"
+        return int(self.log[-1]["peak_bytes"])
 
     def messages(self) -> list[str]:
         return [entry["message"] for entry in self.log]

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import os
 import random
-import re
 import signal
 import time
 from array import array
@@ -24,7 +23,7 @@ from nightshift.spec.limits import chunk_rows_most
 from nightshift.store import open_store
 from tests.builders import a_spec, write_input
 from tests.integration.driver.canned import CannedEngine
-from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
+from tests.integration.driver.runs import MEASURED, DriverProcess, PreparedRun, prepare
 from tests.integration.driver.tables import prepare_table
 from tests.integration.emulators import StorageEmulator
 
@@ -172,13 +171,12 @@ def test_images_in_flight_fit_the_pod(
     prepared = prepare_table(tmp_path, spec, {"photo": photos}, chunk_rows=count)
 
     with ImageEngine() as engine:
-        driver = DriverProcess(prepared, engine.url)
-        peak = peak_of(driver, 1)
+        driver = DriverProcess(prepared, engine.url, program=MEASURED)
         assert driver.finish() == exits.DONE
 
     assert len(prepared.rows()) == count
     assert engine.in_flight_max > 16, "bytes are what bounds it"
-    assert 0 < peak < 1 << 30
+    assert driver.peak_bytes < 1 << 30
 
 
 def test_images_reach_the_engine_while_it_answers_none(
@@ -218,12 +216,10 @@ def test_answers_of_the_largest_chunks_fit_the_pod(tmp_path: Path, width: int, s
     prepared = prepare(tmp_path, texts, chunk_rows=rows, per_file=len(texts), per_group=rows, request=request)
 
     with WideEngine(width) as engine:
-        driver = DriverProcess(prepared, engine.url)
-        for _ in range(prepared.plan.chunk_count):
-            peak = peak_of(driver, 1)
+        driver = DriverProcess(prepared, engine.url, program=MEASURED)
         assert driver.finish() == exits.DONE
 
-    assert 0 < peak < 1 << 30
+    assert driver.peak_bytes < 1 << 30
 
 
 MANY_SEATS = {"engine__max_num_seqs": 600, "request__rows_per_request": 1}
@@ -278,25 +274,12 @@ def test_a_descriptor_that_is_missing_after_all_is_nobodys_fault(tmp_path: Path)
     assert driver.log[-2]["retries"]["descriptors"] > 0
 
 
-def peak_of(driver: DriverProcess, chunks: int) -> int:
-    """Bytes of memory that the process had at most when it committed its last chunk."""
-    peak = 0
-    for _ in range(chunks):
-        driver.wait_for("committed")
-        # Not of wait4: that counts what this process had before the driver's program took its place.
-        status = Path(f"/proc/{driver.process.pid}/status").read_text()
-        if match := re.search(r"VmHWM:\s+(\d+) kB", status):
-            peak = int(match[1]) * 1024
-    return peak
-
-
 def peak_bytes(prepared: PreparedRun) -> int:
-    """The driver's peak memory, as it stands when the last chunk is committed."""
+    """The driver's peak memory."""
     with CannedEngine() as engine:
-        driver = DriverProcess(prepared, engine.url, extra={"NIGHTSHIFT_BUFFER_MB": "1"})
-        peak = peak_of(driver, prepared.plan.chunk_count)
+        driver = DriverProcess(prepared, engine.url, extra={"NIGHTSHIFT_BUFFER_MB": "1"}, program=MEASURED)
         assert driver.finish() == exits.DONE
-    return peak
+    return driver.peak_bytes
 
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
