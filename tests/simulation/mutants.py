@@ -19,14 +19,14 @@ from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Commits
 from nightshift.driver.engine import Refused, SendResult, Unsent
-from nightshift.driver.feeder import Feeder
+from nightshift.driver.feeder import Feeder, Opened
 from nightshift.driver.loop import Worker
 from nightshift.driver.ranges import Ranges
 from nightshift.driver.scheduler import DeadLetterCause, Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.trial import Canary, Trial, Verdict
 from nightshift.driver.window import Window
-from nightshift.run.chunks import Saved, decode, results_of
+from nightshift.run.chunks import Saved, decode_results, results_of
 from nightshift.run.ledger import Chunks, Ledger
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import Answer, Answers, NotDone, Reason
@@ -225,7 +225,11 @@ def _drain_waits_for_the_engine() -> tuple[Change, ...]:
 
 
 def _foreign_partials_trusted() -> tuple[Change, ...]:
-    return ((ParquetCodec, "decode", lambda self, body, chunk: results_of(decode(body)[0])),)
+    def decode(self: ParquetCodec, body: bytes, chunk: int) -> Saved:
+        results, made = decode_results(body, results_of)
+        return Saved(results, made.parts[0])
+
+    return ((ParquetCodec, "decode", decode),)
 
 
 def _folder_of_all_runs() -> tuple[Change, ...]:
@@ -321,10 +325,10 @@ def _abandoned_not_noted() -> tuple[Change, ...]:
 
 
 def _partials_ignored() -> tuple[Change, ...]:
-    async def saved(self: Feeder, chunk: int) -> dict[str, Saved]:
+    async def saved(self: Feeder, opened: Opened) -> dict[str, Saved]:
         return {}
 
-    return ((Feeder, "_saved", saved),)
+    return ((Feeder, "saved", saved),)
 
 
 def _rows_are_blamed() -> tuple[Change, ...]:

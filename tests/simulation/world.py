@@ -296,15 +296,17 @@ class World:
                 self._put(f"{folder}/{run_id}/ledger/chunk-{chunk:08d}.parquet", b"of another run")
                 self._put(f"{folder}/{run_id}/partials/chunk-{chunk:08d}/x.parquet", b"of another run")
         for chunk in range(self.scenario.plan.chunk_count):
-            ordinals = self.scenario.plan.chunk_range(chunk)
-            lies = OpenChunk(chunk, ordinals.start, len(ordinals))
-            lies.results = {ordinal: Result(ordinal, "a lie", None, None, 1) for ordinal in ordinals}
-            keys = pa.table({"id": pa.array(ordinals, pa.int64())})
             saved = f"{RUN.prefix}/partials/chunk-{chunk:08d}"
-            self._put(f"{saved}/other.parquet", self.codec("other", "f" * 16).encode(lies, keys))
-            lies.number = chunk + 1
-            self._put(f"{saved}/neighbour.parquet", self.codec("neighbour", RUN.run_id).encode(lies, keys))
+            self._put(f"{saved}/other.parquet", self._lies(chunk, "other", "f" * 16, chunk))
+            self._put(f"{saved}/neighbour.parquet", self._lies(chunk, "neighbour", RUN.run_id, chunk + 1))
             self._put(f"{saved}/torn.parquet", b"torn")
+
+    def _lies(self, chunk: int, attempt: str, run_id: str, named: int) -> bytes:
+        """An object with the rows of a chunk that says it is the chunk `named` of that run."""
+        ordinals = self.scenario.plan.chunk_range(chunk)
+        results = {ordinal: Result(ordinal, "a lie", None, None, 1) for ordinal in ordinals}
+        keys = pa.table({"id": pa.array(ordinals, pa.int64())})
+        return self.codec(attempt, run_id).encode(OpenChunk(named, ordinals.start, len(ordinals), results), keys)
 
     def _put(self, path: str, body: bytes) -> None:
         self.bucket.put(0.0, path, body)
