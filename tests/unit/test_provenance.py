@@ -278,6 +278,18 @@ def test_keys_and_results_of_different_rows_are_not_encoded(results: int) -> Non
         chunks.encode(KEYS, rows, pa.list_(pa.float32()), made)
 
 
+def test_a_key_column_may_have_the_name_of_a_batchs_status() -> None:
+    keys = KEYS.rename_columns([chunks.STATUS])
+    codec = Attempt("pod-a", "0.1").codec
+    rows = [Result(n, None, "rejected", "no", 1, 400) for n in range(6)]
+
+    body = codec.encode(OpenChunk(0, 0, 6, {row.ordinal: row for row in rows}), keys)
+
+    table, _ = chunks.decode(body)
+    assert table.column(chunks.STATUS).to_pylist() == list(range(6))
+    assert {(row.status, row.text) for row in codec.decode(body, 0).results} == {(None, "400: no")}
+
+
 def test_a_batch_keeps_them_too() -> None:
     codec = LineCodec(
         run_id=RUN.run_id, attempt="pod-1", node="n", model={}, engine_version="1", prediction_type=pa.large_string()

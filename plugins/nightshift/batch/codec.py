@@ -34,8 +34,9 @@ class LineCodec(ParquetCodec):
 
 def results_with_status(table: pa.Table) -> list[Result]:
     """The rows of a batch's chunk or partial, with statuses, whichever release wrote it. Predictions are JSON bytes."""
-    results = chunks.results_of(table, pa.large_binary())
-    return results if chunks.STATUS in table.column_names else [_with_status(result) for result in results]
+    told = chunks.STATUS in table.column_names
+    results = chunks.results_of(table, pa.large_binary(), with_status=told)
+    return results if told else [_with_status(result) for result in results]
 
 
 def _with_status(result: Result) -> Result:

@@ -13,7 +13,7 @@ import io
 import itertools
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, TypeVar
 
@@ -160,44 +160,32 @@ def encode(
     next are read. with_status: keeps the status in a separate column. A job's chunks have no such column: there it is part of
     the message.
     """
-    status = [(STATUS, pa.int32())] if with_status else []
-    schema = pa.schema(
-        [
-            (columns.ORDINAL, pa.int64()),
-            *((field.name, field.type) for field in keys.schema),
-            (columns.PREDICTION, prediction_type),
-            (columns.DEAD_REASON, pa.string()),
-            (columns.DEAD_MESSAGE, pa.string()),
-            (columns.ATTEMPTS, pa.int32()),
-            *status,
-        ],
-        {METADATA_KEY: as_before(provenance), PARTS_KEY: json.dumps([asdict(part) for part in provenance.parts]).encode()},
+    parts = json.dumps([asdict(part) for part in provenance.parts]).encode()
+    # Of no row: the columns' types do not depend on the rows.
+    schema = _table(keys.slice(0, 0), [], prediction_type, with_status).schema.with_metadata(
+        {METADATA_KEY: as_before(provenance), PARTS_KEY: parts}
     )
-    return to_parquet(schema, _groups(keys, results, schema, group_rows or max(1, len(keys))))
-
-
-def _groups(keys: pa.Table, results: Iterable[Result], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
     rest = iter(results)
-    for at in range(0, len(keys), rows):
-        some = keys.slice(at, rows)
-        yield _table(some, list(itertools.islice(rest, len(some))), schema)
+    slices = (keys.slice(at, group_rows or len(keys)) for at in range(0, len(keys), group_rows or len(keys)))
+    groups = (_table(some, list(itertools.islice(rest, len(some))), prediction_type, with_status) for some in slices)
+    body = to_parquet(schema, groups)
     if next(rest, None) is not None:
         raise ValueError(f"there are more results than the {len(keys)} keys")
+    return body
 
 
-def _table(keys: pa.Table, results: Sequence[Result], schema: pa.Schema) -> pa.Table:
-    """Rows of a chunk. The message has the status in it unless the status has its own column."""
-    own_status = STATUS in schema.names
+def _table(keys: pa.Table, results: Sequence[Result], prediction_type: pa.DataType, with_status: bool) -> pa.Table:
     arrays = {
-        columns.ORDINAL: [result.ordinal for result in results],
+        columns.ORDINAL: pa.array([result.ordinal for result in results], pa.int64()),
         **{name: keys.column(name) for name in keys.column_names},
-        columns.PREDICTION: _predictions([result.prediction for result in results], schema.field(columns.PREDICTION).type),
-        columns.DEAD_REASON: [result.reason for result in results],
-        columns.DEAD_MESSAGE: [result.message if own_status else result.text for result in results],
-        columns.ATTEMPTS: [result.attempts for result in results],
-        STATUS: [result.status for result in results],
+        columns.PREDICTION: _predictions([result.prediction for result in results], prediction_type),
+        columns.DEAD_REASON: pa.array([result.reason for result in results], pa.string()),
+        columns.DEAD_MESSAGE: pa.array([result.message if with_status else result.text for result in results], pa.string()),
+        columns.ATTEMPTS: pa.array([result.attempts for result in results], pa.int32()),
     }
-    return pa.table({name: arrays[name] for name in schema.names}, schema)
+    if with_status:
+        arrays[STATUS] = pa.array([result.status for result in results], pa.int32())
+    return pa.table(arrays)
 
 
 def _predictions(values: list[Any], prediction_type: pa.DataType) -> pa.Array:
@@ -370,12 +358,12 @@ def decode_results(body: bytes, of: Callable[[pa.Table], list[Result]]) -> tuple
     return _decoded(body, read)
 
 
-def results_of(table: pa.Table, prediction_type: pa.DataType | None = None) -> list[Result]:
-    """The rows of a decoded chunk or partial. prediction_type: casts the predictions first."""
+def results_of(table: pa.Table, prediction_type: pa.DataType | None = None, *, with_status: bool = False) -> list[Result]:
+    """The rows of a decoded chunk or partial. prediction_type: casts the predictions first. with_status: as in `encode`."""
     if prediction_type is not None:
         at, name = table.column_names.index(columns.PREDICTION), columns.PREDICTION
         table = table.set_column(at, name, table.column(name).cast(prediction_type))
-    names = [*columns.CHUNK_COLUMNS, STATUS] if STATUS in table.column_names else columns.CHUNK_COLUMNS
+    names = [*columns.CHUNK_COLUMNS, STATUS] if with_status else columns.CHUNK_COLUMNS
     return [Result(*values) for values in zip(*(_values(table.column(name)) for name in names), strict=True)]
 
 
