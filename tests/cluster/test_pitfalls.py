@@ -409,6 +409,8 @@ class TestToday:
         waiting = threading.Thread(target=ignoring_the_end, args=(operator, self.context(namespace)), daemon=True)
         waiting.start()
         at_work(namespace)
+        # The pod may be at work before the thread is back from `create_and_wait`.
+        namespace.wait_until("the operator to know its Job", lambda: operator.job)
 
         operator.on_kill()
 
