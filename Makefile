@@ -8,10 +8,10 @@ STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))
 export PARTITION Q RUNTIME STATE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock
+.PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock composer-bundle
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make all environments (every other target makes those that it needs)
 	@$(ENVIRONMENTS) driver airflow emulators server test
@@ -76,6 +76,10 @@ format: ## format the code
 	@$(ENVIRONMENTS) test
 	@.envs/test/bin/ruff format .
 	@.envs/test/bin/ruff check --fix .
+
+composer-bundle: ## write what Cloud Composer needs into dist/composer/: wheel, DAGs, requirements, commands
+	@$(ENVIRONMENTS) driver
+	@$(PYTHON) -m local.composer
 
 lock: ## compile requirements/*.in into pins
 	@$(ENVIRONMENTS) driver

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG, Asset, Param
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param
 from airflow.sdk.bases.operator import chain
 
 from nightshift.operators.audit import AuditOperator
@@ -21,7 +21,6 @@ from nightshift.operators.publish import PublishOperator
 from nightshift.operators.seal import SealOperator
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load_all
-from nightshift.timetables.nightly import NightlyTimetable
 
 PARAMS = {
     "partition": Param(
@@ -54,7 +53,8 @@ def build(spec: JobSpec, project: str) -> DAG:
         dag_id=spec.job,
         description=spec.description,
         doc_md=dag_docs(spec),
-        schedule=NightlyTimetable(spec.schedule) if spec.schedule else None,
+        # A run for each day, from the moment when the day is over; its task plan waits for the time in the job's own schedule.
+        schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC") if spec.schedule else None,
         start_date=datetime.combine(spec.start_date, time(), UTC),
         # For past days, use a backfill. Automatic catch-up could rent a hundred accelerators on the first evening.
         catchup=False,

@@ -176,20 +176,21 @@ def _link(name: str, target: Path) -> None:
     fresh.replace(link)
 
 
-def _environment() -> dict[str, str]:
+def uv_environment() -> dict[str, str]:
+    """The variables of a process that runs uv."""
     # The system's certificates instead of uv's own bundle: only the former know the authority of a company's proxy.
     return {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_CACHE_DIR": str(cache_dir() / "uv"), "UV_LINK_MODE": "hardlink"}
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, env=uv_environment(), stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise SetupError(f"'{' '.join(command)}' failed with exit code {done.returncode}; its message is above.")
 
 
 def _succeeds(*command: str, timeout_s: float | None = None) -> bool:
     try:
-        done = subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
+        done = subprocess.run(command, env=uv_environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0

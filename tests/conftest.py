@@ -15,7 +15,8 @@ os.environ.update(
     {
         "AIRFLOW_HOME": _home.name,
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        # As on Cloud Composer, whose scheduler and triggerer have none: what Airflow must find is in the package.
+        "AIRFLOW__CORE__PLUGINS_FOLDER": f"{_home.name}/no-plugins",
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_home.name}/airflow.db",
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from local.stack import marks
-from local.stack.folder import HOST, ROOT, Folder
+from local.stack.folder import HOST, Folder
 
 USER: Final = "admin"
 COMPONENTS: Final = ("scheduler", "dag-processor", "api-server", "triggerer")
@@ -27,13 +27,15 @@ def url(ports: Mapping[str, int]) -> str:
     return f"http://{HOST}:{ports['airflow']}"
 
 
-def settings(folder: Folder, ports: Mapping[str, int], dags: Path) -> dict[str, str]:
-    """Airflow's environment, also for its command line (``airflow backfill create``). The times are seconds."""
+def settings(folder: Folder, ports: Mapping[str, int], dags: Path, package: Path) -> dict[str, str]:
+    """Airflow's environment, also for its command line (``airflow backfill create``). The times are seconds.
+
+    package: where nightshift is installed. There is no plugins folder, as on Cloud Composer: see `local.package`.
+    """
     secrets = folder.secrets()
     sections: dict[str, dict[str, Any]] = {
         "core": {
             "dags_folder": dags,
-            "plugins_folder": ROOT / "plugins",
             "load_examples": False,
             "executor": "LocalExecutor",
             # Each is a process of 60 MB, running from the start (32 by default), and there are only two cores.
@@ -77,6 +79,7 @@ def settings(folder: Folder, ports: Mapping[str, int], dags: Path) -> dict[str, 
         **environment,
         # The models are in the local hub's cache (`local.hub`), and the task plan asks no other hub for their commits.
         "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": str(package),
         "AIRFLOW_HOME": str(folder.airflow_home),
         "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
     }

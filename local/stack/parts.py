@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from local import vllm
+from local.package import installed
 from local.stack import airflow, environment, marks
 from local.stack.folder import HOST, ROOT, Folder
 from local.stack.kubernetes import Kubernetes
@@ -59,7 +60,7 @@ class Part:
 def build(
     folder: Folder, life: str, names: tuple[str, ...], ports: Mapping[str, int], dags: Path, kubernetes: Kubernetes | None
 ) -> list[Part]:
-    """The parts, in the order of `NAMES`. Writes the files that they read. Raises Missing."""
+    """The parts, in the order of `NAMES`. Writes the files that they read. Raises Missing, SetupError."""
     shared = environment.clients(folder, ports, kubernetes)
     if kubernetes and "storage" in ports:
         folder.pod_patch.write_text(json.dumps(kubernetes.pod_patch(environment.storage_url(ports, kubernetes)), indent=1))
@@ -125,7 +126,8 @@ def _node(folder: Folder, life: str, shared: Mapping[str, str], driver: Path, se
     own = {marks.STACK: str(folder.path), marks.LIFE: life, marks.PART: "agent", **marks.TITLES_KEEP_ENVIRONMENT}
     return {
         "images": {
-            DRIVER_IMAGE: {"path": [str(driver)]},
+            # The source that Airflow has, even if a file of this clone changes while the stack is up.
+            DRIVER_IMAGE: {"path": [str(driver)], "env": {"PYTHONPATH": str(installed())}},
             SERVER_IMAGE: {"path": [str(server)], "env": engine},
         },
         "env": {**shared, **own, "PYTHONUNBUFFERED": "1"},
@@ -149,7 +151,7 @@ def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str]
     return Part(
         "airflow",
         (program, "standalone"),
-        {**shared, **airflow.settings(folder, ports, dags), "PATH": path},
+        {**shared, **airflow.settings(folder, ports, dags, installed()), "PATH": path},
         airflow.url(ports),
         probe,
         airflow.dead_component,

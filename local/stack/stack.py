@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from local.environments import SetupError
+from local.package import installed
 from local.stack import airflow, environment, marks
 from local.stack.folder import ROOT, Folder
 from local.stack.kubernetes import Kubernetes
@@ -203,11 +205,21 @@ class Stack:
             raise StackError(
                 f"the stack in {self._folder.path} is up with the DAG folder {document['dags']}: python3 -m local.stack down"
             )
-
+        if "airflow" in self._names and document["package"] != self._package():
+            raise StackError(
+                f"the stack in {self._folder.path} is up with nightshift as it was before a file of it changed: "
+                "python3 -m local.stack down"
+            )
         gateway = self._kubernetes.gateway if self._kubernetes else None
         if "airflow" in self._names and document["gateway"] != gateway:
             runtime = f"the cluster at {document['gateway']}" if document["gateway"] else "the local runtime"
             raise StackError(f"the stack in {self._folder.path} is up with {runtime}: python3 -m local.stack down")
+
+    def _package(self) -> str:
+        try:
+            return str(installed())
+        except SetupError as error:
+            raise StackError(str(error)) from error
 
     def _spawn(self, tied: bool) -> None:
         self._folder.make()

@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from local.environments import SetupError
+from local.package import installed
 from local.stack import airflow, environment, marks, parts
 from local.stack.folder import ROOT, Folder
 from local.stack.kubernetes import Kubernetes
@@ -75,7 +77,8 @@ class Supervisor:
         if "airflow" in names:
             login = {"url": airflow.url(ports), "user": airflow.USER, "password": folder.secrets()["password"]}
             self._fixed["airflow"] = login
-            self._fixed["environment"] |= airflow.settings(folder, ports, dags)
+            self._fixed["package"] = str(installed())
+            self._fixed["environment"] |= airflow.settings(folder, ports, dags, installed())
         self._written: dict[str, Any] = {}
 
     def run(self) -> None:
@@ -192,7 +195,7 @@ def main() -> int:
         kubernetes = Kubernetes.read(arguments.kubernetes) if arguments.kubernetes else None
         names = tuple(arguments.parts.split(","))
         supervisor = Supervisor(folder, arguments.life, names, arguments.dags, kubernetes, arguments.tie, arguments.owner)
-    except parts.Missing as error:
+    except (parts.Missing, SetupError) as error:
         log.error("%s", error)
         return MISSING
     supervisor.run()

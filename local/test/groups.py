@@ -64,6 +64,14 @@ GROUPS: Final = (
         430,
         860,
     ),
+    _group(
+        "integration/package",
+        "tests/integration/package",
+        "pyproject.toml local/package.py plugins/nightshift/plugin.py plugins/nightshift/provider.py",
+        "test airflow",
+        40,
+        40,
+    ),
     _group("integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 20, 80),
     _group(
         "integration/stack",

@@ -5,7 +5,6 @@ What your own DAGs and scripts may import; its paths, parameters and serialized 
 - ``nightshift.operators``: the tasks, `KubernetesJobSetOperator` and `GKEStartJobSetOperator` among them
 - ``nightshift.hooks``: JobSets and the warehouse over Airflow's connections
 - ``nightshift.triggers``: what waits in the triggerer
-- ``nightshift.timetables``: the nightly schedule
 - ``nightshift.spec``: job files: load them, check them, and their JSON schema
 
 Every other package is private and changes without notice, as do names that begin with an underscore.

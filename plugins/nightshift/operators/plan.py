@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time as clock
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
+from nightshift.operators.due import due
 from nightshift.operators.run import RunOperator, permanent_failures
+from nightshift.operators.waiting import SHORT_WAIT_S
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -90,6 +93,9 @@ class PlanOperator(RunOperator):
 
     Returns ``{run_prefix, run_id, partition, rows, asked_at, spec}``, from which every later task knows the run and its terms.
 
+    A scheduled run exists from midnight on; the task waits in the triggerer until the run is due by the job's cron. Scheduled
+    runs and backfills skip the days that the cron leaves out.
+
     A day without rows may get some later: once its query has rows, the next generation of its run is opened. With the param
     ``republish``, the sealed run that it names is shown again, under the terms that the job has now.
 
@@ -112,6 +118,7 @@ class PlanOperator(RunOperator):
         from nightshift.spec import JobSpec
 
         partition = partition_of(context)
+        self._await_due(context, partition)
         asked_for = context["params"].get("republish")
         with permanent_failures():
             spec = JobSpec.model_validate(self.job)
@@ -131,6 +138,32 @@ class PlanOperator(RunOperator):
         self._tell(run, rows)
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}
         return {**found, "spec": spec.model_dump(mode="json")}
+
+    def on_time(self, context: Context, event: Any) -> dict[str, Any]:
+        """Continues when the run is due."""
+        return self.execute(context)
+
+    def _await_due(self, context: Context, partition: str) -> None:
+        """Returns when the run is due: at once if a person started it. Raises TaskDeferred, or AirflowSkipException."""
+        run_type, schedule = context["dag_run"].run_type, self.job.get("schedule")
+        if run_type not in ("scheduled", "backfill") or context["params"].get("partition") or not schedule:
+            return
+        moment = due(schedule, date.fromisoformat(partition))
+        if moment is None:
+            raise AirflowSkipException(
+                f"The schedule {schedule!r} has no moment on the day after {partition}, so that day is not computed. "
+                f"To compute it, trigger the DAG with the param partition {partition}."
+            )
+        wait_s = (moment - datetime.now(UTC)).total_seconds()
+        if run_type == "backfill" or wait_s <= 0:
+            return
+        self.log.info("The run is due at %s", moment.isoformat(" ", "minutes"))
+        if wait_s > SHORT_WAIT_S:
+            from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+
+            raise TaskDeferred(trigger=DateTimeTrigger(moment=moment), method_name="on_time")
+        # A task that resumes before the scheduler has seen its first process end would lose a retry.
+        clock.sleep(wait_s)
 
     @cached_property
     def _warehouse(self) -> Warehouse:

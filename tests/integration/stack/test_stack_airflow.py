@@ -35,6 +35,12 @@ with DAG("chain", schedule=None, default_args={"retries": 2, "retry_delay": time
         return number + 1
     second(first())
 """
+WHERE = """
+import nightshift.operators.plan
+from airflow.sdk import DAG
+with DAG("where", schedule=None, description=nightshift.__file__):
+    pass
+"""
 DAILY = """
 from datetime import datetime
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -50,6 +56,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     (folder / "dags").mkdir()
     (folder / "dags" / "chain.py").write_text(DAG)
     (folder / "dags" / "daily.py").write_text(DAILY)
+    (folder / "dags" / "where.py").write_text(WHERE)
     with Stack(folder / "state", parts=("airflow",), dags=folder / "dags") as stack:
         yield stack
     assert stack.processes() == []
@@ -112,6 +119,25 @@ def test_a_run_succeeds_and_writes_its_lineage(stack: Stack) -> None:
     # Airflow tells of a task's end when it has ended, and of a DAG run's end as soon as its last task has.
     wait_until(told, "the end of chain.second is told", PATIENCE_S)
     assert {event["job"]["namespace"] for event in events()} == {"nightshift-local"}
+
+
+@pytest.mark.gate
+def test_airflow_has_nightshift_as_a_package_and_no_plugins_folder(stack: Stack) -> None:
+    """As on Cloud Composer. The API server, the DAG processor, and the command each show what they have found."""
+    package = stack.document()["package"]
+    token = _token(stack)
+    _wait_for_dag(stack, "where", token)
+
+    (plugin,) = [each for each in _call(stack, "/api/v2/plugins", token=token)["plugins"] if each["name"] == "nightshift"]
+    assert plugin["source"].startswith("EntryPoint")
+    providers = _call(stack, "/api/v2/providers?limit=200", token=token)["providers"]
+    assert "nightshift" in [each["package_name"] for each in providers]
+    assert _call(stack, "/api/v2/dags/where/details", token=token)["description"] == f"{package}/nightshift/__init__.py"
+    for pid in [pid for name in COMPONENTS for pid in stack.pids(name)]:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        assert f"PYTHONPATH={package}" in variables
+        assert [each for each in variables if each.startswith("AIRFLOW__CORE__PLUGINS_FOLDER=")] == []
+    assert not (stack.state / "airflow" / "plugins").exists()
 
 
 @pytest.mark.gate

@@ -9,10 +9,9 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
-from airflow.sdk import Asset
+from airflow.sdk import Asset, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
-from nightshift.timetables.nightly import NightlyTimetable
 from tests.unit.dags.conftest import ROOT, Parse
 
 pytestmark = pytest.mark.unit
@@ -35,7 +34,7 @@ def test_what_the_job_says_of_itself_is_what_the_dag_says(parse: Parse, job_text
     assert dag.tags == {"nightshift", "embeddings", "demo"}
     assert {task.owner for task in dag.tasks} == {"search-team"}
     assert dag.start_date == datetime(2026, 11, 1, tzinfo=UTC)
-    assert dag.timetable == NightlyTimetable("0 2 * * *")
+    assert dag.timetable == CronDataIntervalTimetable("0 0 * * *", timezone="UTC")
     assert not dag.catchup
     assert {task.retries for task in dag.tasks} == {5}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from nightshift.operators.kubernetes_engine import CONNECTION_FIELDS, GKEJobSetL
 from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
 
 pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[3]
 
 POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
 JOBSET: dict[str, Any] = {
@@ -229,6 +232,7 @@ def test_importing_the_operator_brings_no_client_along() -> None:
         "heavy = ('kubernetes', 'kubernetes_asyncio', 'aiohttp', 'google.cloud', 'airflow.providers.cncf')\n"
         "print([name for name in heavy if name in set(sys.modules) - before])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "plugins")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
 
     assert done.stdout.splitlines()[-1] == "[]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 import time
@@ -25,6 +26,8 @@ from nightshift.triggers.polling import poll
 from tests.jobsets import Agent
 
 pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[3]
 
 JOBSETS = [{"name": "job-0123456789", "uid": "1b4e28ba"}, {"name": "job-9876543210", "uid": "2fa1d3e3"}]
 FOLLOWED: dict[str, Any] = {
@@ -114,7 +117,8 @@ def test_a_trigger_brings_no_client_along_before_it_runs() -> None:
         "import nightshift.triggers.jobset, nightshift.triggers.kubernetes_engine, nightshift.triggers.local\n"
         "print(sorted(name for name in set(sys.modules) - before if not name.startswith('nightshift')))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "plugins")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
 
     assert done.stdout.splitlines()[-1] == "[]"
 

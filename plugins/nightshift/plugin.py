@@ -1,4 +1,7 @@
-"""nightshift's Airflow plugin: registers what the scheduler and the web server must know by name."""
+"""nightshift's Airflow plugin: what the scheduler and the web server must know by name.
+
+The package names it as an entry point, so every component of Airflow that has the package has the plugin.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from nightshift.timetables.nightly import NightlyTimetable
 
 
 class NightshiftPlugin(AirflowPlugin):
-    """The timetable of the DAGs' schedules, and the link from a task to its run's folder."""
+    """The link from a task to its run's folder, and what reads the schedules that release 0.1.0 stored."""
 
     name = "nightshift"
     timetables = [NightlyTimetable]  # noqa: RUF012 - Airflow's own declaration

@@ -1,0 +1,93 @@
+"""The wheel, built and installed as the local stack does it: what it holds, and that it works without the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from local import package
+from local.environments import ROOT, environment_dir
+
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
+
+# As Airflow starts it: nothing of the checkout on the path, and without the packages of the extra `driver`.
+IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+sys.modules.update(dict.fromkeys(["httptools", "prometheus_client", "uvloop"]))
+import nightshift
+found = {}
+for name in ["nightshift", *(module.name for module in pkgutil.walk_packages(nightshift.__path__, "nightshift."))]:
+    if name.split(".")[1:2] in (["driver"], ["batch"]) or name.endswith("__main__"):
+        continue
+    found[name] = importlib.import_module(name).__file__
+print(json.dumps(found))
+"""
+
+
+def airflow_environment(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "AIRFLOW_HOME": str(home), "PYTHONPATH": str(package.installed())}
+
+
+def test_it_holds_every_module_and_nothing_else() -> None:
+    with zipfile.ZipFile(package.wheel()) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+
+    assert names == {str(file.relative_to(ROOT / "plugins")) for file in (ROOT / "plugins/nightshift").rglob("*.py")}
+
+
+def test_the_same_source_is_the_same_wheel() -> None:
+    assert package.wheel() == package.wheel()
+    assert (package.installed() / "nightshift" / "plugin.py").is_file()
+
+
+def test_a_changed_file_is_another_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "plugins", tmp_path / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(package, "ROOT", tmp_path)
+    before = package.wheel()
+    (tmp_path / "plugins/nightshift/exits.py").write_text("CHANGED = True\n")
+
+    after = package.wheel()
+
+    assert after != before
+    with zipfile.ZipFile(after) as archive:
+        assert archive.read("nightshift/exits.py") == b"CHANGED = True\n"
+    shutil.rmtree(after.parent)
+
+
+def test_airflow_can_import_all_that_it_needs_of_it(tmp_path: Path) -> None:
+    """All but the driver and `nightshift batch`, whose packages the extra `driver` brings."""
+    done = subprocess.run(
+        [str(environment_dir("airflow") / "bin" / "python"), "-c", IMPORT_ALL],
+        env=airflow_environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+
+    assert {"nightshift.operators.infer", "nightshift.triggers.jobset", "nightshift.hooks.kubernetes_engine"} <= found.keys()
+    assert [name for name, file in found.items() if not file.startswith(str(package.installed()))] == []
+
+
+@pytest.mark.parametrize(("command", "row"), [("plugins", "nightshift"), ("providers list", "nightshift")])
+def test_airflows_commands_list_it(command: str, row: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(environment_dir("airflow") / "bin" / "airflow"), *command.split(), "--output", "json"],
+        env=airflow_environment(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    listed = json.loads(done.stdout[done.stdout.index("[{") :])
+
+    assert row in [each.get("name") or each.get("package_name") for each in listed]

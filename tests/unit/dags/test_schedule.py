@@ -1,0 +1,226 @@
+"""Which days a scheduled run, a backfill and a manual run are for, and when they are due."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
+from airflow.serialization.encoders import coerce_to_core_timetable
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
+from pendulum import DateTime
+
+from nightshift.operators.due import due
+from nightshift.operators.plan import PlanOperator
+from nightshift.plugin import NightshiftPlugin
+from tests.unit.dags.conftest import Parse
+
+pytestmark = pytest.mark.unit
+
+STORED_BY_0_1_0 = Path(__file__).with_name("dag_stored_by_0_1_0.json")
+
+
+@pytest.fixture
+def timetable(parse: Parse, job_text: str) -> Timetable:
+    """That of a job with a schedule, as the scheduler has it."""
+    dag = parse(job=job_text).dags["package-embeddings"]
+    return coerce_to_core_timetable(dag.timetable)
+
+
+def at(text: str) -> DateTime:
+    moment = pendulum.parse(text, tz="UTC")
+    assert isinstance(moment, DateTime)
+    return moment
+
+
+def day(text: str) -> DataInterval:
+    return DataInterval(at(text), at(text).add(days=1))
+
+
+def created(timetable: Timetable, first: str, last: str) -> list[DagRunInfo]:
+    """The runs that a backfill creates."""
+    found: list[DagRunInfo] = []
+    restriction = TimeRestriction(at(first), at(last), catchup=True)
+    while info := timetable.next_dagrun_info_v2(last_dagrun_info=found[-1] if found else None, restriction=restriction):
+        found.append(info)
+    return found
+
+
+def partitions(timetable: Timetable, schedule: str, first: str, last: str) -> list[tuple[str, str]]:
+    """What a backfill computes: (partition, moment at which its run is due)."""
+    found = []
+    for info in created(timetable, first, last):
+        assert info.data_interval is not None
+        assert info.logical_date == info.data_interval.start
+        partition = info.data_interval.start.date()
+        if moment := due(schedule, partition):
+            found.append((partition.isoformat(), f"{moment:%F %H:%M}"))
+    return found
+
+
+class TestTheDaysOfARange:
+    def test_a_backfill_takes_in_both_days_that_it_names(self, timetable: Timetable) -> None:
+        assert partitions(timetable, "0 2 * * *", "2026-11-17", "2026-11-19") == [
+            ("2026-11-17", "2026-11-18 02:00"),
+            ("2026-11-18", "2026-11-19 02:00"),
+            ("2026-11-19", "2026-11-20 02:00"),
+        ]
+
+    def test_a_range_that_begins_within_a_day_begins_with_the_next(self, timetable: Timetable) -> None:
+        found = partitions(timetable, "0 2 * * *", "2026-11-17T08:00", "2026-11-19")
+
+        assert [partition for partition, _ in found] == ["2026-11-18", "2026-11-19"]
+
+    def test_a_weekly_job_has_the_day_before_its_moment(self, timetable: Timetable) -> None:
+        assert partitions(timetable, "30 4 * * 1", "2026-11-01", "2026-11-20") == [
+            ("2026-11-01", "2026-11-02 04:30"),
+            ("2026-11-08", "2026-11-09 04:30"),
+            ("2026-11-15", "2026-11-16 04:30"),
+        ]
+
+    def test_a_job_with_several_moments_a_day_runs_at_the_first(self, timetable: Timetable) -> None:
+        assert partitions(timetable, "0 */6 * * *", "2026-11-17", "2026-11-18") == [
+            ("2026-11-17", "2026-11-18 00:00"),
+            ("2026-11-18", "2026-11-19 00:00"),
+        ]
+
+    def test_a_moment_of_another_month_is_none(self) -> None:
+        assert due("0 2 1 3 *", date(2026, 2, 28)) == datetime(2026, 3, 1, 2, tzinfo=UTC)
+        assert due("0 2 1 3 *", date(2026, 3, 1)) is None
+
+
+class TestTheNextRun:
+    @pytest.mark.parametrize(
+        ("now", "partition"),
+        [("2026-11-20 23:59", "2026-11-19"), ("2026-11-21 00:01", "2026-11-20"), ("2026-11-21 23:59", "2026-11-20")],
+    )
+    def test_without_catchup_it_is_the_newest_day_that_is_over(
+        self, timetable: Timetable, now: str, partition: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("airflow.timetables.interval.utcnow", lambda: at(now))
+
+        assert self._next(timetable, None) == DagRunInfo(run_after=at(partition).add(days=1), data_interval=day(partition))
+
+    def test_after_a_run_comes_the_next_day(self, timetable: Timetable, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("airflow.timetables.interval.utcnow", lambda: at("2026-11-21 08:00"))
+        expected = DagRunInfo(run_after=at("2026-11-22"), data_interval=day("2026-11-21"))
+
+        assert self._next(timetable, day("2026-11-20")) == expected
+
+    def test_after_a_run_of_release_0_1_0_comes_the_next_day(
+        self, timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its runs have the same interval and logical date, so an update repeats no day and leaves none out."""
+        monkeypatch.setattr("airflow.timetables.interval.utcnow", lambda: at("2026-11-21 01:00"))
+        expected = DagRunInfo(run_after=at("2026-11-21"), data_interval=day("2026-11-20"))
+
+        assert self._next(timetable, day("2026-11-19")) == expected
+
+    def test_nothing_is_due_before_the_first_partition_is_over(
+        self, timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("airflow.timetables.interval.utcnow", lambda: at("2026-11-21 08:00"))
+        expected = DagRunInfo(run_after=at("2026-12-02"), data_interval=day("2026-12-01"))
+
+        assert self._next(timetable, None, first="2026-12-01") == expected
+
+    def _next(self, timetable: Timetable, last: DataInterval | None, first: str = "2026-11-01") -> DagRunInfo | None:
+        restriction = TimeRestriction(at(first), None, catchup=False)
+        return timetable.next_dagrun_info(last_automated_data_interval=last, restriction=restriction)
+
+
+class TestWaiting:
+    """The task plan of a run for 2026-11-19; `now` is when it starts."""
+
+    def test_a_scheduled_run_waits_in_the_triggerer_until_it_is_due(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(TaskDeferred) as raised:
+            self._start(monkeypatch, now="2026-11-20 00:00:03")
+
+        trigger = raised.value.trigger
+        assert isinstance(trigger, DateTimeTrigger)
+        assert trigger.moment == at("2026-11-20 02:00")
+        assert raised.value.method_name == "on_time"
+
+    def test_it_goes_on_once_it_is_due(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self._start(monkeypatch, now="2026-11-20 02:00:00") == []
+        assert self._start(monkeypatch, now="2026-11-24 17:00:00") == []
+
+    def test_a_short_wait_keeps_the_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self._start(monkeypatch, now="2026-11-20 01:59:50") == [10.0]
+
+    @pytest.mark.parametrize("run_type", ["scheduled", "backfill"])
+    def test_a_day_without_a_moment_is_skipped(self, run_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(AirflowSkipException, match="has no moment on the day after 2026-11-19"):
+            self._start(monkeypatch, now="2026-11-20 02:00:00", run_type=run_type, schedule="30 4 * * 1")
+
+    def test_a_backfill_does_not_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self._start(monkeypatch, now="2026-11-20 01:00:00", run_type="backfill") == []
+
+    @pytest.mark.parametrize("schedule", ["0 2 * * *", "30 4 * * 1", None])
+    def test_a_manual_run_neither_waits_nor_skips(self, schedule: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self._start(monkeypatch, now="2026-11-20 01:00:00", run_type="manual", schedule=schedule) == []
+
+    def test_the_param_partition_does_neither(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A backfill's --dag-run-conf sets it too."""
+        found = self._start(
+            monkeypatch, now="2026-11-20 01:00:00", run_type="backfill", schedule="30 4 * * 1", asked="2026-11-19"
+        )
+
+        assert found == []
+
+    def _start(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        now: str,
+        run_type: str = "scheduled",
+        schedule: str | None = "0 2 * * *",
+        asked: str | None = None,
+    ) -> list[float]:
+        """What the task sleeps before it begins, in seconds."""
+        slept: list[float] = []
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: Any = None) -> Any:
+                return at(now)
+
+        class Begun(Exception):
+            pass
+
+        def begin(*_: Any) -> None:
+            raise Begun
+
+        monkeypatch.setattr("nightshift.operators.plan.datetime", Clock)
+        monkeypatch.setattr("nightshift.operators.plan.clock.sleep", slept.append)
+        monkeypatch.setattr("nightshift.spec.JobSpec.model_validate", begin)
+        task = PlanOperator(task_id="plan", spec={"schedule": schedule})
+        run = SimpleNamespace(run_type=run_type, logical_date=at("2026-11-19"), run_after=at("2026-11-20"))
+        with pytest.raises(Begun):
+            task.execute({"params": {"partition": asked}, "dag_run": run})
+        return slept
+
+
+class TestADagThatRelease010Stored:
+    def test_it_is_read_and_goes_on_with_the_days_of_today(self, timetable: Timetable, monkeypatch: pytest.MonkeyPatch) -> None:
+        """`dag_stored_by_0_1_0.json` is what that release wrote into Airflow's table of serialized DAGs."""
+        registered = {f"{found.__module__}.{found.__qualname__}": found for found in NightshiftPlugin.timetables}
+        monkeypatch.setattr("airflow.plugins_manager.get_timetables_plugins", lambda: registered)
+
+        dag = DagSerialization.from_dict(json.loads(STORED_BY_0_1_0.read_text()))
+
+        assert created(dag.timetable, "2026-11-17", "2026-11-19") == created(timetable, "2026-11-17", "2026-11-19")
+
+    def test_without_the_class_airflow_could_not_read_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So the class is needed: this test fails once Airflow can do without."""
+        monkeypatch.setattr("airflow.plugins_manager.get_timetables_plugins", dict)
+
+        with pytest.raises(ValueError, match="NightlyTimetable"):
+            DagSerialization.from_dict(json.loads(STORED_BY_0_1_0.read_text()))

@@ -1,0 +1,126 @@
+"""What `make composer-bundle` writes, held against itself: no cloud is asked."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from local import composer, package
+from nightshift import __version__
+from nightshift.settings import Settings
+
+pytestmark = pytest.mark.unit
+
+WHEEL = f"nightshift-{__version__}-py3-none-any.whl"
+MADE = {"pip.conf", "upstreams-filled.json"}
+"""Files that the commands write themselves."""
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With an empty wheel: `tests/integration/package` builds a real one."""
+    (tmp_path / WHEEL).touch()
+    monkeypatch.setattr(package, "wheel", lambda: tmp_path / WHEEL)
+    target = tmp_path / "composer"
+    composer.bundle(target)
+    return target
+
+
+def shell(bundle: Path) -> str:
+    """The commands without comments, each on one line."""
+    text = (bundle / "commands.txt").read_text().replace("\\\n", " ")
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def test_it_holds_the_wheel_the_dags_and_the_jobs(bundle: Path) -> None:
+    names = {str(file.relative_to(bundle)) for file in bundle.rglob("*") if file.is_file()}
+
+    assert {
+        WHEEL,
+        "commands.txt",
+        "requirements.txt",
+        "upstreams.json",
+        "dags/batch_inference.py",
+        "dags/broken_jobs.py",
+    } <= names
+    assert [name for name in names if name.startswith("dags/jobs/") and name.endswith(".yaml")]
+    assert [name for name in names if "plugins" in name or "__pycache__" in name] == []
+
+
+def test_it_is_written_anew(bundle: Path) -> None:
+    (bundle / "dags" / "old.py").touch()
+
+    composer.bundle(bundle)
+
+    assert not (bundle / "dags" / "old.py").exists()
+
+
+def test_each_requirement_is_a_name_and_a_version(bundle: Path) -> None:
+    """Composer refuses `name @ file://...`."""
+    lines = (bundle / "requirements.txt").read_text().splitlines()
+
+    assert lines[0] == f"nightshift=={__version__}"
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9][\w.]*", line)] == []
+
+
+def test_the_requirements_are_what_airflow_does_not_bring(bundle: Path) -> None:
+    names = {Requirement(line).name for line in (bundle / "requirements.txt").read_text().splitlines()}
+
+    assert names == {"nightshift", "obstore", "orjson", "sqlglot"}
+
+
+def test_the_versions_are_those_of_the_tests() -> None:
+    from tests.unit.test_package import pins
+
+    assert {Requirement(line).name: Version(line.split("==")[1]) for line in composer.lacking()}.items() <= pins(
+        "airflow.txt"
+    ).items()
+
+
+def test_the_commands_name_only_files_that_are_there(bundle: Path) -> None:
+    named = set(re.findall(r"(?<![\w./%-])([\w-]+(?:[.-][\w-]+)*\.(?:whl|txt|json|conf))\b", shell(bundle)))
+
+    assert named - MADE == {WHEEL, "requirements.txt", "upstreams.json"}
+    assert [name for name in named - MADE if not (bundle / name).is_file()] == []
+    assert "rsync --recursive dags " in shell(bundle)
+
+
+def test_a_shell_reads_the_commands_and_finds_every_variable_set(bundle: Path) -> None:
+    subprocess.run(["bash", "-n", "commands.txt"], cwd=bundle, check=True)
+    used = set(re.findall(r"\$\{?([A-Z]+)", shell(bundle)))
+    first_set = set(re.findall(r"^([A-Z]+)\+?=", shell(bundle), re.MULTILINE)) | set(
+        re.findall(r"for ([A-Z]+) in", shell(bundle))
+    )
+
+    assert used - first_set == set()
+
+
+def test_the_settings_are_nightshifts(bundle: Path) -> None:
+    named = set(re.findall(r"NIGHTSHIFT_([A-Z_]+)=", shell(bundle)))
+
+    assert {name.upper() for name in ("bucket", "project")} <= named
+    assert named <= {name.upper() for name in Settings.__dataclass_fields__}
+
+
+def test_a_version_that_both_indexes_have_comes_from_ours(bundle: Path) -> None:
+    """PyPI has a package of this name that is another."""
+    own, pypi = json.loads((bundle / "upstreams.json").read_text())
+
+    assert own["repository"].endswith("/REPOSITORY")
+    assert own["priority"] > pypi["priority"]
+    program = re.search(r'sed -e "([^"]+)"', shell(bundle))
+    assert program
+    script = program[1].replace("$PROJECT", "acme").replace("$LOCATION", "eu").replace("$REPOSITORY", "wheels")
+    filled = subprocess.run(["sed", "-e", script, "upstreams.json"], cwd=bundle, check=True, capture_output=True, text=True)
+    assert [each["repository"] for each in json.loads(filled.stdout)] == [
+        "projects/acme/locations/eu/repositories/wheels",
+        "projects/acme/locations/eu/repositories/wheels-pypi",
+    ]
+    assert "index-url" in shell(bundle)
+    assert "extra-index-url" not in shell(bundle)
