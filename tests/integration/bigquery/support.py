@@ -134,5 +134,9 @@ class Bucket:
         content: bytes = self.client.bucket(self.name).blob(name).download_as_bytes(raw_download=True)
         return content
 
-    def parquet(self, name: str) -> pa.Table:
-        return pq.read_table(io.BytesIO(self.get(name)))
+    def parquet(self, prefix: str) -> pa.Table:
+        """The rows of all objects whose names begin so, in the order of their names."""
+        return pa.concat_tables(file.read() for file in self.parquet_files(prefix))
+
+    def parquet_files(self, prefix: str) -> list[pq.ParquetFile]:
+        return [pq.ParquetFile(io.BytesIO(self.get(name))) for name in self.names(prefix)]
