@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import requests
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
@@ -104,6 +105,11 @@ class Warehouse:
         job: bigquery.LoadJob = self.client.load_table_from_json(rows, self.name(table), job_config=config)
         job.result()
         return job
+
+    def limit(self, **lowered: float) -> None:
+        """Lowers limits of the dataset's tables (`local.bigquery.limits.TableLimits`)."""
+        url = f"{self.client._connection.API_BASE_URL}/limits/{self.dataset}"
+        requests.put(url, json=lowered, timeout=10).raise_for_status()
 
     def load_uris(self, table: str, uris: list[str], config: bigquery.LoadJobConfig, job_id: str | None = None) -> int:
         """Loads objects; returns the number of rows."""
