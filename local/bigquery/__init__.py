@@ -28,7 +28,8 @@ not fail. What is then true:
 
 **Not there**, each with a test that states what happens instead: ``_PARTITIONTIME`` of tables made through the API,
 ``maximum_bytes_billed`` (ignored; all byte counts are 0), the byte counts of INFORMATION_SCHEMA.JOBS, external tables,
-VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions, exports of several files (only one is written, however large).
+VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions, exports of several files
+in other formats than Parquet.
 
 Not there, untested: quotas, permissions, slots, costs, regions (everything is in US), the query cache, expiry of result tables,
 BIGNUMERIC beyond 38 digits, the tables behind a view in ``referencedTables`` (the view is named),

@@ -1,8 +1,8 @@
-"""EXPORT DATA keeps BigQuery's types and its two rules about the ``uri`` option, which local-bigquery does not know.
+"""EXPORT DATA and extract jobs write BigQuery's types, and EXPORT DATA keeps its two rules about the ``uri`` option.
 
-- It has exactly one ``*``. local-bigquery accepts a plain name, so a mistake would show only in production.
+- It has exactly one ``*`` ("Export statements"). local-bigquery accepts a plain name: a mistake would show only in production.
 - Without ``overwrite=true``, no object may exist that the wildcard matches. local-bigquery overwrites silently.
-- Columns have BigQuery's types: an expression like ``1`` is INT64, where DuckDB would write an INT32 column.
+- Parquet has BigQuery's types, and several files (`parquet_export`). In the other formats there is one file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from local_bigquery.errors import BigQueryError
 from local_bigquery.jobs import extract
 from sqlglot import exp
 
-from local.bigquery import objects
+from local.bigquery import objects, parquet_export
+from local.bigquery.parquet_export import Exported
 
 _export_config, _write = extract.export_config, extract.write
 
@@ -37,15 +38,20 @@ def export_config(tree: exp.Expression) -> Any:
     return config
 
 
-def write(cursor: Any, query: str, params: dict[str, Any], config: Any) -> int:
-    """local-bigquery's export of a query; keeps the order of the rows. Returns their number."""
+def write(cursor: Any, query: str, params: dict[str, Any], config: Any) -> list[Exported]:
+    """local-bigquery's export of a query; keeps the order of the rows. Returns what was written to each destination URI.
+
+    `local.bigquery.sources` adapts the two callers, who expect a number of rows.
+    """
+    if (config.destinationFormat or "").upper() == "PARQUET":
+        return [parquet_export.export(cursor, query, params, uri, config.compression) for uri in extract._uris(config)]
     relation = cursor.sql(query, params=params)
     columns = ", ".join(
         f"{types.cast(quote(name), type_)} AS {quote(name)}"
         for name, type_ in zip(relation.columns, relation.types, strict=True)
     )
     rows: int = _write(cursor, f"SELECT {columns} FROM ({query})", params, config)
-    return rows
+    return [Exported(rows, 1) for _ in extract._uris(config)]
 
 
 def _overwrites(tree: exp.Expression) -> bool:

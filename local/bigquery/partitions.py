@@ -98,6 +98,17 @@ def decorated(project_id: str, dataset_id: str, table_id: str) -> str | None:
     return f"(SELECT * FROM {tables.name(*reference)} WHERE {predicate})"
 
 
+def key_of(layout: Any) -> str | None:
+    """SQL that tells the partitions of a table or job configuration apart; None without partitions, or by ingestion time."""
+    if _by_range(layout):
+        bounds = layout.rangePartitioning.range
+        return f"({quote(layout.rangePartitioning.field)} - {int(bounds.start)}) // {int(bounds.interval)}"
+    partitioning = getattr(layout, "timePartitioning", None)
+    if partitioning is None or partitioning.field is None:
+        return None
+    return f"date_trunc('{partitioning.type or 'DAY'}', CAST({quote(partitioning.field)} AS TIMESTAMP))"
+
+
 def _column(layout: Any) -> str | None:
     """The column that a table or job configuration partitions by; None for ingestion time."""
     partitioning = layout.rangePartitioning if _by_range(layout) else layout.timePartitioning

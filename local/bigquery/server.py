@@ -24,6 +24,7 @@ from local.bigquery import (
     exports,
     extensions,
     jobs,
+    limits,
     loads,
     lookups,
     objects,
@@ -32,6 +33,20 @@ from local.bigquery import (
     transactions,
 )
 
+# In this order: some use what others have put in place.
+CORRECTIONS = (
+    extensions,
+    lookups,
+    objects,
+    exports,
+    loads,
+    partitions,
+    row_counts,
+    transactions,
+    jobs,
+    limits,
+    computed_once,
+)
 # How long requests in progress may take to end after SIGTERM. Clients that wait for a job poll again anyway.
 GRACE_S = 1
 # Clients pool connections. If one is closed just as it is reused, a request fails that may not be repeatable.
@@ -45,7 +60,7 @@ def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # For each statement with parameters, DuckDB tries to import pandas: where it is missing, that is a search of every folder.
     sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
-    for correction in (extensions, lookups, objects, exports, loads, partitions, row_counts, transactions, computed_once, jobs):
+    for correction in CORRECTIONS:
         correction.install()
     # The lake stores its folder's name and refuses to be opened under another one.
     settings.data_dir = data_dir.resolve()
@@ -54,6 +69,8 @@ def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
     rest = local_bigquery.app
     # Before local-bigquery's routes, the last of which match nearly any path.
     rest.router.add_api_route("/healthz", _health, include_in_schema=False)
+    rest.router.add_api_route("/limits/{dataset}", limits.lower, methods=["PUT"], include_in_schema=False)
+    rest.middleware("http")(limits.refuse_large_requests)
     grpc_server = _storage_api(host, grpc_port)
     # uvicorn raises the signal again when it is done; it has been obeyed by then.
     for name in (signal.SIGTERM, signal.SIGINT):

@@ -2,6 +2,7 @@
 
 - It is written for Python 3.13; two files use syntax that 3.11 lacks. Before 3.12 an f-string may not contain its own
   quotes (PEP 701), nor a function declare type parameters (PEP 695). Nothing else in the package needs a newer Python.
+- An export is one file for them; `local.bigquery.exports` says how many it wrote.
 - Each query asks for the names of temporary tables, for which DuckDB looks at every table of every dataset. A query outside
   a session runs on its own connection, which has none yet.
 """
@@ -25,7 +26,13 @@ REPLACEMENTS: dict[str, list[tuple[str, str]]] = {
         ("def load[R: Resource](model: type[R], *keys: str) -> R | None:", "def load(model, *keys):"),
         ("def save[R: Resource](resource: R, *keys: str) -> R:", "def save(resource, *keys):"),
     ],
+    "local_bigquery.jobs.extract": [
+        ("    write(cur, f", "    written_to = write(cur, f"),
+        ("""["1" for _ in _uris(config)]""", "[str(files) for _, files in written_to]"),
+    ],
     "local_bigquery.jobs.query": [
+        ("rows = extract.write(", "((rows, files),) = extract.write("),
+        (""""fileCount": "1",""", """"fileCount": str(files),"""),
         (f"cur.sql({TEMPORARY})", f"""cur.sql({TEMPORARY} if session else "SELECT '' WHERE false")"""),
     ],
 }

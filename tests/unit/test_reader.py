@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import obstore
@@ -13,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import ObjectStore
 
-from nightshift.driver.reader import InputBroken, InputChanged, InputReader
-from nightshift.run.plan import ExportedSource, Plan, PlanError
+from local.bigquery import repeated
+from nightshift.driver.reader import DECLARED, InputBroken, InputChanged, InputReader
+from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError
 from nightshift.store import StoreUnavailable, open_store
 from nightshift.warehouse.extract import build_plan
 from tests.builders import RUN, a_plan, a_spec, write_input
@@ -164,3 +167,63 @@ def test_the_version_whose_rows_are_counted_is_the_one_that_is_recorded(
         planned(store)
     monkeypatch.undo()
     assert planned(store).rows == 12
+
+
+NOON = datetime(2026, 1, 1, 12, 0, 0, 1, tzinfo=UTC)
+COLUMNS = {
+    "ts": "TIMESTAMP",
+    "dt": "DATETIME",
+    "n": "NUMERIC",
+    "f": "FLOAT64",
+    "i": "INT64",
+    "j": "JSON",
+    "v": "ARRAY<FLOAT64>",
+}
+ROW = {
+    "ts": NOON,
+    "dt": NOON.replace(tzinfo=None),
+    "n": Decimal("1.5"),
+    "f": 0.5,
+    "i": 1,
+    "j": '{"a": 1}',
+    "v": [0.5, 1.5],
+}
+
+
+def exported_table(mark: str | None) -> pa.Table:
+    """One row for `COLUMNS`. mark: the time zone that the file shows for both kinds of timestamps."""
+    schema = pa.schema(
+        [
+            ("ts", pa.timestamp("us", mark)),
+            ("dt", pa.timestamp("us", mark)),
+            ("n", pa.decimal128(38, 9)),
+            ("f", pa.float32() if mark else pa.float64()),
+            ("i", pa.int32() if mark else pa.int64()),
+            ("j", pa.string()),
+            pa.field("v", pa.list_(pa.field("element", pa.float64(), nullable=False)), nullable=False),
+        ]
+    )
+    return pa.Table.from_pylist([dict(ROW, ts=NOON.replace(tzinfo=None))], schema)
+
+
+@pytest.mark.parametrize("mark", [None, "UTC"])
+@pytest.mark.parametrize("bare", [False, True])
+def test_rows_have_the_types_of_the_query_however_the_file_was_written(
+    store: ObjectStore, tmp_path: Path, mark: str | None, bare: bool
+) -> None:
+    """bare: lists are repeated fields, as BigQuery exports them, instead of the three levels that pyarrow writes."""
+    file = tmp_path / "exported.parquet"
+    pq.write_table(exported_table(mark), file, store_schema=False)
+    if bare:
+        repeated.rewrite(file)
+    assert ("v" in [column.path for column in pq.ParquetFile(file).schema]) == bare
+    obstore.put(store, PATH, file.read_bytes())
+    meta = obstore.head(store, PATH)
+    inputs = InputFile("inputs/part-000.parquet", 1, (1,), meta["size"], str(meta["e_tag"]))
+    plan = replace(a_plan(1, files=(inputs,)), source=ExportedSource(COLUMNS, ()))
+
+    table = InputReader(store, RUN, plan, tuple(COLUMNS)).read(0)
+
+    types = {name: table.schema.field(name).type for name in COLUMNS if name != "v"}
+    assert types == {name: DECLARED[COLUMNS[name]] for name in types}
+    assert table.to_pylist() == [ROW]

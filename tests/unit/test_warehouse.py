@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 import requests
 from google.api_core import exceptions as api
+from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import TransportError
-from google.cloud.bigquery import SchemaField, Table, TimePartitioning
+from google.cloud.bigquery import Client, QueryJob, SchemaField, Table, TimePartitioning
 
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings
@@ -245,3 +246,48 @@ def test_a_failed_job_tells_every_distinct_message_once() -> None:
 
     assert jobs.failure(_Job(error, [error, {"message": "second"}])) == "BigQuery job j failed: first; second"  # type: ignore[arg-type]
     assert jobs.failure(_Job(None, [])) is None  # type: ignore[arg-type]
+
+
+class _Client:
+    """Knows one job: it has failed."""
+
+    def __init__(self, name: str, reason: str, message: str) -> None:
+        self._name = name
+        self._error = {"reason": reason, "message": message}
+
+    def get_job(self, name: str, **_: Any) -> QueryJob:
+        if name != self._name:
+            raise api.NotFound(name)  # type: ignore[no-untyped-call]
+        resource = {
+            "jobReference": {"projectId": "acme", "jobId": name},
+            "configuration": {"query": {"query": "SELECT 1"}},
+            "status": {"state": "DONE", "errorResult": self._error, "errors": [self._error]},
+        }
+        client = Client("acme", AnonymousCredentials())  # type: ignore[no-untyped-call]
+        return QueryJob.from_api_repr(resource, client)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "retryable"),
+    [
+        ("invalidQuery", "Transaction is aborted due to concurrent update against table acme:d.t. Transaction ID: x", True),
+        ("invalidQuery", "Could not serialize access to table acme:d.t due to concurrent update", True),
+        ("resourcesExceeded", "Resources exceeded ...: Too many DML statements outstanding against table acme:d.t, ...", True),
+        ("jobBackendError", "The job encountered an error during execution. Retrying the job may solve the problem.", True),
+        ("invalidQuery", "Unrecognized name: txt at [1:8]", False),
+        ("resourcesExceeded", "Resources exceeded during query execution: Top memory consumer(s): ORDER BY operations", False),
+        ("quotaExceeded", "Quota exceeded: Your table exceeded quota for imports or query appends per table.", False),
+    ],
+)
+def test_a_job_that_lost_against_another_one_is_followed_by_one_with_a_new_id(
+    reason: str, message: str, retryable: bool
+) -> None:
+    name = jobs.job_id(SETTINGS.deployment, RUN, "publish", 0)
+    service = jobs.Jobs(_Client(name, reason, message), SETTINGS)  # type: ignore[arg-type]
+    started: list[str] = []
+
+    state = service.state(name)
+    following = service.find_or_start(RUN, "publish", lambda job_id, _: started.append(job_id))
+
+    assert (state.done, state.retryable) == (True, retryable)
+    assert started == [following] == [jobs.job_id(SETTINGS.deployment, RUN, "publish", 1)]

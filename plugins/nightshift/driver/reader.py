@@ -1,4 +1,8 @@
-"""Reads a chunk's input rows from the run's Parquet files, one row group at a time."""
+"""Reads a chunk's input rows from the run's Parquet files, one row group at a time, with the types that the query declared.
+
+A file may show less than the query said: BigQuery exports TIMESTAMP without the mark that it is UTC, like DATETIME. What the
+driver renders and writes must not depend on how a file was written, so columns of scalar types get one Arrow type each.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,22 @@ from obstore.store import ObjectStore
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
 from nightshift.store import ObjectChanged, ObjectFile
+
+DECLARED: Final = {
+    "BIGNUMERIC": pa.decimal256(76, 38),
+    "BOOL": pa.bool_(),
+    "BYTES": pa.binary(),
+    "DATE": pa.date32(),
+    "DATETIME": pa.timestamp("us"),
+    "FLOAT64": pa.float64(),
+    "INT64": pa.int64(),
+    "JSON": pa.string(),
+    "NUMERIC": pa.decimal128(38, 9),
+    "STRING": pa.string(),
+    "TIME": pa.time64("us"),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+}
+"""The Arrow type of each GoogleSQL type that is not nested."""
 
 
 class InputChanged(ValueError):
@@ -32,11 +52,15 @@ class InputReader:
         self._run = run
         self._plan = plan
         self._columns = list(dict.fromkeys(columns))
+        self._types = plan.source.columns if plan.source else {}
         self._file: tuple[str, pq.ParquetFile] | None = None
         self._group: tuple[tuple[str, int], pa.Table] | None = None
 
     def read(self, chunk: int) -> pa.Table:
-        """The planned columns of a chunk's rows, in ordinal order. Raises InputChanged, InputBroken, StoreUnavailable."""
+        """The planned columns of a chunk's rows, in ordinal order, typed as the plan's source says.
+
+        Raises InputChanged, InputBroken, StoreUnavailable.
+        """
         parts = [
             self._row_group(file, number).slice(offsets.start, len(offsets))
             for file, number, offsets in self._plan.locate(self._plan.chunk_range(chunk))
@@ -49,7 +73,7 @@ class InputReader:
             self._group = None
             path = f"{self._run.prefix}/{file.path}"
             try:
-                table = self._open(file, path).read_row_group(number, columns=self._columns)
+                table = self._typed(self._open(file, path).read_row_group(number, columns=self._columns))
             except ObjectChanged as error:
                 raise InputChanged(f"{path} was overwritten or deleted after it was planned; {_STAY}") from error
             except MemoryError:
@@ -60,6 +84,11 @@ class InputReader:
                 ) from error
             self._group = (name, table)
         return self._group[1]
+
+    def _typed(self, table: pa.Table) -> pa.Table:
+        """Raises ArrowInvalid for a value that the declared type does not have."""
+        types = {field.name: DECLARED.get(self._types.get(field.name, ""), field.type) for field in table.schema}
+        return table.cast(pa.schema(types))
 
     def _open(self, file: InputFile, path: str) -> pq.ParquetFile:
         if self._file is None or self._file[0] != file.path:

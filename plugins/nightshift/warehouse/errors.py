@@ -25,9 +25,15 @@ TRANSIENT_REASONS: Final = frozenset(
 
 CHANGED_MEANWHILE: Final = "The dead letters of the partition have changed since this script was written"
 """What our own script says (`nightshift.warehouse.publish`)."""
-CONFLICTS: Final = ("aborted due to concurrent update", "Could not serialize access to table", CHANGED_MEANWHILE)
-"""Words in the message of a job that lost against another one, and that another job under a new id can do. BigQuery gives them
-the reason ``invalidQuery``, like a mistake in the SQL (its page "Troubleshoot queries")."""
+CONFLICTS: Final = (
+    "aborted due to concurrent update",
+    "Could not serialize access to table",
+    "Too many DML statements outstanding against table",
+    CHANGED_MEANWHILE,
+)
+"""Words in the message of a job that lost against others, and that another job under a new id can do. BigQuery gives them the
+reasons of mistakes in the SQL: ``invalidQuery``, and ``resourcesExceeded`` to the third one, which many days of a backfill can
+meet (its pages "Troubleshoot queries", "Troubleshoot quota and limit errors")."""
 
 _REMEDIES: Final = {
     "accessDenied": "Grant the connection's service account the BigQuery roles that docs/warehouse.md lists.",

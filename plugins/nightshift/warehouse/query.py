@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import KEY_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, sql_type
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
     from nightshift.run.names import RunRef
     from nightshift.spec import JobSpec
+
+_NOT_IN_PARQUET: Final = re.compile(r"`[^`]*`|\b(INTERVAL|RANGE)\b")
+"""A quoted name within a type, or a type that BigQuery does not export to Parquet."""
 
 
 def bare_query(sql: str) -> str:
@@ -72,6 +76,7 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
                 f"source.query returns two columns called {field.name}. Give one of them another name with AS."
             )
         columns[field.name] = sql_type(field)
+    _check_exportable(columns)
     read = [(f"request.{field}", names) for field, names in base.read_columns(spec.request)]
     for place, names in (("source.key", spec.source.key), *read):
         for name in names:
@@ -89,6 +94,16 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
             )
     _check_names(spec)
     return columns
+
+
+def _check_exportable(columns: Mapping[str, str]) -> None:
+    for name, type_ in columns.items():
+        refused = next(filter(None, _NOT_IN_PARQUET.findall(type_)), None)
+        if refused:
+            raise WarehouseError(
+                f"source.query returns the column {name} of type {type_}, and BigQuery does not export {refused} to Parquet. "
+                "Leave the column out of the query, or cast it to STRING there."
+            )
 
 
 def _check_request_types(spec: JobSpec, columns: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import requests
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
@@ -105,6 +106,11 @@ class Warehouse:
         job.result()
         return job
 
+    def limit(self, **lowered: float) -> None:
+        """Lowers limits of the dataset's tables (`local.bigquery.limits.TableLimits`)."""
+        url = f"{self.client._connection.API_BASE_URL}/limits/{self.dataset}"
+        requests.put(url, json=lowered, timeout=10).raise_for_status()
+
     def load_uris(self, table: str, uris: list[str], config: bigquery.LoadJobConfig, job_id: str | None = None) -> int:
         """Loads objects; returns the number of rows."""
         job = self.client.load_table_from_uri(uris, self.name(table), job_config=config, job_id=job_id)
@@ -134,5 +140,9 @@ class Bucket:
         content: bytes = self.client.bucket(self.name).blob(name).download_as_bytes(raw_download=True)
         return content
 
-    def parquet(self, name: str) -> pa.Table:
-        return pq.read_table(io.BytesIO(self.get(name)))
+    def parquet(self, prefix: str) -> pa.Table:
+        """The rows of all objects whose names begin so, in the order of their names."""
+        return pa.concat_tables(file.read() for file in self.parquet_files(prefix))
+
+    def parquet_files(self, prefix: str) -> list[pq.ParquetFile]:
+        return [pq.ParquetFile(io.BytesIO(self.get(name))) for name in self.names(prefix)]

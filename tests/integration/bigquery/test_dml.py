@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 from google.api_core.exceptions import BadRequest, Conflict
@@ -131,7 +132,7 @@ def test_a_publishing_job_id_runs_once(warehouse: Warehouse, target: str) -> Non
     ("before_commit", "message"),
     [
         ("SELECT ERROR('stopped here');", "stopped here"),
-        ("ASSERT (SELECT COUNT(*) FROM `{target}`) = 77 AS 'counts differ';", "counts differ"),
+        ("SELECT IF((SELECT COUNT(*) FROM `{target}`) = 77, 1, ERROR('counts differ'));", "counts differ"),
         ("INSERT INTO `{target}` (no_such_column) SELECT 1;", "no_such_column"),
         ("RAISE USING MESSAGE = 'raised';", "raised"),
     ],
@@ -172,7 +173,7 @@ def test_a_transaction_can_check_its_own_counts(warehouse: Warehouse, target: st
         BEGIN TRANSACTION;
         DELETE FROM `{target}` WHERE day = @partition; SET deleted = @@row_count;
         INSERT INTO `{target}` SELECT name, @partition FROM `{warehouse.name("staging")}`; SET inserted = @@row_count;
-        ASSERT inserted = (SELECT COUNT(*) FROM `{warehouse.name("staging")}`) AS 'counts differ';
+        SELECT IF(inserted = (SELECT COUNT(*) FROM `{warehouse.name("staging")}`), NULL, ERROR('counts differ'));
         COMMIT TRANSACTION;
         SELECT deleted, inserted;""",
         parameters(partition=DAY),
@@ -201,8 +202,64 @@ def test_racing_transactions_never_double_a_partition(warehouse: Warehouse, targ
 
 
 @pytest.mark.gate
-def test_a_transaction_holds_the_tables_that_it_has_changed(warehouse: Warehouse, target: str) -> None:
-    """Another transaction is aborted; a single statement waits for the commit. A session keeps the first one open meanwhile."""
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("CREATE TABLE `{d}.made` (a INT64)", "CREATE TABLE"),
+        ("CREATE OR REPLACE TABLE `{d}.made` AS SELECT 1 AS a", "CREATE TABLE AS SELECT"),
+        ("CREATE VIEW `{d}.made` AS SELECT 1 AS a", "CREATE VIEW"),
+        ("CREATE FUNCTION `{d}.made`(a INT64) AS (a + 1)", "CREATE FUNCTION"),
+        ("ALTER TABLE `{d}.target` ADD COLUMN made INT64", "ALTER TABLE"),
+        ("DROP TABLE `{d}.target`", "DROP TABLE"),
+        ("EXPORT DATA OPTIONS(uri='gs://b/*.parquet', format='PARQUET') AS SELECT 1 AS a", "EXPORT DATA"),
+        ("ASSERT TRUE AS 'public scripts have it'", "ASSERT"),
+    ],
+)
+def test_a_transaction_takes_only_the_statements_that_are_documented(
+    warehouse: Warehouse, target: str, statement: str, named: str
+) -> None:
+    statement = statement.replace("{d}", f"{warehouse.client.project}.{warehouse.dataset}")
+
+    with pytest.raises(BadRequest, match=f"{named} is not supported inside a transaction"):
+        warehouse.run(f"BEGIN TRANSACTION; INSERT INTO `{target}` VALUES ('a', '2026-01-01'); {statement}; COMMIT TRANSACTION;")
+
+    assert published(warehouse) == []
+    assert {table.table_id for table in warehouse.client.list_tables(warehouse.dataset)} == {"target", "staging"}
+
+
+@pytest.mark.gate
+def test_a_transaction_takes_every_statement_that_is_documented(warehouse: Warehouse, target: str) -> None:
+    warehouse.run(
+        f"""BEGIN TRANSACTION;
+        CREATE TEMP FUNCTION longer(a STRING) AS (CONCAT(a, '!'));
+        CREATE TEMP TABLE kept AS SELECT name FROM `{warehouse.name("staging")}`;
+        TRUNCATE TABLE `{target}`;
+        INSERT INTO `{target}` SELECT longer(name), DATE '2026-01-01' FROM kept;
+        UPDATE `{target}` SET name = UPPER(name) WHERE name = 'a!';
+        DELETE FROM `{target}` WHERE name = 'b!';
+        MERGE `{target}` T USING (SELECT 'c' AS name) S ON T.name = S.name
+        WHEN NOT MATCHED THEN INSERT (name, day) VALUES (S.name, DATE '2026-01-01');
+        DROP TABLE kept;
+        SELECT COUNT(*) FROM `{target}`;
+        COMMIT TRANSACTION;"""
+    )
+
+    assert published(warehouse) == [("A!", DAY), ("c", DAY)]
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A transaction that has changed the target. A session keeps it open."""
+
+    warehouse: Warehouse
+    session: bigquery.ConnectionProperty
+
+    def commit(self) -> None:
+        self.warehouse.run("COMMIT TRANSACTION", bigquery.QueryJobConfig(connection_properties=[self.session]))
+
+
+@pytest.fixture
+def held(warehouse: Warehouse, target: str) -> OpenTransaction:
     warehouse.run(f"INSERT INTO `{target}` VALUES ('x', '2026-01-01')")
     opened = warehouse.run(
         f"BEGIN TRANSACTION; UPDATE `{target}` SET name = CONCAT(name, ' first') WHERE TRUE;",
@@ -210,16 +267,58 @@ def test_a_transaction_holds_the_tables_that_it_has_changed(warehouse: Warehouse
     )
     assert opened.session_info is not None
     assert opened.session_info.session_id is not None
-    session = bigquery.ConnectionProperty("session_id", opened.session_info.session_id)
+    return OpenTransaction(warehouse, bigquery.ConnectionProperty("session_id", opened.session_info.session_id))
 
-    with pytest.raises(BadRequest, match="concurrent update"):
-        warehouse.run(publish_sql(warehouse), parameters(partition=DAY))
+
+@pytest.mark.gate
+def test_a_transaction_holds_the_tables_that_it_has_changed(warehouse: Warehouse, target: str, held: OpenTransaction) -> None:
+    """Another transaction is aborted; a single statement waits for the commit."""
+    aborted = warehouse.start(publish_sql(warehouse), parameters(partition=DAY))
+    table = f"{warehouse.client.project}:{warehouse.dataset}.target"
+    with pytest.raises(BadRequest, match=f"Transaction is aborted due to concurrent update against table {table}"):
+        aborted.result()
+    assert aborted.error_result is not None
+    assert aborted.error_result["reason"] == "invalidQuery"
+
     waiting = warehouse.start(f"UPDATE `{target}` SET name = CONCAT(name, ' second') WHERE TRUE")
     assert not waiting.done()
-    warehouse.run("COMMIT TRANSACTION", bigquery.QueryJobConfig(connection_properties=[session]))
+    held.commit()
     waiting.result()
 
     assert published(warehouse) == [("x first second", DAY)]
+
+
+def test_a_statement_that_has_waited_too_long_for_a_transaction_fails(
+    warehouse: Warehouse, target: str, held: OpenTransaction
+) -> None:
+    warehouse.limit(conflict_wait_s=0.1)
+    late = warehouse.start(f"UPDATE `{target}` SET name = 'late' WHERE TRUE")
+    table = f"{warehouse.client.project}:{warehouse.dataset}.target"
+
+    with pytest.raises(BadRequest, match=f"Could not serialize access to table {table} due to concurrent update"):
+        late.result()
+    held.commit()
+
+    assert late.error_result is not None
+    assert late.error_result["reason"] == "invalidQuery"
+    assert published(warehouse) == [("x first", DAY)]
+
+
+def test_only_so_many_statements_wait_for_one_table(warehouse: Warehouse, target: str, held: OpenTransaction) -> None:
+    warehouse.limit(dml_running=1, dml_queued=1)
+    waiting = [warehouse.start(f"UPDATE `{target}` SET name = CONCAT(name, ' +') WHERE TRUE") for _ in range(2)]
+    assert not any(job.done() for job in waiting)
+
+    one_more = warehouse.start(f"DELETE FROM `{target}` WHERE TRUE")
+    with pytest.raises(BadRequest, match=r"Too many DML statements outstanding against table .*target, limit is 1\."):
+        one_more.result()
+    held.commit()
+    for job in waiting:
+        job.result()
+
+    assert one_more.error_result is not None
+    assert one_more.error_result["reason"] == "resourcesExceeded"
+    assert published(warehouse) == [("x first + +", DAY)]
 
 
 def test_a_statement_outside_of_transactions_waits_for_its_turn(warehouse: Warehouse, target: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import io
 import json
 
@@ -13,6 +15,7 @@ from google.cloud import bigquery
 
 from tests.integration.bigquery.support import (
     NDJSON,
+    PARQUET,
     SCHEMA,
     Bucket,
     Warehouse,
@@ -159,6 +162,65 @@ def test_lists_of_float32_become_arrays_of_float64(warehouse: Warehouse, bucket:
     assert warehouse.columns("t") == [("id", "INTEGER", "NULLABLE"), ("embedding", "FLOAT", "REPEATED")]
     rows = warehouse.rows(f"SELECT embedding FROM `{warehouse.name('t')}` ORDER BY id")
     assert rows == [([0.10000000149011612, -2.5],), ([],)]
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("unit", ["ms", "us"])
+def test_parquet_timestamps_become_timestamps_with_and_without_the_mark_of_utc(
+    warehouse: Warehouse, bucket: Bucket, zone: str | None, unit: str
+) -> None:
+    moment = datetime.datetime(2026, 1, 1, 12, 0, 0, 1000)
+    table = pa.table({"a": pa.array([moment], pa.timestamp(unit, zone))})
+    uri = bucket.put("a.parquet", parquet_bytes(table))
+
+    warehouse.load_uris("said_nothing", [uri], load_config())
+    warehouse.load_uris("said_datetime", [uri], load_config(schema=[bigquery.SchemaField("a", "DATETIME")]))
+
+    assert warehouse.columns("said_nothing") == [("a", "TIMESTAMP", "NULLABLE")]
+    assert warehouse.rows(f"SELECT a FROM `{warehouse.name('said_nothing')}`") == [(moment.replace(tzinfo=datetime.UTC),)]
+    assert warehouse.columns("said_datetime") == [("a", "DATETIME", "NULLABLE")]
+    assert warehouse.rows(f"SELECT a FROM `{warehouse.name('said_datetime')}`") == [(moment,)]
+
+
+def test_parquet_timestamps_of_nanoseconds_are_refused(warehouse: Warehouse, bucket: Bucket) -> None:
+    uri = bucket.put("a.parquet", parquet_bytes(pa.table({"a": pa.array([1], pa.timestamp("ns"))})))
+
+    with pytest.raises(BadRequest, match="a: timestamps of nanoseconds"):
+        warehouse.load_uris("t", [uri], load_config())
+
+
+@pytest.mark.gate
+def test_lists_are_nested_records_unless_inference_is_asked_for(warehouse: Warehouse, bucket: Bucket) -> None:
+    uri = bucket.put("a.parquet", parquet_bytes(vectors(3, 4)))
+
+    warehouse.load_uris("t", [uri], bigquery.LoadJobConfig(source_format=PARQUET))
+
+    (_, embedding) = warehouse.client.get_table(warehouse.name("t")).schema
+    assert (embedding.field_type, embedding.mode) == ("RECORD", "NULLABLE")
+    (inner,) = embedding.fields
+    assert (inner.name, inner.field_type, inner.mode) == ("list", "RECORD", "REPEATED")
+    assert [(part.name, part.field_type) for part in inner.fields] == [("element", "FLOAT")]
+    rows = warehouse.rows(f"SELECT item.element FROM `{warehouse.name('t')}`, UNNEST(embedding.list) AS item ORDER BY 1")
+    assert rows == [(0.5,), (3.0,)]
+
+
+@pytest.mark.gate
+def test_an_export_loads_as_it_was(warehouse: Warehouse, bucket: Bucket) -> None:
+    """Without a schema. An ARRAY is a repeated field in the file, which is an array without any inference."""
+    digits = "-12345678901234567890.000000000000000001"
+    query = f"SELECT id, [0.5, id] AS v, BIGNUMERIC '{digits}' AS n FROM UNNEST([1, 2, 3]) AS id ORDER BY id"
+    warehouse.run(f"EXPORT DATA OPTIONS(uri='{bucket.uri('*.parquet')}', format='PARQUET') AS {query}")
+
+    warehouse.load_uris("t", [bucket.uri("*.parquet")], bigquery.LoadJobConfig(source_format=PARQUET))
+
+    assert warehouse.columns("t") == [
+        ("id", "INTEGER", "NULLABLE"),
+        ("v", "FLOAT", "REPEATED"),
+        ("n", "BIGNUMERIC", "NULLABLE"),
+    ]
+    rows = warehouse.rows(f"SELECT * FROM `{warehouse.name('t')}` ORDER BY id")
+    assert rows == [(n, [0.5, float(n)], decimal.Decimal(digits)) for n in (1, 2, 3)]
 
 
 def test_json_strings_become_a_json_column(warehouse: Warehouse, bucket: Bucket) -> None:

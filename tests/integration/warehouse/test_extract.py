@@ -43,7 +43,7 @@ def test_the_query_is_exported_and_planned(night: Night) -> None:
 
     assert len(rows) == len(TEXTS)
     assert {row["name"]: row["text"] for row in rows} == TEXTS
-    assert (plan.rows, [file.path.split("-part-")[0] for file in plan.files]) == (len(TEXTS), ["inputs/0"])
+    assert (plan.rows, {file.path.split("-part-")[0] for file in plan.files}) == (len(TEXTS), {"inputs/0"})
     assert sum(sum(file.row_groups) for file in plan.files) == len(TEXTS)
     assert load_plan(night.store, night.run) == plan
 
@@ -56,10 +56,9 @@ def test_an_order_that_the_query_asks_for_is_kept(night: Night) -> None:
 
 
 def test_the_plan_names_the_version_of_each_file(night: Night) -> None:
-    (file,) = night.extract(night.run).files
-    meta = obstore.head(night.store, f"{night.run.prefix}/{file.path}")
-
-    assert (file.etag, file.size) == (meta["e_tag"], meta["size"])
+    for file in night.extract(night.run).files:
+        meta = obstore.head(night.store, f"{night.run.prefix}/{file.path}")
+        assert (file.etag, file.size) == (meta["e_tag"], meta["size"])
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_after_a_failed_export_the_next_one_writes_beside_it(night: Night, stora
 
     assert second.endswith("-extract-1")
     names = [blob.name for blob in storage_client.list_blobs(later)]
-    assert [name.startswith(f"{night.run.prefix}/inputs/1-part-") for name in names] == [True]
+    assert {name.split("-part-")[0] for name in names} == {f"{night.run.prefix}/inputs/1"}
 
 
 @pytest.mark.gate
@@ -222,6 +221,13 @@ def test_the_plan_records_the_types_of_the_query_and_its_tables(night: Night) ->
         ("SELECT Name AS names, version, text FROM `{d}.source`", r"source.key names the column name.*did you mean names\?"),
         ("SELECT name, version, text, day AS Text FROM `{d}.source`", r"two columns called Text"),
         ("SELECT parts AS name, version, text FROM `{d}.source`", r"name of type ARRAY<STRING>, which cannot be a key"),
+        ("SELECT PARSE_JSON('1') AS name, version, text FROM `{d}.source`", r"name of type JSON, which cannot be a key"),
+        ("SELECT STRUCT(1 AS a) AS name, version, text FROM `{d}.source`", r"name of type STRUCT<.*>, which cannot be a key"),
+        ("SELECT *, INTERVAL 1 DAY AS age FROM `{d}.source`", r"column age of type INTERVAL, and .* not export INTERVAL"),
+        (
+            "SELECT *, [STRUCT(RANGE(day, NULL) AS `INTERVAL`)] AS stays FROM `{d}.source`",
+            r"column stays of type ARRAY<STRUCT<`INTERVAL` RANGE>>, and BigQuery does not export RANGE to Parquet. Leave",
+        ),
         ("DELETE FROM `{d}.source` WHERE day = @partition", r"is a DELETE statement. Write one SELECT"),
         ("SELECT 1 AS a; SELECT 2 AS a", r"more than one statement"),
         ("SELECT 'open", r"cannot be read as SQL"),

@@ -307,3 +307,31 @@ def test_a_script_that_others_have_overtaken_is_written_again(night: Night) -> N
     assert ended.retryable
     night.succeed(night.replace_partition(second, manifest))
     assert [(row[2], row[3]) for row in night.dead_letters()] == [(second.run_id, 0)]
+
+
+def test_a_transaction_that_another_one_cancels_is_followed_by_a_job_with_a_new_id(night: Night) -> None:
+    """A person's open transaction has updated the destination; then it is rolled back."""
+    night.publish(night.run, night.seal(night.run, NAMES))
+    held = night.client.query(
+        f"BEGIN TRANSACTION; UPDATE `{night.destination}` SET nightshift_ordinal = 7 WHERE TRUE;",
+        job_config=bigquery.QueryJobConfig(create_session=True),
+    )
+    held.result()
+    assert held.session_info is not None
+    assert held.session_info.session_id is not None
+    session = bigquery.ConnectionProperty("session_id", held.session_info.session_id)
+    second = night.run_of(PARTITION, generation=2)
+    manifest = night.seal(second, NAMES)
+    night.staged(second, manifest)
+
+    first = night.replace_partition(second, manifest)
+    ended = night.finished(first)
+    assert "Transaction is aborted due to concurrent update against table" in str(ended.error)
+    assert ended.retryable
+    config = bigquery.QueryJobConfig(connection_properties=[session])
+    night.client.query("ROLLBACK TRANSACTION", job_config=config).result()
+    following = night.replace_partition(second, manifest)
+
+    assert (first[-2:], following[-2:]) == ("-0", "-1")
+    night.succeed(following)
+    assert {row[-2] for row in night.shown()} == {second.run_id}
