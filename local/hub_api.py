@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import unquote
 
-_PATH = re.compile(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)")
+_PATH = re.compile(r"/api/models/([^/]+/[^/]+)/revision/([^/?]+)(\?blobs=true)?")
 
 
 class HubApi:
@@ -67,7 +67,18 @@ class HubApi:
         commit = _commit(folder, revision)
         if commit is None:
             return 404, "RevisionNotFound", {"error": f"Invalid rev id: {revision}"}
-        return 200, "", {"_id": "0", "id": repository, "sha": commit, "siblings": []}
+        return (
+            200,
+            "",
+            {"_id": "0", "id": repository, "sha": commit, "siblings": _files(folder / "snapshots" / commit, found[3])},
+        )
+
+
+def _files(snapshot: Path, blobs: str | None) -> list[dict[str, object]]:
+    """With ``blobs``, each file has its size too."""
+    paths = sorted(path for path in snapshot.rglob("*") if path.is_file())
+    named: list[dict[str, object]] = [{"rfilename": str(path.relative_to(snapshot))} for path in paths]
+    return [{**each, "size": path.stat().st_size} for each, path in zip(named, paths, strict=True)] if blobs else named
 
 
 def _commit(folder: Path, revision: str) -> str | None:

@@ -68,7 +68,7 @@ def start_kwok(ground: Ground, count: int) -> None:
 
 
 def _kwok_node(name: str) -> dict[str, Any]:
-    room = {"cpu": "32", "memory": "256Gi", "pods": "110"}
+    room = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
     return {
         "apiVersion": "v1",
         "kind": "Node",

@@ -49,7 +49,7 @@ class Settings:
     namespace: str = "nightshift"
     driver_image: str = "nightshift/driver:0.1.0"
     server_image: str = "vllm/vllm-openai:v0.33.0"
-    tpu_server_image: str = "nightshift/server-tpu:0.32.0"
+    tpu_server_image: str = "vllm/vllm-tpu:v0.27.0"
     image_pull_policy: str = ""
     priority_class: str = ""
     workers_max: int = 0

@@ -1,7 +1,7 @@
 """What is rendered, and what k8s/ holds, is accepted by a real API server with the real JobSet and Kueue webhooks.
 
 A server-side dry run of a JobSet makes no pods, so the pod of each template is tried by itself too, in a namespace that
-enforces the restricted pod security standard.
+enforces the pod security standard of the overlay for it: "restricted", and "baseline" for TPUs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(600)]
 K8S = Path(__file__).parents[2] / "k8s"
 CRDS = Path(__file__).parent / "crds"
 OVERLAYS = sorted(path.name for path in (K8S / "overlays").iterdir())
-RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+STANDARD = "pod-security.kubernetes.io/enforce"
+RESTRICTED = f"{STANDARD}=restricted"
 PLAN = a_plan(rows=64, workers=2)
 BUCKET_MODEL = {"name": "m", "uri": "gs://models/org/m", "revision": "r1"}
 
@@ -86,12 +87,34 @@ def test_every_rendered_manifest_is_accepted(restricted: Namespace) -> None:
     assert said.count("serverside-applied") == len(manifests) == len({each["metadata"]["name"] for each in manifests})
 
 
-def test_every_rendered_pod_is_admitted_under_the_restricted_standard(restricted: Namespace) -> None:
+def is_tpu(pod: dict[str, Any]) -> bool:
+    return "google.com/tpu" in pod["spec"]["initContainers"][0]["resources"]["requests"]
+
+
+def test_every_rendered_pod_is_admitted_under_the_standard_of_its_overlay(restricted: Namespace) -> None:
     pods = [pod_of(each) for each in rendered(restricted)]
+    on_tpus = [pod for pod in pods if is_tpu(pod)]
+    others = [pod for pod in pods if not is_tpu(pod)]
 
-    said = dry_run(restricted, pods)
+    assert dry_run(restricted, others).count("serverside-applied") == len(others)
+    restricted.cluster.kubectl("label", "--overwrite", "namespace", restricted.name, f"{STANDARD}=baseline")
+    assert dry_run(restricted, on_tpus).count("serverside-applied") == len(on_tpus) > 0
 
-    assert said.count("serverside-applied") == len(pods)
+
+def test_the_pods_of_tpus_need_the_standard_of_their_overlay(restricted: Namespace) -> None:
+    [pod, *_] = [pod for pod in map(pod_of, rendered(restricted)) if is_tpu(pod)]
+
+    with pytest.raises(StartError, match=r"violates PodSecurity.*runAsNonRoot"):
+        dry_run(restricted, [pod])
+
+
+def test_the_standard_of_each_overlay() -> None:
+    standards = {}
+    for name in OVERLAYS:
+        [namespace] = [document for document in overlay(name) if document["kind"] == "Namespace"]
+        standards[name] = namespace["metadata"]["labels"][STANDARD]
+
+    assert standards == {name: "baseline" if "tpu" in name else "restricted" for name in OVERLAYS}
 
 
 def test_the_namespace_does_refuse_a_pod(restricted: Namespace) -> None:
@@ -155,7 +178,8 @@ def test_the_image_cache_is_accepted(restricted: Namespace, tmp_path: Path) -> N
     classes = [document for document in documents if document["kind"] == "ComputeClass"]
     disks = [each["storage"]["secondaryBootDisks"][0] for document in classes for each in document["spec"]["priorities"]]
     assert len(disks) == 3 * len(classes) > 0
-    assert {(disk["diskImageName"], disk["project"]) for disk in disks} == {("nightshift-images", "PROJECT_ID")}
+    assert {(disk["diskImageName"], disk["project"]) for disk in disks} == {("nightshift-images", "CLUSTER_PROJECT")}
+    assert all(each["storage"]["bootDiskSize"] > 100 for spec in classes for each in spec["spec"]["priorities"])
 
 
 def test_what_airflow_may_do_is_in_every_overlay() -> None:
@@ -163,6 +187,30 @@ def test_what_airflow_may_do_is_in_every_overlay() -> None:
         [role] = [document for document in overlay(name) if document["kind"] == "Role"]
         assert role["metadata"]["name"] == "nightshift-airflow"
         assert not [rule for rule in role["rules"] if "*" in rule["verbs"] + rule["resources"] + rule["apiGroups"]]
+
+
+def test_airflows_account_is_bound_by_its_address_and_by_its_unique_id(tmp_path: Path) -> None:
+    """Its id looks like a number, and a subject's name must be a text."""
+    shutil.copytree(K8S, tmp_path / "k8s")
+    gke = [name for name in OVERLAYS if name.startswith("gke-")]
+    for name in gke:
+        path = tmp_path / "k8s/overlays" / name / "deployment.yaml"
+        path.write_text(path.read_text().replace("AIRFLOW_ID", "110000000000000000001"))
+        documents = overlay(name, root=tmp_path / "k8s")
+        [binding] = [document for document in documents if document["kind"] == "RoleBinding"]
+        assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [
+            ("ServiceAccount", "nightshift-airflow"),
+            ("User", "AIRFLOW_ACCOUNT"),
+            ("User", "110000000000000000001"),
+        ]
+    assert len(gke) == 3
+
+
+def test_nodes_of_compute_classes_run_as_their_own_account() -> None:
+    for name in OVERLAYS:
+        classes = [document["spec"] for document in overlay(name) if document["kind"] == "ComputeClass"]
+        assert {spec["nodePoolConfig"]["serviceAccount"] for spec in classes} <= {"NODE_ACCOUNT"}
+        assert bool(classes) == name.startswith("gke-")
 
 
 @pytest.fixture

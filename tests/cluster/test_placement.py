@@ -49,17 +49,17 @@ class Machine:
 H100 = Machine(
     {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"},
     "nvidia.com/gpu",
-    {"cpu": "208", "memory": "1872Gi", "nvidia.com/gpu": "8", "pods": "110"},
+    {"cpu": "208", "memory": "1872Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "2Ti", "pods": "110"},
 )
 V6E = Machine(
     {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "4x4"},
     "google.com/tpu",
-    {"cpu": "180", "memory": "720Gi", "google.com/tpu": "4", "pods": "110"},
+    {"cpu": "180", "memory": "720Gi", "google.com/tpu": "4", "ephemeral-storage": "2Ti", "pods": "110"},
 )
 L4 = Machine(
     {"cloud.google.com/gke-accelerator": "nvidia-l4"},
     "nvidia.com/gpu",
-    {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1", "pods": "110"},
+    {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1", "ephemeral-storage": "2Ti", "pods": "110"},
 )
 SLICES = {
     "two hosts of H100": (H100, 2, {"profile": "gpu-h100", "hosts": 2}),
@@ -214,7 +214,7 @@ def test_a_host_that_fails_has_every_host_made_again_and_each_slice_back_in_one_
 
 def test_a_queue_with_quota_for_one_run_admits_the_second_after_the_first(machines: Machines) -> None:
     machines.add(L4, {"pool-1": 4})
-    with a_queue(machines.namespace, {"cpu": "100", "memory": "1000Gi", "nvidia.com/gpu": "2"}):
+    with a_queue(machines.namespace, {"cpu": "100", "memory": "1000Gi", "ephemeral-storage": "1000Gi", "nvidia.com/gpu": "2"}):
         for name in ("first", "second"):
             machines.submit(name, a_spec(compute={"profile": "gpu-l4"}, queue="nightly"), workers=2)
         first = machines.wait_for_running("first", 2)

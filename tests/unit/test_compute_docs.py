@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from nightshift.jobset.manifest.constants import RETRIES
+from nightshift.jobset.manifest.disk import SCRATCH_GIB, SPARE_GIB, node_disk_gb
 from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.render import render
 from nightshift.profiles import PROFILES, Span, fit, misfits
@@ -87,6 +88,30 @@ def test_the_example_of_an_override_file(tmp_path: Path) -> None:
 def test_load_times(profile: str, span: Span, minutes: int) -> None:
     assert fit(PROFILES[profile], span).load_seconds == minutes * 60
     assert "10 minutes on a CPU or one GPU, 15 on 2 or 4, 20 on 8, 30 on several hosts, plus 10 on a TPU" in TEXT
+
+
+@pytest.mark.parametrize(
+    ("words", "profile", "span"),
+    [
+        ("1 L4", "gpu-l4", Span()),
+        ("1 H100", "gpu-h100-spot", Span()),
+        ("8 H100", "gpu-h100", Span(tensor_parallel=8)),
+        ("2 machines of 8 H100", "gpu-h100", Span(hosts=2)),
+        ("TPU v5e 2x2", "tpu-v5e", Span()),
+        ("TPU v6e 2x2", "tpu-v6e", Span()),
+        ("TPU v6e 4x4", "tpu-v6e", Span(topology="4x4")),
+    ],
+)
+def test_the_table_of_disks(words: str, profile: str, span: Span) -> None:
+    weights = fit(PROFILES[profile], span).weights_gib_max
+
+    assert f"| {words} | {weights} | {node_disk_gb(weights + 12)} |" in TEXT
+
+
+def test_the_rule_for_disks() -> None:
+    assert f"weights + {SPARE_GIB}; {SPARE_GIB} if the weights come from a bucket" in TEXT
+    assert f"| cache + {SCRATCH_GIB} |" in TEXT
+    assert f"(weights + {SPARE_GIB + 2 * SCRATCH_GIB}) + 120, rounded up to 10" in TEXT
 
 
 def test_the_budget_of_retries() -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from nightshift.jobset.manifest.constants import ENGINE_PORT, METRICS_PORT
+from nightshift.jobset.manifest.disk import node_disk_gb
 from nightshift.jobset.manifest.render import render
 from nightshift.profiles import PROFILES, Profile, Provisioning, Span, WorkerShape, fit, profile_of
 from nightshift.profiles.hardware import Gpu, Tpu
@@ -48,6 +49,9 @@ def bought(worker: WorkerShape, how: Provisioning, span: Span) -> WorkerShape:
     return fit(profile_of(f"{family}{how}"), span)
 
 
+POLICIES = {
+    document["metadata"]["name"]: document["spec"] for document in documents("base") if document["kind"] == "NetworkPolicy"
+}
 CLASSES = {
     document["metadata"]["name"]: document["spec"]
     for document in documents("components/compute-classes-gpu", "components/compute-classes-tpu")
@@ -69,7 +73,35 @@ def test_a_compute_class_tries_what_the_other_profiles_are(profile: Profile) -> 
                 assert rule["tpu"] == expected
             elif isinstance(profile.hardware, Gpu):
                 assert rule["machineType"] == machine.name
+                assert rule["gpu"]["driverVersion"] == "latest"
                 assert (rule["gpu"]["type"], rule["gpu"]["count"]) == (profile.hardware.label, machine.accelerators)
+
+
+@pytest.mark.parametrize("profile", ANY, ids=lambda profile: profile.name)
+def test_the_disk_of_a_compute_class_has_room_for_as_many_workers_as_fit_on_its_machine(profile: Profile) -> None:
+    for span in spans(profile):
+        worker = fit(profile, span)
+        spec = a_spec(compute={"profile": profile.name, "topology": span.topology, "tensor_parallel": span.tensor_parallel})
+        pod = render(spec, RUN, a_plan(8), Settings("b", "p"), name="n")["spec"]["replicatedJobs"][0]["template"]["spec"]
+        requested = disk_gib(pod["template"]["spec"])
+        for rule in CLASSES[str(worker.compute_class)]["priorities"]:
+            count = rule.get("gpu", rule.get("tpu"))["count"]
+            assert rule["storage"]["bootDiskSize"] == node_disk_gb(requested, count // worker.accelerators)
+
+
+def disk_gib(pod: dict[str, Any]) -> int:
+    """What all containers of a pod request."""
+    requests = [each["resources"]["requests"]["ephemeral-storage"] for each in (*pod["initContainers"], *pod["containers"])]
+    return sum(int(each.removesuffix("Gi")) for each in requests)
+
+
+@pytest.mark.parametrize(("pod", "pods"), [(12, 1), (36, 1), (92, 8), (652, 1), (4108, 1)])
+def test_gke_leaves_pods_the_room_that_they_request(pod: int, pods: int) -> None:
+    """Google's "Plan node sizes": eviction begins at 10 %, and the system keeps the least of the three."""
+    disk = node_disk_gb(pod, pods)
+    allocatable = disk - 0.1 * disk - min(0.5 * disk, 6 + 0.35 * disk, 100)
+
+    assert allocatable >= pod * pods
 
 
 def test_there_is_no_other_compute_class() -> None:
@@ -107,14 +139,64 @@ def test_what_is_monitored_is_what_pods_offer() -> None:
 def test_only_the_collector_may_call_a_worker() -> None:
     """In the base, so in every cluster: vLLM has no password."""
     assert "network.yaml" in yaml.safe_load((K8S / "base/kustomization.yaml").read_text())["resources"]
-    [policy] = [document["spec"] for document in documents("base") if document["kind"] == "NetworkPolicy"]
+    policy = POLICIES["workers"]
     [rule] = policy["ingress"]
 
     assert policy["policyTypes"] == ["Ingress"]
     for template in templates():
         assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gmp-system"}}}]
+    collectors = [each["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for each in rule["from"]]
+    assert collectors == ["gmp-system", "gke-gmp-system"]
+    assert [name for name, spec in POLICIES.items() if spec.get("ingress")] == ["workers"]
     assert {port["port"] for port in rule["ports"]} == {ENGINE_PORT, METRICS_PORT}
+
+
+def test_no_pod_reaches_what_no_policy_names() -> None:
+    assert POLICIES["default-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert {name for name, spec in POLICIES.items() if spec.get("egress")} == {"names", "metadata-server", "https"}
+
+
+def test_every_kind_of_name_server_that_gke_has_can_be_asked() -> None:
+    """kube-dns, NodeLocal DNSCache, and Cloud DNS, which the metadata server answers; over UDP, and TCP for long answers."""
+    [rule] = POLICIES["names"]["egress"]
+
+    assert rule["to"] == [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}},
+        {"ipBlock": {"cidr": "169.254.20.10/32"}},
+        {"ipBlock": {"cidr": "169.254.169.254/32"}},
+    ]
+    assert {(port["protocol"], port["port"]) for port in rule["ports"]} == {("UDP", 53), ("TCP", 53)}
+
+
+def test_https_reaches_no_private_address() -> None:
+    [rule] = POLICIES["https"]["egress"]
+    [peer] = rule["to"]
+
+    assert rule["ports"] == [{"protocol": "TCP", "port": 443}]
+    assert "169.254.0.0/16" in peer["ipBlock"]["except"]
+    assert "10.0.0.0/8" in peer["ipBlock"]["except"]
+
+
+def test_a_queue_covers_every_resource_that_pods_request() -> None:
+    """Kueue never admits what a queue does not cover."""
+    queues = [document for document in documents("overlays") if document["kind"] == "ClusterQueue"]
+    assert len(queues) == 4
+    for queue in queues:
+        [group] = queue["spec"]["resourceGroups"]
+        covered = set(group["coveredResources"])
+        assert {"cpu", "memory", "ephemeral-storage"} <= covered
+        assert all({each["name"] for each in flavor["resources"]} == covered for flavor in group["flavors"])
+    for template in templates():
+        for container in (*template["spec"]["initContainers"], *template["spec"]["containers"]):
+            assert set(container["resources"]["requests"]) <= {"cpu", "memory", "ephemeral-storage", "nvidia.com/gpu"}
+
+
+def test_only_the_tpus_overlay_admits_root() -> None:
+    [namespace] = [document for document in documents("base") if document["kind"] == "Namespace"]
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    lowered = {path.parent.name for path in (K8S / "overlays").glob("*/kustomization.yaml") if "tpu-pods" in path.read_text()}
+
+    assert lowered == {"gke-tpu-spot"}
 
 
 def test_hosts_of_a_slice_may_call_each_other_where_slices_are() -> None:

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.unit
 GOLDEN = Path(__file__).parent / "manifests"
 SETTINGS = Settings(bucket="runs", project="acme")
 PLAN = a_plan(rows=64, workers=4)
+BUCKET_MODEL = {"name": "m", "uri": "gs://models/org/m", "revision": "r1"}
 
 ONE_HOST: dict[str, dict[str, Any]] = {name: {"profile": name} for name in PROFILES}
 SLICES: dict[str, dict[str, Any]] = {
@@ -82,6 +83,12 @@ def containers_of(rendered: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 def env_of(container: dict[str, Any]) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+
+
+def cache_limit(rendered: dict[str, Any]) -> int:
+    """GiB of the volume that the server's cache is on."""
+    [volume] = [each for each in pod_of(rendered)["volumes"] if each["name"] == "cache"]
+    return int(volume["emptyDir"]["sizeLimit"].removesuffix("Gi"))
 
 
 def golden() -> Iterator[tuple[Path, str]]:
@@ -145,17 +152,22 @@ def of_each(workers: Mapping[str, dict[str, Any]]) -> Callable[[type], type]:
 @of_each({**ONE_HOST, **SLICES})
 class TestEveryWorker:
     def test_satisfies_the_restricted_pod_security_standard(self, compute: dict[str, Any]) -> None:
-        """As kube-apiserver's PodSecurity admission checks it; tests/cluster asks the real one."""
+        """As kube-apiserver's PodSecurity admission checks it; tests/cluster asks the real one. A TPU's server is root."""
         rendered = manifest(compute=compute)
         pod = pod_of(rendered)
+        server, driver = containers_of(rendered)
 
         assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-        for container in containers_of(rendered):
+        restricted = [driver] if compute["profile"].startswith("tpu-") else [server, driver]
+        for container in restricted:
             security = container["securityContext"]
-            assert security["allowPrivilegeEscalation"] is False
             assert security["capabilities"] == {"drop": ["ALL"]}
             assert security["runAsUser"] > 0
-            assert not security.get("privileged")
+            assert "runAsNonRoot" not in security, "the pod's own holds"
+        for container in (server, driver):
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert not {"privileged", "procMount", "seccompProfile"} & set(container["securityContext"])
+            assert "add" not in container["securityContext"].get("capabilities", {})
         assert all(set(volume) - {"name"} <= {"emptyDir", "csi"} for volume in pod["volumes"])
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
 
@@ -165,6 +177,18 @@ class TestEveryWorker:
                 server, driver = containers_of(manifest(settings, compute=compute, **model))
                 env = {each["name"]: each.get("value") for each in driver["env"]}
                 assert env["NIGHTSHIFT_MODEL_ROOT"] in server["args"]
+
+    def test_asks_for_the_disk_that_its_cache_may_fill(self, compute: dict[str, Any]) -> None:
+        for pins, weights in ((Pins(), a_spec(compute=compute).compute.worker().weights_gib_max), (Pins(weights_bytes=1), 1)):
+            rendered = render(a_spec(compute=compute), RUN, PLAN, SETTINGS, name="night", pins=pins)
+            server, driver = containers_of(rendered)
+
+            assert cache_limit(rendered) == weights + 8
+            assert server["resources"]["requests"]["ephemeral-storage"] == f"{weights + 8 + 2}Gi"
+            assert driver["resources"]["requests"]["ephemeral-storage"] == "2Gi"
+            assert {"name": "cache", "mountPath": "/cache"} in server["volumeMounts"]
+            assert env_of(server)["HF_HOME"].startswith("/cache/")
+            assert env_of(server)["VLLM_CACHE_ROOT"].startswith("/cache/")
 
     def test_carries_no_token_and_no_service_variables(self, compute: dict[str, Any]) -> None:
         pod = pod_of(manifest(compute=compute))
@@ -331,6 +355,62 @@ class TestHelper:
     def test_a_profile_that_cannot_be_so_is_refused(self) -> None:
         with pytest.raises(ValueError, match=r"compute\.topology: gpu-l4 is a GPU"):
             render(a_spec(compute=SLICES["tpu-v6e/4x4"]), RUN, PLAN, SETTINGS, name="night", profile="gpu-l4")
+
+
+class TestDisk:
+    """What the size of the model decides; docs/compute.md has the rule."""
+
+    @pytest.mark.parametrize(
+        ("size", "gib"),
+        [(1, 1), (1 << 30, 1), ((1 << 30) + 1, 2), (140_000_000_000, 131)],
+        ids=["1 B", "1 GiB", "more", "140 GB"],
+    )
+    def test_a_size_that_is_known_is_rounded_up(self, size: int, gib: int) -> None:
+        rendered = render(a_spec(), RUN, PLAN, SETTINGS, name="night", pins=Pins(weights_bytes=size))
+
+        assert cache_limit(rendered) == gib + 8
+
+    def test_what_the_job_says_goes_first(self) -> None:
+        spec = a_spec(compute={"profile": "gpu-h100", "hosts": 2, "weights_gib": 400})
+
+        assert cache_limit(render(spec, RUN, PLAN, SETTINGS, name="night", pins=Pins(weights_bytes=1))) == 408
+
+    @pytest.mark.parametrize(
+        ("compute", "gib"),
+        [
+            ({"profile": "cpu"}, 8),
+            ({"profile": "gpu-l4"}, 24),
+            ({"profile": "gpu-h100-spot", "tensor_parallel": 4}, 320),
+            ({"profile": "gpu-h200", "hosts": 2}, 2256),
+            ({"profile": "tpu-v6e"}, 128),
+            ({"profile": "tpu-v5e", "topology": "4x4"}, 256),
+        ],
+        ids=str,
+    )
+    def test_else_a_worker_holds_no_more_than_its_memory(self, compute: dict[str, Any], gib: int) -> None:
+        assert cache_limit(manifest(compute=compute)) == gib + 8
+
+    def test_what_is_streamed_from_a_bucket_needs_no_disk(self) -> None:
+        rendered = manifest(model=BUCKET_MODEL, compute={"profile": "gpu-h100", "hosts": 2})
+
+        assert cache_limit(rendered) == 8
+        assert "gke-gcsfuse/ephemeral-storage-limit" not in job_of(rendered)["template"]["metadata"]["annotations"]
+
+    def test_what_is_mounted_lies_in_the_mounts_own_cache(self) -> None:
+        mounted = replace(SETTINGS, weights="mount")
+        spec = a_spec(model=BUCKET_MODEL, compute__profile="gpu-l4")
+        rendered = render(spec, RUN, PLAN, mounted, name="night", pins=Pins(weights_bytes=16 << 30))
+
+        assert cache_limit(rendered) == 8
+        assert job_of(rendered)["template"]["metadata"]["annotations"]["gke-gcsfuse/ephemeral-storage-limit"] == "18Gi"
+
+    def test_on_the_local_runtime_nothing_is_sent_to_a_volume(self) -> None:
+        server, _ = containers_of(manifest(replace(SETTINGS, runtime="local:/state")))
+
+        assert not {"HF_HOME", "VLLM_CACHE_ROOT"} & set(env_of(server))
+
+    def test_the_shape_of_the_disk_is_no_part_of_the_runs_identity(self) -> None:
+        assert a_spec(compute__weights_gib=9).semantic() == a_spec().semantic()
 
 
 class TestServerArgs:

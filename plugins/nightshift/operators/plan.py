@@ -247,8 +247,8 @@ class PlanOperator(RunOperator):
     def _pin(self, spec: JobSpec) -> Pins:
         from nightshift.run.pins import pin_model
 
-        images = {"server_image": self.settings.server_image, "tpu_server_image": self.settings.tpu_server_image}
-        return replace(pin_model(spec), **images)
+        settings = self.settings
+        return replace(pin_model(spec), server_image=settings.server_image, tpu_server_image=settings.tpu_server_image)
 
     def _empty(self, run: RunRef) -> bool:
         from nightshift.run.plan import load_plan

@@ -24,12 +24,13 @@ class Machine:
 class Gpu:
     """One kind of GPU.
 
-    label: the value of ``cloud.google.com/gke-accelerator``. machines: from small to large.
+    label: the value of ``cloud.google.com/gke-accelerator``. memory: of one GPU, GB. machines: from small to large.
     rare: machines available only as Spot and flex-start. spans_hosts: the network between its machines is fast enough to
     spread one model over them. rows_per_second: a guess for a small model on one GPU, short rows.
     """
 
     label: str
+    memory: int
     machines: tuple[Machine, ...]
     rows_per_second: float
     rare: tuple[str, ...] = ()
@@ -46,9 +47,13 @@ class Slice:
 
 @dataclass(frozen=True)
 class Tpu:
-    """One generation of TPU. label: the value of ``cloud.google.com/gke-tpu-accelerator``. slices: by topology."""
+    """One generation of TPU.
+
+    label: the value of ``cloud.google.com/gke-tpu-accelerator``. memory: of one chip, GB. slices: by topology.
+    """
 
     label: str
+    memory: int
     slices: dict[str, Slice]
     default: str
     rows_per_second: float
@@ -57,6 +62,7 @@ class Tpu:
 GPUS: Final[dict[str, Gpu]] = {
     "l4": Gpu(
         "nvidia-l4",
+        24,
         (
             Machine("g2-standard-8", 1, 8, 32),
             Machine("g2-standard-24", 2, 24, 96),
@@ -67,6 +73,7 @@ GPUS: Final[dict[str, Gpu]] = {
     ),
     "a100": Gpu(
         "nvidia-tesla-a100",
+        40,
         (
             Machine("a2-highgpu-1g", 1, 12, 85),
             Machine("a2-highgpu-2g", 2, 24, 170),
@@ -77,6 +84,7 @@ GPUS: Final[dict[str, Gpu]] = {
     ),
     "a100-80gb": Gpu(
         "nvidia-a100-80gb",
+        80,
         (
             Machine("a2-ultragpu-1g", 1, 12, 170),
             Machine("a2-ultragpu-2g", 2, 24, 340),
@@ -87,6 +95,7 @@ GPUS: Final[dict[str, Gpu]] = {
     ),
     "h100": Gpu(
         "nvidia-h100-80gb",
+        80,
         (
             Machine("a3-highgpu-1g", 1, 26, 234),
             Machine("a3-highgpu-2g", 2, 52, 468),
@@ -99,12 +108,14 @@ GPUS: Final[dict[str, Gpu]] = {
     ),
     "h200": Gpu(
         "nvidia-h200-141gb",
+        141,
         (Machine("a3-ultragpu-8g", 8, 224, 2952),),
         rows_per_second=3000.0,
         spans_hosts=True,
     ),
     "b200": Gpu(
         "nvidia-b200",
+        180,
         (Machine("a4-highgpu-8g", 8, 224, 3968),),
         rows_per_second=5000.0,
         spans_hosts=True,
@@ -129,6 +140,7 @@ def _slices(one: Machine, four: Machine, eight: Machine) -> dict[str, Slice]:
 TPUS: Final[dict[str, Tpu]] = {
     "v5e": Tpu(
         "tpu-v5-lite-podslice",
+        16,
         _slices(
             Machine("ct5lp-hightpu-1t", 1, 24, 48),
             Machine("ct5lp-hightpu-4t", 4, 112, 192),
@@ -139,6 +151,7 @@ TPUS: Final[dict[str, Tpu]] = {
     ),
     "v6e": Tpu(
         "tpu-v6e-slice",
+        32,
         _slices(
             Machine("ct6e-standard-1t", 1, 44, 176),
             Machine("ct6e-standard-4t", 4, 180, 720),

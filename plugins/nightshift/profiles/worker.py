@@ -10,6 +10,8 @@ from nightshift.profiles.hardware import Gpu, Machine, Tpu
 
 SHARE: Final = 0.75
 """Share of a machine's CPUs and memory that the server requests: the rest is for the node, its daemons and the driver."""
+CPU_MEMORY_GIB: Final = 8
+"""The most memory that a worker without an accelerator may use."""
 CLASS_PREFIX: Final = "nightshift-"
 """Prefix of the ComputeClasses in k8s/components/compute-classes."""
 
@@ -61,7 +63,7 @@ class WorkerShape:
     @property
     def limits(self) -> dict[str, str]:
         """Limits of the server's container. None on CPU: it may use what the node's other pods leave idle."""
-        return {"memory": self.requests["memory"], **self._devices} if self.machine else {"memory": "8Gi"}
+        return {"memory": self.requests["memory"], **self._devices} if self.machine else {"memory": f"{CPU_MEMORY_GIB}Gi"}
 
     @property
     def _devices(self) -> dict[str, str]:
@@ -89,6 +91,15 @@ class WorkerShape:
         if self.profile.provisioning in (Provisioning.SPOT, Provisioning.ANY):
             taints.append(dict(_SPOT_TAINT))
         return taints
+
+    @property
+    def weights_gib_max(self) -> int:
+        """The most weights, in GiB, that an engine of this worker can hold: the memory of all its accelerators.
+
+        Each host fetches all of them, so this is also the most that a host needs on its disk.
+        """
+        hardware = self.profile.hardware
+        return hardware.memory * self.accelerators * self.hosts if hardware else CPU_MEMORY_GIB
 
     @property
     def load_seconds(self) -> int:

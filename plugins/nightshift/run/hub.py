@@ -1,6 +1,7 @@
-"""Which commit a branch or tag of a model on the Hugging Face Hub is now.
+"""Which commit a branch or tag of a model on the Hugging Face Hub is now, and how large its weights are.
 
-One call of its API, ``GET /api/models/REPOSITORY/revision/REVISION`` (https://huggingface.co/docs/hub/api), with the variables
+One call of its API, ``GET /api/models/REPOSITORY/revision/REVISION?blobs=true`` (https://huggingface.co/docs/hub/api; ``blobs``
+adds the files' sizes), with the variables
 of its own clients: HF_ENDPOINT, HF_TOKEN for a private or gated model, and the usual ones for a proxy. The header
 ``X-Error-Code`` says why the Hub refuses; a repository that does not exist and one that needs a token look the same (401).
 """
@@ -13,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import quote
@@ -34,18 +36,27 @@ class NoSuchRevision(ValueError):
     """The Hub does not have the model at that revision, or not for this token."""
 
 
-def commit_of(
+@dataclass(frozen=True)
+class HubModel:
+    """A revision. commit: 40 hex digits. size: bytes of the files that an engine fetches; None if the reply names no sizes."""
+
+    commit: str
+    size: int | None
+
+
+def model_at(
     repository: str, revision: str, environment: Mapping[str, str], pause: Callable[[float], None] = time.sleep
-) -> str:
-    """The commit (40 hex digits) of a revision. repository: ORGANISATION/NAME. pause: waits that many seconds.
+) -> HubModel:
+    """What a revision is now. repository: ORGANISATION/NAME. pause: waits that many seconds.
 
     Raises HubUnavailable after five tries, and NoSuchRevision.
     """
     endpoint = (environment.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
-    url = f"{endpoint}/api/models/{quote(repository)}/revision/{quote(revision, safe='')}"
+    url = f"{endpoint}/api/models/{quote(repository)}/revision/{quote(revision, safe='')}?blobs=true"
     for seconds in (*PAUSES_S, None):
         try:
-            return _commit_in(_get(url, environment.get("HF_TOKEN")), url)
+            reply = _get(url, environment.get("HF_TOKEN"))
+            return HubModel(_commit_in(reply), _size_in(reply))
         except urllib.error.HTTPError as error:
             if error.code not in _PASSING:
                 raise NoSuchRevision(_refusal(repository, revision, endpoint, error)) from error
@@ -70,12 +81,23 @@ def _get(url: str, token: str | None) -> Any:
         return json.loads(reply.read(REPLY_MAX))
 
 
-def _commit_in(reply: Any, url: str) -> str:
+def _commit_in(reply: Any) -> str:
     """Raises ValueError for the reply of something that is not the Hub, such as a proxy's page."""
     commit = reply.get("sha") if isinstance(reply, dict) else None
     if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise ValueError("the reply names no commit")
     return commit
+
+
+def _size_in(reply: Any) -> int | None:
+    """As vLLM's loader chooses weights: safetensors if there are any, never the folder ``original``.
+
+    Without safetensors all files count, which is more than any other format needs. What is not weights is small beside them.
+    """
+    files = [each for each in reply.get("siblings", ()) if isinstance(each.get("size"), int)]
+    wanted = {each["rfilename"]: each["size"] for each in files if not each["rfilename"].startswith("original/")}
+    safe = [size for name, size in wanted.items() if name.endswith(".safetensors")]
+    return sum(safe or wanted.values()) or None
 
 
 def _refusal(repository: str, revision: str, endpoint: str, error: urllib.error.HTTPError) -> str:

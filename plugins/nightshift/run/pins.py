@@ -25,11 +25,16 @@ _OFFLINE: Final = ("1", "ON", "YES", "TRUE")
 
 @dataclass(frozen=True)
 class Pins:
-    """commit: of a model on the Hub, 40 hex digits. weights: of a model in a bucket, `nightshift.run.weights.fingerprint`.
-    server_image, tpu_server_image: references of the engine's images. None for what is not pinned."""
+    """What a run pins; None for what is not pinned.
+
+    commit: of a model on the Hub, 40 hex digits. weights: of a model in a bucket, the fingerprint of its folder
+    (`nightshift.run.weights.look`). weights_bytes: of the model's files, as far as an engine fetches them; it only decides how
+    much of a node's disk a pod asks for. server_image, tpu_server_image: references of the engine's images.
+    """
 
     commit: str | None = None
     weights: str | None = None
+    weights_bytes: int | None = None
     server_image: str | None = None
     tpu_server_image: str | None = None
 
@@ -54,11 +59,16 @@ def pin_model(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> Pin
     """
     scheme, _, place = spec.model.uri.partition("://")
     if scheme == "gs":
-        return Pins(weights=weights.fingerprint(spec.model.uri))
+        found = weights.look(spec.model.uri)
+        return Pins(weights=found.fingerprint, weights_bytes=found.size)
     if why_unpinned(spec, environment) is not None:
         return Pins()
     revision = spec.model.revision
-    return Pins(commit=revision if _COMMIT.fullmatch(revision) else hub.commit_of(place, revision, environment))
+    if _COMMIT.fullmatch(revision):
+        # It needs no request, and no way to the Hub; so the size is not known either.
+        return Pins(commit=revision)
+    model = hub.model_at(place, revision, environment)
+    return Pins(commit=model.commit, weights_bytes=model.size)
 
 
 def why_unpinned(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> str | None:

@@ -7,6 +7,7 @@ each pod compares it before its first row, after its engine has loaded the files
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import obstore
@@ -27,8 +28,16 @@ class WeightsChanged(ValueError):
     """The model's files are not those with which the run was opened."""
 
 
-def fingerprint(uri: str) -> str:
-    """sha256, in hex, over the sorted names and generations of all objects in the folder. uri: ``gs://BUCKET/FOLDER``.
+@dataclass(frozen=True)
+class Weights:
+    """A model's folder. fingerprint: sha256, in hex, over the names and generations of its objects. size: of all, in bytes."""
+
+    fingerprint: str
+    size: int
+
+
+def look(uri: str) -> Weights:
+    """The folder as it is now. uri: ``gs://BUCKET/FOLDER``.
 
     An object's generation changes with each write, even of the same bytes. Raises NoWeights and StoreUnavailable.
     """
@@ -43,14 +52,15 @@ def fingerprint(uri: str) -> str:
     except (obstore.exceptions.BaseError, OSError) as error:
         problem = str(error).partition("\n")[0]
         raise StoreUnavailable(f"list {uri}: {problem}") from error
-    if not any(meta["size"] for meta in listed):
+    size = sum(meta["size"] for meta in listed)
+    if not size:
         raise NoWeights(f"model.uri: there are no files in {uri}. Write the folder that holds config.json and the weights.")
-    return hashlib.sha256(canonical_json(found)).hexdigest()
+    return Weights(hashlib.sha256(canonical_json(found)).hexdigest(), size)
 
 
 def check(uri: str, recorded: str) -> None:
-    """Raises WeightsChanged unless the folder has the fingerprint that was recorded; else as `fingerprint`."""
-    now = fingerprint(uri)
+    """Raises WeightsChanged unless the folder has the fingerprint that was recorded; else as `look`."""
+    now = look(uri).fingerprint
     if now != recorded:
         raise WeightsChanged(
             f"the files in {uri} were changed after this run was opened (fingerprint {now[:16]}, recorded {recorded[:16]}): "

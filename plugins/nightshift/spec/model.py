@@ -159,6 +159,13 @@ class Compute(Section):
     workers: int | None = Field(
         default=None, ge=1, le=10_000, description="How many workers; by default planned from rows and deadline.", examples=[2]
     )
+    weights_gib: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Size of the model's files in GiB, for the disk; by default what is found when the run is opened.",
+        examples=[16],
+    )
     rows_per_worker_per_second: float | None = Field(
         default=None,
         gt=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from local.hub_api import HubApi
 from nightshift import exits
 from nightshift.run import opening
-from nightshift.run.hub import PAUSES_S, HubUnavailable, NoSuchRevision, commit_of
+from nightshift.run.hub import PAUSES_S, HubModel, HubUnavailable, NoSuchRevision, model_at
 from nightshift.run.pins import Pins, pin_model
 from nightshift.run.plan import Plan, save_plan
-from nightshift.run.weights import NoWeights, WeightsChanged, check, fingerprint
+from nightshift.run.weights import NoWeights, WeightsChanged, check, look
 from nightshift.store import StoreUnavailable, open_store
 from tests.builders import a_spec, write_input
 from tests.integration.driver.canned import CannedEngine
@@ -29,8 +30,13 @@ TOKEN = "hf_secret"
 
 
 def move(cache: Path, repository: str, revision: str, commit: str) -> None:
-    """What a push to a branch does."""
-    reference = cache / f"models--{repository.replace('/', '--')}" / "refs" / revision
+    """What a push to a branch does. The model has 7 bytes of weights, and copies of them that no engine fetches."""
+    folder = cache / f"models--{repository.replace('/', '--')}"
+    for name in ("model.safetensors", "pytorch_model.bin", "original/model.safetensors"):
+        path = folder / "snapshots" / commit / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"weights")
+    reference = folder / "refs" / revision
     reference.parent.mkdir(parents=True, exist_ok=True)
     reference.write_text(commit)
 
@@ -50,7 +56,7 @@ class TestHub:
     @pytest.mark.parametrize(("revision", "commit"), [("main", OLD), ("refs/pr/1", NEW)])
     def test_a_branch_is_a_commit(self, cache: Path, revision: str, commit: str) -> None:
         with HubApi(cache) as hub:
-            assert commit_of("org/m", revision, {"HF_ENDPOINT": hub.url + "/"}, never) == commit
+            assert model_at("org/m", revision, {"HF_ENDPOINT": hub.url + "/"}, never) == HubModel(commit, 7)
 
     @pytest.mark.parametrize(
         ("repository", "revision", "token", "message"),
@@ -67,32 +73,40 @@ class TestHub:
         with HubApi(cache, tokens={TOKEN: ("org/secret",)}, private=("org/secret",)) as hub:
             environment = {"HF_ENDPOINT": hub.url, **({"HF_TOKEN": token} if token else {})}
             with pytest.raises(NoSuchRevision, match=message):
-                commit_of(repository, revision, environment, never)
+                model_at(repository, revision, environment, never)
             assert len(hub.seen) == 1
 
     def test_a_private_model_needs_a_token(self, cache: Path) -> None:
         with HubApi(cache, tokens={TOKEN: ("org/secret",)}, private=("org/secret",)) as hub:
-            assert commit_of("org/secret", "main", {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}, never) == OLD
+            assert model_at("org/secret", "main", {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}, never).commit == OLD
 
     def test_what_may_pass_is_tried_again_a_few_times(self, cache: Path) -> None:
         pauses: list[float] = []
         with HubApi(cache) as hub:
             hub.broken = [500, 429]
-            assert commit_of("org/m", "main", {"HF_ENDPOINT": hub.url}, pauses.append) == OLD
+            assert model_at("org/m", "main", {"HF_ENDPOINT": hub.url}, pauses.append).commit == OLD
             assert pauses == list(PAUSES_S[:2])
             hub.broken = [503] * 99
             pauses.clear()
             with pytest.raises(HubUnavailable, match=r"answers 503.*HF_HUB_OFFLINE=1"):
-                commit_of("org/m", "main", {"HF_ENDPOINT": hub.url}, pauses.append)
+                model_at("org/m", "main", {"HF_ENDPOINT": hub.url}, pauses.append)
             assert pauses == list(PAUSES_S)
+
+    def test_without_safetensors_every_file_counts_and_without_files_nothing_is_known(self, cache: Path) -> None:
+        snapshot = cache / "models--org--m" / "snapshots" / OLD
+        with HubApi(cache) as hub:
+            (snapshot / "model.safetensors").rename(snapshot / "model.gguf")
+            assert model_at("org/m", "main", {"HF_ENDPOINT": hub.url}, never).size == 14
+            shutil.rmtree(snapshot)
+            assert model_at("org/m", "main", {"HF_ENDPOINT": hub.url}, never) == HubModel(OLD, None)
 
     def test_a_hub_that_is_not_there_or_is_not_one(self, cache: Path) -> None:
         with HubApi(cache) as hub:
             (cache / "models--org--m" / "refs" / "main").write_text("<html>Log in to the network</html>")
             with pytest.raises(HubUnavailable, match="the reply names no commit"):
-                commit_of("org/m", "main", {"HF_ENDPOINT": hub.url}, lambda _: None)
+                model_at("org/m", "main", {"HF_ENDPOINT": hub.url}, lambda _: None)
         with pytest.raises(HubUnavailable, match="Connection refused"):
-            commit_of("org/m", "main", {"HF_ENDPOINT": hub.url}, lambda _: None)
+            model_at("org/m", "main", {"HF_ENDPOINT": hub.url}, lambda _: None)
 
     def test_a_run_keeps_the_commit_with_which_it_was_opened(self, cache: Path, tmp_path: Path) -> None:
         store = open_store(f"file://{tmp_path}/bucket")
@@ -104,12 +118,12 @@ class TestHub:
                 run = opening.open_run(store, spec, "2026-11-20", opened_by="night", pin=pin, **more)
                 return Pins.of(opening.load_run(store, run)[1])
 
-            assert opened() == Pins(commit=OLD)
+            assert opened() == Pins(commit=OLD, weights_bytes=7)
             move(cache, "org/m", "main", NEW)
             asked = len(hub.seen)
-            assert opened() == Pins(commit=OLD), "the open run goes on with what it began with"
+            assert opened() == Pins(commit=OLD, weights_bytes=7), "the open run goes on with what it began with"
             assert len(hub.seen) == asked, "an open run asks for nothing"
-            assert opened(fresh=True) == Pins(commit=OLD), "a repeat of its opener"
+            assert opened(fresh=True) == Pins(commit=OLD, weights_bytes=7), "a repeat of its opener"
             other = opening.open_run(
                 store,
                 spec,
@@ -118,7 +132,7 @@ class TestHub:
                 fresh=True,
                 pin=lambda: pin_model(spec, {"HF_ENDPOINT": hub.url}),
             )
-            assert Pins.of(opening.load_run(store, other)[1]) == Pins(commit=NEW)
+            assert Pins.of(opening.load_run(store, other)[1]) == Pins(commit=NEW, weights_bytes=7)
 
 
 class TestWeights:
@@ -134,7 +148,7 @@ class TestWeights:
         uri = f"gs://{bucket.name}/org/m"
         for name in ("org/m/config.json", "org/m/original/weights.bin", "org/m2/other.bin"):
             bucket.blob(name).upload_from_string(b"x")
-        first = fingerprint(uri)
+        first = look(uri).fingerprint
 
         bucket.blob("org/m2/other.bin").upload_from_string(b"y")
         check(uri, first)
@@ -149,7 +163,7 @@ class TestWeights:
         for name in ("", "sub/", "sub/config.json", "tokenizer (1).json"):
             bucket.blob(f"{folder}/{name}").upload_from_string(b"" if name.endswith("/") or not name else b"x")
         bucket.blob("org/m0/other.bin").upload_from_string(b"x")
-        first = fingerprint(uri)
+        first = look(uri).fingerprint
 
         check(uri, first)
         bucket.blob(f"{folder}/sub/config.json").upload_from_string(b"y")
@@ -160,7 +174,7 @@ class TestWeights:
         uri = f"gs://{bucket.name}/org/none"
         bucket.blob("org/none/").upload_from_string(b"")
         with pytest.raises(NoWeights, match=f"there are no files in {uri}"):
-            fingerprint(uri)
+            look(uri)
 
     @pytest.mark.parametrize(("overwritten", "code"), [(False, exits.DONE), (True, exits.CONFIG)])
     def test_a_pod_gives_no_row_to_weights_that_were_overwritten(
@@ -193,4 +207,4 @@ def test_a_bucket_that_does_not_answer_may_be_asked_again(monkeypatch: pytest.Mo
     monkeypatch.setattr("nightshift.store.RETRY_TIMEOUT", timedelta(seconds=0.1))
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
     with pytest.raises(StoreUnavailable, match=r"list gs://b/m: "):
-        fingerprint("gs://b/m")
+        look("gs://b/m")

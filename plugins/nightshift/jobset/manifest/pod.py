@@ -2,7 +2,7 @@
 
 A native sidecar is an init container with ``restartPolicy: Always``. If a worker is one host, the
 startupProbe delays the driver until the engine answers. The sidecar gets SIGTERM only after the driver has ended. Every field
-satisfies the pod security standard "restricted".
+satisfies the pod security standard "restricted", except that a TPU's server is root, which "baseline" admits.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL, RUN_LABEL
+from nightshift.jobset.manifest import disk
 from nightshift.jobset.manifest.constants import DRIVER, ENGINE_PORT, GRACE_SECONDS, METRICS_PORT, SERVER
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.server import environment, image, launch
@@ -24,6 +25,10 @@ _RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop"
 _DRIVER_USER: Final = 65532
 _SERVER_USER: Final = 2000
 """The user ``vllm`` of vLLM's image, whose home and caches are its own; they belong to group 0."""
+
+_TPU_SERVER: Final = {"allowPrivilegeEscalation": False, "runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}
+"""As in the manifests that Google and vLLM publish for v5e and v6e: root, without privileged mode or added capabilities, which
+GKE has not needed since 1.28. The chips are devices of the host, and no manifest was found in which another user opens them."""
 
 
 def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
@@ -43,6 +48,7 @@ def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
         "volumes": [
             {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": worker.shared_memory}},
             {"name": "tmp", "emptyDir": {}},
+            disk.volume(order),
             *volumes(order),
         ],
     }
@@ -75,10 +81,10 @@ def _server(order: Order) -> dict[str, Any]:
         **launch(order),
         "env": environment(order),
         "ports": [{"name": "engine", "containerPort": ENGINE_PORT}],
-        "resources": {"requests": worker.requests, "limits": worker.limits},
-        "securityContext": {**_RESTRICTED, "runAsUser": _SERVER_USER, "runAsGroup": 0},
+        "resources": {"requests": {**worker.requests, **disk.server_request(order)}, "limits": worker.limits},
+        "securityContext": _TPU_SERVER if worker.is_tpu else {**_RESTRICTED, "runAsUser": _SERVER_USER, "runAsGroup": 0},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}, *mounts(order)],
+        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}, disk.mount(), *mounts(order)],
     }
     if worker.hosts > 1:
         # Only host 0 has an API to probe, and a single host cannot be restarted: the driver there watches the whole engine.
@@ -125,7 +131,10 @@ def _driver(order: Order) -> dict[str, Any]:
         "command": ["python3", "-m", "nightshift.driver"],
         "env": env,
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
-        "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
+        "resources": {
+            "requests": {"cpu": "500m", "memory": "512Mi", **disk.driver_request()},
+            "limits": {"memory": "2Gi"},
+        },
         "securityContext": {
             **_RESTRICTED,
             "readOnlyRootFilesystem": True,

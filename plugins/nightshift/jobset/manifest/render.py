@@ -29,6 +29,7 @@ from nightshift.jobset.labels import (
     RUN_URL_ANNOTATION,
     SPEC_HASH_ANNOTATION,
 )
+from nightshift.jobset.manifest import disk
 from nightshift.jobset.manifest.constants import DRIVER, KEEP_FINISHED_SECONDS, PORTS, REPLICATED_JOB, RETRIES, Role
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.patch import Patch
@@ -70,7 +71,10 @@ def render(
     labels = _labels(order)
     kueue = {QUEUE_LABEL: spec.queue, QUEUE_PRIORITY_LABEL: spec.priority}
     template = {
-        "metadata": {"labels": labels, "annotations": {PORT_ENV_ANNOTATION: PORTS, **pod_annotations(order)}},
+        "metadata": {
+            "labels": labels,
+            "annotations": {PORT_ENV_ANNOTATION: PORTS, **pod_annotations(order), **disk.fuse_annotations(order)},
+        },
         "spec": pod(order, labels),
     }
     if settings.pod_patch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL
+from nightshift.jobset.manifest import disk
 from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.weights import is_mounted, model_args
@@ -105,12 +106,10 @@ def environment(order: Order) -> list[dict[str, Any]]:
     env: list[dict[str, Any]] = [
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
         {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
+        *disk.environment(order),
     ]
     if worker.machine is None:
         env += _threads()
-    if worker.is_tpu:
-        # vLLM's TPU image has no user but root, and Python looks up its user's name.
-        env += [{"name": name, "value": value} for name, value in (("HOME", "/tmp"), ("USER", "vllm"), ("LOGNAME", "vllm"))]
     if worker.hosts == 1:
         return env
     env += [
