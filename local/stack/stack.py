@@ -205,7 +205,8 @@ class Stack:
             raise StackError(
                 f"the stack in {self._folder.path} is up with the DAG folder {document['dags']}: python3 -m local.stack down"
             )
-        if "airflow" in self._names and document["package"] != self._package():
+        # A stack that an earlier version started does not say it.
+        if "airflow" in self._names and document.get("package") != self._package():
             raise StackError(
                 f"the stack in {self._folder.path} is up with nightshift as it was before a file of it changed: "
                 "python3 -m local.stack down"
