@@ -32,9 +32,9 @@ not fail. What is then true:
 VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions, exports of several files in other formats than Parquet.
 
 Not there, untested: most quotas, permissions, slots, costs, regions (everything is in US), the query cache, expiry of result
-tables, BIGNUMERIC beyond 38 digits, the tables behind a view in ``referencedTables`` (the view is named), Hive-partitioned loads
-from gs://, table$partition for reading or deleting through the REST API. Names are checked less strictly than by BigQuery.
-FARM_FINGERPRINT is right but slow, since it is Python.
+tables, BIGNUMERIC beyond 38 digits, the tables behind a view in ``referencedTables`` (the view is named), loads from gs:// that
+are partitioned as in Hive, table$partition for reading or deleting through the REST API. Names are checked less strictly than
+by BigQuery. FARM_FINGERPRINT is right but slow, since it is Python.
 
 Each of the other modules here is one correction; `server` puts them in place. A correction replaces functions of
 local-bigquery by name, so its version and DuckDB's are pinned.
