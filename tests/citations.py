@@ -33,6 +33,7 @@ _VARIABLE: Final = re.compile(r"\bNIGHTSHIFT_[A-Z0-9_]*[A-Z0-9]\b(?![<{*])")
 _DOTTED: Final = re.compile(r"(?<![\w./@-])((?:nightshift|local|tests)(?:\.\w+)+)(?!\w*[/(@-]\w)")
 _TABLES: Final = ("audit", "dead_letters", "dev")
 """What follows ``nightshift.`` and is no Python: tables of the dataset, and the domain of labels."""
+_TEST: Final = re.compile(r"([\w./-]*\w\.py)::(\w+)")
 _FOREIGN_MODULES: Final = ("mypy", "pip", "pytest", "ruff", "venv", "vllm")
 
 
@@ -98,6 +99,9 @@ class Repository:
                 )
                 if not known:
                     yield f"there is no {place}"
+        for file, name in _TEST.findall(prose):
+            if not any(self._has(path, [name]) for path in self._modules if path.as_posix().endswith(f"/{file}")):
+                yield f"{file} has no {name}"
         for name in _VARIABLE.findall(text.text):
             if name not in self._variables:
                 yield f"nothing reads the variable {name}"

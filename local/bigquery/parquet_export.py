@@ -17,6 +17,7 @@ fails will fail again. The first files are small, so that small results too have
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -74,13 +75,18 @@ def export(cursor: Any, query: str, params: dict[str, Any] | None, uri: str, com
     fields = [types.field(name, type_) for name, type_, *_ in result.description]
     schema = pa.schema([_arrow_field(field) for field in fields])
     sizes = random.Random(hashlib.sha256(f"{query} {params}".encode()).digest())
-    source = _Source(_converted(result.to_arrow_reader(BATCH_ROWS), schema), schema)
     files = rows = 0
-    while not files or not source.ended:
-        most = _file_rows(sizes, files) if "*" in uri else None
-        with storage.written(uri.replace("*", f"{files:012d}")) as target:
-            rows += _write(Path(target), source, schema, sizes, most, codec)
-        files += 1
+    try:
+        source = _Source(_converted(result.to_arrow_reader(BATCH_ROWS), schema), schema)
+        while not files or not source.ended:
+            most = _file_rows(sizes, files) if "*" in uri else None
+            with storage.written(uri.replace("*", f"{files:012d}")) as target:
+                rows += _write(Path(target), source, schema, sizes, most, codec)
+            files += 1
+    except OSError as error:
+        # What DuckDB says when a later row fails is lost on its way through Arrow. Without Arrow it says it again.
+        cursor.execute(f"COPY ({query}) TO '{os.devnull}' (FORMAT csv)", params)
+        raise BigQueryError("jobBackendError", f"The export was broken off: {error}") from error
     return Exported(rows, files)
 
 

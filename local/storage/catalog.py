@@ -15,6 +15,7 @@ from local.storage.preconditions import Preconditions
 from local.storage.stored import Fields, StoredBucket, StoredObject
 
 NAME_MAX_BYTES = 1024
+NOT_FOR_OBJECTS = ".well-known/acme-challenge/"
 NO_CONDITIONS = Preconditions()
 OBJECT_COLUMNS = "bucket, name, generation, metageneration, created_us, updated_us, fields, file, size, crc32c, md5"
 
@@ -131,11 +132,13 @@ class Catalog:
 
 
 def _valid(name: str) -> str:
-    """Raises ApiError 400 for a name that Cloud Storage does not accept."""
+    """Raises ApiError 400 for a name that Cloud Storage does not accept ("About Cloud Storage objects", requirements)."""
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
         raise invalid("An object's name must be text that can be encoded as UTF-8.") from None
+    if name.startswith(NOT_FOR_OBJECTS):
+        raise invalid(f"An object's name must not begin with {NOT_FOR_OBJECTS}")
     if not 1 <= length <= NAME_MAX_BYTES or name in (".", "..") or "\r" in name or "\n" in name:
         raise invalid(f"Not a valid object name (1 to {NAME_MAX_BYTES} bytes, no line breaks): {name[:100]!r}")
     return name

@@ -42,6 +42,8 @@ PAGE = """# A page
 
 `make up` `make nothing` `NIGHTSHIFT_BUCKET` `NIGHTSHIFT_GONE` `nightshift.there.Thing.method` `nightshift.there.Thing.gone`
 
+`there.py::Thing` `there.py::gone`
+
 `python -m nightshift.there` `python3 -m local.gone` `nightshift.dead_letters`
 
 ```
@@ -82,6 +84,7 @@ def test_the_check_bites(tmp_path: Path) -> None:
         "docs/page.md: there is no file plugins/nightshift/gone.py",
         "docs/page.md: there is no nightshift.there.Thing.gone",
         "docs/page.md: there is no tests/gone/",
+        "docs/page.md: there.py has no gone",
         "plugins/nightshift/there.py:1: there is no file docs/gone.md",
         "plugins/nightshift/there.py:1: there is no nightshift.there.Gone",
         "plugins/nightshift/there.py:4: there is no nightshift.elsewhere",

@@ -65,6 +65,37 @@ def test_the_export_keeps_a_comment_from_swallowing_the_wrapping() -> None:
 
 
 @pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (SchemaField("age", "INTERVAL"), r"the column age of type INTERVAL, and BigQuery does not export INTERVAL to Parquet"),
+        (SchemaField("stay", "RANGE", range_element_type="DATE"), r"the column stay of type RANGE, and .* not export RANGE"),
+        (
+            SchemaField("visits", "RECORD", "REPEATED", fields=[SchemaField("how long", "INTERVAL")]),
+            r"the column visits of type ARRAY<STRUCT<`how long` INTERVAL>>, and .* Leave the column out of the query, or cast",
+        ),
+        (SchemaField("id", "JSON"), r"id of type JSON, which cannot be a key"),
+        (SchemaField("id", "STRING", "REPEATED"), r"id of type ARRAY<STRING>, which cannot be a key"),
+        (
+            SchemaField("id", "RECORD", fields=[SchemaField("a", "INTEGER")]),
+            r"id of type STRUCT<`a` INT64>, which cannot be a key",
+        ),
+    ],
+)
+def test_a_column_that_would_fail_the_night_is_refused_before_it(field: SchemaField, message: str) -> None:
+    fields = {name: SchemaField(name, "STRING") for name in ("id", "text")} | {field.name: field}
+
+    with pytest.raises(WarehouseError, match=message):
+        query.check_columns(a_spec(), fields.values())
+
+
+def test_a_column_may_be_called_like_a_type_that_is_not_exported() -> None:
+    part = SchemaField("v", "RECORD", fields=[SchemaField("RANGE", "DATE")])
+    fields = [SchemaField("id", "STRING"), SchemaField("text", "STRING"), SchemaField("INTERVAL", "INTEGER"), part]
+
+    assert query.check_columns(a_spec(), fields)["v"] == "STRUCT<`RANGE` DATE>"
+
+
+@pytest.mark.parametrize(
     ("chunks", "sizes"), [(0, [0]), (1, [1]), (10_000, [10_000]), (10_001, [10_000, 1]), (25_000, [10_000, 10_000, 5_000])]
 )
 def test_chunks_are_staged_in_as_many_tables_as_load_jobs(chunks: int, sizes: list[int]) -> None:

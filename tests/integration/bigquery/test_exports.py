@@ -192,6 +192,13 @@ def test_what_cannot_be_exported_is_refused(warehouse: Warehouse, bucket: Bucket
         warehouse.run(export_sql(bucket.uri("*.parquet"), f"SELECT {column} AS bad FROM UNNEST([1, 2, 3, 4]) AS x"))
 
 
+def test_a_row_that_fails_late_fails_the_export_in_its_own_words(warehouse: Warehouse, bucket: Bucket) -> None:
+    query = "SELECT IF(x = 1500000, ERROR('this one'), x) AS x FROM UNNEST(GENERATE_ARRAY(1, 2000000)) AS x"
+
+    with pytest.raises(BadRequest, match="this one"):
+        warehouse.run(export_sql(bucket.uri("*.parquet"), query))
+
+
 @pytest.mark.parametrize("compression", ["GZIP", "SNAPPY", "ZSTD"])
 def test_parquet_is_compressed_as_asked(warehouse: Warehouse, bucket: Bucket, compression: str) -> None:
     warehouse.run(export_sql(bucket.uri("*.parquet"), "SELECT 'a' AS a", f", compression='{compression}'"))

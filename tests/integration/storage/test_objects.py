@@ -121,7 +121,7 @@ def test_a_name_may_be_the_folder_of_another(bucket: Bucket) -> None:
     assert bucket.blob("a/b").download_as_bytes() == b"below"
 
 
-@pytest.mark.parametrize("name", ["x" * 1025, "line\nbreak", ".."])
+@pytest.mark.parametrize("name", ["x" * 1025, "line\nbreak", "..", ".well-known/acme-challenge/a"])
 def test_a_name_that_is_none_is_refused(bucket: Bucket, name: str) -> None:
     with pytest.raises(exceptions.BadRequest):
         bucket.blob(name).upload_from_string(b"a")
