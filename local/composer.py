@@ -1,7 +1,7 @@
 """``python3 -m local.composer``: what Cloud Composer 3 needs of this clone in one folder, and the commands to bring it there.
 
     dist/composer/nightshift-VERSION-py3-none-any.whl
-    dist/composer/dags/              the DAGs and the job files
+    dist/composer/dags/              the DAGs and the job files, without the demo's
     dist/composer/requirements.txt   the packages that Composer's image lacks, one ``name==version`` a line
     dist/composer/upstreams.json     where the package index of the commands looks first
     dist/composer/commands.txt       the commands, in order, with the variables to set
@@ -25,6 +25,9 @@ from local.environments import REQUIREMENTS, ROOT, SetupError
 
 TARGET: Final = ROOT / "dist" / "composer"
 COMMANDS: Final = Path(__file__).with_name("composer_commands.txt")
+DEMO: Final = "package-embeddings.yaml"
+"""The job that stays behind: the local stack makes its table, and its profile is for machines without accelerators."""
+NO_JOB: Final = "One YAML file in this folder is one nightly job. This file only makes the folder exist in a bucket.\n"
 OURS: Final = "driver.in"
 """The file with nightshift's own needs: `requirements/airflow.txt` notes beside each pin where it comes from."""
 
@@ -35,7 +38,8 @@ def bundle(target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     shutil.copy(wheel, target)
-    shutil.copytree(ROOT / "dags", target / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "dags", target / "dags", ignore=shutil.ignore_patterns("__pycache__", DEMO))
+    (target / "dags" / "jobs" / "README.txt").write_text(NO_JOB)
     version = wheel.name.split("-")[1]
     (target / "requirements.txt").write_text("\n".join([f"nightshift=={version}", *lacking()]) + "\n")
     (target / "upstreams.json").write_text(json.dumps(upstreams(), indent=2) + "\n")
@@ -69,7 +73,10 @@ def main() -> int:
     except SetupError as error:
         print(f"[composer] {error}", file=sys.stderr)
         return 1
-    print(f"{TARGET.relative_to(ROOT)} holds the wheel, the DAGs and requirements.txt. The commands are in commands.txt there.")
+    jobs = len([*(TARGET / "dags" / "jobs").glob("*.y*ml")])
+    print(f"{TARGET.relative_to(ROOT)} holds the wheel, the DAGs, {jobs} jobs and requirements.txt. Next: commands.txt there.")
+    if not jobs:
+        print("The job of the demo is for the local stack alone. Your own go beside it, into dags/jobs/.")
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -15,7 +16,9 @@ from pathlib import Path
 from local.environments import cache_dir, environment_dir
 
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
-REVISION = "gt-0.1.0"
+REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
+"""The commit of the real Hub whose weights, configuration and tokenizer the package holds, byte for byte."""
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def hub_dir() -> Path:
@@ -44,7 +47,8 @@ def lay_out(model: Path, cache: Path, repository: str = REPOSITORY, revision: st
     reference = _reference(cache, repository, revision)
     if not reference.exists():
         files = sorted(path for path in model.rglob("*") if path.is_file())
-        commit = _digest(model, files)
+        # The Hub's own clients take a whole commit for the name of its snapshot, and look up no reference.
+        commit = revision if _COMMIT.fullmatch(revision) else _digest(model, files)
         _snapshot(model, files, reference.parent.parent / "snapshots" / commit)
         reference.parent.mkdir(parents=True, exist_ok=True)
         fresh = reference.with_name(f".{revision}.{os.getpid()}")

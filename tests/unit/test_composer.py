@@ -14,9 +14,11 @@ from packaging.version import Version
 from local import composer, package
 from nightshift import __version__
 from nightshift.settings import Settings
+from nightshift.spec import load_all
 
 pytestmark = pytest.mark.unit
 
+ROOT = Path(__file__).resolve().parents[2]
 WHEEL = f"nightshift-{__version__}-py3-none-any.whl"
 MADE = {"pip.conf", "upstreams-filled.json"}
 """Files that the commands write themselves."""
@@ -49,8 +51,18 @@ def test_it_holds_the_wheel_the_dags_and_the_jobs(bundle: Path) -> None:
         "dags/batch_inference.py",
         "dags/broken_jobs.py",
     } <= names
-    assert [name for name in names if name.startswith("dags/jobs/") and name.endswith(".yaml")]
+    jobs = {file.name for file in (ROOT / "dags" / "jobs").iterdir()} - {composer.DEMO} | {"README.txt"}
+    assert {name.removeprefix("dags/jobs/") for name in names if name.startswith("dags/jobs/")} == jobs
     assert [name for name in names if "plugins" in name or "__pycache__" in name] == []
+
+
+def test_without_a_job_the_dag_files_still_can_be_read(bundle: Path) -> None:
+    """A bucket has no empty folders."""
+    assert composer.DEMO in {file.name for file in (ROOT / "dags" / "jobs").iterdir()}
+    for job in (bundle / "dags" / "jobs").glob("*.yaml"):
+        job.unlink()
+
+    assert load_all(bundle / "dags" / "jobs") == ({}, {})
 
 
 def test_it_is_written_anew(bundle: Path) -> None:

@@ -40,7 +40,7 @@ def test_the_snapshots_name_depends_on_names_and_contents(tmp_path: Path) -> Non
         model.mkdir()
         for name, content in files.items():
             (model / name).write_text(content)
-        hub.lay_out(model, tmp_path / f"hub{case}")
+        hub.lay_out(model, tmp_path / f"hub{case}", revision="main")
         (snapshot,) = (tmp_path / f"hub{case}").glob("models--*/snapshots/*")
         assert sorted(path.name for path in snapshot.iterdir()) == sorted(files)
         commits.add(snapshot.name)

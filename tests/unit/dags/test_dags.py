@@ -46,7 +46,7 @@ def test_the_page_tells_query_model_and_destination(parse: Parse, job_text: str)
     for fact in (
         "One vector per installed Python package",
         "WHERE snapshot_date = @partition",
-        "**gt-0.1.0**",
+        "**1110a243fdf4706b3f48f1d95db1a4f5529b4d41**",
         r"**catalog.package\_embeddings**",
         r"**0 2 \* \* \***",
         "5%; with more, nothing is published",
