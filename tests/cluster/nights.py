@@ -304,7 +304,7 @@ class Night:
             bucket=BUCKET,
             project=PROJECT,
             namespace=self.place.namespace.name,
-            server_image=images.PYTHON,
+            cpu_server_image=images.PYTHON,
             image_pull_policy="IfNotPresent",
             pod_patch=str(self._patch),
         )
