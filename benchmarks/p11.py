@@ -112,7 +112,7 @@ def _manifest(run: Run) -> dict[str, Any]:
 def _agent(folder: Path, side: Side) -> Iterator[AgentProcess]:
     images = {
         SETTINGS.driver_image: {"path": [str(python_of("driver").parent)], "env": {"PYTHONPATH": str(ROOT / "plugins")}},
-        SETTINGS.server_image: {"path": [str(python_of("server").parent)], "env": vllm.environment()},
+        SETTINGS.cpu_server_image: {"path": [str(python_of("server").parent)], "env": vllm.environment()},
     }
     cores = side.cores * len(os.sched_getaffinity(0))
     agent = AgentProcess(folder, images=images, max_pods=2, cores=cores)

@@ -47,7 +47,7 @@ def deploy(cluster: Cluster, folder: Path, say: Callable[[str], None]) -> Kubern
         gateway=cluster.gateway,
         environment={
             "NIGHTSHIFT_NAMESPACE": NAMESPACE,
-            "NIGHTSHIFT_SERVER_IMAGE": images.PYTHON,
+            "NIGHTSHIFT_CPU_SERVER_IMAGE": images.PYTHON,
             "NIGHTSHIFT_IMAGE_PULL_POLICY": "Never",
             "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps(connection),
         },

@@ -30,7 +30,9 @@ class Settings:
         ``gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER`` for a GKE cluster through the Google connection, or
         ``local:FOLDER`` for the local runtime with its state in FOLDER.
     namespace: Kubernetes namespace of the JobSets.
-    driver_image, server_image: images of a worker's two containers; tpu_server_image: the server's on TPUs.
+    driver_image, server_image: images of a worker's two containers.
+    cpu_server_image, tpu_server_image: the server's on CPUs and TPUs, because vLLM's ordinary image needs a GPU. The local
+        runtime, where an image is only a name, uses server_image on CPUs too.
     image_pull_policy: ``Always``, ``IfNotPresent`` or ``Never``; if empty, Kubernetes decides.
     priority_class: PriorityClass of the pods; empty for none. (A job's ``priority:`` is Kueue's.)
     workers_max: the most workers that a plan may ask for; 0 for no limit. It does not limit a job that sets its own number.
@@ -49,6 +51,7 @@ class Settings:
     namespace: str = "nightshift"
     driver_image: str = "nightshift/driver:0.1.0"
     server_image: str = "vllm/vllm-openai:v0.33.0"
+    cpu_server_image: str = "vllm/vllm-openai-cpu:v0.31.0"
     tpu_server_image: str = "vllm/vllm-tpu:v0.27.0"
     image_pull_policy: str = ""
     priority_class: str = ""

@@ -64,7 +64,7 @@ PATIENCE_S: Final = 300.0
 COMMIT_SLACK_S: Final = 0.1
 """An object's time may be a moment before it can be listed."""
 FAILURE_COUNT: Final = "batch.kubernetes.io/job-index-failure-count"
-SMALL: Final = {"requests": {"cpu": "10m", "memory": None, "nvidia.com/gpu": None}, "limits": None}
+SMALL: Final = {"requests": {"cpu": "10m", "memory": None, "ephemeral-storage": None, "nvidia.com/gpu": None}, "limits": None}
 """Many of them on a node of two cores, and nothing that Kueue would have to count but CPU."""
 
 Document = dict[str, Any]
@@ -304,7 +304,7 @@ class Night:
             bucket=BUCKET,
             project=PROJECT,
             namespace=self.place.namespace.name,
-            server_image=images.PYTHON,
+            cpu_server_image=images.PYTHON,
             image_pull_policy="IfNotPresent",
             pod_patch=str(self._patch),
         )

@@ -271,7 +271,7 @@ def test_indexes_that_are_done_stay_done_through_a_suspension_by_kueue(namespace
 
 def submit_stand_ins(namespace: Namespace, folder: Path, name: str, *, workers: int, **spec: Any) -> None:
     program = {"image": IMAGE, "imagePullPolicy": "IfNotPresent"}
-    little = {"resources": {"requests": {"cpu": "10m", "memory": None}, "limits": None}}
+    little = {"resources": {"requests": {"cpu": "10m", "memory": None, "ephemeral-storage": None}, "limits": None}}
     server = {"name": SERVER, **program, **little, "command": ["python3", "-uc", SERVES], "args": []}
     server["startupProbe"] = {"periodSeconds": 1, "httpGet": {"path": "/", "port": "engine"}}
     driver = {"name": DRIVER, **program, **little, "command": ["python3", "-uc", DRIVES]}

@@ -320,7 +320,8 @@ def test_images_are_those_of_the_settings(walk: Walk) -> None:
     settings, asked = Settings("b", "p"), [call.words[2] for call in walk.calls if call.says("manifest", "inspect")]
 
     prefix = "europe-west4-docker.pkg.dev/my-project"
-    assert asked[1:] == [f"{prefix}/docker-hub/{settings.server_image}", f"{prefix}/docker-hub/{settings.tpu_server_image}"]
+    engines = (settings.server_image, settings.cpu_server_image, settings.tpu_server_image)
+    assert asked[1:] == [f"{prefix}/docker-hub/{engine}" for engine in engines]
     assert asked[0] == f"{prefix}/{settings.driver_image}"
 
 

@@ -432,7 +432,7 @@ class TestServerArgs:
 class TestPins:
     """What the run pinned when it was opened goes before what job and deployment say now."""
 
-    PINS = Pins(commit="c" * 40, server_image="vllm@sha256:1", tpu_server_image="tpu@sha256:2")
+    PINS = Pins(commit="c" * 40, server_image="vllm@sha256:1", tpu_server_image="tpu@sha256:2", cpu_server_image="cpu@sha256:3")
 
     def rendered(self, **changes: Any) -> dict[str, Any]:
         settings = replace(SETTINGS, server_image="vllm:new", tpu_server_image="tpu:new")
@@ -445,9 +445,19 @@ class TestPins:
         assert args[args.index("--revision") + 1] == "c" * 40
         assert "r1" not in args
 
-    @pytest.mark.parametrize(("profile", "image"), [("gpu-l4", "vllm@sha256:1"), ("tpu-v6e", "tpu@sha256:2")])
+    @pytest.mark.parametrize(
+        ("profile", "image"), [("gpu-l4", "vllm@sha256:1"), ("tpu-v6e", "tpu@sha256:2"), ("cpu", "cpu@sha256:3")]
+    )
     def test_a_new_image_does_not_reach_an_open_run(self, profile: str, image: str) -> None:
         assert containers_of(self.rendered(compute__profile=profile))[0]["image"] == image
+
+    def test_a_run_that_pinned_no_image_for_cpus_keeps_the_one_that_it_had(self) -> None:
+        opened_before = replace(self.PINS, cpu_server_image=None)
+
+        assert (
+            containers_of(render(a_spec(), RUN, PLAN, SETTINGS, name="night", pins=opened_before))[0]["image"]
+            == "vllm@sha256:1"
+        )
 
     def test_a_tokenizer_of_another_repository_keeps_the_revision_that_the_job_names(self) -> None:
         """vLLM would otherwise look for the model's commit there."""
@@ -488,6 +498,13 @@ class TestSettings:
         settings = replace(SETTINGS, tpu_server_image="registry/tpu:1")
 
         assert containers_of(manifest(settings, compute__profile="tpu-v6e"))[0]["image"] == "registry/tpu:1"
+
+    def test_a_cpu_has_its_own_image_except_where_an_image_is_only_a_name(self) -> None:
+        settings = replace(SETTINGS, cpu_server_image="registry/cpu:1")
+
+        assert containers_of(manifest(settings))[0]["image"] == "registry/cpu:1"
+        local = containers_of(manifest(replace(settings, runtime="local:/state")))[0]["image"]
+        assert local == containers_of(manifest(settings, compute__profile="gpu-l4"))[0]["image"] == SETTINGS.server_image
 
     def test_queue_and_priority_are_the_jobsets(self) -> None:
         labels = manifest(queue="nightly", priority="low")["metadata"]["labels"]

@@ -60,7 +60,7 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
 
     Nothing for a run that an earlier release opened: it pins nothing.
     """
-    from nightshift.jobset.manifest.server import image_setting
+    from nightshift.jobset.manifest.server import image_setting, pinned_image
     from nightshift.run.pins import UNPINNED, why_unpinned
 
     if pins == UNPINNED:
@@ -73,8 +73,9 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
         )
     if settings.local_folder:
         return  # It has no images.
-    for name in sorted({image_setting(spec.compute.worker(profile)) for profile in spec.compute.profiles}):
-        image, now, variable = getattr(pins, name), getattr(settings, name), f"NIGHTSHIFT_{name.upper()}"
+    for name in sorted({image_setting(spec.compute.worker(profile), settings) for profile in spec.compute.profiles}):
+        now, variable = getattr(settings, name), f"NIGHTSHIFT_{name.upper()}"
+        image = pinned_image(pins, name) or now
         if "@sha256:" not in image:
             yield (
                 f"The engine's image {image} is named by a tag, which can be pushed again while the run is open. Set "
@@ -248,7 +249,12 @@ class PlanOperator(RunOperator):
         from nightshift.run.pins import pin_model
 
         settings = self.settings
-        return replace(pin_model(spec), server_image=settings.server_image, tpu_server_image=settings.tpu_server_image)
+        return replace(
+            pin_model(spec),
+            server_image=settings.server_image,
+            cpu_server_image=settings.cpu_server_image,
+            tpu_server_image=settings.tpu_server_image,
+        )
 
     def _empty(self, run: RunRef) -> bool:
         from nightshift.run.plan import load_plan

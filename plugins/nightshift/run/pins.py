@@ -29,13 +29,14 @@ class Pins:
 
     commit: of a model on the Hub, 40 hex digits. weights: of a model in a bucket, the fingerprint of its folder
     (`nightshift.run.weights.look`). weights_bytes: of the model's files, as far as an engine fetches them; it only decides how
-    much of a node's disk a pod asks for. server_image, tpu_server_image: references of the engine's images.
+    much of a node's disk a pod asks for. server_image, cpu_server_image, tpu_server_image: references of the engine's images.
     """
 
     commit: str | None = None
     weights: str | None = None
     weights_bytes: int | None = None
     server_image: str | None = None
+    cpu_server_image: str | None = None
     tpu_server_image: str | None = None
 
     @classmethod

@@ -80,16 +80,17 @@ def insert(night: Night, name: str, day: str) -> None:
 
 def test_a_run_keeps_what_it_pinned_and_the_log_says_so(night: Night, planner: Planner) -> None:
     run = planner.plan(PARTITION)
-    image = night.settings.server_image
-    assert f"Pinned when the run was opened: server_image {image}" in planner.log
+    image = night.settings.cpu_server_image
+    assert "Pinned when the run was opened: " in planner.log
+    assert f", cpu_server_image {image}" in planner.log
     assert "is not pinned to a commit: HF_HUB_OFFLINE is set" in planner.log
 
-    night.settings = replace(night.settings, server_image="vllm@sha256:1")
+    night.settings = replace(night.settings, cpu_server_image="vllm@sha256:1")
 
     assert planner.plan(PARTITION) == run
     assert f"keeps the engine's image {image}" in planner.log
     planner.plan(PARTITION, dag_run="again", fresh=True)
-    assert "Pinned when the run was opened: server_image vllm@sha256:1" in planner.log
+    assert ", cpu_server_image vllm@sha256:1" in planner.log
 
 
 @pytest.mark.parametrize("fresh", [False, True])

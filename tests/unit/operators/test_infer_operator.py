@@ -67,7 +67,7 @@ class TestRepeats:
         record = {"spec": a_spec().model_dump(mode="json"), "pinned": {"server_image": "vllm:1"} if pinned else {}}
         obstore.put(night.store, f"{RUN.prefix}/spec.json", canonical_json(record))
         first = night.execute()
-        night.settings = replace(night.settings, server_image="vllm:2")
+        night.settings = replace(night.settings, cpu_server_image="vllm:2")
 
         assert night.execute() == first
         assert ("from a different manifest" in caplog.text + capsys.readouterr().out) != pinned

@@ -14,6 +14,8 @@ from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.weights import is_mounted, model_args
 from nightshift.profiles import WorkerShape
+from nightshift.run.pins import Pins
+from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.tasks.base import load_kind
 
@@ -91,14 +93,21 @@ def _start(order: Order) -> dict[str, Any]:
 
 def image(order: Order) -> str:
     """The run's own, as it was when the run was opened: a later setting is for later runs."""
-    name = image_setting(order.worker)
-    pinned, current = getattr(order.pins, name), getattr(order.settings, name)
-    return str(pinned or current)
+    name = image_setting(order.worker, order.settings)
+    return pinned_image(order.pins, name) or str(getattr(order.settings, name))
 
 
-def image_setting(worker: WorkerShape) -> str:
+def pinned_image(pins: Pins, name: str) -> str | None:
+    """name: of `image_setting`. A run that was opened before there was one for CPUs keeps the image that it had."""
+    found: str | None = getattr(pins, name)
+    return found or (pins.server_image if name == "cpu_server_image" else None)
+
+
+def image_setting(worker: WorkerShape, settings: Settings) -> str:
     """Which image the worker's engine runs: the name of a setting, and of a pin of the run."""
-    return "tpu_server_image" if worker.is_tpu else "server_image"
+    if worker.is_tpu:
+        return "tpu_server_image"
+    return "cpu_server_image" if worker.machine is None and not settings.local_folder else "server_image"
 
 
 def environment(order: Order) -> list[dict[str, Any]]:
