@@ -21,6 +21,7 @@ TESTS = (
     "tests/unit/dags",
     "tests/unit/test_package.py",
     "tests/unit/test_lineage.py",
+    "tests/unit/test_sharing.py",
 )
 
 
