@@ -38,6 +38,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "emulators": ("emulators.txt", "emulators-nodeps.txt"),
     "server": ("server.txt", "server-torch.txt", "server-nodeps.txt"),
     "test": ("test.txt",),
+    "composer": ("composer.txt",),
 }
 
 

@@ -9,6 +9,7 @@ compile driver.in -o driver.txt
 compile airflow.in driver.in -o airflow.txt
 compile emulators.in -o emulators.txt
 compile airflow.in driver.in test.in -c airflow.txt -o test.txt
+compile composer.in driver.in test.in -o composer.txt
 # torch and the CUDA libraries it links go to a file of their own: they are only installed where the CPU build of the same torch
 # version is out of reach.
 compile server.in -o server-all.txt

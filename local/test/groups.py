@@ -65,6 +65,14 @@ GROUPS: Final = (
         860,
     ),
     _group(
+        "integration/composer",
+        "tests/integration/package/test_composer_versions.py",
+        "plugins/nightshift/operators plugins/nightshift/triggers plugins/nightshift/hooks dags",
+        "test composer",
+        20,
+        140,
+    ),
+    _group(
         "integration/package",
         "tests/integration/package",
         "pyproject.toml local/package.py plugins/nightshift/plugin.py plugins/nightshift/provider.py",

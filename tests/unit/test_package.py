@@ -78,6 +78,7 @@ class TestVersions:
         [
             pytest.param(PROJECT["dependencies"] + EXTRAS["driver"], "driver.txt", id="driver"),
             pytest.param(PROJECT["dependencies"] + EXTRAS["airflow"], "airflow.txt", id="airflow"),
+            pytest.param(PROJECT["dependencies"] + EXTRAS["airflow"], "composer.txt", id="composer"),
         ],
     )
     def test_the_pins_are_within_the_ranges(self, requirements: list[str], file: str) -> None:

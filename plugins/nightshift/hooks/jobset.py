@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook, KubernetesHook
-from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config import load_incluster_config
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.kubernetes.api import JobSetApi
@@ -39,11 +41,25 @@ class AsyncJobSetHook(AsyncKubernetesHook):
         cluster = ("kubernetes", self.conn_id, self.config_file, self.cluster_context, self.in_cluster)
         return shared(cluster, self.get_conn, namespace)
 
+    @asynccontextmanager
+    async def get_conn(self) -> AsyncGenerator[ApiClient, None]:
+        """A client of this connection's cluster.
+
+        Provider 10.14, which Cloud Composer ships, makes every client with the configuration of the process, whatever the
+        connection says; so the client is made here.
+        """
+        await self._load_config()
+        async with ApiClient(configuration=self.client_configuration) as client:
+            yield client
+
     async def _load_config(self) -> None:
         if self.client_configuration is None:
             self.client_configuration = Configuration()
             self.client_configuration.connection_pool_maxsize = UNLIMITED
         await super()._load_config()  # type: ignore[no-untyped-call]
+        if self._is_in_cluster:
+            # The same provider sets only the process's.
+            load_incluster_config(client_configuration=self.client_configuration)  # type: ignore[no-untyped-call]
 
     async def _get_field(self, field_name: str) -> Any:
         # The provider's asynchronous hook knows a kubeconfig's path only from the connection.

@@ -146,8 +146,11 @@ class PlanOperator(RunOperator):
 
     def _await_due(self, context: Context, partition: str) -> None:
         """Returns when the run is due: at once if a person started it. Raises TaskDeferred, or AirflowSkipException."""
-        run_type, schedule = context["dag_run"].run_type, self.job.get("schedule")
-        if run_type not in ("scheduled", "backfill") or context["params"].get("partition") or not schedule:
+        schedule = self.job.get("schedule")
+        if context["params"].get("partition") or not schedule:
+            return
+        run_type = context["dag_run"].run_type
+        if run_type not in ("scheduled", "backfill"):
             return
         moment = due(schedule, date.fromisoformat(partition))
         if moment is None:

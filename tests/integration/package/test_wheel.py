@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import zipfile
@@ -13,25 +12,9 @@ import pytest
 
 from local import package
 from local.environments import ROOT, environment_dir
+from tests.integration.package.imports import airflow_variables, imported_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
-
-# As Airflow starts it: nothing of the checkout on the path, and without the packages of the extra `driver`.
-IMPORT_ALL = """
-import importlib, json, pkgutil, sys
-sys.modules.update(dict.fromkeys(["httptools", "prometheus_client", "uvloop"]))
-import nightshift
-found = {}
-for name in ["nightshift", *(module.name for module in pkgutil.walk_packages(nightshift.__path__, "nightshift."))]:
-    if name.split(".")[1:2] in (["driver"], ["batch"]) or name.endswith("__main__"):
-        continue
-    found[name] = importlib.import_module(name).__file__
-print(json.dumps(found))
-"""
-
-
-def airflow_environment(home: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "AIRFLOW_HOME": str(home), "PYTHONPATH": str(package.installed())}
 
 
 def test_it_holds_every_module_and_nothing_else() -> None:
@@ -63,16 +46,7 @@ def test_a_changed_file_is_another_wheel(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_airflow_can_import_all_that_it_needs_of_it(tmp_path: Path) -> None:
-    """All but the driver and `nightshift batch`, whose packages the extra `driver` brings."""
-    done = subprocess.run(
-        [str(environment_dir("airflow") / "bin" / "python"), "-c", IMPORT_ALL],
-        env=airflow_environment(tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = imported_in("airflow", tmp_path)
 
     assert {"nightshift.operators.infer", "nightshift.triggers.jobset", "nightshift.hooks.kubernetes_engine"} <= found.keys()
     assert [name for name, file in found.items() if not file.startswith(str(package.installed()))] == []
@@ -82,7 +56,7 @@ def test_airflow_can_import_all_that_it_needs_of_it(tmp_path: Path) -> None:
 def test_airflows_commands_list_it(command: str, row: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [str(environment_dir("airflow") / "bin" / "airflow"), *command.split(), "--output", "json"],
-        env=airflow_environment(tmp_path),
+        env=airflow_variables(tmp_path),
         cwd=tmp_path,
         capture_output=True,
         text=True,
