@@ -50,6 +50,21 @@ def test_without_a_deployment_placeholders_are_named() -> None:
     assert workers_of(manifest) == 2
 
 
+def test_what_the_disk_is_sized_by_is_said_as_long_as_it_is_a_guess(tmp_path: Path) -> None:
+    job = yaml.safe_load((ROOT / DEMO).read_text())
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    guessed, _ = rendered(str(path), *DAY, "--profile", "gpu-l4")
+    job["compute"]["weights_gib"] = 3
+    path.write_text(yaml.safe_dump(job))
+    stated, manifest = rendered(str(path), *DAY, "--profile", "gpu-l4")
+
+    assert [line for line in guessed if "24 GiB of weights, the most that a worker can hold" in line]
+    assert not [line for line in stated if "of weights" in line]
+    pod = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert {"name": "cache", "emptyDir": {"sizeLimit": "11Gi"}} in pod["volumes"]
+
+
 def test_the_deployment_has_room_for_so_many_workers(tmp_path: Path) -> None:
     job = yaml.safe_load((ROOT / DEMO).read_text())
     del job["compute"]["workers"]

@@ -97,9 +97,8 @@ def _header(
         lines.append(f"Merged over the pod: {settings.pod_patch} (NIGHTSHIFT_POD_PATCH).")
     if spec.model.uri.startswith("hf://") and spec.compute.weights_gib is None:
         gib = spec.compute.worker(options.profile).weights_gib_max
-        lines.append(
-            f"The disk is for {gib} GiB of weights, the most that a worker can hold; the task plan asks for the real size."
-        )
+        known = "the task plan asks for the real size, unless the revision is a commit"
+        lines.append(f"The disk is for {gib} GiB of weights, the most that a worker can hold; {known}.")
     fallbacks = spec.compute.fallbacks
     lines.append(f"When it gets no capacity: {', then '.join(fallbacks)}." if fallbacks else "It has no fallback.")
     return "".join(f"# {line}\n" for line in lines)
