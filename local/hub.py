@@ -17,7 +17,8 @@ from local.environments import cache_dir, environment_dir
 
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
 REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
-"""The commit of the real Hub whose weights, configuration and tokenizer the package holds, byte for byte."""
+"""A commit of the real Hub with the weights and the vocabulary that the package holds, by their SHA-256. The digests of its
+configuration and tokenizer are published without a commit, and are the same."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
