@@ -304,6 +304,8 @@ class Night:
             bucket=BUCKET,
             project=PROJECT,
             namespace=self.place.namespace.name,
+            # Accelerators, too, are only names here.
+            server_image=images.PYTHON,
             cpu_server_image=images.PYTHON,
             image_pull_policy="IfNotPresent",
             pod_patch=str(self._patch),
