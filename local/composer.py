@@ -33,7 +33,7 @@ OURS: Final = "driver.in"
 
 
 def bundle(target: Path) -> None:
-    """Writes the folder anew. Raises SetupError."""
+    """Replaces the folder. Raises SetupError."""
     wheel = package.wheel()
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)

@@ -65,7 +65,7 @@ def test_without_a_job_the_dag_files_still_can_be_read(bundle: Path) -> None:
     assert load_all(bundle / "dags" / "jobs") == ({}, {})
 
 
-def test_it_is_written_anew(bundle: Path) -> None:
+def test_it_replaces_the_one_before(bundle: Path) -> None:
     (bundle / "dags" / "old.py").touch()
 
     composer.bundle(bundle)
