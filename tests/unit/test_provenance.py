@@ -269,6 +269,14 @@ def test_answers_that_are_many_bytes_are_encoded_a_row_group_at_a_time(monkeypat
     assert parts(Attempt("pod-b", "0.2", {"pod-a": body}).chunk())[1][:4] == ("pod-a", "node-of-pod-a", "0.1", 6)
 
 
+def test_no_rows_are_encoded_too() -> None:
+    made = Provenance(RUN.run_id, 0, "pod", "node", {}, "0", "", "", predictions=0, dead_letters=0, prompt_tokens=0)
+
+    table, found = chunks.decode(chunks.encode(KEYS.slice(0, 0), [], pa.list_(pa.float32()), made))
+
+    assert (len(table), found) == (0, made)
+
+
 @pytest.mark.parametrize("results", [5, 7])
 def test_keys_and_results_of_different_rows_are_not_encoded(results: int) -> None:
     made = Provenance(RUN.run_id, 0, "pod", "node", {}, "0", "", "", predictions=6, dead_letters=0, prompt_tokens=1)

@@ -166,7 +166,8 @@ def encode(
         {METADATA_KEY: as_before(provenance), PARTS_KEY: parts}
     )
     rest = iter(results)
-    slices = (keys.slice(at, group_rows or len(keys)) for at in range(0, len(keys), group_rows or len(keys)))
+    rows = group_rows or max(1, len(keys))
+    slices = (keys.slice(at, rows) for at in range(0, len(keys), rows))
     groups = (_table(some, list(itertools.islice(rest, len(some))), prediction_type, with_status) for some in slices)
     body = to_parquet(schema, groups)
     if next(rest, None) is not None:
