@@ -85,10 +85,25 @@ def _for_sqlite(node: exp.Expression) -> exp.Expression:
         return exp.Anonymous(this="changes")
     if isinstance(node, exp.CurrentTimestamp):
         return exp.Anonymous(this="NOW_")
+    if isinstance(node, exp.BitwiseOrAgg | exp.BitwiseCount):
+        return exp.Anonymous(this="BIT_OR" if isinstance(node, exp.BitwiseOrAgg) else "BIT_COUNT", expressions=[node.this])
     if isinstance(node, exp.CountIf):
         # sqlglot makes a SUM of it, which is NULL for no rows.
         return exp.Count(this=exp.Case().when(node.this, exp.Literal.number(1)))
     return node
+
+
+class _BitOr:
+    """BigQuery's BIT_OR; SQLite has none."""
+
+    def __init__(self) -> None:
+        self._bits = 0
+
+    def step(self, value: int | None) -> None:
+        self._bits |= value or 0
+
+    def finalize(self) -> int:
+        return self._bits
 
 
 class Tables:
@@ -100,6 +115,8 @@ class Tables:
         if others is not None:
             others._connection.backup(self._connection)
         self._connection.create_function("ERROR", 1, self._error)
+        self._connection.create_function("BIT_COUNT", 1, int.bit_count)
+        self._connection.create_aggregate("BIT_OR", 1, _BitOr)
         self._connection.create_function("NOW_", 0, lambda: (EPOCH + timedelta(microseconds=next(_moments))).isoformat())
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row]:

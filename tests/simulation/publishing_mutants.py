@@ -20,7 +20,6 @@ from tests.simulation.publishing import simulate
 from tests.simulation.replaced import Change
 
 SEEDS_FILE: Final = Path(__file__).with_suffix(".json")
-_EXISTS: Final = "IF(EXISTS ("
 
 
 def seeds() -> dict[str, int]:
@@ -40,14 +39,14 @@ def search(tried: range) -> Iterator[tuple[Mutant, int | None, str]]:
         yield mutant, seed, what
 
 
-def _guard(kept: int) -> tuple[Change, ...]:
-    """One of the two questions that the transaction asks."""
-    guards = publications.guards
+def _does_not_ask(question: str) -> tuple[Change, ...]:
+    """The transaction does without one of its questions."""
+    refusals = publications.refusals
 
-    def one(*arguments: Any) -> str:
-        return f"SELECT {_EXISTS}{guards(*arguments).split(_EXISTS)[kept].rstrip(' ,;')};"
+    def others(*arguments: Any) -> dict[str, str]:
+        return {said: rows for said, rows in refusals(*arguments).items() if said != question}
 
-    return ((publications, "guards", one),)
+    return ((publications, "refusals", others),)
 
 
 def _not_asked_by(caller: str) -> tuple[Change, ...]:
@@ -65,12 +64,12 @@ def _order_of_clocks() -> tuple[Change, ...]:
     return ((opening, "_opened_at", lambda record: opening._NEVER),)
 
 
-def _nothing_deleted() -> tuple[Change, ...]:
+def _nothing_deleted_from(tables: str, **always: bool) -> tuple[Change, ...]:
     publish_script = publish.publish_script
 
     def script(*arguments: Any, **options: Any) -> str:
-        lines = publish_script(*arguments, **options).splitlines()
-        return "\n".join(line for line in lines if not line.startswith("DELETE FROM `p.d.out`"))
+        lines = publish_script(*arguments, **options | always).splitlines()
+        return "\n".join(line for line in lines if not line.startswith(f"DELETE FROM `{tables}"))
 
     return ((publish, "publish_script", script),)
 
@@ -92,10 +91,6 @@ def _dropped_staging_is_an_error() -> tuple[Change, ...]:
     return ((Statements, "rows_if_there", Statements.rows),)
 
 
-def _stale_dead_letters() -> tuple[Change, ...]:
-    return ((publish, "_clear_dead_letters", lambda settings, *, stale: ""),)
-
-
 def _collision_is_final() -> tuple[Change, ...]:
     return ((jobs, "CONFLICTS", ()),)
 
@@ -105,13 +100,13 @@ def _of(*names: str) -> frozenset[str]:
 
 
 PUBLISHING_MUTANTS: Final = (
-    Mutant("the transaction does not ask whose rows it replaces", _of("owner"), lambda: _guard(2)),
-    Mutant("the transaction does not ask for later runs", _of("order"), lambda: _guard(1)),
+    Mutant("the transaction does not ask whose rows it replaces", _of("owner"), lambda: _does_not_ask(publications.FOREIGN)),
+    Mutant("the transaction does not ask for later runs", _of("order"), lambda: _does_not_ask(publications.LATER)),
     Mutant("the seal is not compared before the load", _of("load"), lambda: _not_asked_by("execute")),
     Mutant("the seal is not compared after the load", _of("rows"), lambda: _not_asked_by("replace_partition")),
     Mutant("runs are ordered by the openers' clocks", _of("order", "refusal"), _order_of_clocks),
-    Mutant("the partition is not emptied", _of("rows"), _nothing_deleted),
-    Mutant("dead letters of the last run stay", _of("rows"), _stale_dead_letters),
+    Mutant("the partition is not emptied", _of("rows"), lambda: _nothing_deleted_from("p.d.out`")),
+    Mutant("dead letters of the last run stay", _of("rows"), lambda: _nothing_deleted_from("p.own", stale=True)),
     Mutant("all who ask for a run share a job", _of("green", "refusal"), _one_job_for_all_who_ask),
     Mutant("a staging table that another try drops before the transaction is final", _of("refusal"), _dropped_staging_is_final),
     Mutant("a staging table that is dropped while it is looked for is an error", _of("refusal"), _dropped_staging_is_an_error),

@@ -45,7 +45,6 @@ class PublishOperator(RunOperator):
 
         self.keep_lineage()
         with permanent_failures():
-            self.warehouse.check_may_replace(self.spec, self.run, self._asked_at)
             check_sealed(self.store, self.run, self.manifest)
             jobs = self.warehouse.start_staging(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
             self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs) or "(none)")
@@ -72,7 +71,13 @@ class PublishOperator(RunOperator):
     def verify(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the transaction is done: counts what the destination shows, then drops the staging table."""
         self.keep_lineage()
-        finished_jobs(event)
+        try:
+            finished_jobs(event)
+        except AirflowFailException:
+            # The transaction says that the run may not replace the partition, but cannot name what is in the way.
+            with permanent_failures():
+                self.warehouse.check_may_replace(self.spec, self.run, self._asked_at)
+            raise
         with permanent_failures():
             counts = self.warehouse.finish_publish(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
         self.log.info(

@@ -53,7 +53,7 @@ class Warehouse:
     def check_may_replace(self, spec: JobSpec, run: RunRef, asked_at: str) -> None:
         """Raises WarehouseError if the run may not replace what its partition shows (`nightshift.warehouse.publications`).
 
-        asked_at: when the run was asked for, ISO 8601. The transaction checks it again; here it is said early, with names.
+        asked_at: when the run was asked for, ISO 8601. The transaction asks too, but cannot name what is in the way.
         """
         table = schema.destination_table(spec, self._settings)
         if self._tables.find(table) is None:

@@ -48,6 +48,9 @@ LATER: Final = (
 )
 
 
+_LATER_ROWS: Final = "known WHERE asked_at > @asked_at OR (asked_at = @asked_at AND run_id != @run_id)"
+
+
 def table(settings: Settings) -> str:
     """``project.dataset.table``."""
     return schema.own_table(settings, "publications")
@@ -57,11 +60,27 @@ def as_created(settings: Settings) -> Table:
     return schema.day_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="destination")
 
 
-def guards(spec: JobSpec, settings: Settings) -> str:
-    """A query that fails inside the transaction if the run may not replace the partition. Parameters: `parameters`."""
-    asked = {FOREIGN: _foreign(spec, settings), LATER: _later(settings)}
-    answers = [f"IF(EXISTS (SELECT 1 FROM {rows}), ERROR('{said}'), NULL)" for said, rows in asked.items()]
-    return f"SELECT {', '.join(answers)};"
+def known(settings: Settings) -> str:
+    """A WITH clause. ``known`` holds this job's publications of this partition.
+
+    Its columns: job, run_id, bucket (NULL if unknown), asked_at and published_at. Parameters: `parameters`.
+    """
+    own = quoted(table(settings))
+    here = "destination = @destination AND partition_date = @partition AND job = @job"
+    return (
+        f"WITH known AS (SELECT job, run_id, bucket, asked_at, published_at FROM {own} WHERE {here}\n"
+        "UNION ALL SELECT job, run_id, CAST(NULL AS STRING), published_at, published_at\n"
+        f"FROM {quoted(audit.table(settings))} WHERE {here}\n"
+        f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE destination = @destination AND partition_date = @partition))"
+    )
+
+
+def refusals(spec: JobSpec, settings: Settings) -> dict[str, str]:
+    """The rows that forbid the run to replace the partition, each a FROM clause by what is said then.
+
+    They refer to `known`. Parameters: `parameters`.
+    """
+    return {FOREIGN: _foreign(spec, settings), LATER: _LATER_ROWS}
 
 
 def insert(settings: Settings) -> str:
@@ -75,6 +94,7 @@ def insert(settings: Settings) -> str:
 def obstacles(spec: JobSpec, settings: Settings) -> str:
     """What stands in the way of the run, a row each: problem (``foreign``, ``later``), job, run_id, asked_at, row_count."""
     return (
+        f"{known(settings)}\n"
         "SELECT 'foreign' AS problem, ANY_VALUE(published.job) AS job, there.run_id AS run_id,\n"
         "  CAST(NULL AS TIMESTAMP) AS asked_at, COUNT(*) AS row_count\n"
         f"FROM {_foreign(spec, settings)} AS there\n"
@@ -82,7 +102,7 @@ def obstacles(spec: JobSpec, settings: Settings) -> str:
         "ON published.run_id = there.run_id\n"
         "GROUP BY there.run_id\n"
         "UNION ALL\n"
-        f"SELECT 'later', job, run_id, asked_at, 0 FROM {_later(settings)}\n"
+        f"SELECT 'later', job, run_id, asked_at, 0 FROM {_LATER_ROWS}\n"
         "ORDER BY problem, asked_at DESC\n"
         "LIMIT 5"
     )
@@ -131,18 +151,6 @@ def _run_named(row: Mapping[str, Any]) -> str:
     return f"run {row['run_id']}" + (f" of job {row['job']}" if row["job"] else "")
 
 
-def _known(settings: Settings) -> str:
-    """The publications of this partition by this job: run_id, bucket (NULL if unknown), asked_at and published_at."""
-    own = quoted(table(settings))
-    here = "destination = @destination AND partition_date = @partition AND job = @job"
-    return (
-        f"(SELECT job, run_id, bucket, asked_at, published_at FROM {own} WHERE {here}\n"
-        "UNION ALL SELECT job, run_id, CAST(NULL AS STRING), published_at, published_at\n"
-        f"FROM {quoted(audit.table(settings))} WHERE {here}\n"
-        f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE destination = @destination AND partition_date = @partition))"
-    )
-
-
 def _foreign(spec: JobSpec, settings: Settings) -> str:
     """The rows of the partition that another job, another deployment or a person has put there: their run_id, NULL if none.
 
@@ -152,13 +160,6 @@ def _foreign(spec: JobSpec, settings: Settings) -> str:
         f"(SELECT {RUN_ID_COLUMN} AS run_id FROM {quoted(schema.destination_table(spec, settings))}\n"
         f"WHERE {quoted(spec.destination.partition_column)} = @partition\n"
         f"AND ({RUN_ID_COLUMN} IS NULL OR {RUN_ID_COLUMN} NOT IN (\n"
-        f"SELECT run_id FROM {_known(settings)} GROUP BY run_id\n"
+        f"SELECT run_id FROM known GROUP BY run_id\n"
         "HAVING MAX(IF(bucket IS NULL OR bucket = @bucket, published_at, NULL)) = MAX(published_at))))"
-    )
-
-
-def _later(settings: Settings) -> str:
-    return (
-        f"(SELECT job, run_id, asked_at FROM {_known(settings)}\n"
-        "WHERE asked_at > @asked_at OR (asked_at = @asked_at AND run_id != @run_id))"
     )

@@ -56,12 +56,14 @@ def publish_script(spec: JobSpec, staging: Sequence[str], settings: Settings, *,
     partition = quoted(spec.destination.partition_column)
     keys, written = ", ".join(quoted(name) for name in spec.source.key), quoted(spec.destination.column)
     staged = "(" + " UNION ALL ".join(f"SELECT * FROM {quoted(table)}" for table in staging) + ")"
+    cleared = dead_letters_of_partition(settings)
+    refusals = publications.refusals(spec, settings) | ({} if stale else {CHANGED_MEANWHILE: cleared})
     return f"""\
-{_assertions(staged)}
+{assertions(staged)}
 BEGIN TRANSACTION;
-{publications.guards(spec, settings)}
+{_guards(refusals, settings)}
 DELETE FROM {destination} WHERE {partition} = @partition;
-{_clear_dead_letters(settings, stale=stale)}
+{f"DELETE FROM {cleared};" if stale else ""}
 {_insert_dead_letters(spec, dead_letters, staged) if dead else ""}
 {publications.insert(settings)}
 INSERT INTO {destination} ({keys}, {written}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
@@ -80,15 +82,20 @@ def dead_letters_of_partition(settings: Settings) -> str:
     return f"{table} WHERE job = @job AND partition_date = @partition AND (bucket IS NULL OR bucket = @bucket)"
 
 
-def _clear_dead_letters(settings: Settings, *, stale: bool) -> str:
-    rows = dead_letters_of_partition(settings)
-    if stale:
-        return f"DELETE FROM {rows};"
-    return f"SELECT IF(EXISTS (SELECT 1 FROM {rows}), ERROR('{CHANGED_MEANWHILE}'), NULL);"
+def _guards(refusals: Mapping[str, str], settings: Settings) -> str:
+    """A query that fails inside the transaction if one of the rows exists. refusals: FROM clauses, by what is said then."""
+    answers = [f"IF(EXISTS (SELECT 1 FROM {rows}), ERROR('{said}'), NULL)" for said, rows in refusals.items()]
+    return f"{publications.known(settings)}\nSELECT {', '.join(answers)};"
 
 
-def _assertions(staged: str) -> str:
-    """One statement, so that the staging tables are scanned once."""
+def assertions(staged: str) -> str:
+    """A query that fails unless the staged rows (a FROM clause) are those of the manifest. Parameters: rows and predictions.
+
+    One statement, so that the staging tables are scanned once.
+
+    Each ordinal sets one bit of the word that it shares with 31 neighbours, so the set bits count distinct ordinals exactly.
+    COUNT(DISTINCT ordinal) would have to keep every ordinal rather than one word for 32 of them.
+    """
     return f"""\
 SELECT CASE
   WHEN staged_rows != @rows THEN ERROR('The number of staged rows differs from the manifest')
@@ -96,9 +103,14 @@ SELECT CASE
   WHEN staged_predictions != @predictions THEN ERROR('The number of staged predictions differs from the manifest')
 END
 FROM (
-  SELECT COUNT(*) AS staged_rows, COUNTIF(dead_reason IS NULL) AS staged_predictions,
-    COUNT(DISTINCT ordinal) AS ordinals, MIN(ordinal) AS least, MAX(ordinal) AS most
-  FROM {staged}
+  SELECT IFNULL(SUM(word_rows), 0) AS staged_rows, IFNULL(SUM(word_predictions), 0) AS staged_predictions,
+    IFNULL(SUM(BIT_COUNT(word)), 0) AS ordinals, MIN(word_least) AS least, MAX(word_most) AS most
+  FROM (
+    SELECT COUNT(*) AS word_rows, COUNTIF(dead_reason IS NULL) AS word_predictions,
+      BIT_OR(CAST(1 AS INT64) << (ordinal & 31)) AS word, MIN(ordinal) AS word_least, MAX(ordinal) AS word_most
+    FROM {staged}
+    GROUP BY ordinal >> 5
+  )
 );"""
 
 

@@ -135,6 +135,8 @@ def test_an_earlier_run_is_refused_before_it_computes_and_shown_again_by_its_id(
     planner.publish(edited)
     now = night.shown()
     assert {row[4] for row in now} == {edited["run_id"]}
+    with pytest.raises(AirflowFailException, match=f"shows run {edited['run_id']}"):
+        planner.publish(first)  # the first night's task, repeated
 
     night.spec = old
     with pytest.raises(AirflowFailException, match=f"shows run {edited['run_id']}.*with republish: {first['run_id']}"):

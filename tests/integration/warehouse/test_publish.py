@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import obstore
 import pytest
-from google.api_core.exceptions import Conflict
+from google.api_core.exceptions import BadRequest, Conflict
 from google.cloud import bigquery
 
 from local.ports import new_port
@@ -167,6 +168,33 @@ def test_an_ordinal_that_is_there_twice_changes_nothing(night: Night) -> None:
 
     assert "staged rows" in str(failed.error)
     assert night.shown() == before
+
+
+@pytest.mark.gate
+def test_every_ordinal_is_staged_once_at_every_size(night: Night) -> None:
+    assert asserted(night, [], 0) == ""
+    for rows in (1, 31, 32, 33, 64, 65, 1000):
+        assert asserted(night, range(rows), rows) == ""
+        for wrong in (-1, rows, rows + 31):
+            assert "every ordinal once" in asserted(night, [*range(rows)[1:], wrong], rows)
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("ordinals", [[0, 0, 3, 3], [1, 1, 2, 3], [32, 1, 2, 3], [0, 1, 2, 3, 3], [0, 1, 2], [None, 1, 2, 3]])
+def test_ordinals_that_are_missing_or_there_twice_are_noticed(night: Night, ordinals: list[int | None]) -> None:
+    assert "taged rows" in asserted(night, ordinals, 4)
+
+
+def asserted(night: Night, ordinals: Iterable[int | None], rows: int) -> str:
+    """What is said before the transaction begins about staged rows with these ordinals."""
+    values = ", ".join("NULL" if each is None else str(each) for each in ordinals)
+    staged = f"(SELECT ordinal, CAST(NULL AS STRING) AS dead_reason FROM UNNEST(ARRAY<INT64>[{values}]) AS ordinal)"
+    counts = [bigquery.ScalarQueryParameter(name, "INT64", rows) for name in ("rows", "predictions")]
+    try:
+        night.client.query(publish.assertions(staged), bigquery.QueryJobConfig(query_parameters=counts)).result()
+    except BadRequest as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.gate
