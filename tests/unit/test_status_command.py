@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
@@ -14,6 +13,7 @@ import pytest
 
 from nightshift.status import command
 from tests.builders import RUN
+from tests.launch import launched
 from tests.unit.status_run import KEYS, Run
 
 pytestmark = pytest.mark.unit
@@ -84,8 +84,8 @@ def test_watch_draws_over_what_a_terminal_shows(run: Run) -> None:
     run.commit(0)
     ours, theirs = os.openpty()
     # A shell's background job, as these tests may be one, has Ctrl-C switched off for all its children.
-    restore = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    watch = subprocess.Popen([*COMMAND, run.url, "--watch", "0.1"], cwd=ROOT, stdout=theirs, preexec_fn=restore)
+    command = launched([*COMMAND, run.url, "--watch", "0.1"], interruptible=True)
+    watch = subprocess.Popen(command, cwd=ROOT, stdout=theirs)
     os.close(theirs)
     shown = b""
     while shown.count(b"sealed") < 2:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from nightshift.run.plan import Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
 from tests.builders import a_spec, write_input
+from tests.launch import launched
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 HURRIED = (
@@ -124,8 +123,9 @@ class DriverProcess:
             environment["STORAGE_EMULATOR_HOST"] = emulator
         program = program or (HURRIED if hurried else None)
         command = [sys.executable, *(("-c", program) if program else ("-m", "nightshift.driver"))]
-        limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, descriptors) if descriptors else None
-        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=limit)
+        if descriptors:
+            command = launched(command, descriptors=descriptors)
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         self.log: list[dict[str, Any]] = []
 
     def wait_for(self, message: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ from local.environments import ROOT, python_of
 from local.ports import new_port
 from nightshift.jobset.manifest.server import server_args
 from nightshift.spec import JobSpec
+from tests.launch import launched
 
 MINILM: dict[str, Any] = {
     "model__name": "minilm",
@@ -49,14 +49,14 @@ class Vllm:
         environment = {**os.environ, **vllm.environment()}
         command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *self._arguments]
         with open(self._log, "ab") as log:
+            # A server outlives no test process, however that one ends: two of them leave nothing of a small machine to others.
             self._process = subprocess.Popen(
-                command,
+                launched(command, ends_with_us=True),
                 cwd=ROOT,
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
             )
 
     def await_health(self) -> None:
@@ -84,11 +84,6 @@ class Vllm:
         request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=120) as reply:
             return json.load(reply)
-
-
-def _end_with_parent() -> None:
-    """A server outlives no test process, however that one ends: two of them leave nothing of a small machine to others."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def in_server_environment(script: Path, *arguments: str, stdin: str = "") -> Any:
