@@ -67,6 +67,11 @@ def test_random_schedules_keep_every_invariant(part: int) -> None:
 
 
 @pytest.mark.gate
+def test_three_rows_that_hang_to_the_end_are_not_taken_for_a_run_without_end() -> None:
+    must_keep_every_invariant(range(972004034666, 972004034667))
+
+
+@pytest.mark.gate
 def test_what_is_worth_simulating_happens() -> None:
     seen: Counter[str] = Counter()
     for _, outcome in run_batch(list(range(300)), frozenset()):

@@ -22,7 +22,7 @@ from nightshift.driver import commits, loop
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Codec
 from nightshift.driver.loop import Worker
-from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.scheduler import TRIES, OpenChunk
 from nightshift.driver.stats import Stats
 from nightshift.run import seal
 from nightshift.run.chunks import Result
@@ -33,13 +33,13 @@ from tests.simulation.check import Audit, PodAudit, Violated
 from tests.simulation.codecs import LightCodec, decode_light, decode_parquet
 from tests.simulation.engines import Climate, SimulatedEngine
 from tests.simulation.replaced import replaced
-from tests.simulation.rows import Kept, Kind, Reader
+from tests.simulation.rows import Kept, Kind, Nature, Reader
 from tests.simulation.scenario import RUN, AnswerBounds, Event, Scenario, draw
 from tests.simulation.storage import Bucket, Client, Weather
 from tests.simulation.virtual import Deadlock, Livelock, Process, TimeIsUp, VirtualLoop, current_process
 
 AFTER_CALM_S: Final = 7200.0
-"""What a run may take once nothing goes wrong any more, in virtual seconds."""
+"""What a run may take once nothing goes wrong any more, in virtual seconds, beside the rows that hang (`_over_by`)."""
 PODS_MOST: Final = 150
 REPLACED_AFTER_S: Final = 15.0
 """A pod that ended before its work was done is replaced within so many seconds."""
@@ -128,7 +128,7 @@ class World:
 
     def __init__(self, scenario: Scenario, *, tracing: bool = False) -> None:
         self.scenario = scenario
-        self.loop = VirtualLoop(deadline=scenario.calm_at + AFTER_CALM_S, thread_delays=self._thread_delays)
+        self.loop = VirtualLoop(deadline=_over_by(scenario), thread_delays=self._thread_delays)
         self.bucket = Bucket()
         self.weather: Weather = scenario.weather
         self.climate: Climate = scenario.climate
@@ -392,6 +392,16 @@ def _logging(world: World, tracing: bool) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+def _over_by(scenario: Scenario) -> float:
+    """When the run must be over.
+
+    A row that hangs is tried `TRIES` times. Before each of them it may hang once while nobody else is answered, which counts
+    for nothing. If no other row is left, these times follow one another.
+    """
+    hanging = sum(nature is Nature.SLOW for nature in scenario.rows.natures.values())
+    return scenario.calm_at + AFTER_CALM_S + hanging * 2 * TRIES * scenario.climate.timeout_s
 
 
 def _bounds(answers: AnswerBounds) -> AbstractContextManager[None]:
