@@ -5,10 +5,10 @@ DEMO = PYTHONPATH=plugins .envs/airflow/bin/python -m local.demo --state "$$STAT
 CLUSTER = PYTHONPATH=plugins .envs/test/bin/python -m local.cluster
 STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))
 # The shell reads these, so they may contain any character.
-export PARTITION Q RUNTIME STATE
+export BASES PARTITION Q RUNTIME STATE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock composer-bundle
+.PHONY: help setup demo search lineage up down status env cluster-up cluster-down images screenshots test test-all chaos bench lint format lock composer-bundle
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ format: ## format the code
 	@$(ENVIRONMENTS) test
 	@.envs/test/bin/ruff format .
 	@.envs/test/bin/ruff check --fix .
+
+images: ## build the container images with Docker or buildah (BASES=debian: on bases made here, without a registry)
+	@$(ENVIRONMENTS) driver
+	@$(PYTHON) -m local.containers.images $(if $(BASES),--bases "$$BASES")
 
 composer-bundle: ## write what Cloud Composer needs into dist/composer/: wheel, DAGs, requirements, commands
 	@$(ENVIRONMENTS) driver
