@@ -1,4 +1,4 @@
-"""``python -m local.demo [--partition DAY] [--fresh] [--runtime kubernetes | --airflow URL]`` and ``... --search QUESTION``.
+"""``python -m local.demo [--partition DAY] [--fresh] [--runtime kubernetes | --at URL]`` and ``... --search QUESTION``.
 
 Runs in Airflow's environment, which has Google's clients. Exit codes: 0 success, 1 the night failed, 2 wrong arguments.
 """
@@ -54,7 +54,7 @@ class Clock:
 
 
 def night(partition: str, fresh: bool, state: Path, runtime: str, address: str | None) -> int:
-    """Runs the whole demo; returns its exit code. address: see ``--airflow``."""
+    """Runs the whole demo; returns its exit code. address: see ``--at``."""
     clock, began = Clock(), datetime.datetime.now(datetime.UTC)
     spec = load(JOB_FILE)
     hub.ensure()
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--fresh", action="store_true", help="compute the day again even if it exists")
     parser.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0], help="what runs the JobSet (default: %(default)s)")
     given = "use the Airflow at this address, with user and password in it, and the emulators that the environment names"
-    parser.add_argument("--airflow", metavar="URL", type=_address, help=given)
+    parser.add_argument("--at", metavar="URL", type=_address, help=given)
     parser.add_argument("--search", metavar="QUESTION", help="search the published vectors instead")
     parser.add_argument("--state", type=Path, help="the stack's state folder (default: .state, or .state-kubernetes)")
     options = parser.parse_args(arguments)
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if options.search is not None:
             return search(options.search, state)
-        return night(options.partition, options.fresh, state, options.runtime, options.airflow)
+        return night(options.partition, options.fresh, state, options.runtime, options.at)
     except (StackError, ClusterError, StartError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -60,4 +60,4 @@ def test_no_service_of_airflow_has_a_plugins_folder() -> None:
 def test_the_demo_finds_airflow_by_an_address() -> None:
     given = Given("http://admin:p%40ss@api-server:8080")
     assert given.airflow() == {"url": "http://api-server:8080", "user": "admin", "password": "p@ss"}
-    assert SERVICES["demo"]["command"][-1].startswith("--airflow=http://admin:")
+    assert SERVICES["demo"]["command"][-1].startswith("--at=http://admin:")
