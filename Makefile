@@ -5,10 +5,10 @@ DEMO = PYTHONPATH=plugins .envs/airflow/bin/python -m local.demo --state "$$STAT
 CLUSTER = PYTHONPATH=plugins .envs/test/bin/python -m local.cluster
 STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))
 # The shell reads these, so they may contain any character.
-export LOCATION PARTITION PROJECT Q RUNTIME STATE
+export BASES LOCATION PARTITION PROJECT Q RUNTIME STATE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock composer-bundle smoke-gcp
+.PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock images composer-bundle smoke-gcp
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,9 +77,13 @@ format: ## format the code
 	@.envs/test/bin/ruff format .
 	@.envs/test/bin/ruff check --fix .
 
-smoke-gcp: ## ask a real project, for about a cent, what Google's documents leave open: make smoke-gcp PROJECT=my-project LOCATION=europe-west4
+smoke-gcp: ## ask a real project, for less than a cent, what Google's documents leave open: make smoke-gcp PROJECT=my-project LOCATION=europe-west4
 	@$(ENVIRONMENTS) airflow
 	@PYTHONPATH=plugins .envs/airflow/bin/python -m local.smoke --project "$$PROJECT" $(if $(LOCATION),--location "$$LOCATION")
+
+images: ## build the container images with Docker or buildah (BASES=debian: on bases made here, without a registry)
+	@$(ENVIRONMENTS) driver
+	@$(PYTHON) -m local.containers.images $(if $(BASES),--bases "$$BASES")
 
 composer-bundle: ## write what Cloud Composer needs into dist/composer/: wheel, DAGs, requirements, commands
 	@$(ENVIRONMENTS) driver

@@ -1,4 +1,4 @@
-"""``python -m local.demo [--partition DAY] [--fresh] [--runtime kubernetes]`` and ``python -m local.demo --search QUESTION``.
+"""``python -m local.demo [--partition DAY] [--fresh] [--runtime kubernetes | --at URL]`` and ``... --search QUESTION``.
 
 Runs in Airflow's environment, which has Google's clients. Exit codes: 0 success, 1 the night failed, 2 wrong arguments.
 """
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import requests
 from google.api_core.exceptions import NotFound
@@ -27,6 +28,7 @@ from local.cluster.layout import DEFAULT_STATE as DEFAULT_CLUSTER
 from local.cluster.processes import StartError
 from local.demo import catalog, summary
 from local.demo.airflow_api import AirflowApi
+from local.demo.given import Given
 from local.demo.night import NightFailed, spend
 from local.demo.search import embed, nearest
 from local.environments import ROOT, environment_dir
@@ -51,12 +53,12 @@ class Clock:
         print(f"[{time.monotonic() - self._began:6.1f} s] {text}", flush=True)
 
 
-def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
-    """Runs the whole demo; returns its exit code."""
+def night(partition: str, fresh: bool, state: Path, runtime: str, address: str | None) -> int:
+    """Runs the whole demo; returns its exit code. address: see ``--at``."""
     clock, began = Clock(), datetime.datetime.now(datetime.UTC)
     spec = load(JOB_FILE)
     hub.ensure()
-    with _stack(state, runtime, clock.say) as (stack, still_up):
+    with _installation(state, runtime, address, clock.say) as (stack, still_up):
         client = _client(stack)
         rows = catalog.load(client, partition, [environment_dir(name) for name in ENVIRONMENTS])
         clock.say(
@@ -83,11 +85,17 @@ def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
 
 
 @contextmanager
-def _stack(state: Path, runtime: str, say: Callable[[str], None]) -> Iterator[tuple[Stack, Callable[[], object]]]:
-    """A stack that is tied to this process, unless one was up before; likewise the cluster, if one runs the JobSets.
+def _installation(
+    state: Path, runtime: str, address: str | None, say: Callable[[str], None]
+) -> Iterator[tuple[Stack | Given, Callable[[], object]]]:
+    """A stack that is tied to this process, unless one was up before; likewise the cluster, if one runs the JobSets. Or what
+    runs at `address`.
 
     Also yields a function that raises StackDown or ClusterError once either is gone.
     """
+    if address is not None:
+        yield Given(address), lambda: None
+        return
     if runtime == "local":
         with Stack(state, say=say) as stack:
             yield stack, stack.document
@@ -109,7 +117,7 @@ def search(question: str, state: Path) -> int:
     return 0
 
 
-def _client(stack: Stack) -> bigquery.Client:
+def _client(stack: Stack | Given) -> bigquery.Client:
     # Google's clients and obstore learn from the environment where the emulators are.
     os.environ.update(stack.environment())
     return bigquery.Client(project=os.environ["NIGHTSHIFT_PROJECT"], credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
@@ -129,12 +137,23 @@ def _day(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} is not a date; write for example 2026-11-19") from None
 
 
+def _address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme in ("http", "https") and parts.hostname and parts.username and parts.password is not None:
+        return text
+    raise argparse.ArgumentTypeError(
+        "this is not an address with user and password; write for example http://admin:secret@host:8080"
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
     yesterday = (datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)).isoformat()
     parser = argparse.ArgumentParser(prog="python -m local.demo", description=__doc__)
     parser.add_argument("--partition", type=_day, default=yesterday, help="the day to compute (default: yesterday)")
     parser.add_argument("--fresh", action="store_true", help="compute the day again even if it exists")
     parser.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0], help="what runs the JobSet (default: %(default)s)")
+    given = "use the Airflow at this address, with user and password in it, and the emulators that the environment names"
+    parser.add_argument("--at", metavar="URL", type=_address, help=given)
     parser.add_argument("--search", metavar="QUESTION", help="search the published vectors instead")
     parser.add_argument("--state", type=Path, help="the stack's state folder (default: .state, or .state-kubernetes)")
     options = parser.parse_args(arguments)
@@ -148,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if options.search is not None:
             return search(options.search, state)
-        return night(options.partition, options.fresh, state, options.runtime)
+        return night(options.partition, options.fresh, state, options.runtime, options.at)
     except (StackError, ClusterError, StartError) as error:
         print(error, file=sys.stderr)
         return 1

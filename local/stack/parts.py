@@ -112,25 +112,29 @@ def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:
 
     python = _program("driver", "python")
     server = Path(_program("server", "python")).parent
-    folder.runtime_config.write_text(json.dumps(_node(folder, life, shared, Path(python).parent, server), indent=1))
+    own = {marks.STACK: str(folder.path), marks.LIFE: life, marks.PART: "agent", **marks.TITLES_KEEP_ENVIRONMENT}
+    # The source that Airflow has, even if a file of this clone changes while the stack is up.
+    node = node_configuration({**shared, **own}, Path(python).parent, server, {"PYTHONPATH": str(installed())})
+    folder.runtime_config.write_text(json.dumps(node, indent=1))
     # Its pods have 15 s to drain.
     return Part("agent", (python, *command), shared, f"local:{folder.runtime}", probe, stop_s=25)
 
 
-def _node(folder: Folder, life: str, shared: Mapping[str, str], driver: Path, server: Path) -> dict[str, Any]:
-    """The agent's configuration. vLLM's variables were chosen by measurement, see docs/local-stack.md."""
+def node_configuration(env: Mapping[str, str], driver: Path, server: Path, driver_env: Mapping[str, str]) -> dict[str, Any]:
+    """The agent's configuration. env: of every container. driver, server: the folders with their programs.
+
+    vLLM's variables were chosen by measurement, see docs/local-stack.md. Raises Missing.
+    """
     try:
         engine = vllm.environment()
     except FileNotFoundError as error:
         raise Missing(str(error)) from error
-    own = {marks.STACK: str(folder.path), marks.LIFE: life, marks.PART: "agent", **marks.TITLES_KEEP_ENVIRONMENT}
     return {
         "images": {
-            # The source that Airflow has, even if a file of this clone changes while the stack is up.
-            DRIVER_IMAGE: {"path": [str(driver)], "env": {"PYTHONPATH": str(installed())}},
+            DRIVER_IMAGE: {"path": [str(driver)], "env": driver_env},
             SERVER_IMAGE: {"path": [str(server)], "env": engine},
         },
-        "env": {**shared, **own, "PYTHONUNBUFFERED": "1"},
+        "env": {**env, "PYTHONUNBUFFERED": "1"},
         "max_pods": environment.PODS,
         "pod_backoff_s": 2,
     }

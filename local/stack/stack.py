@@ -110,7 +110,7 @@ class Stack:
                 self.down()
             raise
         if "storage" in self._names:
-            self._make_bucket()
+            make_bucket(self.environment()["STORAGE_EMULATOR_HOST"], environment.PROJECT, environment.BUCKET)
 
     def down(self) -> None:
         """Stops the stack, no matter which process started it, and kills every process that carries its mark."""
@@ -307,16 +307,18 @@ class Stack:
         end = file.read_text(errors="replace")[-LOG_TAIL:] if file.exists() else ""
         return f"the end of {file}:\n{end}"
 
-    def _make_bucket(self) -> None:
-        address = f"{self.environment()['STORAGE_EMULATOR_HOST']}/storage/v1/b?project={environment.PROJECT}"
-        body = json.dumps({"name": environment.BUCKET}).encode()
-        request = urllib.request.Request(address, body, {"content-type": "application/json"})
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            opener.open(request, timeout=30).close()
-        except urllib.error.HTTPError as error:
-            if error.code != 409:
-                raise StackError(f"cannot make the bucket {environment.BUCKET}: {error}") from error
+
+def make_bucket(storage: str, project: str, name: str) -> None:
+    """Makes a bucket in the storage emulator at the address `storage`, unless it exists. Raises StackError."""
+    request = urllib.request.Request(
+        f"{storage}/storage/v1/b?project={project}", json.dumps({"name": name}).encode(), {"content-type": "application/json"}
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        opener.open(request, timeout=30).close()
+    except urllib.error.HTTPError as error:
+        if error.code != 409:
+            raise StackError(f"cannot make the bucket {name}: {error}") from error
 
 
 def _alive(pid: int) -> bool:

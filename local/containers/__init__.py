@@ -1,0 +1,1 @@
+"""nightshift's images, and what docker-compose.yaml runs in them."""
