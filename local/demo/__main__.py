@@ -1,6 +1,7 @@
-"""``python -m local.demo [--partition DAY] [--fresh] [--runtime kubernetes]`` and ``python -m local.demo --search QUESTION``.
+"""``python -m local.demo [--partition DAY] [--fresh] [--runtime kubernetes] [--airflow composer]`` runs a night;
+``python -m local.demo --search QUESTION`` searches what it published.
 
-Runs in Airflow's environment, which has Google's clients. Exit codes: 0 success, 1 the night failed, 2 wrong arguments.
+Runs in an environment of Airflow, which has Google's clients. Exit codes: 0 success, 1 the night failed, 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from local.demo.night import NightFailed, spend
 from local.demo.search import embed, nearest
 from local.environments import ROOT, environment_dir
 from local.stack import Stack, StackDown, StackError
+from local.stack.airflow import ENVIRONMENTS as AIRFLOWS
 from local.stack.stack import DEFAULT_STATE
 from nightshift.spec import JobSpec, load
 from nightshift.store import open_store
@@ -51,12 +53,12 @@ class Clock:
         print(f"[{time.monotonic() - self._began:6.1f} s] {text}", flush=True)
 
 
-def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
-    """Runs the whole demo; returns its exit code."""
+def night(partition: str, fresh: bool, state: Path, runtime: str, environment: str) -> int:
+    """Runs the whole demo; returns its exit code. environment: of Airflow."""
     clock, began = Clock(), datetime.datetime.now(datetime.UTC)
     spec = load(JOB_FILE)
     hub.ensure()
-    with _stack(state, runtime, clock.say) as (stack, still_up):
+    with _stack(state, runtime, environment, clock.say) as (stack, still_up):
         client = _client(stack)
         rows = catalog.load(client, partition, [environment_dir(name) for name in ENVIRONMENTS])
         clock.say(
@@ -83,18 +85,21 @@ def night(partition: str, fresh: bool, state: Path, runtime: str) -> int:
 
 
 @contextmanager
-def _stack(state: Path, runtime: str, say: Callable[[str], None]) -> Iterator[tuple[Stack, Callable[[], object]]]:
+def _stack(
+    state: Path, runtime: str, environment: str, say: Callable[[str], None]
+) -> Iterator[tuple[Stack, Callable[[], object]]]:
     """A stack that is tied to this process, unless one was up before; likewise the cluster, if one runs the JobSets.
 
     Also yields a function that raises StackDown or ClusterError once either is gone.
     """
     if runtime == "local":
-        with Stack(state, say=say) as stack:
+        with Stack(state, airflow_environment=environment, say=say) as stack:
             yield stack, stack.document
         return
     with Cluster(Path(os.environ.get(STATE_VARIABLE) or DEFAULT_CLUSTER), kwok=0, say=say) as cluster:
         state.mkdir(parents=True, exist_ok=True)
-        with Stack(state, kubernetes=deploy(cluster, state, say), say=say) as stack:
+        jobsets = deploy(cluster, state, say)
+        with Stack(state, airflow_environment=environment, kubernetes=jobsets, say=say) as stack:
             yield stack, lambda: (stack.document(), cluster.document())
 
 
@@ -135,10 +140,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--partition", type=_day, default=yesterday, help="the day to compute (default: yesterday)")
     parser.add_argument("--fresh", action="store_true", help="compute the day again even if it exists")
     parser.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0], help="what runs the JobSet (default: %(default)s)")
+    parser.add_argument("--airflow", choices=AIRFLOWS, default=AIRFLOWS[0], help="its environment (default: %(default)s)")
     parser.add_argument("--search", metavar="QUESTION", help="search the published vectors instead")
-    parser.add_argument("--state", type=Path, help="the stack's state folder (default: .state, or .state-kubernetes)")
+    parser.add_argument("--state", type=Path, help="the stack's state folder (default: .state, or .state-kubernetes-composer)")
     options = parser.parse_args(arguments)
-    suffix = "" if options.runtime == "local" else f"-{options.runtime}"
+    chosen = [(options.runtime, RUNTIMES), (options.airflow, AIRFLOWS)]
+    suffix = "".join(f"-{choice}" for choice, choices in chosen if choice != choices[0])
     state = options.state or DEFAULT_STATE.with_name(f"{DEFAULT_STATE.name}{suffix}")
     if options.search is not None and not options.search.strip():
         parser.error('say what to look for: make search Q="parse yaml"')
@@ -148,7 +155,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if options.search is not None:
             return search(options.search, state)
-        return night(options.partition, options.fresh, state, options.runtime)
+        return night(options.partition, options.fresh, state, options.runtime, options.airflow)
     except (StackError, ClusterError, StartError) as error:
         print(error, file=sys.stderr)
         return 1
