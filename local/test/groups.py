@@ -87,7 +87,7 @@ GROUPS: Final = (
         "local/stack local/demo",
         "test driver airflow emulators server",
         190,
-        400,
+        500,
     ),
     _group(
         "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 20, 20
