@@ -68,9 +68,9 @@ GROUPS: Final = (
         "integration/composer",
         "tests/integration/package/test_composer_versions.py",
         "plugins/nightshift/operators plugins/nightshift/triggers plugins/nightshift/hooks dags",
-        "test composer",
+        "test composer emulators",
         20,
-        140,
+        180,
     ),
     _group(
         "integration/package",
