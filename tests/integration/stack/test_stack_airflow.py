@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from local.stack import Stack
+from local.stack import Stack, StackError
 from local.stack.airflow import COMPONENTS
 from tests.airflow_cli import airflow
 from tests.integration.stack.support import wait_until
@@ -155,6 +155,12 @@ def test_airflow_has_nightshift_as_a_package_and_no_plugins_folder(stack: Stack)
     assert not (stack.state / "airflow" / "plugins").exists()
 
 
+def test_it_says_no_to_another_environment(stack: Stack) -> None:
+    other = Stack(stack.state, parts=("airflow",), dags=Path(stack.document()["dags"]), airflow_environment="composer")
+    with pytest.raises(StackError, match="is up with another environment of Airflow"):
+        other.up()
+
+
 @pytest.mark.gate
 def test_every_process_of_airflow_carries_the_mark(stack: Stack) -> None:
     session = os.getsid(stack.document()["parts"]["airflow"]["pid"])
@@ -191,12 +197,17 @@ def test_a_scheduled_run_waits_in_the_triggerer_until_it_is_due(stack: Stack) ->
 
     wait_until(lambda: plan().get("state") == "deferred", "the task waits", PATIENCE_S)
     assert plan()["trigger"]["classpath"].endswith(".DateTimeTrigger")
-    wait_until(lambda: plan()["state"] in ("success", "failed"), "the task has ended", PATIENCE_S)
 
-    (run,) = _call(stack, "/api/v2/dags/due/dagRuns", token=token)["dag_runs"]
-    assert (run["run_type"], run["state"]) == ("scheduled", "success")
+    def run() -> dict[str, Any]:
+        (found,) = _call(stack, "/api/v2/dags/due/dagRuns", token=token)["dag_runs"]
+        return dict(found)
+
+    wait_until(lambda: run()["state"] in ("success", "failed"), "the run has ended", PATIENCE_S)
+    assert (run()["run_type"], run()["state"]) == ("scheduled", "success")
     assert plan()["try_number"] == 1
-    path = f"/api/v2/dags/due/dagRuns/{run['dag_run_id']}/taskInstances/plan/xcomEntries/return_value?deserialize=true"
+    events = _call(stack, "/api/v2/eventLogs?dag_id=due&task_id=plan&order_by=id", token=token)["event_logs"]
+    assert [event["event"] for event in events] == ["running", "deferred", "running", "success"]
+    path = f"/api/v2/dags/due/dagRuns/{run()['dag_run_id']}/taskInstances/plan/xcomEntries/return_value?deserialize=true"
     assert datetime.fromisoformat(_call(stack, path, token=token)["value"]) >= moment
 
 
