@@ -1,11 +1,14 @@
 # Every target makes the environments that it needs, unless they exist.
 PYTHON ?= python3
 ENVIRONMENTS = $(PYTHON) local/environments.py
-DEMO = PYTHONPATH=plugins .envs/airflow/bin/python -m local.demo --state "$$STATE"
+# The environment of the stack's Airflow. Not ?=, because k8s/README.md has a variable of this name.
+AIRFLOW = airflow
+DEMO = PYTHONPATH=plugins .envs/"$$AIRFLOW"/bin/python -m local.demo --airflow "$$AIRFLOW" --state "$$STATE"
+NIGHT = driver emulators server airflow "$$AIRFLOW"
 CLUSTER = PYTHONPATH=plugins .envs/test/bin/python -m local.cluster
-STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))
+STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))$(if $(filter-out airflow,$(AIRFLOW)),-$(AIRFLOW))
 # The shell reads these, so they may contain any character.
-export BASES LOCATION PARTITION PROJECT Q RUNTIME STATE
+export AIRFLOW BASES LOCATION PARTITION PROJECT Q RUNTIME STATE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock images composer-bundle smoke-gcp
@@ -16,20 +19,20 @@ help: ## list the targets
 setup: ## make all environments (every other target makes those that it needs)
 	@$(ENVIRONMENTS) driver airflow emulators server test composer
 
-demo: ## run one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: compute it again; RUNTIME=kubernetes: run the workers as pods of a real cluster)
-	@$(ENVIRONMENTS) driver airflow emulators server
+demo: ## run one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: compute it again; RUNTIME=kubernetes: run the workers as pods of a real cluster; AIRFLOW=composer: with the versions of Cloud Composer's image)
+	@$(ENVIRONMENTS) $(NIGHT)
 	@$(DEMO) $(if $(RUNTIME),--runtime "$$RUNTIME") $(if $(PARTITION),--partition "$$PARTITION") $(if $(FRESH),--fresh)
 
 search: ## search what the demo published: make search Q="parse yaml"
-	@$(ENVIRONMENTS) driver airflow emulators server
+	@$(ENVIRONMENTS) $(NIGHT)
 	@$(DEMO) --search "$$Q"
 
 lineage: ## list the datasets that the stack's OpenLineage events name
 	@$(PYTHON) -m local.lineage --state $(STATE)
 
 up: ## start the local stack and leave it up; prints Airflow's address and password
-	@$(ENVIRONMENTS) driver airflow emulators server
-	@$(PYTHON) -m local.stack up --state "$$STATE"
+	@$(ENVIRONMENTS) $(NIGHT)
+	@$(PYTHON) -m local.stack up --airflow "$$AIRFLOW" --state "$$STATE"
 
 down: ## stop the local stack and everything it started
 	@$(PYTHON) -m local.stack down --state "$$STATE"

@@ -1,6 +1,7 @@
-"""``python -m local.demo [--partition DAY] [--fresh] [--runtime kubernetes | --at URL]`` and ``... --search QUESTION``.
+"""``python -m local.demo [--partition DAY] [--fresh] [--runtime kubernetes] [--airflow composer | --at URL]`` runs a night;
+``python -m local.demo --search QUESTION`` searches what it published.
 
-Runs in Airflow's environment, which has Google's clients. Exit codes: 0 success, 1 the night failed, 2 wrong arguments.
+Runs in an environment of Airflow, which has Google's clients. Exit codes: 0 success, 1 the night failed, 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -33,6 +35,7 @@ from local.demo.night import NightFailed, spend
 from local.demo.search import embed, nearest
 from local.environments import ROOT, environment_dir
 from local.stack import Stack, StackDown, StackError
+from local.stack.airflow import ENVIRONMENTS as AIRFLOWS
 from local.stack.stack import DEFAULT_STATE
 from nightshift.spec import JobSpec, load
 from nightshift.store import open_store
@@ -41,6 +44,10 @@ JOB_FILE = ROOT / "dags" / "jobs" / "package-embeddings.yaml"
 ENVIRONMENTS = ("airflow", "driver", "emulators", "server")
 RUNTIMES = ("local", "kubernetes")
 QUESTIONS = ("HTTP client", "parse yaml", "work with dates and time zones")
+
+
+Installation = AbstractContextManager[tuple[Stack | Given, Callable[[], object]]]
+"""What a night runs in, and a function that raises StackDown or ClusterError once it is gone."""
 
 
 class Clock:
@@ -53,12 +60,12 @@ class Clock:
         print(f"[{time.monotonic() - self._began:6.1f} s] {text}", flush=True)
 
 
-def night(partition: str, fresh: bool, state: Path, runtime: str, address: str | None) -> int:
-    """Runs the whole demo; returns its exit code. address: see ``--at``."""
+def night(partition: str, fresh: bool, installation: Callable[[Callable[[str], None]], Installation]) -> int:
+    """Runs the whole demo; returns its exit code. installation: `_stack` or `_given`, but for their last argument."""
     clock, began = Clock(), datetime.datetime.now(datetime.UTC)
     spec = load(JOB_FILE)
     hub.ensure()
-    with _installation(state, runtime, address, clock.say) as (stack, still_up):
+    with installation(clock.say) as (stack, still_up):
         client = _client(stack)
         rows = catalog.load(client, partition, [environment_dir(name) for name in ENVIRONMENTS])
         clock.say(
@@ -85,24 +92,27 @@ def night(partition: str, fresh: bool, state: Path, runtime: str, address: str |
 
 
 @contextmanager
-def _installation(
-    state: Path, runtime: str, address: str | None, say: Callable[[str], None]
-) -> Iterator[tuple[Stack | Given, Callable[[], object]]]:
-    """A stack that is tied to this process, unless one was up before; likewise the cluster, if one runs the JobSets. Or what
-    runs at `address`.
+def _given(address: str, _say: Callable[[str], None]) -> Iterator[tuple[Given, Callable[[], object]]]:
+    """What runs at an address of Airflow's. It may go away at any time, which `_stack` would notice."""
+    yield Given(address), lambda: None
+
+
+@contextmanager
+def _stack(
+    state: Path, runtime: str, environment: str, say: Callable[[str], None]
+) -> Iterator[tuple[Stack, Callable[[], object]]]:
+    """A stack that is tied to this process, unless one was up before; likewise the cluster, if one runs the JobSets.
 
     Also yields a function that raises StackDown or ClusterError once either is gone.
     """
-    if address is not None:
-        yield Given(address), lambda: None
-        return
     if runtime == "local":
-        with Stack(state, say=say) as stack:
+        with Stack(state, airflow_environment=environment, say=say) as stack:
             yield stack, stack.document
         return
     with Cluster(Path(os.environ.get(STATE_VARIABLE) or DEFAULT_CLUSTER), kwok=0, say=say) as cluster:
         state.mkdir(parents=True, exist_ok=True)
-        with Stack(state, kubernetes=deploy(cluster, state, say), say=say) as stack:
+        jobsets = deploy(cluster, state, say)
+        with Stack(state, airflow_environment=environment, kubernetes=jobsets, say=say) as stack:
             yield stack, lambda: (stack.document(), cluster.document())
 
 
@@ -152,12 +162,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--partition", type=_day, default=yesterday, help="the day to compute (default: yesterday)")
     parser.add_argument("--fresh", action="store_true", help="compute the day again even if it exists")
     parser.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0], help="what runs the JobSet (default: %(default)s)")
+    parser.add_argument("--airflow", choices=AIRFLOWS, default=AIRFLOWS[0], help="its environment (default: %(default)s)")
     given = "use the Airflow at this address, with user and password in it, and the emulators that the environment names"
     parser.add_argument("--at", metavar="URL", type=_address, help=given)
     parser.add_argument("--search", metavar="QUESTION", help="search the published vectors instead")
-    parser.add_argument("--state", type=Path, help="the stack's state folder (default: .state, or .state-kubernetes)")
+    parser.add_argument("--state", type=Path, help="the stack's state folder (default: .state, or .state-kubernetes-composer)")
     options = parser.parse_args(arguments)
-    suffix = "" if options.runtime == "local" else f"-{options.runtime}"
+    chosen = [(options.runtime, RUNTIMES), (options.airflow, AIRFLOWS)]
+    suffix = "".join(f"-{choice}" for choice, choices in chosen if choice != choices[0])
     state = options.state or DEFAULT_STATE.with_name(f"{DEFAULT_STATE.name}{suffix}")
     if options.search is not None and not options.search.strip():
         parser.error('say what to look for: make search Q="parse yaml"')
@@ -167,7 +179,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if options.search is not None:
             return search(options.search, state)
-        return night(options.partition, options.fresh, state, options.runtime, options.at)
+        stack = partial(_stack, state, options.runtime, options.airflow)
+        return night(options.partition, options.fresh, partial(_given, options.at) if options.at else stack)
     except (StackError, ClusterError, StartError) as error:
         print(error, file=sys.stderr)
         return 1

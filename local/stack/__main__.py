@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from local.stack import parts
+from local.stack import airflow, parts
 from local.stack.folder import ROOT
 from local.stack.stack import DEFAULT_STATE, Stack, StackDown, StackError
 
@@ -30,6 +30,8 @@ def main() -> int:
         if name in ("up", "run"):
             command.add_argument("--parts", default=",".join(parts.NAMES), help="default: %(default)s")
             command.add_argument("--dags", type=Path, default=ROOT / "dags", metavar="DIR", help="default: %(default)s")
+            text = "the environment of Airflow (default: %(default)s)"
+            command.add_argument("--airflow", choices=airflow.ENVIRONMENTS, default=airflow.ENVIRONMENTS[0], help=text)
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -40,7 +42,8 @@ def main() -> int:
         if arguments.command == "env":
             print(exports(Stack(arguments.state).environment()), flush=True)
             return 0
-        stack = Stack(arguments.state, parts=arguments.parts.split(","), dags=arguments.dags, say=_say)
+        names, dags = arguments.parts.split(","), arguments.dags
+        stack = Stack(arguments.state, parts=names, dags=dags, airflow_environment=arguments.airflow, say=_say)
         return _up(stack) if arguments.command == "up" else _run(stack)
     except StackError as error:
         print(f"[stack] {error}", file=sys.stderr)

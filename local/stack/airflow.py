@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -21,13 +22,27 @@ USER: Final = "admin"
 COMPONENTS: Final = ("scheduler", "dag-processor", "api-server", "triggerer")
 LOCAL_SETTINGS: Final = Path(__file__).parent / "airflow_config" / "airflow_local_settings.py"
 PORTS: Final = ("airflow", "airflow_worker_logs", "airflow_trigger_logs")
+ENVIRONMENTS: Final = ("airflow", "composer")
+"""Those of `local.environments` that can run it, the default first; the second has the versions of Cloud Composer's image."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a stack's Airflow is.
+
+    dags: its DAG folder. environment: one of `ENVIRONMENTS`. by_the_clock: whether schedules start runs.
+    """
+
+    dags: Path
+    environment: str = ENVIRONMENTS[0]
+    by_the_clock: bool = False
 
 
 def url(ports: Mapping[str, int]) -> str:
     return f"http://{HOST}:{ports['airflow']}"
 
 
-def settings(folder: Folder, ports: Mapping[str, int], dags: Path, package: Path) -> dict[str, str]:
+def settings(folder: Folder, ports: Mapping[str, int], choice: Choice, package: Path) -> dict[str, str]:
     """Airflow's environment, also for its command line (``airflow backfill create``). The times are seconds.
 
     package: where nightshift is installed. There is no plugins folder, as on Cloud Composer: see `local.package`.
@@ -35,7 +50,7 @@ def settings(folder: Folder, ports: Mapping[str, int], dags: Path, package: Path
     secrets = folder.secrets()
     sections: dict[str, dict[str, Any]] = {
         "core": {
-            "dags_folder": dags,
+            "dags_folder": choice.dags,
             "load_examples": False,
             "executor": "LocalExecutor",
             # Each is a process of 60 MB, running from the start (32 by default), and there are only two cores.
@@ -63,7 +78,7 @@ def settings(folder: Folder, ports: Mapping[str, int], dags: Path, package: Path
             "worker_log_server_port": ports["airflow_worker_logs"],
             "trigger_log_server_port": ports["airflow_trigger_logs"],
         },
-        **_scheduling(),
+        **_scheduling(choice.by_the_clock),
         "openlineage": {
             "transport": json.dumps({"type": "file", "log_file_path": str(folder.lineage), "append": True}),
             "namespace": "nightshift-local",
@@ -85,15 +100,15 @@ def settings(folder: Folder, ports: Mapping[str, int], dags: Path, package: Path
     }
 
 
-def _scheduling() -> dict[str, dict[str, Any]]:
+def _scheduling(by_the_clock: bool) -> dict[str, dict[str, Any]]:
     """Settings that decide how soon something happens, by section."""
     return {
         "scheduler": {
             # The wait between two tasks of a chain: with the default of 1 s a chain of six takes 7.5 s, with this 2 to 3 s.
             "scheduler_idle_sleep_time": 0.25,
             "catchup_by_default": False,
-            # A job's cron is for deployments: here a night runs on request, not when the stack comes up.
-            "use_job_schedule": False,
+            # A job's cron is for deployments: here a night usually runs on request, not when the stack comes up.
+            "use_job_schedule": by_the_clock,
             # What a killed scheduler left is taken up after 20 s instead of 5 min, without costing a task an attempt.
             "scheduler_health_check_threshold": 20,
             "orphaned_tasks_check_interval": 10,

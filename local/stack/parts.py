@@ -58,7 +58,12 @@ class Part:
 
 
 def build(
-    folder: Folder, life: str, names: tuple[str, ...], ports: Mapping[str, int], dags: Path, kubernetes: Kubernetes | None
+    folder: Folder,
+    life: str,
+    names: tuple[str, ...],
+    ports: Mapping[str, int],
+    choice: airflow.Choice,
+    kubernetes: Kubernetes | None,
 ) -> list[Part]:
     """The parts, in the order of `NAMES`. Writes the files that they read. Raises Missing, SetupError."""
     shared = environment.clients(folder, ports, kubernetes)
@@ -68,7 +73,7 @@ def build(
         "storage": lambda: _storage(folder, ports, kubernetes),
         "bigquery": lambda: _bigquery(folder, ports, shared),
         "agent": lambda: _agent(folder, life, shared),
-        "airflow": lambda: _airflow(folder, ports, shared, dags),
+        "airflow": lambda: _airflow(folder, ports, shared, choice),
     }
     return [makers[name]() for name in NAMES if name in names]
 
@@ -140,8 +145,8 @@ def node_configuration(env: Mapping[str, str], driver: Path, server: Path, drive
     }
 
 
-def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str], dags: Path) -> Part:
-    program = _program("airflow", "airflow")
+def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str], choice: airflow.Choice) -> Part:
+    program = _program(choice.environment, "airflow")
     airflow.write_config(folder)
     airflow.write_passwords(folder)
     # standalone looks for `airflow` on the PATH to start its components.
@@ -155,7 +160,7 @@ def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str]
     return Part(
         "airflow",
         (program, "standalone"),
-        {**shared, **airflow.settings(folder, ports, dags, installed()), "PATH": path},
+        {**shared, **airflow.settings(folder, ports, choice, installed()), "PATH": path},
         airflow.url(ports),
         probe,
         airflow.dead_component,

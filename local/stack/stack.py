@@ -48,8 +48,8 @@ class Stack:
     ``with Stack(state) as stack:`` uses a stack that ``up`` started and leaves it up. If none is up, it starts one that is
     tied to this process: it ends with the block, or with the process, however it dies.
 
-    state: its folder. parts: some of `parts.NAMES`; None: what a night needs. dags: Airflow's DAG folder. kubernetes: what runs
-    the JobSets instead of the local runtime. say: gets one line per event.
+    state: its folder. parts: some of `parts.NAMES`; None: what a night needs. dags, airflow_environment, by_the_clock: what its
+    Airflow is (`airflow.Choice`). kubernetes: what runs the JobSets instead of the local runtime. say: gets one line per event.
     """
 
     def __init__(
@@ -58,12 +58,14 @@ class Stack:
         *,
         parts: Sequence[str] | None = None,
         dags: Path = ROOT / "dags",
+        airflow_environment: str = airflow.ENVIRONMENTS[0],
+        by_the_clock: bool = False,
         kubernetes: Kubernetes | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._folder = Folder.at(state)
         self._names = tuple(parts or (name for name in NAMES if name != "agent" or kubernetes is None))
-        self._dags = dags.resolve()
+        self._choice = airflow.Choice(dags.resolve(), airflow_environment, by_the_clock)
         self._kubernetes = kubernetes
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,7 +75,8 @@ class Stack:
     def attach(cls, state: Path = DEFAULT_STATE) -> Stack:
         """The stack that is up in `state`. Raises StackDown."""
         document = cls(state).document()
-        return cls(state, parts=tuple(document["parts"]), dags=Path(document["dags"]))
+        parts, dags = tuple(document["parts"]), Path(document["dags"])
+        return cls(state, parts=parts, dags=dags, airflow_environment=document["airflow_environment"])
 
     def __enter__(self) -> Self:
         self.up(tied=True)
@@ -201,11 +204,15 @@ class Stack:
             raise StackError(
                 f"the stack in {self._folder.path} is up without {', '.join(missing)}: python3 -m local.stack down"
             )
-        if "airflow" in self._names and document["dags"] != str(self._dags):
+        if "airflow" in self._names and document["dags"] != str(self._choice.dags):
             raise StackError(
                 f"the stack in {self._folder.path} is up with the DAG folder {document['dags']}: python3 -m local.stack down"
             )
-        # A stack that an earlier version started does not say it.
+        # A stack that an earlier version started says neither of these.
+        if "airflow" in self._names and document.get("airflow_environment") != self._choice.environment:
+            raise StackError(
+                f"the stack in {self._folder.path} is up with another environment of Airflow: python3 -m local.stack down"
+            )
         if "airflow" in self._names and document.get("package") != self._package():
             raise StackError(
                 f"the stack in {self._folder.path} is up with nightshift as it was before a file of it changed: "
@@ -226,7 +233,8 @@ class Stack:
         self._folder.make()
         life = uuid.uuid4().hex
         command = [sys.executable, "-m", "local.stack.supervisor", "--state", str(self._folder.path), "--life", life]
-        command += ["--parts", ",".join(self._names), "--dags", str(self._dags)]
+        command += ["--parts", ",".join(self._names), "--dags", str(self._choice.dags)]
+        command += ["--airflow", self._choice.environment, *(["--by-the-clock"] if self._choice.by_the_clock else [])]
         if self._kubernetes:
             self._kubernetes.write(self._folder.kubernetes)
             command += ["--kubernetes", str(self._folder.kubernetes)]

@@ -1,5 +1,5 @@
-"""The supervisor: ``python -m local.stack.supervisor --state DIR --life ID --parts A,B --dags DIR [--kubernetes FILE]
-[--tie FD --owner PID]``.
+"""The supervisor: ``python -m local.stack.supervisor --state DIR --life ID --parts A,B --dags DIR --airflow ENV
+[--by-the-clock] [--kubernetes FILE] [--tie FD --owner PID]``.
 
 Holds the state folder's lock as long as it lives. Shuts down in order on SIGTERM, SIGINT, or when the pipe FD closes, and at
 once on a second signal. Exit codes: 0 after an orderly end, 2 if a part cannot be started here, 3 if another has the lock.
@@ -42,7 +42,7 @@ class Supervisor:
         folder: Folder,
         life: str,
         names: tuple[str, ...],
-        dags: Path,
+        choice: airflow.Choice,
         kubernetes: Kubernetes | None,
         tie: int | None,
         owner: int | None,
@@ -53,7 +53,7 @@ class Supervisor:
         ports = folder.ports([port for name in names for port in parts.PORTS[name]])
         self._services = [
             Service(part, folder, environment.base(), life)
-            for part in parts.build(folder, life, names, ports, dags, kubernetes)
+            for part in parts.build(folder, life, names, ports, choice, kubernetes)
         ]
         self._guardian: subprocess.Popen[bytes] | None = None
         self._pipe: int | None = None
@@ -70,7 +70,8 @@ class Supervisor:
             "life": life,
             "supervisor": os.getpid(),
             "owner": owner,
-            "dags": str(dags),
+            "dags": str(choice.dags),
+            "airflow_environment": choice.environment,
             "gateway": kubernetes.gateway if kubernetes else None,
             "environment": environment.clients(folder, ports, kubernetes),
         }
@@ -78,7 +79,7 @@ class Supervisor:
             login = {"url": airflow.url(ports), "user": airflow.USER, "password": folder.secrets()["password"]}
             self._fixed["airflow"] = login
             self._fixed["package"] = str(installed())
-            self._fixed["environment"] |= airflow.settings(folder, ports, dags, installed())
+            self._fixed["environment"] |= airflow.settings(folder, ports, choice, installed())
         self._written: dict[str, Any] = {}
 
     def run(self) -> None:
@@ -174,6 +175,8 @@ def main() -> int:
     parser.add_argument("--life", required=True)
     parser.add_argument("--parts", required=True)
     parser.add_argument("--dags", type=Path, required=True)
+    parser.add_argument("--airflow", required=True)
+    parser.add_argument("--by-the-clock", action="store_true")
     parser.add_argument("--kubernetes", type=Path)
     parser.add_argument("--tie", type=int)
     parser.add_argument("--owner", type=int)
@@ -194,7 +197,8 @@ def main() -> int:
             log.warning("killed %d processes that an earlier life left", strays)
         kubernetes = Kubernetes.read(arguments.kubernetes) if arguments.kubernetes else None
         names = tuple(arguments.parts.split(","))
-        supervisor = Supervisor(folder, arguments.life, names, arguments.dags, kubernetes, arguments.tie, arguments.owner)
+        choice = airflow.Choice(arguments.dags, arguments.airflow, arguments.by_the_clock)
+        supervisor = Supervisor(folder, arguments.life, names, choice, kubernetes, arguments.tie, arguments.owner)
     except (parts.Missing, SetupError) as error:
         log.error("%s", error)
         return MISSING

@@ -68,9 +68,9 @@ GROUPS: Final = (
         "integration/composer",
         "tests/integration/package/test_composer_versions.py",
         "plugins/nightshift/operators plugins/nightshift/triggers plugins/nightshift/hooks dags",
-        "test composer",
+        "test composer emulators",
         20,
-        140,
+        180,
     ),
     _group(
         "integration/package",
@@ -87,7 +87,7 @@ GROUPS: Final = (
         "local/stack local/demo",
         "test driver airflow emulators server",
         190,
-        400,
+        500,
     ),
     _group(
         "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 20, 20

@@ -22,20 +22,24 @@ from nightshift.fields.values import BUCKET_PATTERN
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
+    from obstore.store import GCSCredentialProvider
 
 REQUEST_TIMEOUT = timedelta(seconds=60)
 RETRY_TIMEOUT = timedelta(seconds=120)
 
 
-def open_store(url: str, headers: Mapping[str, str] | None = None) -> ObjectStore:
+def open_store(
+    url: str, headers: Mapping[str, str] | None = None, credentials: GCSCredentialProvider | None = None
+) -> ObjectStore:
     """Opens ``gs://BUCKET[/PREFIX]``, ``file:///FOLDER`` (created if missing) or ``memory:///``.
 
-    headers: sent with every request to Cloud Storage. Raises ValueError for any other URL. Nothing is sent yet: a wrong
-    bucket shows at the first call.
+    headers: sent with every request to Cloud Storage. credentials: gives its tokens; None: this machine's own account, in a
+    pod that of Workload Identity, and none for the emulator. Raises ValueError for any other URL. Nothing is sent yet: a
+    wrong bucket shows at the first call.
     """
     parts = urlsplit(url)
     if parts.scheme == "gs" and parts.netloc:
-        return _cloud_storage(parts.netloc, parts.path.strip("/") or None, headers or {})
+        return _cloud_storage(parts.netloc, parts.path.strip("/") or None, headers or {}, credentials)
     if parts.scheme == "file" and not parts.netloc and parts.path:
         return LocalStore(parts.path, mkdir=True)
     if parts.scheme == "memory":
@@ -43,9 +47,12 @@ def open_store(url: str, headers: Mapping[str, str] | None = None) -> ObjectStor
     raise ValueError(f"{url!r} is not a store: use gs://BUCKET/PREFIX, file:///FOLDER or memory:///")
 
 
-def open_folder(bucket: str, folder: str) -> ObjectStore:
-    """A folder on Cloud Storage. folder: its name as it is, even with characters that mean something in a URL."""
-    return _cloud_storage(bucket, folder, {})
+def open_folder(bucket: str, folder: str, credentials: GCSCredentialProvider | None = None) -> ObjectStore:
+    """A folder on Cloud Storage. folder: its name as it is, even with characters that mean something in a URL.
+
+    credentials: as `open_store` takes them.
+    """
+    return _cloud_storage(bucket, folder, {}, credentials)
 
 
 def split_object_url(url: str) -> tuple[str, str]:
@@ -75,6 +82,8 @@ def status_of(error: Exception) -> int | None:
     None too if credentials could not be had: that answer came from another server. obstore has a class of its own for some
     statuses, and for the rest only a text, which begins with its own words; what the server sent comes after the status.
     """
+    if str(error).startswith(_NO_TOKEN):
+        return None
     for kind, status in _STATUSES.items():
         if isinstance(error, kind):
             return status
@@ -91,6 +100,7 @@ _STATUSES: Final[dict[type[Exception], int]] = {
     obstore.exceptions.AlreadyExistsError: 409,
     obstore.exceptions.PreconditionError: 412,
 }
+_NO_TOKEN: Final = "The operation lacked valid authentication credentials for path External GCP credential provider: "
 # Within the URL, spaces are escaped.
 _REFUSED: Final = re.compile(
     r"Generic GCS error: Error performing [A-Z]+ \S+ in [^ ,]+(?:, after [^-]*)? - Server returned non-2xx status code: (\d{3})"
@@ -123,19 +133,22 @@ def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
     return body
 
 
-def _cloud_storage(bucket: str, prefix: str | None, headers: Mapping[str, str]) -> GCSStore:
+def _cloud_storage(
+    bucket: str, prefix: str | None, headers: Mapping[str, str], credentials: GCSCredentialProvider | None
+) -> GCSStore:
     config: dict[str, str] = {}
     emulator = os.environ.get("STORAGE_EMULATOR_HOST")
     if emulator:
         if "://" not in emulator:
             emulator = f"http://{emulator}"
-        # The only way to send no credentials: `skip_signature` still looks for a metadata server.
+        # Without `credentials`, the only way to send none: `skip_signature` still looks for a metadata server.
         key = {"gcs_base_url": emulator, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
         config["service_account_key"] = json.dumps(key)
     return GCSStore(
         bucket,
         prefix=prefix,
         config=config,  # type: ignore[arg-type]
+        credential_provider=credentials,
         client_options={
             "allow_http": bool(emulator),
             "timeout": REQUEST_TIMEOUT,

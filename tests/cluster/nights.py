@@ -48,7 +48,7 @@ from tests.cluster.kube import Namespace
 from tests.cluster.watch import Watch
 from tests.cluster.witness import Gate, Run, Witness
 from tests.integration.driver.canned import vector_of
-from tests.integration.emulators import PROJECT, start_storage
+from tests.integration.emulators import ANONYMOUS_CONNECTION, PROJECT, start_storage
 from tests.kept_state import KeptState
 
 ENGINE: Final = Path(__file__).with_name("engine.py")
@@ -95,6 +95,7 @@ def a_place(cluster: Cluster, folder: Path, namespace: Namespace) -> Iterator[Pl
         emulator.client().create_bucket(BUCKET, project=PROJECT)
         environment = stack.enter_context(pytest.MonkeyPatch.context())
         environment.setenv("STORAGE_EMULATOR_HOST", emulator.url)
+        environment.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", ANONYMOUS_CONNECTION)
         connection = f'{{"conn_type": "kubernetes", "extra": {{"kube_config_path": "{cluster.kubeconfig}"}}}}'
         environment.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection)
         yield Place(

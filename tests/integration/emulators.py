@@ -6,6 +6,7 @@ tests about durability need. Nothing here touches the environment of the test pr
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -28,6 +29,8 @@ PYTHON = ROOT / ".envs" / "emulators" / "bin" / "python"
 HOST = "127.0.0.1"
 PROJECT = "local"
 ANONYMOUS = AnonymousCredentials()  # type: ignore[no-untyped-call]
+ANONYMOUS_CONNECTION = json.dumps({"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": PROJECT}})
+"""Airflow's Google connection to the emulators, as ``AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT`` takes it."""
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 POLL_S = 0.05

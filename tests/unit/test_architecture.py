@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
     "warehouse": {"run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},
-    "hooks": {"jobset", "settings", "warehouse"},
+    "hooks": {"jobset", "settings", "store", "warehouse"},
     "triggers": {"hooks", "jobset", "settings", "warehouse"},
     "timetables": set(),
     "operators": {"exits", "hooks", "jobset", "lineage", "run", "settings", "spec", "store", "triggers", "warehouse"},

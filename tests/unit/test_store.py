@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import obstore
 import pytest
-from obstore.exceptions import GenericError
+from obstore.exceptions import GenericError, UnauthenticatedError
 from obstore.store import MemoryStore
 
-from nightshift.store import split_object_url, status_of
+from nightshift.store import StoreUnavailable, open_store, split_object_url, status_of
 
 pytestmark = pytest.mark.unit
 
@@ -103,3 +105,13 @@ def test_only_what_the_store_itself_answers_is_a_status() -> None:
     assert status_of(GenericError(f"{got}{again} - HTTP error: error sending request{says}404 Not Found")) is None
     assert status_of(GenericError(f"Generic GCS error: Error performing token request: {got[19:]}{says}404 Not Found")) is None
     assert status_of(OSError("404")) is None
+
+
+def test_a_token_that_could_not_be_had_is_no_answer_of_the_store() -> None:
+    def no_token() -> Any:
+        raise StoreUnavailable("no token now")
+
+    with pytest.raises(UnauthenticatedError, match="no token now") as told:
+        obstore.get(open_store("gs://bucket", credentials=no_token), "a")
+
+    assert status_of(told.value) is None

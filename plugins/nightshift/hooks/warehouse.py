@@ -10,10 +10,16 @@ if TYPE_CHECKING:
 
 
 def warehouse_for(settings: Settings) -> Warehouse:
-    """A `Warehouse` on the connection ``settings.gcp_conn_id``; BIGQUERY_EMULATOR_HOST is honoured by Google's client."""
+    """A `Warehouse` on the connection ``settings.gcp_conn_id``; BIGQUERY_EMULATOR_HOST is honoured by Google's client.
+
+    Raises `nightshift.hooks.credentials.NoCredentials`, and WarehouseUnavailable if a repeat may help.
+    """
     from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
 
-    from nightshift.warehouse import Warehouse
+    from nightshift.hooks.credentials import explained, refresh
+    from nightshift.warehouse import Warehouse, WarehouseUnavailable
 
-    hook = BigQueryHook(gcp_conn_id=settings.gcp_conn_id, location=settings.location, use_legacy_sql=False)
+    with explained(settings.gcp_conn_id, WarehouseUnavailable):
+        hook = BigQueryHook(gcp_conn_id=settings.gcp_conn_id, location=settings.location, use_legacy_sql=False)
+        refresh(hook.get_credentials())
     return Warehouse(hook.get_client(project_id=settings.project, location=settings.location), settings)

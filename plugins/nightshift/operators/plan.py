@@ -253,7 +253,7 @@ class PlanOperator(RunOperator):
 
         settings = self.settings
         return replace(
-            pin_model(spec),
+            pin_model(spec, credentials=self.storage_credentials),
             server_image=settings.server_image,
             cpu_server_image=settings.cpu_server_image,
             tpu_server_image=settings.tpu_server_image,

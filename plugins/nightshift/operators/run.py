@@ -16,7 +16,7 @@ from nightshift.run.names import RunRef
 from nightshift.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    from obstore.store import GCSCredentialProvider, ObjectStore
 
     from nightshift.lineage.facets import Lineage
     from nightshift.run.pins import Pins
@@ -64,7 +64,14 @@ class RunOperator(BaseOperator):
         """The bucket of all runs."""
         from nightshift.store import open_store
 
-        return open_store(f"gs://{self.settings.bucket}")
+        return open_store(f"gs://{self.settings.bucket}", credentials=self.storage_credentials)
+
+    @cached_property
+    def storage_credentials(self) -> GCSCredentialProvider:
+        """Those of the deployment's Google connection."""
+        from nightshift.hooks.credentials import storage_credentials
+
+        return storage_credentials(self.settings)
 
     @cached_property
     def _frozen(self) -> tuple[JobSpec, dict[str, Any]]:

@@ -12,10 +12,13 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.run import hub, weights
 from nightshift.spec import JobSpec
+
+if TYPE_CHECKING:
+    from obstore.store import GCSCredentialProvider
 
 KEY: Final = "pinned"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
@@ -52,15 +55,19 @@ class Pins:
 UNPINNED: Final = Pins()
 
 
-def pin_model(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> Pins:
-    """What the job's model is now. environment: variables of Hugging Face's own clients (`nightshift.run.hub`).
+def pin_model(
+    spec: JobSpec, environment: Mapping[str, str] = os.environ, credentials: GCSCredentialProvider | None = None
+) -> Pins:
+    """What the job's model is now.
 
+    environment: variables of Hugging Face's own clients (`nightshift.run.hub`). credentials: for a model in a bucket, as
+    `nightshift.store.open_store` takes them.
     Raises `nightshift.run.hub.NoSuchRevision`, `nightshift.run.hub.HubUnavailable`, `nightshift.run.weights.NoWeights`, and
     StoreUnavailable.
     """
     scheme, _, place = spec.model.uri.partition("://")
     if scheme == "gs":
-        found = weights.look(spec.model.uri)
+        found = weights.look(spec.model.uri, credentials)
         return Pins(weights=found.fingerprint, weights_bytes=found.size)
     if why_unpinned(spec, environment) is not None:
         return Pins()

@@ -14,10 +14,11 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.run.names import canonical_json
-from nightshift.store import StoreUnavailable, open_folder, version_of
+from nightshift.store import StoreUnavailable, open_folder, status_of, version_of
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
+    from obstore.store import GCSCredentialProvider
 
 
 class NoWeights(ValueError):
@@ -36,21 +37,21 @@ class Weights:
     size: int
 
 
-def look(uri: str) -> Weights:
-    """The folder as it is now. uri: ``gs://BUCKET/FOLDER``.
+def look(uri: str, credentials: GCSCredentialProvider | None = None) -> Weights:
+    """The folder as it is now. uri: ``gs://BUCKET/FOLDER``. credentials: as `nightshift.store.open_store` takes them.
 
     An object's generation changes with each write, even of the same bytes. Raises NoWeights and StoreUnavailable.
     """
     bucket, _, name = uri.removeprefix("gs://").partition("/")
-    folder = open_folder(bucket, name)
+    folder = open_folder(bucket, name, credentials)
     try:
         listed = [meta for page in obstore.list(folder) for meta in page]
         found = sorted((meta["path"], _generation(folder, meta)) for meta in listed)
-    except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
-        problem = str(error).partition("\n")[0]
-        raise NoWeights(f"{uri} cannot be listed: {problem}. Give this account roles/storage.objectViewer there.") from error
     except (obstore.exceptions.BaseError, OSError) as error:
         problem = str(error).partition("\n")[0]
+        if status_of(error) in (401, 403):
+            remedy = "Give this account roles/storage.objectViewer there."
+            raise NoWeights(f"{uri} cannot be listed: {problem}. {remedy}") from error
         raise StoreUnavailable(f"list {uri}: {problem}") from error
     size = sum(meta["size"] for meta in listed)
     if not size:

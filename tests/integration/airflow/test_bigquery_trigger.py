@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import pytest
 
 from nightshift.triggers.bigquery import BigQueryJobsTrigger
 from nightshift.triggers.polling import poll
-from tests.integration.emulators import PROJECT, BigQueryEmulator, StorageEmulator, start_bigquery
+from tests.integration.emulators import ANONYMOUS_CONNECTION, PROJECT, BigQueryEmulator, StorageEmulator, start_bigquery
 
 pytestmark = pytest.mark.integration
 
@@ -23,8 +22,7 @@ GIVE_UP_S = 120
 
 def deploy(emulator: BigQueryEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deployment that uses the emulator."""
-    connection = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": PROJECT}}
-    monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", ANONYMOUS_CONNECTION)
     monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", emulator.url)
     monkeypatch.setenv("NIGHTSHIFT_PROJECT", PROJECT)
     monkeypatch.setenv("NIGHTSHIFT_BUCKET", "runs")

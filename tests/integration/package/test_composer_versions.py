@@ -22,6 +22,7 @@ TESTS = (
     "tests/unit/test_package.py",
     "tests/unit/test_lineage.py",
     "tests/unit/test_sharing.py",
+    "tests/integration/airflow",
 )
 
 
@@ -37,7 +38,7 @@ def test_everything_of_the_wheel_that_airflow_needs_can_be_imported(tmp_path: Pa
     assert [name for name, file in found.items() if not file.startswith(str(package.installed()))] == []
 
 
-def test_the_unit_tests_of_operators_triggers_and_dags_pass() -> None:
+def test_the_tests_of_operators_triggers_and_dags_pass() -> None:
     python = environment_dir("composer") / "bin" / "python"
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
     # Its own home and its own plugins: `tests/conftest.py` sets them, unless they are inherited from this session's.

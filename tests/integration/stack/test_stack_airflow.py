@@ -1,4 +1,5 @@
-"""``airflow standalone`` as a part: runs a DAG, makes a backfill, gets well when a component is killed, leaves no process."""
+"""``airflow standalone`` as a part: runs a DAG, waits for its time, makes a backfill, gets well when a component is killed,
+leaves no process."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from local.stack import Stack
+from local.stack import Stack, StackError
 from local.stack.airflow import COMPONENTS
 from tests.airflow_cli import airflow
 from tests.integration.stack.support import wait_until
@@ -48,6 +50,19 @@ from airflow.sdk import DAG
 with DAG("daily", schedule="@daily", start_date=datetime(2024, 1, 1), catchup=False, is_paused_upon_creation=True):
     EmptyOperator(task_id="nothing")
 """
+# The task plan without the rest of its work, which needs a warehouse. The schedule is that of every job.
+DUE = """
+from datetime import datetime
+from airflow.sdk import DAG, CronDataIntervalTimetable
+from nightshift.operators.plan import PlanOperator, partition_of
+class Due(PlanOperator):
+    def execute(self, context):
+        self._await_due(context, partition_of(context))
+        return datetime.now().astimezone().isoformat()
+midnight = CronDataIntervalTimetable("0 0 * * *", timezone="UTC")
+with DAG("due", schedule=midnight, start_date=datetime(2026, 1, 1), catchup=False):
+    Due(task_id="plan", spec={{"schedule": "{minute} {hour} * * *"}})
+"""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +72,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     (folder / "dags" / "chain.py").write_text(DAG)
     (folder / "dags" / "daily.py").write_text(DAILY)
     (folder / "dags" / "where.py").write_text(WHERE)
-    with Stack(folder / "state", parts=("airflow",), dags=folder / "dags") as stack:
+    with Stack(folder / "state", parts=("airflow",), dags=folder / "dags", by_the_clock=True) as stack:
         yield stack
     assert stack.processes() == []
 
@@ -140,6 +155,12 @@ def test_airflow_has_nightshift_as_a_package_and_no_plugins_folder(stack: Stack)
     assert not (stack.state / "airflow" / "plugins").exists()
 
 
+def test_it_says_no_to_another_environment(stack: Stack) -> None:
+    other = Stack(stack.state, parts=("airflow",), dags=Path(stack.document()["dags"]), airflow_environment="composer")
+    with pytest.raises(StackError, match="is up with another environment of Airflow"):
+        other.up()
+
+
 @pytest.mark.gate
 def test_every_process_of_airflow_carries_the_mark(stack: Stack) -> None:
     session = os.getsid(stack.document()["parts"]["airflow"]["pid"])
@@ -159,6 +180,35 @@ def test_every_process_of_airflow_carries_the_mark(stack: Stack) -> None:
         return not unmarked
 
     wait_until(every_one_is_marked, "the mark of every process of Airflow's session")
+
+
+def test_a_scheduled_run_waits_in_the_triggerer_until_it_is_due(stack: Stack) -> None:
+    """Airflow makes the run of yesterday's partition as soon as it knows the DAG, and its job's cron names a time to come."""
+    wait_until(lambda: datetime.now(UTC).time() < time(23, 55), "the day is long enough", 400)
+    moment = (datetime.now(UTC) + timedelta(seconds=150)).replace(second=0, microsecond=0)
+    dag = DUE.format(minute=moment.minute, hour=moment.hour)
+    (Path(stack.document()["dags"]) / "due.py").write_text(dag)
+    token = _token(stack)
+    _wait_for_dag(stack, "due", token)
+
+    def plan() -> dict[str, Any]:
+        found = _call(stack, "/api/v2/dags/due/dagRuns/~/taskInstances", token=token)["task_instances"]
+        return dict(found[0]) if found else {}
+
+    wait_until(lambda: plan().get("state") == "deferred", "the task waits", PATIENCE_S)
+    assert plan()["trigger"]["classpath"].endswith(".DateTimeTrigger")
+
+    def run() -> dict[str, Any]:
+        (found,) = _call(stack, "/api/v2/dags/due/dagRuns", token=token)["dag_runs"]
+        return dict(found)
+
+    wait_until(lambda: run()["state"] in ("success", "failed"), "the run has ended", PATIENCE_S)
+    assert (run()["run_type"], run()["state"]) == ("scheduled", "success")
+    assert plan()["try_number"] == 1
+    events = _call(stack, "/api/v2/eventLogs?dag_id=due&task_id=plan&order_by=id", token=token)["event_logs"]
+    assert [event["event"] for event in events] == ["running", "deferred", "running", "success"]
+    path = f"/api/v2/dags/due/dagRuns/{run()['dag_run_id']}/taskInstances/plan/xcomEntries/return_value?deserialize=true"
+    assert datetime.fromisoformat(_call(stack, path, token=token)["value"]) >= moment
 
 
 def test_a_backfill_of_a_year_is_made_while_airflow_is_at_work(stack: Stack) -> None:

@@ -31,7 +31,7 @@ from nightshift.warehouse.extract import build_plan
 from tests.builders import a_spec
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
-from tests.integration.emulators import PROJECT, StorageEmulator
+from tests.integration.emulators import ANONYMOUS_CONNECTION, PROJECT, StorageEmulator
 
 PARTITION = "2026-11-20"
 OTHER = "2026-11-19"
@@ -217,6 +217,7 @@ def _chunk(
 def make_night(client: bigquery.Client, storage: StorageClient, monkeypatch: pytest.MonkeyPatch, storage_url: str) -> Night:
     name = f"wh{uuid.uuid4().hex[:10]}"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_url)
+    monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", ANONYMOUS_CONNECTION)
     storage.create_bucket(name)
     client.create_dataset(name)
     fields = [

@@ -1,0 +1,97 @@
+"""The credentials of Airflow's Google connection, and what it means if it gives none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from nightshift.store import StoreUnavailable
+
+if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
+    from obstore.store import GCSCredential, GCSCredentialProvider
+
+    from nightshift.settings import Settings
+
+
+class NoCredentials(AirflowFailException):
+    """The connection gives no credentials until a person corrects it: the task fails for good."""
+
+
+def storage_credentials(settings: Settings) -> GCSCredentialProvider:
+    """For `nightshift.store.open_store`: tokens of the connection ``settings.gcp_conn_id``, empty if it is anonymous.
+
+    The first one is asked for now, so that a wrong connection is named before it is used. A quota project of the connection
+    has no effect on storage. Raises NoCredentials, and StoreUnavailable if a repeat may help.
+    """
+    from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
+    from google.auth.credentials import AnonymousCredentials
+
+    with explained(settings.gcp_conn_id, StoreUnavailable):
+        credentials = GoogleBaseHook(gcp_conn_id=settings.gcp_conn_id).get_credentials()
+        if isinstance(credentials, AnonymousCredentials):
+            return _no_token
+        refresh(credentials)
+    return _Tokens(credentials, settings.gcp_conn_id)
+
+
+class _Tokens:
+    """The store calls it, from a thread of its own, when it has no token or its token is about to expire."""
+
+    def __init__(self, credentials: Credentials, connection: str) -> None:
+        self._credentials = credentials
+        self._connection = connection
+
+    def __call__(self) -> GCSCredential:
+        with explained(self._connection, StoreUnavailable):
+            refresh(self._credentials)
+        expiry = self._credentials.expiry
+        return {"token": str(self._credentials.token), "expires_at": expiry and expiry.replace(tzinfo=UTC)}
+
+
+def _no_token() -> GCSCredential:
+    return {"token": "", "expires_at": None}
+
+
+def refresh(credentials: Credentials) -> None:
+    """Asks for a token unless there is one that lasts. Raises google.auth's errors; see `explained`."""
+    from google.auth.transport.requests import Request
+
+    if not credentials.valid:
+        credentials.refresh(Request())  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def explained(connection: str, unavailable: type[Exception]) -> Iterator[None]:
+    """Maps what goes wrong when a hook takes credentials from a connection: NoCredentials, or `unavailable` if it may pass."""
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except GoogleAuthError as error:
+        if isinstance(error, ValueError) or _refused(error):
+            raise _no_credentials(connection, error.args[0]) from error
+        raise unavailable(f"The connection {connection!r} gives no credentials now: {error.args[0]}") from error
+    except KeyError as error:
+        raise _no_credentials(connection, f"its key lacks {error}") from error
+    except (AirflowException, ValueError, TypeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise _no_credentials(connection, error) from error
+
+
+def _refused(error: Any) -> bool:
+    """Whether Google's token service said why it gives no token, and will say it again.
+
+    Other services answer with texts, from which it cannot be told: a role that was granted is not known everywhere at once.
+    """
+    return not error.retryable and any(isinstance(said, Mapping) for said in error.args[1:])
+
+
+def _no_credentials(connection: str, problem: object) -> NoCredentials:
+    return NoCredentials(
+        f"The connection {connection!r} gives no credentials: {str(problem).rstrip('.')}. Correct it in Airflow, or name "
+        "another one in NIGHTSHIFT_GCP_CONN_ID. A connection without a key stands for the account of the machine."
+    )
