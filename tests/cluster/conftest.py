@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             stated = item.get_closest_marker("timeout")
             # A test that waits for its turn, or for the cluster, has not begun yet.
             item.add_marker(pytest.mark.timeout(stated.args[0] if stated else PATIENCE_S, func_only=True), append=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests run beside each other, of other processes too, but a test that uses `faults` runs alone, its fixtures' set-up and
+    tear-down included. A hook, not a fixture: a test may ask for the cluster while it runs, and a module's fixtures come first.
+
+    pytest calls it for the items of other folders as well.
+    """
+    if item.get_closest_marker("cluster") is None:
+        return (yield)
+    with a_turn(alone=_is_alone(item)):
+        return (yield)
 
 
 def _is_alone(item: pytest.Item) -> bool:
@@ -103,16 +116,6 @@ def faults(own_cluster: Cluster) -> Iterator[Faults]:
     faults = Faults(own_cluster)
     yield faults
     faults.undo()
-
-
-@pytest.fixture(autouse=True)
-def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tests run beside each other, of other processes too, but a test that uses `faults` runs alone."""
-    if "cluster" not in request.fixturenames:
-        yield
-        return
-    with a_turn(alone=ALONE in request.fixturenames):
-        yield
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ from nightshift.operators.jobset_errors import JobSetApplicationFailure
 from tests.cluster.kube import a_namespace, a_queue
 from tests.cluster.nights import Document, HeldNight, Place, a_place, container, disruption, exit_code
 from tests.cluster.scenes import evict
-from tests.cluster.turns import a_turn
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(900)]
 
@@ -73,7 +72,7 @@ def nights(request: pytest.FixtureRequest, place: Place) -> dict[Story, HeldNigh
         except Exception as error:
             return error
 
-    with a_turn(alone=False), ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(stories, pool.map(told, stories, range(len(stories))), strict=True))
 
 
