@@ -5,15 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
+
     from nightshift.settings import Settings
     from nightshift.warehouse import Warehouse
+    from nightshift.warehouse.trial import Trial
 
 
 def warehouse_for(settings: Settings) -> Warehouse:
     """A `Warehouse` on the connection ``settings.gcp_conn_id``; BIGQUERY_EMULATOR_HOST is honoured by Google's client."""
-    from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
-
     from nightshift.warehouse import Warehouse
 
+    return Warehouse(_client(settings), settings)
+
+
+def trial_for(settings: Settings) -> Trial:
+    """A `Trial` on the same connection."""
+    from nightshift.warehouse.trial import Trial
+
+    return Trial(_client(settings), settings)
+
+
+def _client(settings: Settings) -> Client:
+    from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
+
     hook = BigQueryHook(gcp_conn_id=settings.gcp_conn_id, location=settings.location, use_legacy_sql=False)
-    return Warehouse(hook.get_client(project_id=settings.project, location=settings.location), settings)
+    return hook.get_client(project_id=settings.project, location=settings.location)
