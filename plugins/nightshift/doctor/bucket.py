@@ -88,21 +88,14 @@ def first_writer_wins(here: Surroundings) -> Iterator[Finding]:
     store = open_store(f"gs://{bucket}")
     breaks = "plan, extract, seal and publish, which use the process's own credentials (Application Default Credentials) here"
     mend = mends.bucket_role(here.settings, "storage.objectUser", here.connections.google().email)
-    left = False
     try:
-        obstore.put(store, path, b"1", mode="create")
-        left = True
-        wrong = _second_create(store, path)
-        if bytes(obstore.get(store, path).bytes()) != b"1":
-            wrong = "an object that was created reads otherwise"
-        if [meta["path"] for meta in obstore.list(store, PREFIX).collect() if meta["path"] == path] != [path]:
-            wrong = "an object that was created is not listed"
-        obstore.delete(store, path)
-        left = False
+        wrong = _tried(store, path)
     except (obstore.exceptions.BaseError, OSError) as error:
         words = str(error).partition("\n")[0]
-        rest = f"; gs://{bucket}/{path} is left behind" if left else ""
-        clean = f" && gcloud storage rm gs://{bucket}/{path}" if left else ""
+        # A create whose reply was lost may have happened.
+        cleared = _deleted(store, path)
+        rest = "" if cleared else f"; gs://{bucket}/{path} may be left behind"
+        clean = "" if cleared else f" && gcloud storage rm gs://{bucket}/{path}"
         yield Problem(STORE, f"nightshift's own client is refused: {words}{rest}", breaks, f"{mend}{clean}")
         return
     if wrong:
@@ -113,15 +106,35 @@ def first_writer_wins(here: Surroundings) -> Iterator[Finding]:
         yield Ok(STORE, f"gs://{bucket}/{PREFIX}/: created once, a second create refused, read, listed, deleted")
 
 
-def _second_create(store: ObjectStore, path: str) -> str:
-    """What is wrong with a second create of the same object; '' if it is refused."""
+def _tried(store: ObjectStore, path: str) -> str:
+    """What is wrong; '' if nothing is. The object is deleted again."""
+    import obstore
+
+    wrong = ""
+    obstore.put(store, path, b"1", mode="create")
+    try:
+        obstore.put(store, path, b"2", mode="create")
+        wrong = "a second create of the same object is not refused"
+    except obstore.exceptions.AlreadyExistsError:
+        if bytes(obstore.get(store, path).bytes()) != b"1":
+            wrong = "an object that was created reads otherwise"
+        if path not in [meta["path"] for meta in obstore.list(store, PREFIX).collect()]:
+            wrong = "an object that was created is not listed"
+    obstore.delete(store, path)
+    return wrong
+
+
+def _deleted(store: ObjectStore, path: str) -> bool:
+    """Whether the object is certainly not there any more."""
     import obstore
 
     try:
-        obstore.put(store, path, b"2", mode="create")
-    except obstore.exceptions.AlreadyExistsError:
-        return ""
-    return "a second create of the same object is not refused"
+        obstore.delete(store, path)
+    except FileNotFoundError:
+        return True
+    except (obstore.exceptions.BaseError, OSError):
+        return False
+    return True
 
 
 def _address(here: Surroundings) -> str:

@@ -47,7 +47,7 @@ CHECKS: Final = (
     Check(clocks.CLUSTER, clocks.cluster, clocks.BREAKS, needs=(cluster.NAME,)),
 )
 JOB_CHECKS: Final = (
-    Check(warehouse.QUERY, warehouse.query, "plan", needs=(job.NAME, warehouse.JOBS)),
+    Check(warehouse.QUERY, warehouse.query, "plan", needs=(job.NAME, warehouse.JOBS, warehouse.LOCATION)),
     Check(queue.MANIFEST, queue.manifest, "infer", needs=(job.NAME,)),
     Check(queue.QUEUE, queue.queue, "infer", needs=(job.NAME, cluster.KUEUE)),
     Check(queue.QUOTA, queue.quotas, "infer", needs=(queue.MANIFEST, queue.QUEUE)),

@@ -112,7 +112,8 @@ def deployment(
         for variable, value in variables(name, urls).items():
             monkeypatch.setenv(variable, value)
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        job = JOB | {
+        job: dict[str, object] = {
+            **JOB,
             "source": {"query": f"SELECT name, text FROM `{name}.notes` WHERE day = @partition", "key": ["name"]},
             "destination": {"table": f"{name}.vectors", "column": "vector"},
         }

@@ -69,12 +69,15 @@ def serving(respond: Respond) -> Iterator[str]:
 
 @dataclass
 class Front:
-    """Passes everything to `upstream`. alter: what to make of an answer, by method and path."""
+    """Passes everything to `upstream`. By method and path: refuse, what it answers instead; alter, what becomes of an answer."""
 
     upstream: str
+    refuse: Callable[[str, str], Answer | None] = lambda _method, _path: None
     alter: Callable[[str, str, Answer], Answer] = lambda _method, _path, answer: answer
 
     def respond(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        if refused := self.refuse(method, path):
+            return refused
         sent = {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
         request = urllib.request.Request(f"{self.upstream}{path}", data=body or None, headers=sent, method=method)
         try:

@@ -73,21 +73,18 @@ def no_delete(here: Deployment) -> None:
 def no_tables(here: Deployment) -> None:
     refused = {"code": 403, "message": "Access Denied", "errors": [{"reason": "accessDenied", "message": "Access Denied"}]}
 
-    def alter(method: str, path: str, answer: Answer) -> Answer:
+    def refuse(method: str, path: str) -> Answer | None:
         if method == "POST" and path.partition("?")[0].endswith("/tables"):
             return Answer(403, json.dumps({"error": refused}).encode(), {"Content-Type": "application/json"})
-        return answer
+        return None
 
-    here.bigquery.alter = alter
+    here.bigquery.refuse = refuse
 
 
 def store_down(here: Deployment) -> None:
     """For nightshift's own client, which speaks the XML API and uploads elsewhere."""
 
-    def alter(method: str, path: str, answer: Answer) -> Answer:
-        return answer if path.startswith("/storage/") else Answer(403, b"no", answer.headers)
-
-    here.storage.alter = alter
+    here.storage.refuse = lambda method, path: None if path.startswith("/storage/") else Answer(403, b"no")
 
 
 def no_jobset(here: Deployment) -> None:

@@ -226,7 +226,7 @@ def gpu_queue(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "q"}, "spec": {"resourceGroups": [group], **spec}}
 
 
-FLAVORS = {
+FLAVORS: dict[str, dict[str, Any]] = {
     "l4": {"spec": {"nodeLabels": {"kind": "l4"}, "nodeTaints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}},
     "plain": {"spec": {}},
 }
