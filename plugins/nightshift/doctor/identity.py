@@ -1,7 +1,8 @@
 """Who Airflow's Google connection is: its e-mail address, and the numeric unique id by which a cluster may know it.
 
 ``https://oauth2.googleapis.com/tokeninfo`` tells what a token is: ``azp`` is the unique id of a service account, ``scope`` its
-scopes, ``email`` only with the scope userinfo.email (fields: google-auth-library's ``TokenInfo``). GKE calls an account by its
+scopes, ``email`` only with the scope userinfo.email (asked as google-auth-library's ``getTokenInfo`` does, fields as in its
+``TokenInfo``; the token is in a header, so that no log of addresses has it). GKE calls an account by its
 address only if the token has that scope, else by its number (k8s/README.md, step 9).
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from nightshift.doctor.findings import Finding, Ok, Problem
 from nightshift.doctor.surroundings import EMULATORS, Google, Surroundings
@@ -24,11 +24,10 @@ BREAKS: Final = "every task: none can call Google"
 def ask(here: Surroundings) -> Iterator[Finding]:
     """Raises OSError if Google does not answer."""
     google = here.connections.google()
-    token = google.token
-    if token is None:
+    if google.token is None:
         yield _anonymous(here)
         return
-    reply = google.ask("POST", TOKENINFO, form=urlencode({"access_token": token}))
+    reply = google.ask("POST", TOKENINFO, headers={"Content-Type": "application/x-www-form-urlencoded"})
     if reply.status != 200:
         # The body may repeat the token, so only the status is told.
         wrong = f"Google does not accept the token of the connection {here.settings.gcp_conn_id} (HTTP {reply.status})"

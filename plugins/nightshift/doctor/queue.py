@@ -84,7 +84,7 @@ def quotas(here: Surroundings) -> Iterator[Finding]:
         short = [
             f"; {workers} need {_plain(need)} of {what}, and it has {_plain(most)}" for what, need, most in refused.lacking
         ]
-        wrong = f"ClusterQueue {cluster['metadata']['name']} would never admit {workers}: {refused.why}{''.join(short)}"
+        wrong = f"ClusterQueue {cluster['metadata']['name']!r} would never admit {workers}: {refused.why}{''.join(short)}"
         mend = f"kubectl edit clusterqueue {cluster['metadata']['name']}"
         yield Problem(name, wrong, f"infer of {job.job} on {profile}: its JobSet stays suspended", mend)
 

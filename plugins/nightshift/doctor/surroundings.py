@@ -38,8 +38,8 @@ class Google(Protocol):
         """An access token; None for an anonymous connection."""
         ...
 
-    def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, form: str | None = None) -> Reply:
-        """One request with the account's token, without retries and redirects to other hosts. form: the body of a form."""
+    def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
+        """One request without a body, with the account's token, without retries; redirects are not followed."""
         ...
 
 

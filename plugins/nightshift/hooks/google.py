@@ -43,16 +43,14 @@ class GoogleAccount:
         self._credentials.refresh(Request())  # type: ignore[no-untyped-call]
         return str(self._credentials.token)
 
-    def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, form: str | None = None) -> Reply:
-        """One request. headers: in addition to the token. form: the body of an HTML form. Raises OSError, as requests does."""
+    def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
+        """One request. headers: in addition to the token. Raises OSError, as requests does."""
         from nightshift.doctor.surroundings import Reply
 
         sent = dict(headers or {})
         if self.token is not None:
             sent["Authorization"] = f"Bearer {self.token}"
-        if form is not None:
-            sent["Content-Type"] = "application/x-www-form-urlencoded"
-        reply = self._session.request(method, url, headers=sent, data=form, timeout=TIMEOUT_S, allow_redirects=False)
+        reply = self._session.request(method, url, headers=sent, timeout=TIMEOUT_S, allow_redirects=False)
         return Reply(reply.status_code, reply.content, {name.lower(): value for name, value in reply.headers.items()})
 
     @cached_property

@@ -69,7 +69,7 @@ def serving(respond: Respond) -> Iterator[str]:
 
 @dataclass
 class Front:
-    """Passes everything to `upstream`. By method and path: refuse, what it answers instead; alter, what becomes of an answer."""
+    """Passes everything to `upstream`. By method and path: refuse, what it answers instead; alter, what an answer becomes."""
 
     upstream: str
     refuse: Callable[[str, str], Answer | None] = lambda _method, _path: None

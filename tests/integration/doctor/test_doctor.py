@@ -15,16 +15,19 @@ from dataclasses import asdict
 from email.utils import formatdate
 
 import pytest
+from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
+from google.auth.credentials import Credentials
 
 from local import package
 from nightshift import __version__
 from nightshift.doctor.findings import NotAsked, Ok, Problem, Report
 from nightshift.doctor.surroundings import Triggerer
+from nightshift.hooks.google import GoogleAccount
 from nightshift.operators.connections import AirflowConnections
 from nightshift.settings import Settings
 from tests.canned_cluster import LOCAL_QUEUE, USER
 from tests.integration.doctor.conftest import Deployment
-from tests.integration.doctor.front import Answer
+from tests.integration.doctor.front import Answer, serving
 
 pytestmark = pytest.mark.integration
 
@@ -178,6 +181,31 @@ def test_a_fault_is_named_alone_and_with_its_mend(
     assert sum(isinstance(each, Ok) for each in report.findings) > 15, report.lines()
     assert deployment.objects() == []
     assert deployment.tables() == ["notes"]
+
+
+def test_the_account_sends_its_token_and_follows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Account(Credentials):
+        service_account_email = "airflow@acme.iam.gserviceaccount.com"
+
+        def refresh(self, _: object) -> None:
+            self.token = "a-token"
+
+    sent: list[tuple[str, str, str | None]] = []
+
+    def respond(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        sent.append((method, path, headers.get("Authorization")))
+        return Answer(302, b"", {"Location": "/elsewhere"})
+
+    monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", '{"conn_type": "google_cloud_platform"}')
+    monkeypatch.setattr(GoogleBaseHook, "get_credentials", lambda _: Account())  # type: ignore[no-untyped-call]
+    account = GoogleAccount("google_cloud_default")
+
+    with serving(respond) as url:
+        reply = account.ask("HEAD", f"{url}/here")
+
+    assert (reply.status, account.email, account.token) == (302, Account.service_account_email, "a-token")
+    assert reply.headers["date"]
+    assert sent == [("HEAD", "/here", "Bearer a-token")]
 
 
 def test_a_package_that_is_not_installed_is_named_with_its_mend(deployment: Deployment) -> None:

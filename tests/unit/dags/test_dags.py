@@ -173,6 +173,7 @@ class TestTheDoctor:
         assert dag.params.dump() == {"job": None}
         assert dag.task_ids == ["examine"]
         assert dag.get_task("examine").retries == 0
+        assert dag.is_paused_upon_creation is False
 
     def test_it_is_there_without_any_setting(self, parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
         """So that it can say which one is missing."""

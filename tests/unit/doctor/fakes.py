@@ -34,7 +34,7 @@ class FakeGoogle:
     date: str | None = None
     asked: list[str] = field(default_factory=list)
 
-    def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None, form: str | None = None) -> Reply:
+    def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
         self.asked.append(f"{method} {url}")
         found = self.replies[f"{method} {url.partition('?')[0]}"]
         status, document = found if isinstance(found, tuple) else (found, {})
