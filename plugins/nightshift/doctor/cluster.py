@@ -6,12 +6,14 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from nightshift.doctor import mends
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
 from nightshift.doctor.surroundings import Surroundings
 from nightshift.jobset.kubernetes import paths
 from nightshift.jobset.kubernetes.rights import RIGHTS
 from nightshift.jobset.labels import JOBSET_API_VERSION, KUEUE_API_VERSION
 from nightshift.jobset.runtime import JobSetNotFound
+from nightshift.settings import Settings
 
 if TYPE_CHECKING:
     from nightshift.jobset.kubernetes.api import JobSetApi
@@ -25,12 +27,26 @@ KUEUE_MANIFESTS: Final = "https://github.com/kubernetes-sigs/kueue/releases/down
 
 
 def there(here: Surroundings) -> Iterator[Finding]:
-    api = here.connections.cluster()
-    if api is None:
-        yield NotAsked(NAME, f"JobSets run on the local runtime ({here.settings.runtime}), which needs no cluster")
+    try:
+        api = here.connections.cluster()
+        if api is None:
+            yield NotAsked(NAME, f"JobSets run on the local runtime ({here.settings.runtime}), which needs no cluster")
+            return
+        version, user = api.read("/version")["gitVersion"], api.whoami()
+    except Exception as error:  # Whatever keeps Airflow from the cluster, on any of three ways to it, is the finding.
+        yield Problem(NAME, f"Airflow does not reach it ({type(error).__name__}: {error})", "infer", _reach(here.settings))
         return
-    version, user = api.read("/version")["gitVersion"], api.whoami()
     yield Ok(NAME, f"Kubernetes {version}, which takes Airflow for {user}; namespace {here.settings.namespace}")
+
+
+def _reach(settings: Settings) -> str:
+    """The command that shows what is wrong with the way to the cluster."""
+    parts = settings.runtime.removeprefix("gke:").split("/")
+    if settings.runtime == "kubernetes":
+        return f"airflow connections get {settings.kubernetes_conn_id}"
+    if settings.runtime.startswith("gke:projects/") and len(parts) == 6:
+        return f"gcloud container clusters describe {parts[5]} --location={parts[3]} --project={parts[1]}"
+    return mends.setting("NIGHTSHIFT_RUNTIME", "gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER")
 
 
 def jobset(here: Surroundings) -> Iterator[Finding]:

@@ -103,11 +103,8 @@ def query(here: Surroundings) -> Iterator[Finding]:
     try:
         here.connections.warehouse().check_query(here.job, day)
     except WarehouseError as error:
-        member = here.connections.google().email or "ACCOUNT"
-        mend = (
-            f"correct the job, or: bq --location={here.settings.location} query --use_legacy_sql=false "
-            f"\"GRANT `roles/bigquery.dataViewer` ON SCHEMA `SOURCE` TO 'serviceAccount:{member}'\""
-        )
+        grant = mends.dataset_role(here.settings, "SOURCE", "bigquery.dataViewer", here.connections.google().email)
+        mend = f"correct the job, or: {grant}"
         yield Problem(QUERY, str(error), f"plan of {here.job.job}", mend)
     else:
         yield Ok(QUERY, f"{here.job.job} for {day}, by a dry run; {here.job.destination.table} takes its predictions")

@@ -20,7 +20,7 @@ from google.auth.credentials import Credentials
 
 from local import package
 from nightshift import __version__
-from nightshift.doctor.findings import NotAsked, Ok, Problem, Report
+from nightshift.doctor.findings import NotAsked, Ok, Report
 from nightshift.doctor.surroundings import Triggerer
 from nightshift.hooks.google import GoogleAccount
 from nightshift.operators.connections import AirflowConnections
@@ -231,7 +231,7 @@ def test_a_cluster_that_does_not_answer_hides_nothing_else(deployment: Deploymen
     report = deployment.examine()
 
     assert wrong(report) == ["cluster"]
-    assert isinstance(report.problems[0], Problem)
+    assert report.problems[0].mend == "airflow connections get kubernetes_default"
     assert NotAsked("rights", "cluster is not ok", needs="cluster") in report.findings
     assert any(isinstance(each, Ok) and each.check == "query" for each in report.findings)
 

@@ -98,6 +98,24 @@ class TestApis:
     def test_the_local_runtime_has_none(self) -> None:
         assert isinstance(only(cluster.there, here(FakeConnections(api=None), runtime="local:/state")), NotAsked)
 
+    @pytest.mark.parametrize(
+        ("runtime", "mend"),
+        [
+            ("kubernetes", "airflow connections get kubernetes_default"),
+            ("gke:projects/p/locations/l/clusters/c", "gcloud container clusters describe c --location=l --project=p"),
+            ("somewhere", "NIGHTSHIFT_RUNTIME=gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER"),
+        ],
+    )
+    def test_a_cluster_that_is_not_reached(self, runtime: str, mend: str) -> None:
+        class Down(FakeConnections):
+            def cluster(self) -> Any:
+                raise RuntimeError("no route to host")
+
+        found = problem(cluster.there, here(Down(), runtime=runtime))
+
+        assert "RuntimeError: no route to host" in found.wrong
+        assert mend in found.mend
+
     def test_both_are_served(self) -> None:
         assert only(cluster.jobset, here()) == Ok("jobset api", "jobset.x-k8s.io/v1alpha2: jobsets")
         assert isinstance(only(cluster.kueue, here()), Ok)
