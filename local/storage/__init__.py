@@ -25,7 +25,8 @@ reads and lists after writes; status codes and reasons; CRC32C and MD5, checked 
 generations; order, paging and prefixes of lists; decompressive transcoding; resumable sessions, whose final answer
 is repeated to a client that asks again.
 
-Missing: identity (any credential and any signature is accepted, and a signed URL never expires), IAM and ACLs, object
+Missing: identity (any credential and any signature is accepted, and a signed URL never expires), IAM and ACLs (a question
+about permissions is answered truly: everybody has each of them), object
 versions (a bucket holds live objects only) and soft delete, lifecycle and retention (stored as settings, never carried
 out), holds, encryption keys, notifications, folders and hierarchical namespaces, the gRPC API, partial responses
 (``fields`` is accepted, but everything is sent), and rate limits. Copies, rewrites, moves, compositions and batches are

@@ -35,6 +35,7 @@ OPERATIONS: list[tuple[str, dict[str, Operation]]] = [
             "DELETE": json_api.delete_bucket,
         },
     ),
+    (BUCKET + "/iam/testPermissions", {"GET": json_api.test_permissions}),
     (BUCKET + "/o", {"GET": json_api.list_objects}),
     (
         OBJECT,

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from local.storage import download
-from local.storage.errors import invalid
+from local.storage.errors import ApiError, invalid
 from local.storage.listing import PAGE_MAX, ListQuery, after_token, list_page
 from local.storage.preconditions import Preconditions, check_http
 from local.storage.resources import bucket_fields, bucket_resource, merged, object_fields, object_resource
@@ -19,6 +19,8 @@ from local.storage.store import Store
 from local.storage.stored import Fields, StoredBucket, StoredObject
 
 BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+PERMISSION = re.compile(r"storage\.(?:buckets|objects|managedFolders)\.[a-zA-Z]+")
+"""Their documented form: ``storage.RESOURCE.CAPABILITY``. Wildcards are not permissions."""
 
 
 async def json_body(request: Request) -> Fields:
@@ -82,6 +84,18 @@ async def delete_bucket(request: Request, store: Store, bucket: str) -> Response
     _checked_bucket(request, store, bucket)
     store.catalog.delete_bucket(bucket)
     return Response(status_code=204)
+
+
+async def test_permissions(request: Request, store: Store, bucket: str) -> Response:
+    """``buckets.testIamPermissions``: which of the permissions asked about the caller has. Here everyone has all of them."""
+    store.catalog.bucket(bucket)
+    asked = request.query_params.getlist("permissions")
+    if not asked:
+        raise ApiError(400, "required", "InvalidArgument", "Required parameter: permissions")
+    for permission in asked:
+        if not PERMISSION.fullmatch(permission):
+            raise invalid(f"Invalid permission: {permission!r}")
+    return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": list(dict.fromkeys(asked))})
 
 
 def _checked_bucket(request: Request, store: Store, name: str) -> StoredBucket:

@@ -57,6 +57,14 @@ GROUPS: Final = (
     _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery local/smoke", "test emulators", 110, 190),
     _group("integration/chaos", "tests/chaos", "tests/chaos/proxy.py", "test emulators", 10, 10),
     _group(
+        "integration/doctor",
+        "tests/integration/doctor",
+        "plugins/nightshift/doctor plugins/nightshift/operators plugins/nightshift/hooks",
+        "test emulators",
+        30,
+        140,
+    ),
+    _group(
         "integration/driver",
         "tests/integration/driver",
         "plugins/nightshift/driver plugins/nightshift/batch plugins/nightshift/tasks",

@@ -1,6 +1,7 @@
 """The command `nightshift`. Each command is a function that imports what it needs when it runs, so ``--help`` is quick.
 
-Exit codes: 0 done, 1 the store does not answer, 2 bad input (every mistake on stderr); `batch` has its own codes.
+Exit codes: 0 done, 1 the store does not answer or `doctor` found something wrong, 2 bad input (every mistake on stderr);
+`batch` has its own codes.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="one JSON object per line (keys: docs/status.md)")
     status.set_defaults(command=_status)
     _add_render(commands)
+    _add_doctor(commands)
     _add_batch(commands)
     return parser
 
@@ -73,6 +75,20 @@ def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--helper", action="store_true", help="print the additional JobSet that helps a run on a fallback profile"
     )
     render.set_defaults(command=_render)
+
+
+def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="ask, before a night does, whether everything that it needs is there (docs/doctor.md)",
+        description="Checks this deployment's settings, account, bucket, datasets, cluster and clocks, and with a job its "
+        "query, queue, quota, images and model too. Run it where Airflow runs: it uses Airflow's connections. The DAG "
+        "nightshift_doctor does the same in a worker, and asks the triggerer too.",
+        epilog="Exit codes: 0 all that was asked is well; 1 something is wrong; 2 wrong command line.",
+    )
+    doctor.add_argument("file", nargs="?", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/")
+    doctor.add_argument("--json", action="store_true", help="one JSON object (keys: docs/doctor.md)")
+    doctor.set_defaults(command=_doctor)
 
 
 def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -200,6 +216,13 @@ def _render(options: argparse.Namespace) -> int:
             helper=options.helper,
         )
     )
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from nightshift.doctor import command
+    from nightshift.operators.connections import AirflowConnections
+
+    return command.run(command.Options(job=options.file, as_json=options.json), AirflowConnections)
 
 
 def _batch(options: argparse.Namespace) -> int:

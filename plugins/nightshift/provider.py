@@ -24,21 +24,33 @@ def provider_info() -> dict[str, Any]:
                 "integration-name": "nightshift",
                 "python-modules": [
                     f"nightshift.operators.{module}"
-                    for module in ("plan", "extract", "infer", "seal", "publish", "audit", "jobset", "kubernetes_engine")
+                    for module in (
+                        "plan",
+                        "extract",
+                        "infer",
+                        "seal",
+                        "publish",
+                        "audit",
+                        "doctor",
+                        "jobset",
+                        "kubernetes_engine",
+                    )
                 ],
             }
         ],
         "hooks": [
             {
                 "integration-name": "nightshift",
-                "python-modules": [f"nightshift.hooks.{module}" for module in ("jobset", "kubernetes_engine", "warehouse")],
+                "python-modules": [
+                    f"nightshift.hooks.{module}" for module in ("google", "jobset", "kubernetes_engine", "warehouse")
+                ],
             }
         ],
         "triggers": [
             {
                 "integration-name": "nightshift",
                 "python-modules": [
-                    f"nightshift.triggers.{module}" for module in ("bigquery", "jobset", "kubernetes_engine", "local")
+                    f"nightshift.triggers.{module}" for module in ("bigquery", "doctor", "jobset", "kubernetes_engine", "local")
                 ],
             }
         ],

@@ -197,12 +197,13 @@ def test_airflows_account_is_bound_by_its_address_and_by_its_unique_id(tmp_path:
         path = tmp_path / "k8s/overlays" / name / "deployment.yaml"
         path.write_text(path.read_text().replace("AIRFLOW_ID", "110000000000000000001"))
         documents = overlay(name, root=tmp_path / "k8s")
-        [binding] = [document for document in documents if document["kind"] == "RoleBinding"]
-        assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [
-            ("ServiceAccount", "nightshift-airflow"),
-            ("User", "AIRFLOW_ACCOUNT"),
-            ("User", "110000000000000000001"),
-        ]
+        for kind in ("RoleBinding", "ClusterRoleBinding"):
+            [binding] = [document for document in documents if document["kind"] == kind]
+            assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [
+                ("ServiceAccount", "nightshift-airflow"),
+                ("User", "AIRFLOW_ACCOUNT"),
+                ("User", "110000000000000000001"),
+            ]
     assert len(gke) == 3
 
 

@@ -41,13 +41,14 @@ ALLOWED: dict[str, set[str]] = {
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
     "warehouse": {"run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},
-    "hooks": {"jobset", "settings", "store", "warehouse"},
-    "triggers": {"hooks", "jobset", "settings", "warehouse"},
+    "doctor": {"", "jobset", "run", "settings", "spec", "store", "warehouse"},
+    "hooks": {"doctor", "jobset", "settings", "store", "warehouse"},
+    "triggers": {"", "hooks", "jobset", "settings", "warehouse"},
     "timetables": set(),
-    "operators": {"exits", "hooks", "jobset", "lineage", "run", "settings", "spec", "store", "triggers", "warehouse"},
+    "operators": {"doctor", "exits", "hooks", "jobset", "lineage", "run", "settings", "spec", "store", "triggers", "warehouse"},
     "plugin": {"operators", "timetables"},
     "provider": set(),
-    "cli": {"", "batch", "exits", "jobset", "spec", "status"},
+    "cli": {"", "batch", "doctor", "exits", "jobset", "operators", "spec", "status"},
 }
 AIRFLOW_ROOMS = {"hooks", "operators", "plugin", "timetables", "triggers"}
 

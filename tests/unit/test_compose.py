@@ -14,6 +14,8 @@ from local.environments import ROOT
 from local.stack import airflow, environment
 from local.stack.folder import Folder
 
+pytestmark = pytest.mark.unit
+
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]
 COMPONENTS = {name: SERVICES[name] for name in ("api-server", "scheduler", "dag-processor", "triggerer")}
 

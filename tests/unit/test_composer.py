@@ -50,6 +50,7 @@ def test_it_holds_the_wheel_the_dags_and_the_jobs(bundle: Path) -> None:
         "upstreams.json",
         "dags/batch_inference.py",
         "dags/broken_jobs.py",
+        "dags/nightshift_doctor.py",
     } <= names
     jobs = {file.name for file in (ROOT / "dags" / "jobs").iterdir()} - {composer.DEMO} | {"README.txt"}
     assert {name.removeprefix("dags/jobs/") for name in names if name.startswith("dags/jobs/")} == jobs

@@ -28,15 +28,22 @@ def storage_credentials(settings: Settings) -> GCSCredentialProvider:
     The first one is asked for now, so that a wrong connection is named before it is used. A quota project of the connection
     has no effect on storage. Raises NoCredentials, and StoreUnavailable if a repeat may help.
     """
-    from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
     from google.auth.credentials import AnonymousCredentials
 
-    with explained(settings.gcp_conn_id, StoreUnavailable):
-        credentials = GoogleBaseHook(gcp_conn_id=settings.gcp_conn_id).get_credentials()
-        if isinstance(credentials, AnonymousCredentials):
-            return _no_token
+    credentials = credentials_of(settings.gcp_conn_id, StoreUnavailable)
+    return _no_token if isinstance(credentials, AnonymousCredentials) else _Tokens(credentials, settings.gcp_conn_id)
+
+
+def credentials_of(connection: str, unavailable: type[Exception]) -> Credentials:
+    """Those of an Airflow connection, with a token unless it is anonymous. Raises NoCredentials, or `unavailable` if a repeat
+    may help."""
+    from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
+
+    with explained(connection, unavailable):
+        credentials = GoogleBaseHook(gcp_conn_id=connection).get_credentials()
+        # The address of a machine's own account is known only after this.
         refresh(credentials)
-    return _Tokens(credentials, settings.gcp_conn_id)
+    return credentials
 
 
 class _Tokens:

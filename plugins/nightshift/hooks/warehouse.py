@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
+
     from nightshift.settings import Settings
     from nightshift.warehouse import Warehouse
+    from nightshift.warehouse.trial import Trial
 
 
 def warehouse_for(settings: Settings) -> Warehouse:
@@ -14,12 +17,25 @@ def warehouse_for(settings: Settings) -> Warehouse:
 
     Raises `nightshift.hooks.credentials.NoCredentials`, and WarehouseUnavailable if a repeat may help.
     """
+    from nightshift.warehouse import Warehouse
+
+    return Warehouse(_client(settings), settings)
+
+
+def trial_for(settings: Settings) -> Trial:
+    """A `Trial` on the same connection. Raises the same."""
+    from nightshift.warehouse.trial import Trial
+
+    return Trial(_client(settings), settings)
+
+
+def _client(settings: Settings) -> Client:
     from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
 
     from nightshift.hooks.credentials import explained, refresh
-    from nightshift.warehouse import Warehouse, WarehouseUnavailable
+    from nightshift.warehouse import WarehouseUnavailable
 
     with explained(settings.gcp_conn_id, WarehouseUnavailable):
         hook = BigQueryHook(gcp_conn_id=settings.gcp_conn_id, location=settings.location, use_legacy_sql=False)
         refresh(hook.get_credentials())
-    return Warehouse(hook.get_client(project_id=settings.project, location=settings.location), settings)
+    return hook.get_client(project_id=settings.project, location=settings.location)

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
+    from nightshift.jobset.kubernetes.api import JobSetApi
     from nightshift.jobset.runtime import Runtime
     from nightshift.settings import Settings
 
@@ -24,12 +25,13 @@ FORMS: Final = "'kubernetes', 'gke:projects/PROJECT/locations/LOCATION/clusters/
 class Deployment:
     """runtime: for the task. trigger: makes what waits; takes jobsets, deadline, owner, get_logs and limits as keywords.
 
-    has_profiles: whether compute profiles make a difference there.
+    has_profiles: whether compute profiles make a difference there. api: the cluster's; None for the local runtime.
     """
 
     runtime: Runtime
     trigger: Callable[..., BaseTrigger]
     has_profiles: bool = True
+    api: JobSetApi | None = None
 
 
 def deployment_for(settings: Settings) -> Deployment:
@@ -53,7 +55,7 @@ def _kubernetes(settings: Settings) -> Deployment:
 
     hook = JobSetHook(conn_id=settings.kubernetes_conn_id)
     trigger = partial(KubernetesJobSetTrigger, namespace=settings.namespace, kubernetes_conn_id=settings.kubernetes_conn_id)
-    return Deployment(KubernetesRuntime(hook, settings.namespace), trigger)
+    return Deployment(KubernetesRuntime(hook, settings.namespace), trigger, api=hook)
 
 
 def _gke(settings: Settings, cluster: dict[str, Any]) -> Deployment:
@@ -80,4 +82,5 @@ def _gke(settings: Settings, cluster: dict[str, Any]) -> Deployment:
         "gcp_conn_id": settings.gcp_conn_id,
     }
     trigger = partial(GKEJobSetTrigger, namespace=settings.namespace, **reach)
-    return Deployment(KubernetesRuntime(GKEJobSetHook(**reach), settings.namespace), trigger)
+    hook = GKEJobSetHook(**reach)
+    return Deployment(KubernetesRuntime(hook, settings.namespace), trigger, api=hook)

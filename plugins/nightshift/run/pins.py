@@ -87,6 +87,9 @@ def why_unpinned(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> 
         return "vLLM would look for the same commit in the repository of engine.args hf-config-path"
     if _COMMIT.fullmatch(spec.model.revision):
         return None
-    if environment.get("HF_HUB_OFFLINE", "").upper() in _OFFLINE:
-        return "HF_HUB_OFFLINE is set"
-    return None
+    return "HF_HUB_OFFLINE is set" if offline(environment) else None
+
+
+def offline(environment: Mapping[str, str]) -> bool:
+    """Whether HF_HUB_OFFLINE forbids asking the Hub."""
+    return environment.get("HF_HUB_OFFLINE", "").upper() in _OFFLINE

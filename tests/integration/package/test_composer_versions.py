@@ -19,6 +19,7 @@ TESTS = (
     "tests/unit/operators",
     "tests/unit/triggers",
     "tests/unit/dags",
+    "tests/unit/doctor",
     "tests/unit/test_package.py",
     "tests/unit/test_lineage.py",
     "tests/unit/test_sharing.py",

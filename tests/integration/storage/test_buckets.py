@@ -81,3 +81,25 @@ def test_a_missing_bucket_takes_no_objects_and_lists_none(storage_client: Client
 def test_a_name_that_is_none_is_refused(storage_client: Client, name: str) -> None:
     with pytest.raises(exceptions.BadRequest):
         storage_client._post_resource("/b", {"name": name}, query_params={"project": "local"})
+
+
+def test_a_bucket_without_a_location_is_in_us(storage_client: Client, bucket: Bucket) -> None:
+    assert storage_client.get_bucket(bucket.name).location == "US"
+
+
+def test_permissions_are_answered_as_they_are_asked(bucket: Bucket) -> None:
+    """Every request may do everything here, so every permission is there."""
+    asked = ["storage.objects.create", "storage.buckets.get"]
+
+    assert bucket.test_iam_permissions(asked) == asked
+
+
+@pytest.mark.parametrize("asked", [[], ["storage.*"], ["storage.objects.*"], ["bigquery.jobs.create"], ["objects.get"]])
+def test_a_permission_that_is_none_is_refused(bucket: Bucket, asked: list[str]) -> None:
+    with pytest.raises(exceptions.BadRequest):
+        bucket.test_iam_permissions(asked)
+
+
+def test_a_missing_bucket_has_no_permissions(storage_client: Client) -> None:
+    with pytest.raises(exceptions.NotFound):
+        storage_client.bucket(f"test-{uuid.uuid4().hex[:12]}").test_iam_permissions(["storage.buckets.get"])

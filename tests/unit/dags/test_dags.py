@@ -16,6 +16,8 @@ from tests.unit.dags.conftest import ROOT, Parse
 
 pytestmark = pytest.mark.unit
 
+DOCTOR = "nightshift_doctor"
+"""The one DAG that comes from no job file."""
 TASKS = ["plan", "extract", "infer", "seal", "publish", "audit"]
 
 
@@ -102,7 +104,7 @@ class TestABrokenJobFile:
     def test_good_jobs_beside_it_are_there(self, parse: Parse, job_text: str) -> None:
         bag = parse(good=job_text, broken=job_text.replace("job: package-embeddings", "job: Broken_One"))
 
-        assert set(bag.dags) == {"package-embeddings"}
+        assert set(bag.dags) == {"package-embeddings", DOCTOR}
 
     def test_the_import_error_names_file_line_and_field(self, parse: Parse, job_text: str) -> None:
         bag = parse(good=job_text, broken=job_text.replace("task: embedding", "task: telepathy"))
@@ -118,7 +120,7 @@ class TestABrokenJobFile:
             second=job_text.replace("owner: search-team", "ownr: search-team"),
         )
 
-        assert bag.dags == {}
+        assert set(bag.dags) == {DOCTOR}
         (message,) = bag.import_errors.values()
         for place in ("first.yaml", "deadline", "compute.profile", "second.yaml", "ownr"):
             assert place in message
@@ -126,13 +128,13 @@ class TestABrokenJobFile:
     def test_a_file_that_is_no_yaml_at_all(self, parse: Parse, job_text: str) -> None:
         bag = parse(good=job_text, broken="\x00{{{")
 
-        assert set(bag.dags) == {"package-embeddings"}
+        assert set(bag.dags) == {"package-embeddings", DOCTOR}
         assert "dags/jobs/broken.yaml" in next(iter(bag.import_errors.values()))
 
     def test_two_files_of_one_job(self, parse: Parse, job_text: str) -> None:
         bag = parse(first=job_text, second=job_text)
 
-        assert set(bag.dags) == {"package-embeddings"}
+        assert set(bag.dags) == {"package-embeddings", DOCTOR}
         (message,) = bag.import_errors.values()
         line = next(n for n, text in enumerate(job_text.splitlines(), 1) if text.startswith("job: "))
         assert (
@@ -143,7 +145,7 @@ class TestABrokenJobFile:
     def test_two_jobs_with_one_destination(self, parse: Parse, job_text: str) -> None:
         bag = parse(first=job_text, second=job_text.replace("job: package-embeddings", "job: other"))
 
-        assert set(bag.dags) == {"package-embeddings"}
+        assert set(bag.dags) == {"package-embeddings", DOCTOR}
         (message,) = bag.import_errors.values()
         line = next(n for n, text in enumerate(job_text.splitlines(), 1) if text.startswith("  table: "))
         assert (
@@ -163,13 +165,36 @@ def test_a_deployment_without_project_says_which_variable_to_set(
     assert "NIGHTSHIFT_PROJECT is not set" in message
 
 
+class TestTheDoctor:
+    def test_it_runs_on_request_and_needs_no_parameter(self, parse: Parse) -> None:
+        dag = parse().dags[DOCTOR]
+
+        assert not dag.timetable.can_be_scheduled
+        assert dag.params.dump() == {"job": None}
+        assert dag.task_ids == ["examine"]
+        assert dag.get_task("examine").retries == 0
+        assert dag.is_paused_upon_creation is False
+
+    def test_it_is_there_without_any_setting(self, parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So that it can say which one is missing."""
+        monkeypatch.delenv("NIGHTSHIFT_PROJECT")
+        monkeypatch.delenv("NIGHTSHIFT_BUCKET")
+
+        assert set(parse().dags) == {DOCTOR}
+
+    def test_it_lives_through_serialization(self, parse: Parse) -> None:
+        stored = json.loads(json.dumps(DagSerialization.to_dict(parse().dags[DOCTOR])))
+
+        assert list(DagSerialization.from_dict(stored).get_task("examine").template_fields) == ["job"]
+
+
 def test_parsing_loads_nothing_heavy() -> None:
     """What a DAG file imports is paid again at each parse and each task."""
     heavy = ["google.cloud", "google.auth", "kubernetes", "pyarrow", "obstore", "pandas", "requests", "grpc", "openlineage"]
     code = (
         "import sys, airflow.sdk.definitions.dag\n"
         "before = set(sys.modules)\n"
-        "import batch_inference, broken_jobs\n"
+        "import batch_inference, broken_jobs, nightshift_doctor\n"
         f"print([name for name in {heavy} if name in set(sys.modules) - before])\n"
     )
     environment = {

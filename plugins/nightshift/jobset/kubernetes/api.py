@@ -13,6 +13,7 @@ from kubernetes.client.exceptions import ApiException
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from nightshift.jobset.kubernetes import paths
+from nightshift.jobset.kubernetes.rights import Right
 from nightshift.jobset.labels import KUEUE_JOB_UID_LABEL, QUEUE_LABEL
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
@@ -118,6 +119,30 @@ class JobSetApi:
             events=tuple(self.list_events(namespace, name)) if closely else (),
         )
 
+    def read(self, path: str) -> dict[str, Any]:
+        """Any document of the API, such as ``/version``. Raises JobSetNotFound if the API has none at that path."""
+        return self._json("GET", path, f"read {path}")
+
+    def whoami(self) -> str:
+        """The user that the cluster takes the credentials for (``SelfSubjectReview``, stable since Kubernetes 1.28)."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        reply = self._json("POST", paths.SELF, "ask who we are", body=body)
+        return str(reply["status"]["userInfo"]["username"])
+
+    def may(self, namespace: str, right: Right) -> bool:
+        """Whether the credentials have a right in a namespace, now (``SelfSubjectAccessReview``); '' for the whole cluster."""
+        attributes = {"namespace": namespace, "verb": right.verb, "group": right.group, "resource": right.resource}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {**attributes, "subresource": right.subresource}},
+        }
+        return bool(self._json("POST", paths.MAY, f"ask whether we may {right}", body=body)["status"]["allowed"])
+
+    def date(self) -> str:
+        """The header ``Date`` of a reply: the API server's clock, to the second. '' if it sends none."""
+        return str(self._reply("GET", "/version", "read the date", {}, None, "application/json").headers.get("Date", ""))
+
     def _list(self, path: str, what: str, **query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         page: dict[str, Any] = {**{key: value for key, value in query.items() if value}, "limit": PAGE}
@@ -162,10 +187,15 @@ class JobSetApi:
         return tries(self._ask_once, method, path, what, query or {}, body, content)
 
     def _ask_once(self, method: str, path: str, what: str, query: Mapping[str, Any], body: Any, content: str) -> bytes:
+        return bytes(self._reply(method, path, what, query, body, content).data)
+
+    def _reply(
+        self, method: str, path: str, what: str, query: Mapping[str, Any], body: Any, content: str
+    ) -> urllib3.HTTPResponse:
         # Retrying in one place is enough, and urllib3 writes three warnings each time.
         self.api_client.rest_client.pool_manager.connection_pool_kw["retries"] = False
         try:
-            reply = self.api_client.call_api(
+            reply: urllib3.HTTPResponse = self.api_client.call_api(
                 path,
                 method,
                 query_params=list(query.items()),
@@ -176,7 +206,7 @@ class JobSetApi:
                 _return_http_data_only=True,
                 _request_timeout=(paths.CONNECT_S, paths.READ_S),
             )
-            return bytes(reply.data)
+            return reply
         except ApiException as error:
             if not error.status:
                 raise RuntimeUnavailable(f"{what}: {error.reason}") from error

@@ -14,6 +14,9 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 HEADERS: Final = {"Accept": "application/json", "Content-Type": "application/json"}
 AUTH: Final = ["BearerToken"]
 
+SELF: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+MAY: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
 RBAC_ADVICE: Final = "The Role that Airflow's account needs is in k8s/base/airflow.yaml"
 
 
@@ -44,6 +47,23 @@ def events_of(jobset: str, events: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 def workloads(namespace: str) -> str:
     return f"/apis/{KUEUE_API_VERSION}/namespaces/{namespace}/workloads"
+
+
+def local_queue(namespace: str, name: str) -> str:
+    return f"/apis/{KUEUE_API_VERSION}/namespaces/{namespace}/localqueues/{name}"
+
+
+def cluster_queue(name: str) -> str:
+    return f"/apis/{KUEUE_API_VERSION}/clusterqueues/{name}"
+
+
+def flavor(name: str) -> str:
+    return f"/apis/{KUEUE_API_VERSION}/resourceflavors/{name}"
+
+
+def group(api_version: str) -> str:
+    """What versions of an API group are served. api_version: GROUP/VERSION."""
+    return f"/apis/{api_version.partition('/')[0]}"
 
 
 def of_jobset(name: str) -> str:

@@ -1,0 +1,36 @@
+"""Whether this deployment is ready for a night: trigger it after each change of settings, roles, cluster or package.
+
+Its one task logs a line for each thing that a night needs, and fails if one is wrong (docs/doctor.md). Parsing this file reads
+no setting, so that the task can say which one is missing.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow.sdk import DAG, Param
+
+from nightshift.operators.doctor import DoctorOperator
+
+with DAG(
+    dag_id="nightshift_doctor",
+    description="Asks everything that a night needs, and says what is wrong, what it would break, and what mends it.",
+    doc_md=__doc__,
+    schedule=None,
+    start_date=datetime(2026, 11, 1, tzinfo=UTC),
+    catchup=False,
+    # It runs only when somebody triggers it: a paused one would keep that request waiting.
+    is_paused_upon_creation=False,
+    max_active_runs=1,
+    params={
+        "job": Param(
+            None,
+            type=["null", "string"],
+            title="Job",
+            description="A job's name, or the path of its file: asks for its query, queue, quota, images and model too.",
+        )
+    },
+    tags=["nightshift"],
+) as dag:
+    DoctorOperator(task_id="examine", job="{{ params.job or '' }}", jobs_folder=str(Path(__file__).parent / "jobs"), retries=0)

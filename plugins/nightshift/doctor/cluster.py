@@ -1,0 +1,109 @@
+"""The cluster: whether it answers, which APIs it serves, and what Airflow's account may do in the namespace."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from nightshift.doctor import mends
+from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.surroundings import Surroundings
+from nightshift.jobset.kubernetes import paths
+from nightshift.jobset.kubernetes.rights import RIGHTS
+from nightshift.jobset.labels import JOBSET_API_VERSION, KUEUE_API_VERSION
+from nightshift.jobset.runtime import JobSetNotFound
+from nightshift.settings import Settings
+
+if TYPE_CHECKING:
+    from nightshift.jobset.kubernetes.api import JobSetApi
+
+NAME: Final = "cluster"
+JOBSET: Final = "jobset api"
+KUEUE: Final = "kueue api"
+RIGHTS_NAME: Final = "rights"
+JOBSET_MANIFESTS: Final = "https://github.com/kubernetes-sigs/jobset/releases/download/v0.12.0/manifests.yaml"
+KUEUE_MANIFESTS: Final = "https://github.com/kubernetes-sigs/kueue/releases/download/v0.19.2/manifests.yaml"
+
+
+def there(here: Surroundings) -> Iterator[Finding]:
+    try:
+        api = here.connections.cluster()
+        if api is None:
+            yield NotAsked(NAME, f"JobSets run on the local runtime ({here.settings.runtime}), which needs no cluster")
+            return
+        version, user = api.read("/version")["gitVersion"], api.whoami()
+    except Exception as error:  # Whatever keeps Airflow from the cluster, on any of three ways to it, is the finding.
+        yield Problem(NAME, f"Airflow does not reach it ({type(error).__name__}: {error})", "infer", _reach(here.settings))
+        return
+    yield Ok(NAME, f"Kubernetes {version}, which takes Airflow for {user}; namespace {here.settings.namespace}")
+
+
+def _reach(settings: Settings) -> str:
+    """The command that shows what is wrong with the way to the cluster."""
+    parts = settings.runtime.removeprefix("gke:").split("/")
+    if settings.runtime == "kubernetes":
+        return f"airflow connections get {settings.kubernetes_conn_id}"
+    if settings.runtime.startswith("gke:projects/") and len(parts) == 6:
+        return f"gcloud container clusters describe {parts[5]} --location={parts[3]} --project={parts[1]}"
+    return mends.setting("NIGHTSHIFT_RUNTIME", "gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER")
+
+
+def jobset(here: Surroundings) -> Iterator[Finding]:
+    mend = f"kubectl apply --server-side -f {JOBSET_MANIFESTS}"
+    yield _served(_api(here), JOBSET, JOBSET_API_VERSION, ("jobsets",), "infer: it cannot create a JobSet", mend)
+
+
+def kueue(here: Surroundings) -> Iterator[Finding]:
+    """Only a job with ``queue:`` needs it."""
+    api = _api(here)
+    wanted = here.job is not None and bool(here.job.queue)
+    if not wanted and _versions(api, KUEUE_API_VERSION) is None:
+        why = f"the job {here.job.job} names no queue" if here.job else "only jobs with queue: need it, and no job was named"
+        yield NotAsked(KUEUE, f"Kueue is not installed, and {why}")
+        return
+    mend = f"kubectl apply --server-side -f {KUEUE_MANIFESTS}"
+    resources = ("localqueues", "clusterqueues", "resourceflavors", "workloads")
+    yield _served(api, KUEUE, KUEUE_API_VERSION, resources, "infer of every job with queue:", mend)
+
+
+def rights(here: Surroundings) -> Iterator[Finding]:
+    """A finding for each verb. The rights to Kueue's objects are asked even where it is not installed, as they are granted."""
+    api, namespace = _api(here), here.settings.namespace
+    user = api.whoami()
+    for right in RIGHTS:
+        if api.may(namespace, right):
+            yield Ok(str(right), f"in namespace {namespace}")
+        else:
+            mend = (
+                f"kubectl apply --namespace={namespace} -f k8s/base/airflow.yaml && kubectl create rolebinding "
+                f"nightshift-airflow-account --namespace={namespace} --role=nightshift-airflow --user={shlex.quote(user)}"
+            )
+            yield Problem(str(right), f"{user} may not do this in namespace {namespace}", "infer", mend)
+
+
+def _served(api: JobSetApi, name: str, api_version: str, resources: tuple[str, ...], breaks: str, mend: str) -> Finding:
+    try:
+        there = {each["name"] for each in api.read(f"/apis/{api_version}")["resources"]}
+    except JobSetNotFound:
+        versions = _versions(api, api_version)
+        group = api_version.partition("/")[0]
+        wrong = f"{group} is not served" if versions is None else f"{group} is served as {', '.join(versions)}"
+        return Problem(name, f"{wrong}, and nightshift needs {api_version}", breaks, mend)
+    if missing := [each for each in resources if each not in there]:
+        return Problem(name, f"{api_version} is served without {', '.join(missing)}", breaks, mend)
+    return Ok(name, f"{api_version}: {', '.join(resources)}")
+
+
+def _versions(api: JobSetApi, api_version: str) -> list[str] | None:
+    """The served versions of the group; None if the group is not served."""
+    try:
+        return [str(each["version"]) for each in api.read(paths.group(api_version))["versions"]]
+    except JobSetNotFound:
+        return None
+
+
+def _api(here: Surroundings) -> JobSetApi:
+    api = here.connections.cluster()
+    assert api is not None, "its check needs `there`"
+    return api

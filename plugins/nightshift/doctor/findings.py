@@ -1,0 +1,97 @@
+"""What a check says: it is well, it is wrong, or it was not asked. Values, made into lines and JSON here only. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+
+@dataclass(frozen=True)
+class Ok:
+    """Asked, and as a night needs it. found: what the answer was."""
+
+    check: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Asked, and wrong. wrong: what. breaks: what of a night fails because of it. mend: the command that helps."""
+
+    check: str
+    wrong: str
+    breaks: str
+    mend: str
+
+
+@dataclass(frozen=True)
+class NotAsked:
+    """Nothing is known, which is not the same as well.
+
+    needs: the check that has to be well first, and is not. Empty if it cannot be asked from here, or does not concern this
+    deployment.
+    """
+
+    check: str
+    because: str
+    needs: str = ""
+
+
+Finding = Ok | Problem | NotAsked
+
+_STATES: Final = {Ok: "ok", Problem: "wrong", NotAsked: "not asked"}
+
+
+def is_bad(finding: Finding) -> bool:
+    """Whether a night should not start before it is mended: something is wrong, or unknown because something else is wrong."""
+    return isinstance(finding, Problem) or (isinstance(finding, NotAsked) and bool(finding.needs))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What all checks said, in their order."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(each for each in self.findings if isinstance(each, Problem))
+
+    @property
+    def exit_code(self) -> int:
+        """0: all that was asked is well. 1: something is wrong."""
+        return int(any(is_bad(each) for each in self.findings))
+
+    def lines(self) -> list[str]:
+        """One for each finding, and a sum."""
+        return [*(_line(each) for each in self.findings), f"{self._sum()}."]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON (keys: docs/doctor.md)."""
+        checks = [{"state": _STATES[type(each)], **asdict(each)} for each in self.findings]
+        return {"exit_code": self.exit_code, "checks": checks}
+
+    def _sum(self) -> str:
+        counts = {kind: sum(isinstance(each, kind) for each in self.findings) for kind in _STATES}
+        return ", ".join(f"{count} {_STATES[kind]}" for kind, count in counts.items())
+
+
+def _line(finding: Finding) -> str:
+    head = f"{_STATES[type(finding)]:<9} {finding.check}: "
+    match finding:
+        case Ok(_, found):
+            return head + _flat(found)
+        case Problem(_, wrong, breaks, mend):
+            return f"{head}{_flat(wrong)}. Breaks: {_flat(breaks)}. Mend: {_flat(mend)}"
+        case NotAsked(_, because, _):
+            return f"{head}because {_flat(because)}"
+
+
+def _flat(text: str) -> str:
+    """On one line, without the full stop that the line itself puts there."""
+    return " ".join(text.split()).removesuffix(".")
+
+
+def report_of(findings: Iterable[Finding]) -> Report:
+    return Report(tuple(findings))

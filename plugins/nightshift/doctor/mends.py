@@ -1,0 +1,39 @@
+"""The commands that mend what more than one check can find wrong. Pure."""
+
+from __future__ import annotations
+
+import shlex
+
+from nightshift.settings import Settings
+
+
+def setting(name: str, value: str) -> str:
+    """A variable of every component of Airflow."""
+    assigned = shlex.quote(f"{name}={value}")
+    return (
+        f"gcloud composer environments update ENVIRONMENT --location=LOCATION --update-env-variables={assigned} "
+        "(elsewhere: set it for every component of Airflow)"
+    )
+
+
+def bucket_role(settings: Settings, role: str, email: str | None) -> str:
+    member = f"--member=serviceAccount:{email or 'ACCOUNT'}"
+    return f"gcloud storage buckets add-iam-policy-binding gs://{settings.bucket} {member} --role=roles/{role}"
+
+
+def project_role(settings: Settings, role: str, email: str | None) -> str:
+    member = f"--member=serviceAccount:{email or 'ACCOUNT'}"
+    return f"gcloud projects add-iam-policy-binding {settings.project} {member} --role=roles/{role} --condition=None"
+
+
+def dataset_role(settings: Settings, dataset: str, role: str, email: str | None) -> str:
+    """dataset: project.dataset."""
+    grant = f"GRANT `roles/{role}` ON SCHEMA `{dataset}` TO 'serviceAccount:{email or 'ACCOUNT'}'"
+    return f"bq --location={settings.location} query --use_legacy_sql=false {shlex.quote(grant)}"
+
+
+def package() -> str:
+    """nightshift in every component of Airflow."""
+    return (
+        "make composer-bundle, then step 4 of dist/composer/commands.txt (elsewhere: pip install the wheel in every component)"
+    )

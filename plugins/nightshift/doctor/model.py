@@ -1,0 +1,45 @@
+"""Whether the job's model can be read: its revision on the Hub, or its folder in a bucket. Asked as the task `plan` asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.surroundings import Surroundings
+from nightshift.run import hub, weights
+from nightshift.run.pins import offline
+
+NAME: Final = "model"
+
+
+def ask(here: Surroundings) -> Iterator[Finding]:
+    """Raises `nightshift.run.hub.HubUnavailable` and StoreUnavailable."""
+    job = here.job
+    assert job is not None, "its check needs the check `job`"
+    scheme, _, place = job.model.uri.partition("://")
+    breaks = f"plan of {job.job}, or its engines, which load the model"
+    if scheme == "gs":
+        try:
+            found = weights.look(job.model.uri, here.connections.storage_credentials())
+        except weights.NoWeights as error:
+            bucket = re.sub(r"^gs://|/.*", "", job.model.uri)
+            yield Problem(NAME, str(error), breaks, f"gcloud storage ls gs://{bucket}")
+        else:
+            yield Ok(NAME, f"{job.model.uri}: {_gib(found.size)}")
+        return
+    if offline(here.environment):
+        yield NotAsked(NAME, "HF_HUB_OFFLINE is set, so the Hub must not be asked")
+        return
+    try:
+        model = hub.model_at(place, job.model.revision, here.environment)
+    except hub.NoSuchRevision as error:
+        yield Problem(NAME, str(error), breaks, f"hf download {place} --revision {job.model.revision} --dry-run")
+    else:
+        size = f", {_gib(model.size)}" if model.size else ""
+        yield Ok(NAME, f"{job.model.uri} at {job.model.revision} is commit {model.commit[:12]}{size}")
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"

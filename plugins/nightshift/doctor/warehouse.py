@@ -1,0 +1,114 @@
+"""BigQuery: the datasets and where they are, the right to run jobs and to write, and the query of the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from nightshift.doctor import bucket, mends
+from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.surroundings import Surroundings
+
+DATASET: Final = "dataset"
+LOCATION: Final = "location"
+JOBS: Final = "bigquery.jobs.create"
+TABLES: Final = "dataset permissions"
+QUERY: Final = "query"
+
+
+def dataset(here: Surroundings) -> Iterator[Finding]:
+    from nightshift.warehouse import WarehouseError
+
+    name = _dataset(here)
+    breaks = "publish and audit, unless the account may create datasets"
+    try:
+        where = here.connections.trial().location(name)
+    except WarehouseError as error:
+        mend = mends.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
+        yield Problem(DATASET, str(error), "publish and audit", mend)
+        return
+    if where is None:
+        create = f"bq --location={here.settings.location} mk --dataset {here.settings.project}:{here.settings.dataset}"
+        yield Problem(DATASET, f"{name} (NIGHTSHIFT_DATASET) does not exist", breaks, create)
+    else:
+        yield Ok(DATASET, f"{name} in {where}")
+
+
+def location(here: Surroundings) -> Iterator[Finding]:
+    """One BigQuery job reads and writes in one location: bucket, dataset and setting name the same (docs/warehouse.md)."""
+    wanted = here.settings.location.upper()
+    found = {
+        f"gs://{here.settings.bucket}": str(json.loads(bucket.metadata(here).body)["location"]).upper(),
+        _dataset(here): str(here.connections.trial().location(_dataset(here))).upper(),
+    }
+    if set(found.values()) == {wanted}:
+        yield Ok(LOCATION, f"bucket, dataset and NIGHTSHIFT_LOCATION: {wanted}")
+        return
+    places = ", ".join(f"{name} is in {place}" for name, place in found.items())
+    breaks = "extract and publish: a BigQuery job cannot read or write elsewhere"
+    wrong = f"{places}, and NIGHTSHIFT_LOCATION is {here.settings.location}"
+    shared = set(found.values())
+    if len(shared) == 1:
+        yield Problem(LOCATION, wrong, breaks, mends.setting("NIGHTSHIFT_LOCATION", shared.pop()))
+        return
+    place = f"--location={here.settings.location}"
+    if found[_dataset(here)] == wanted:
+        mend = f"gcloud storage buckets create gs://ANOTHER {place}, then NIGHTSHIFT_BUCKET=ANOTHER"
+    else:
+        mend = f"bq {place} mk --dataset {here.settings.project}:ANOTHER, then NIGHTSHIFT_DATASET=ANOTHER"
+    yield Problem(LOCATION, wrong, breaks, mend)
+
+
+def jobs(here: Surroundings) -> Iterator[Finding]:
+    from nightshift.warehouse import WarehouseError
+
+    try:
+        here.connections.trial().run_job()
+    except WarehouseError as error:
+        mend = mends.project_role(here.settings, "bigquery.jobUser", here.connections.google().email)
+        yield Problem(JOBS, str(error), "plan, extract and publish: every one runs jobs", mend)
+    else:
+        yield Ok(JOBS, f"in {here.settings.project}, by a dry run")
+
+
+def tables(here: Surroundings) -> Iterator[Finding]:
+    """A finding for each permission. The table is dropped whatever happens in between; if not even that works, it expires."""
+    from nightshift.warehouse import WarehouseError, WarehouseUnavailable
+
+    name = _dataset(here)
+    mend = mends.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
+    failed = ""
+    for permission, attempt in here.connections.trial().steps(name):
+        if failed.endswith("create"):
+            yield NotAsked(permission, f"{failed} is not ok", needs=failed)
+            continue
+        try:
+            attempt()
+        except (WarehouseError, WarehouseUnavailable) as error:
+            failed = failed or permission
+            left = "; the table expires within an hour" if permission.endswith("delete") else ""
+            yield Problem(permission, f"{error}{left}", "publish and audit, which write tables there", mend)
+        else:
+            yield Ok(permission, f"in {name}, by a table of the doctor's own")
+
+
+def query(here: Surroundings) -> Iterator[Finding]:
+    """What the task `plan` asks before it plans: the query, by a dry run, and the destination."""
+    from nightshift.warehouse import WarehouseError
+
+    assert here.job is not None
+    day = (datetime.fromtimestamp(here.now(), UTC) - timedelta(days=1)).date().isoformat()
+    try:
+        here.connections.warehouse().check_query(here.job, day)
+    except WarehouseError as error:
+        grant = mends.dataset_role(here.settings, "SOURCE", "bigquery.dataViewer", here.connections.google().email)
+        mend = f"correct the job, or: {grant}"
+        yield Problem(QUERY, str(error), f"plan of {here.job.job}", mend)
+    else:
+        yield Ok(QUERY, f"{here.job.job} for {day}, by a dry run; {here.job.destination.table} takes its predictions")
+
+
+def _dataset(here: Surroundings) -> str:
+    return f"{here.settings.project}.{here.settings.dataset}"

@@ -1,0 +1,62 @@
+"""Plain requests with the account of Airflow's Google connection, for questions that no client of Google's asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from nightshift.hooks.credentials import credentials_of
+
+if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
+    from requests import Session
+
+    from nightshift.doctor.surroundings import Reply
+
+TIMEOUT_S: Final = 20.0
+
+
+class GoogleAccount:
+    """
+    `nightshift.doctor.surroundings.Google` on an Airflow connection. Whatever asks for its credentials first may raise
+    `nightshift.hooks.credentials.NoCredentials`.
+
+    :param gcp_conn_id: the connection.
+    """
+
+    def __init__(self, gcp_conn_id: str) -> None:
+        self.gcp_conn_id = gcp_conn_id
+
+    @property
+    def email(self) -> str | None:
+        if self.token is None:
+            return None
+        found = getattr(self._credentials, "service_account_email", None)
+        return str(found) if found and "@" in str(found) else None
+
+    @cached_property
+    def token(self) -> str | None:
+        from google.auth.credentials import AnonymousCredentials
+
+        return None if isinstance(self._credentials, AnonymousCredentials) else str(self._credentials.token)
+
+    def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
+        """One request. headers: in addition to the token. Raises OSError, as requests does."""
+        from nightshift.doctor.surroundings import Reply
+
+        sent = dict(headers or {})
+        if self.token is not None:
+            sent["Authorization"] = f"Bearer {self.token}"
+        reply = self._session.request(method, url, headers=sent, timeout=TIMEOUT_S, allow_redirects=False)
+        return Reply(reply.status_code, reply.content, {name.lower(): value for name, value in reply.headers.items()})
+
+    @cached_property
+    def _credentials(self) -> Credentials:
+        return credentials_of(self.gcp_conn_id, OSError)
+
+    @cached_property
+    def _session(self) -> Session:
+        from requests import Session
+
+        return Session()

@@ -1,0 +1,78 @@
+"""The one task of the DAG nightshift_doctor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError, TaskDeferralTimeout
+
+from nightshift.triggers.doctor import DoctorTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from nightshift.doctor.surroundings import Triggerer
+
+TRIGGERER_LIMIT: Final = timedelta(minutes=3)
+"""How long the triggerer may take for a trigger of ten seconds."""
+
+
+class DoctorOperator(BaseOperator):
+    """
+    Asks everything that a night needs (docs/doctor.md), logs a line for each answer, and fails if something is wrong.
+
+    It first waits in the triggerer, which has to import a trigger of nightshift for that. Whatever becomes of it, the
+    checks then run in the worker. Returns the report as ``nightshift doctor --json`` prints it.
+
+    :param job: a job's name, or the path of its file (templated); empty for the deployment alone.
+    :param jobs_folder: where a name is looked for.
+    """
+
+    template_fields: Sequence[str] = ("job",)
+
+    def __init__(self, *, job: str = "", jobs_folder: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.jobs_folder = jobs_folder
+
+    def execute(self, context: Context) -> None:
+        self.defer(trigger=DoctorTrigger(), method_name="on_triggerer", timeout=TRIGGERER_LIMIT)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Airflow's own, but a trigger that could not run is a finding: it must not hide the others."""
+        from nightshift.doctor.surroundings import Triggerer
+
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            minutes = TRIGGERER_LIMIT.total_seconds() / 60
+            return self._examine(Triggerer(problem=f"no answer within {minutes:g} minutes; is a triggerer running?"))
+        except TaskDeferralError as error:
+            return self._examine(Triggerer(problem=f"{error} (its log says why)"))
+
+    def on_triggerer(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Continues when the trigger has fired."""
+        from nightshift.doctor.surroundings import Triggerer
+
+        return self._examine(Triggerer(version=event["nightshift"], settings=event["settings"]))
+
+    def _examine(self, triggerer: Triggerer) -> dict[str, Any]:
+        from nightshift.doctor.everything import diagnose
+        from nightshift.doctor.findings import Problem, is_bad
+        from nightshift.doctor.job import file_of
+        from nightshift.operators.connections import AirflowConnections
+
+        file = file_of(self.job, Path(self.jobs_folder)) if self.job else None
+        report = diagnose(os.environ, AirflowConnections, job_file=file, triggerer=triggerer)
+        for finding, line in zip((*report.findings, None), report.lines(), strict=True):
+            tell = self.log.error if isinstance(finding, Problem) else self.log.info
+            tell("%s", line)
+        if report.exit_code:
+            bad = [each.check for each in report.findings if is_bad(each)]
+            raise AirflowFailException(f"Not ready for a night: {', '.join(bad)}. The log has a line for each.")
+        return report.to_json()

@@ -1,0 +1,249 @@
+"""The whole doctor over real clients, Airflow's real hooks and the emulators: all well, then one fault after the other.
+
+The cluster's API and the hub are canned; `tests/cluster/test_doctor.py` asks a real cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from email.utils import formatdate
+
+import pytest
+from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
+from google.auth.credentials import Credentials
+
+from local import package
+from nightshift import __version__
+from nightshift.doctor.findings import NotAsked, Ok, Report
+from nightshift.doctor.surroundings import Triggerer
+from nightshift.hooks.google import GoogleAccount
+from nightshift.operators.connections import AirflowConnections
+from nightshift.settings import Settings
+from tests.canned_cluster import LOCAL_QUEUE, USER
+from tests.integration.doctor.conftest import Deployment
+from tests.integration.doctor.front import Answer, serving
+
+pytestmark = pytest.mark.integration
+
+
+def wrong(report: Report) -> list[str]:
+    return [problem.check for problem in report.problems]
+
+
+@pytest.mark.gate
+def test_all_is_well_and_nothing_is_left_behind(deployment: Deployment) -> None:
+    answer = Triggerer(version=__version__, settings=asdict(Settings.from_environment()))
+
+    report = deployment.examine(triggerer=answer)
+
+    assert report.problems == ()
+    assert report.exit_code == 0
+    assert Ok("identity", "anonymous, as the emulators need") in report.findings
+    assert {each.check for each in report.findings if isinstance(each, NotAsked)} == {"driver image", "cpu server image"}
+    assert deployment.objects() == []
+    assert deployment.tables() == ["notes"]
+
+
+def no_bucket(here: Deployment) -> None:
+    here.set(bucket=f"{here.name}-gone")
+
+
+def other_location(here: Deployment) -> None:
+    here.set(location="EU")
+
+
+def no_dataset(here: Deployment) -> None:
+    here.set(dataset=f"{here.name}_gone")
+
+
+def no_delete(here: Deployment) -> None:
+    def alter(method: str, path: str, answer: Answer) -> Answer:
+        if "/iam/testPermissions" not in path:
+            return answer
+        held = json.loads(answer.body)
+        held["permissions"].remove("storage.objects.delete")
+        return Answer(200, json.dumps(held).encode(), answer.headers)
+
+    here.storage.alter = alter
+
+
+def no_tables(here: Deployment) -> None:
+    refused = {"code": 403, "message": "Access Denied", "errors": [{"reason": "accessDenied", "message": "Access Denied"}]}
+
+    def refuse(method: str, path: str) -> Answer | None:
+        if method == "POST" and path.partition("?")[0].endswith("/tables"):
+            return Answer(403, json.dumps({"error": refused}).encode(), {"Content-Type": "application/json"})
+        return None
+
+    here.bigquery.refuse = refuse
+
+
+def store_down(here: Deployment) -> None:
+    """For nightshift's own client, which speaks the XML API and uploads elsewhere."""
+
+    here.storage.refuse = lambda method, path: None if path.startswith("/storage/") else Answer(403, b"no")
+
+
+def no_jobset(here: Deployment) -> None:
+    del here.cluster.groups["jobset.x-k8s.io/v1alpha2"]
+
+
+def old_kueue(here: Deployment) -> None:
+    here.cluster.groups["kueue.x-k8s.io/v1beta1"] = here.cluster.groups.pop("kueue.x-k8s.io/v1beta2")
+
+
+def no_right(here: Deployment) -> None:
+    here.cluster.denied.add("watch pods")
+
+
+def no_queue(here: Deployment) -> None:
+    del here.cluster.objects[LOCAL_QUEUE]
+
+
+def small_quota(here: Deployment) -> None:
+    here.job["compute"] = {"profile": "cpu", "workers": 3}
+
+
+def no_revision(here: Deployment) -> None:
+    here.hub.revisions = ()
+
+
+def no_weights(here: Deployment) -> None:
+    here.job["model"] = {"name": "m", "uri": f"gs://{here.name}/models/m", "revision": "1"}
+
+
+def google_clock(here: Deployment) -> None:
+    def alter(method: str, path: str, answer: Answer) -> Answer:
+        answer.date = formatdate(time.time() - 600, usegmt=True)
+        return answer
+
+    here.storage.alter = alter
+
+
+def cluster_clock(here: Deployment) -> None:
+    here.cluster.ahead_s = 600
+
+
+def no_column(here: Deployment) -> None:
+    query = f"SELECT name, missing AS text FROM `{here.name}.notes` WHERE day = @partition"
+    here.job["source"] = {"query": query, "key": ["name"]}
+
+
+def broken_job(here: Deployment) -> None:
+    here.job["deadline"] = "soon"
+
+
+def half_emulated(here: Deployment) -> None:
+    here.monkeypatch.delenv("BIGQUERY_EMULATOR_HOST")
+
+
+FAULTS: list[tuple[Callable[[Deployment], None], str, str]] = [
+    (no_bucket, "bucket", "gcloud storage buckets create gs://{name}-gone --location=US"),
+    (other_location, "location", "NIGHTSHIFT_LOCATION=US"),
+    (no_dataset, "dataset", "bq --location=US mk --dataset local:{name}_gone"),
+    (no_delete, "storage.objects.delete", "--role=roles/storage.objectUser"),
+    (no_tables, "bigquery.tables.create", "roles/bigquery.dataEditor"),
+    (store_down, "store", "--role=roles/storage.objectUser"),
+    (no_jobset, "jobset api", "kubectl apply --server-side -f https://github.com/kubernetes-sigs/jobset/"),
+    (old_kueue, "kueue api", "kubectl apply --server-side -f https://github.com/kubernetes-sigs/kueue/"),
+    (no_right, "watch pods", f"--role=nightshift-airflow --user={USER}"),
+    (no_queue, "queue", "kubectl apply --namespace=nightshift -f k8s/components/queues/queue.yaml"),
+    (small_quota, "quota cpu", "kubectl edit clusterqueue nightshift"),
+    (no_revision, "model", "hf download org/m --revision main --dry-run"),
+    (no_weights, "model", "gcloud storage ls gs://{name}"),
+    (google_clock, "clock (Google)", "timedatectl set-ntp true"),
+    (cluster_clock, "clock (cluster)", "timedatectl set-ntp true"),
+    (no_column, "query", "correct the job"),
+    (broken_job, "job", "nightshift validate"),
+    (half_emulated, "identity", "airflow connections add google_cloud_default"),
+]
+
+
+@pytest.mark.parametrize(("fault", "check", "mend"), FAULTS, ids=[fault.__name__ for fault, *_ in FAULTS])
+def test_a_fault_is_named_alone_and_with_its_mend(
+    deployment: Deployment, fault: Callable[[Deployment], None], check: str, mend: str
+) -> None:
+    """Every check that does not need what is broken still answers."""
+    fault(deployment)
+
+    report = deployment.examine()
+
+    assert wrong(report) == [check], report.lines()
+    assert mend.format(name=deployment.name) in report.problems[0].mend
+    assert report.problems[0].breaks
+    assert report.exit_code == 1
+    assert sum(isinstance(each, Ok) for each in report.findings) > 15, report.lines()
+    assert deployment.objects() == []
+    assert deployment.tables() == ["notes"]
+
+
+def test_the_account_sends_its_token_and_follows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Account(Credentials):
+        service_account_email = "airflow@acme.iam.gserviceaccount.com"
+
+        def refresh(self, _: object) -> None:
+            self.token = "a-token"
+
+    sent: list[tuple[str, str, str | None]] = []
+
+    def respond(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        sent.append((method, path, headers.get("Authorization")))
+        return Answer(302, b"", {"Location": "/elsewhere"})
+
+    monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", '{"conn_type": "google_cloud_platform"}')
+    monkeypatch.setattr(GoogleBaseHook, "get_credentials", lambda _: Account())  # type: ignore[no-untyped-call]
+    account = GoogleAccount("google_cloud_default")
+
+    with serving(respond) as url:
+        reply = account.ask("HEAD", f"{url}/here")
+
+    assert (reply.status, account.email, account.token) == (302, Account.service_account_email, "a-token")
+    assert reply.headers["date"]
+    assert sent == [("HEAD", "/here", "Bearer a-token")]
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_mend(deployment: Deployment) -> None:
+    """As in this environment: nightshift is on the path, and Airflow has no entry point of it."""
+    report = deployment.examine(AirflowConnections)
+
+    assert wrong(report) == ["plugin", "provider"]
+    assert "make composer-bundle" in report.problems[0].mend
+
+
+def test_a_triggerer_without_nightshift_is_named_with_its_mend(deployment: Deployment) -> None:
+    report = deployment.examine(triggerer=Triggerer(problem="Trigger failure"))
+
+    assert wrong(report) == ["triggerer"]
+    assert "make composer-bundle" in report.problems[0].mend
+
+
+def test_a_cluster_that_does_not_answer_hides_nothing_else(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nightshift.operators.connections.PATIENCE_S", 0.5)
+    nobody = json.loads(os.environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"].replace(deployment.urls["cluster"], "http://127.0.0.1:9"))
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(nobody))
+
+    report = deployment.examine()
+
+    assert wrong(report) == ["cluster"]
+    assert report.problems[0].mend == "airflow connections get kubernetes_default"
+    assert NotAsked("rights", "cluster is not ok", needs="cluster") in report.findings
+    assert any(isinstance(each, Ok) and each.check == "query" for each in report.findings)
+
+
+@pytest.mark.gate
+def test_the_command_with_the_package_installed(deployment: Deployment) -> None:
+    """A process of its own, with the wheel: Airflow's own lists have the plugin and the provider."""
+    command = [sys.executable, "-m", "nightshift.cli", "doctor", str(deployment.job_file), "--json"]
+    environment = {**deployment.environment, "PYTHONPATH": str(package.installed())}
+
+    done = subprocess.run(command, cwd=deployment.folder, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = {each["check"]: each["state"] for each in json.loads(done.stdout.splitlines()[-1])["checks"]}
+    assert (checks["plugin"], checks["provider"], checks["triggerer"]) == ("ok", "ok", "not asked")

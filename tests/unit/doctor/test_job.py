@@ -1,0 +1,231 @@
+"""The job: its file, images and model; and everything together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightshift.doctor import command, images, job, model
+from nightshift.doctor.everything import CHECKS, JOB_CHECKS, diagnose
+from nightshift.doctor.findings import NotAsked, Ok, Problem
+from nightshift.doctor.images import Image
+from nightshift.run import hub, weights
+from nightshift.settings import Settings
+from tests.builders import a_spec
+from tests.unit.doctor.fakes import FakeConnections, google, here
+
+pytestmark = pytest.mark.unit
+
+JOB_FILE = Path(__file__).parents[3] / "dags/jobs/package-embeddings.yaml"
+OURS = "europe-west4-docker.pkg.dev/acme/images/driver"
+ENVIRONMENT = {"NIGHTSHIFT_BUCKET": "runs", "NIGHTSHIFT_PROJECT": "acme", "NIGHTSHIFT_LOCATION": "EU", "HF_HUB_OFFLINE": "1"}
+
+
+class TestImages:
+    @pytest.mark.parametrize(
+        ("name", "image"),
+        [
+            ("vllm/vllm-openai:v0.33.0", Image("docker.io", "vllm/vllm-openai", "v0.33.0")),
+            ("vllm", Image("docker.io", "vllm", "latest")),
+            (f"{OURS}:0.1.0", Image("europe-west4-docker.pkg.dev", "acme/images/driver", "0.1.0")),
+            (f"{OURS}:0.1.0@sha256:ab", Image("europe-west4-docker.pkg.dev", "acme/images/driver", "sha256:ab")),
+            ("localhost:5000/driver", Image("localhost:5000", "driver", "latest")),
+        ],
+    )
+    def test_a_name_is_read_as_docker_reads_it(self, name: str, image: Image) -> None:
+        assert Image.parse(name) == image
+
+    @pytest.mark.parametrize(
+        ("status", "kind", "words"),
+        [
+            (200, Ok, "is there"),
+            (404, Problem, "is not in europe-west4-docker.pkg.dev"),
+            (403, NotAsked, "roles/artifactregistry.reader"),
+            (500, Problem, "HTTP 500"),
+        ],
+    )
+    def test_artifact_registry_is_asked_for_the_manifest(self, status: int, kind: type, words: str) -> None:
+        account = google()
+        account.replies["HEAD https://europe-west4-docker.pkg.dev/v2/acme/images/driver/manifests/0.1.0"] = status
+
+        found, _ = images.ask(here(FakeConnections(account=account), driver_image=f"{OURS}:0.1.0"))
+
+        assert type(found) is kind
+        assert words in str(found)
+
+    def test_other_registries_are_not_asked(self) -> None:
+        account = google()
+
+        found = list(images.ask(here(FakeConnections(account=account), a_spec(), driver_image="ghcr.io/acme/driver:1")))
+
+        assert [(type(each), each.check) for each in found] == [(NotAsked, "driver image"), (NotAsked, "cpu server image")]
+        assert account.asked == []
+
+    def test_an_anonymous_account_is_not_sent_to_a_registry(self) -> None:
+        account = google()
+        account.token = None
+
+        found, _ = images.ask(here(FakeConnections(account=account), driver_image=OURS))
+
+        assert isinstance(found, NotAsked)
+
+    def test_the_local_runtime_has_no_images(self) -> None:
+        assert [type(each) for each in images.ask(here(runtime="local:/state"))] == [NotAsked]
+
+
+class TestModel:
+    def test_a_revision_of_the_hub(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = []
+
+        def model_at(place: str, revision: str, environment: Mapping[str, str]) -> hub.HubModel:
+            asked.append((place, revision))
+            return hub.HubModel("a" * 40, 2**30)
+
+        monkeypatch.setattr(hub, "model_at", model_at)
+
+        [found] = model.ask(here(job=a_spec()))
+
+        assert found == Ok("model", "hf://org/m at r1 is commit aaaaaaaaaaaa, 1.00 GiB")
+        assert asked == [("org/m", "r1")]
+
+    def test_a_revision_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def model_at(*_: Any) -> hub.HubModel:
+            raise hub.NoSuchRevision("model.revision: no branch")
+
+        monkeypatch.setattr(hub, "model_at", model_at)
+
+        [found] = model.ask(here(job=a_spec()))
+
+        assert isinstance(found, Problem)
+        assert found.mend == "hf download org/m --revision r1 --dry-run"
+
+    def test_offline_it_is_not_asked(self) -> None:
+        [found] = model.ask(here(job=a_spec(), environment={"HF_HUB_OFFLINE": "1"}))
+
+        assert found == NotAsked("model", "HF_HUB_OFFLINE is set, so the Hub must not be asked")
+
+    def test_a_folder_in_a_bucket(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        spec = a_spec(model__uri="gs://models/m")
+        monkeypatch.setattr(weights, "look", lambda uri, credentials: weights.Weights("f", 2**29))
+
+        assert list(model.ask(here(job=spec))) == [Ok("model", "gs://models/m: 0.50 GiB")]
+
+    def test_a_folder_without_files(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def look(uri: str, credentials: Any) -> weights.Weights:
+            raise weights.NoWeights(f"there are no files in {uri}")
+
+        monkeypatch.setattr(weights, "look", look)
+
+        [found] = model.ask(here(job=a_spec(model__uri="gs://models/m")))
+
+        assert isinstance(found, Problem)
+        assert found.mend == "gcloud storage ls gs://models"
+
+
+class TestJob:
+    def test_none_was_named(self) -> None:
+        assert job.asked(None).finding == NotAsked("job", "no job was named")
+
+    def test_a_good_one(self) -> None:
+        assert job.asked(JOB_FILE).finding == Ok("job", "package-embeddings: embedding on cpu")
+
+    def test_one_with_mistakes(self, tmp_path: Path) -> None:
+        file = tmp_path / "job.yaml"
+        file.write_text("ownr: me\n")
+
+        found = job.asked(file)
+
+        assert found.spec is None
+        assert isinstance(found.finding, Problem)
+        assert found.finding.mend == f"nightshift validate {file}"
+
+    def test_it_is_found_by_its_name_by_its_files_name_and_by_its_path(self, tmp_path: Path) -> None:
+        (tmp_path / "broken.yaml").write_text("ownr: me\n")
+        file = tmp_path / "embeddings.yaml"
+        file.write_text(JOB_FILE.read_text())
+
+        assert job.file_of("package-embeddings", tmp_path) == file
+        assert job.file_of("embeddings", tmp_path) == file
+        assert job.file_of("broken", tmp_path) == tmp_path / "broken.yaml"
+        assert job.file_of("elsewhere/job.yaml", tmp_path) == Path("elsewhere/job.yaml")
+
+
+class TestEverything:
+    def test_each_check_stands_after_what_it_needs(self) -> None:
+        before = {job.NAME}
+        for check in (*CHECKS, *JOB_CHECKS):
+            assert set(check.needs) <= before, check.name
+            before.add(check.name)
+
+    def test_without_settings_only_they_and_the_job_are_told(self) -> None:
+        report = diagnose({}, lambda _: pytest.fail("nothing may be connected"))
+
+        [problem] = report.problems
+        assert problem.check == "settings"
+        assert "NIGHTSHIFT_BUCKET is not set" in problem.wrong
+        assert report.findings[1] == NotAsked("job", "no job was named")
+        assert all(isinstance(each, NotAsked) and each.needs == "settings" for each in report.findings[2:])
+        assert report.exit_code == 1
+
+    def test_without_airflow_everything_that_needs_it_is_not_asked(self) -> None:
+        class Bare(FakeConnections):
+            def components(self) -> Any:
+                raise ImportError("No module named 'airflow'")
+
+        report = diagnose(ENVIRONMENT, lambda _: Bare())
+
+        assert [each.check for each in report.problems] == ["airflow"]
+        assert "No module named 'airflow'" in report.problems[0].wrong
+        assert {type(each) for each in report.findings if each.check in ("plugin", "identity", "cluster", "rights")} == {
+            NotAsked
+        }
+
+    def test_one_service_that_is_down_hides_no_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Down(FakeConnections):
+            def cluster(self) -> Any:
+                raise OSError("no route to host")
+
+        report = diagnose(ENVIRONMENT, lambda _: Down())
+
+        assert "cluster" in [each.check for each in report.problems]
+        assert Ok("dataset", "acme.nightshift in EU") in report.findings
+        assert NotAsked("rights", "cluster is not ok", needs="cluster") in report.findings
+
+
+class TestCommand:
+    @pytest.fixture(autouse=True)
+    def _own_store(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from obstore.store import MemoryStore
+
+        memory = MemoryStore()
+        monkeypatch.setattr("nightshift.store.open_store", lambda _, credentials: memory)
+
+    def connect(self, _: Settings) -> FakeConnections:
+        return FakeConnections()
+
+    def test_all_is_well(self, capsys: pytest.CaptureFixture[str]) -> None:
+        code = command.run(command.Options(job=JOB_FILE), self.connect, ENVIRONMENT)
+
+        lines = capsys.readouterr().out.splitlines()
+        assert code == 0, lines
+        assert "ok        query: package-embeddings for " in "\n".join(lines)
+        assert lines[-1].endswith("0 wrong, 6 not asked."), lines
+
+    def test_something_is_wrong(self, capsys: pytest.CaptureFixture[str]) -> None:
+        connections = FakeConnections(account=google(bucket=404))
+
+        code = command.run(command.Options(as_json=True), lambda _: connections, ENVIRONMENT)
+
+        told = json.loads(capsys.readouterr().out)
+        assert (code, told["exit_code"]) == (1, 1)
+        [wrong] = [each for each in told["checks"] if each["state"] == "wrong"]
+        assert wrong["check"] == "bucket"
+        assert wrong["mend"].startswith("gcloud storage buckets create gs://runs")
+
+    def test_a_file_that_is_not_there_is_a_wrong_command_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert command.run(command.Options(job=Path("gone.yaml")), self.connect, ENVIRONMENT) == 2
+        assert "gone.yaml: there is no such file" in capsys.readouterr().err

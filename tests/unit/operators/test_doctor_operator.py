@@ -1,0 +1,104 @@
+"""The doctor's task: it waits in the triggerer, then asks everything, and fails if something is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from obstore.store import MemoryStore
+
+from nightshift import __version__
+from nightshift.operators import connections
+from nightshift.operators.connections import AirflowConnections
+from nightshift.operators.doctor import TRIGGERER_LIMIT, DoctorOperator
+from nightshift.settings import Settings
+from nightshift.triggers.doctor import DoctorTrigger
+from tests.unit.doctor.fakes import FakeConnections, google
+
+pytestmark = pytest.mark.unit
+
+JOBS = Path(__file__).parents[3] / "dags/jobs"
+CONTEXT: Any = {}
+
+
+@pytest.fixture(autouse=True)
+def _deployment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"BUCKET": "runs", "PROJECT": "acme", "LOCATION": "EU"}.items():
+        monkeypatch.setenv(f"NIGHTSHIFT_{name}", value)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    memory = MemoryStore()
+    monkeypatch.setattr("nightshift.store.open_store", lambda _, credentials: memory)
+
+
+def connected(monkeypatch: pytest.MonkeyPatch, fakes: FakeConnections | None = None) -> None:
+    monkeypatch.setattr(connections, "AirflowConnections", lambda _: fakes or FakeConnections())
+
+
+def states(report: dict[str, Any]) -> dict[str, str]:
+    return {each["check"]: each["state"] for each in report["checks"]}
+
+
+async def fired() -> dict[str, Any]:
+    [event] = [event.payload async for event in DoctorTrigger(seconds=0).run()]
+    return dict(event)
+
+
+def test_it_waits_in_the_triggerer_first() -> None:
+    with pytest.raises(TaskDeferred) as caught:
+        DoctorOperator(task_id="examine").execute(CONTEXT)
+
+    assert isinstance(caught.value.trigger, DoctorTrigger)
+    assert caught.value.timeout == TRIGGERER_LIMIT
+
+
+async def test_it_goes_on_with_the_triggerers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    connected(monkeypatch)
+    event = await fired()
+    assert event == {"version": 1, "nightshift": __version__, "settings": asdict(Settings.from_environment())}
+
+    report = DoctorOperator(task_id="examine").resume_execution("on_triggerer", {"event": event}, CONTEXT)
+
+    assert report["exit_code"] == 0
+    assert states(report)["triggerer"] == "ok"
+    assert states(report)["query"] == "not asked"
+
+
+async def test_a_job_is_asked_about_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    connected(monkeypatch)
+    task = DoctorOperator(task_id="examine", job="package-embeddings", jobs_folder=str(JOBS))
+
+    report = task.resume_execution("on_triggerer", {"event": await fired()}, CONTEXT)
+
+    assert states(report)["job"] == states(report)["query"] == "ok"
+
+
+async def test_settings_that_the_triggerer_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    connected(monkeypatch)
+    monkeypatch.delenv("NIGHTSHIFT_BUCKET")
+    event = await fired()
+    monkeypatch.setenv("NIGHTSHIFT_BUCKET", "runs")
+    assert event["settings"] is None
+
+    with pytest.raises(AirflowFailException, match=r"Not ready for a night: triggerer\."):
+        DoctorOperator(task_id="examine").resume_execution("on_triggerer", {"event": event}, CONTEXT)
+
+
+@pytest.mark.parametrize("error", ["Trigger failure", "Trigger timeout"])
+def test_a_triggerer_without_nightshift_hides_nothing_else(error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow resumes the task only to let it fail."""
+    connected(monkeypatch, FakeConnections(account=google(bucket=404)))
+    failed = {"error": error, "traceback": ["ModuleNotFoundError: No module named 'nightshift'"]}
+
+    with pytest.raises(AirflowFailException, match=r"Not ready for a night: triggerer, bucket, "):
+        DoctorOperator(task_id="examine").resume_execution("__fail__", failed, CONTEXT)
+
+
+def test_what_airflow_says_of_itself() -> None:
+    """The real one of this environment, where nightshift is not installed as a package."""
+    seen = AirflowConnections(Settings("runs", "acme")).components()
+
+    assert seen.airflow.startswith("3.")
+    assert "apache-airflow-providers-google" in seen.providers
