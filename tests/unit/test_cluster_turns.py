@@ -6,6 +6,7 @@ import pytest
 
 from local.cluster.cluster import STATE_VARIABLE
 
+pytestmark = pytest.mark.unit
 pytest_plugins = ["pytester"]
 
 CONFTEST = """
@@ -20,6 +21,7 @@ def faults():
     pass
 """
 
+# A module that held the mark itself would count as one of the cluster's tier.
 MODULE = """
 import fcntl
 import os
@@ -47,15 +49,15 @@ def world():
 def test_without_a_cluster():
     assert others() == {{"share": True, "alone": True}}
 
-@pytest.mark.cluster
+@pytest.mark.{tier}
 def test_that_names_no_fixture():
     assert others() == {{"share": True, "alone": False}}
 
-@pytest.mark.cluster
+@pytest.mark.{tier}
 def test_with_a_fixture_of_its_module(world):
     assert world == {{"share": True, "alone": False}}
 
-@pytest.mark.cluster
+@pytest.mark.{tier}
 def test_that_breaks_things(faults):
     assert others() == {{"share": False, "alone": False}}
 """
@@ -66,5 +68,5 @@ def test_every_test_of_the_cluster_has_a_turn_and_one_that_breaks_things_is_alon
 ) -> None:
     monkeypatch.setenv(STATE_VARIABLE, str(pytester.path / "cluster"))
     pytester.makeconftest(CONFTEST)
-    pytester.makepyfile(MODULE.format(variable=STATE_VARIABLE))
+    pytester.makepyfile(MODULE.format(variable=STATE_VARIABLE, tier="cluster"))
     pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:asyncio").assert_outcomes(passed=4)
