@@ -6,6 +6,7 @@ import pytest
 
 from local.cluster.cluster import STATE_VARIABLE
 
+pytestmark = pytest.mark.unit
 pytest_plugins = ["pytester"]
 
 CONFTEST = """
