@@ -5,10 +5,10 @@ ENVIRONMENTS = $(PYTHON) local/environments.py
 AIRFLOW = airflow
 DEMO = PYTHONPATH=plugins .envs/"$$AIRFLOW"/bin/python -m local.demo --airflow "$$AIRFLOW" --state "$$STATE"
 NIGHT = driver emulators server airflow "$$AIRFLOW"
-CLUSTER = PYTHONPATH=plugins .envs/test/bin/python -m local.cluster
+LOCAL_CLUSTER = PYTHONPATH=plugins .envs/test/bin/python -m local.cluster
 STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))$(if $(filter-out airflow,$(AIRFLOW)),-$(AIRFLOW))
 # The shell reads these, so they may contain any character.
-export AIRFLOW BASES LOCATION PARTITION PROJECT Q RUNTIME STATE
+export AIRFLOW BASES CLUSTER LOCATION PARTITION PROFILE PROJECT Q RUNTIME STATE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock images composer-bundle smoke-gcp
@@ -45,11 +45,11 @@ env: ## print the variables of the local stack for a shell: eval "$(make env)" (
 
 cluster-up: ## start a real Kubernetes on this machine, with JobSet and Kueue, and print its KUBECONFIG; builds it the first time (needs root, Linux, Go)
 	@$(ENVIRONMENTS) test
-	@$(CLUSTER) up
+	@$(LOCAL_CLUSTER) up
 
 cluster-down: ## stop that Kubernetes and remove every trace
 	@$(ENVIRONMENTS) test
-	@$(CLUSTER) down
+	@$(LOCAL_CLUSTER) down
 
 screenshots: ## take pictures of Airflow's pages into docs/images/, with Chromium (after make demo and make up)
 	@$(ENVIRONMENTS) test
@@ -80,9 +80,9 @@ format: ## format the code
 	@.envs/test/bin/ruff format .
 	@.envs/test/bin/ruff check --fix .
 
-smoke-gcp: ## ask a real project, for less than a cent, what Google's documents leave open: make smoke-gcp PROJECT=my-project LOCATION=europe-west4
-	@$(ENVIRONMENTS) airflow
-	@PYTHONPATH=plugins .envs/airflow/bin/python -m local.smoke --project "$$PROJECT" $(if $(LOCATION),--location "$$LOCATION")
+smoke-gcp: ## try nightshift on a real project: make smoke-gcp PROJECT=my-project LOCATION=europe-west4 CLUSTER=projects/my-project/locations/europe-west4/clusters/my-cluster (without CLUSTER: everything but a night of a thousand rows; PROFILE=gpu-h100-spot: where it computes)
+	@$(ENVIRONMENTS) driver airflow
+	@PYTHONPATH=plugins .envs/airflow/bin/python -m local.smoke --project "$$PROJECT" $(if $(LOCATION),--location "$$LOCATION") $(if $(CLUSTER),--cluster "$$CLUSTER") $(if $(PROFILE),--profile "$$PROFILE")
 
 images: ## build the container images with Docker or buildah (BASES=debian: on bases made here, without a registry)
 	@$(ENVIRONMENTS) driver

@@ -92,10 +92,10 @@ GROUPS: Final = (
     _group(
         "integration/stack",
         "tests/integration/stack",
-        "local/stack local/demo",
-        "test driver airflow emulators server",
+        "local/stack local/demo local/smoke",
+        "test driver airflow emulators server models",
         190,
-        500,
+        620,
     ),
     _group(
         "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 20, 20

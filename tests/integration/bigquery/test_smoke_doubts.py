@@ -8,8 +8,8 @@ import pytest
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
-from local.smoke import __main__ as smoke
 from local.smoke import place as places
+from local.smoke import report
 from local.smoke.doubts import DOUBTS, Answer, Doubt
 from local.smoke.place import Place
 
@@ -46,18 +46,20 @@ def test_nothing_is_left_behind_after_a_failure(bigquery_client: bigquery.Client
 
 
 def test_a_question_that_the_service_refuses_is_answered_too(place: Place) -> None:
-    report = smoke.ask(place, [Doubt("Is this SQL?", "nothing", lambda there: Answer(str(there.query("SELEC 1")), True, True))])
-    assert report == [smoke.Line("Is this SQL?", report[0].found, smoke.FAILED, "nothing")]
-    assert "Syntax error" in report[0].found
+    refused = Doubt("Is this SQL?", "nothing", lambda there: Answer(str(there.query("SELEC 1")), True, True))
+    [line] = report.doubts(place, [refused])
+    assert line == report.Line("Is this SQL?", line.found, report.FAILED, "nothing")
+    assert "Syntax error" in line.found
 
 
-def test_the_report_names_what_breaks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_names_what_breaks() -> None:
     lines = [
-        smoke.Line("A | B?", "found", smoke.AS_DOCUMENTED, "x"),
-        smoke.Line("C?", "other", smoke.BREAKS, "publish: a wrong table"),
+        report.Line("A | B?", "found", report.AS_DOCUMENTED, "x"),
+        report.Line("C?", "other\nand more", report.BREAKS, "publish: a wrong table"),
     ]
-    assert smoke.tell(lines) == 1
-    said = capsys.readouterr().out
-    assert "| A \\| B? | found | as documented |" in said
-    assert "| C? | other | **publish: a wrong table** |" in said
-    assert smoke.tell(lines[:1]) == 0
+    assert report.exit_code(lines) == 1
+    assert report.exit_code(lines[:1]) == 0
+    assert report.table(lines).splitlines()[2:] == [
+        "| A \\| B? | found | as documented |",
+        "| C? | other | **other than it should be. Breaks: publish: a wrong table** |",
+    ]
