@@ -54,7 +54,7 @@ GROUPS: Final = (
         480,
     ),
     _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 40, 60),
-    _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery local/smoke", "test emulators", 110, 190),
+    _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery local/smoke", "test emulators", 120, 200),
     _group("integration/chaos", "tests/chaos", "tests/chaos/proxy.py", "test emulators", 10, 10),
     _group(
         "integration/doctor",
