@@ -23,7 +23,7 @@ IMAGE = images.PYTHON if OURS else "python:3.11-slim"
 
 
 class Kubernetes(Protocol):
-    """A cluster, whoever runs it."""
+    """A cluster, ours or another."""
 
     @property
     def kubeconfig(self) -> Path: ...

@@ -155,7 +155,7 @@ def test_an_empty_later_run_counts_too(night: Night) -> None:
 
 
 def test_an_edited_job_races_the_old_one(night: Night) -> None:
-    """Both publish at the same moment: the later one stays, whoever comes first."""
+    """Both publish at the same moment: the later run stays, whichever comes first."""
     edited = replace(
         night, spec=night.spec.model_copy(update={"model": night.spec.model.model_copy(update={"revision": "r2"})})
     )
