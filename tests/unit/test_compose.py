@@ -84,3 +84,10 @@ def test_the_demo_finds_airflow_by_an_address() -> None:
     given = Given("http://admin:p%40ss@api-server:8080")
     assert given.airflow() == {"url": "http://api-server:8080", "user": "admin", "password": "p@ss"}
     assert SERVICES["demo"]["command"][-1].startswith("--at=http://admin:")
+
+
+def test_the_demo_finds_nightshift_which_no_environment_of_airflow_holds() -> None:
+    """`python -m` adds the working folder, where `local` is; the folder plugins is named, as in the Makefile."""
+    assert "DEMO = PYTHONPATH=plugins " in (ROOT / "Makefile").read_text()
+    assert "WORKDIR /nightshift\n" in (ROOT / "local/Dockerfile").read_text()
+    assert SERVICES["demo"]["environment"]["PYTHONPATH"] == "/nightshift/plugins"
