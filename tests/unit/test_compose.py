@@ -48,6 +48,27 @@ def test_a_service_has_every_variable_that_the_local_stack_gives(name: str, tmp_
         assert given[variable] == here
 
 
+def test_up_waits_for_the_end_of_what_runs_once() -> None:
+    """Otherwise `docker compose up --wait` takes that end for a failure; a service with a profile is not started by it."""
+    started = [service for service in SERVICES.values() if "profiles" not in service]
+    waits = {
+        name
+        for service in started
+        for name, wait in service.get("depends_on", {}).items()
+        if wait["condition"] == "service_completed_successfully"
+    }
+    assert waits == {"migrate", "bucket"}
+
+
+def test_both_images_with_vllm_share_the_layer_that_holds_it() -> None:
+    def steps(dockerfile: str) -> list[str]:
+        lines = [line for line in (ROOT / dockerfile).read_text().splitlines() if not line.startswith("#")]
+        return lines[: 1 + next(number for number, line in enumerate(lines) if line.startswith("RUN python3"))]
+
+    assert steps("local/Dockerfile") == steps("images/server-cpu/Dockerfile")
+    assert "environments.py server" in steps("local/Dockerfile")[-1]
+
+
 def test_nothing_is_published_beyond_this_machine() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert ports
@@ -63,3 +84,10 @@ def test_the_demo_finds_airflow_by_an_address() -> None:
     given = Given("http://admin:p%40ss@api-server:8080")
     assert given.airflow() == {"url": "http://api-server:8080", "user": "admin", "password": "p@ss"}
     assert SERVICES["demo"]["command"][-1].startswith("--at=http://admin:")
+
+
+def test_the_demo_finds_nightshift_which_no_environment_of_airflow_holds() -> None:
+    """`python -m` adds the working folder, where `local` is; the folder plugins is named, as in the Makefile."""
+    assert "DEMO = PYTHONPATH=plugins " in (ROOT / "Makefile").read_text()
+    assert "WORKDIR /nightshift\n" in (ROOT / "local/Dockerfile").read_text()
+    assert SERVICES["demo"]["environment"]["PYTHONPATH"] == "/nightshift/plugins"
