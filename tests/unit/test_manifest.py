@@ -116,6 +116,18 @@ def test_the_cpu_request_decides_the_threads_of_an_engine_on_the_cpu_alone() -> 
     assert set(threads.values()) == {None}
 
 
+def test_an_engine_on_the_cpu_leaves_the_nodes_memory_to_others_unless_the_job_decides() -> None:
+    """By itself it would claim 0.92 of the node, and not start beside other pods."""
+
+    def space(compute: dict[str, Any], **flags: Any) -> str | None:
+        server = containers_of(manifest(compute=compute, engine__args=flags))[0]
+        return env_of(server).get("VLLM_CPU_KVCACHE_SPACE")
+
+    assert {name: space(compute) for name, compute in ONE_HOST.items()} == {**dict.fromkeys(ONE_HOST), "cpu": "2"}
+    assert space({"profile": "cpu"}, **{"kv-cache-memory-bytes": 2**30}) is None
+    assert space({"profile": "cpu"}, **{"gpu-memory-utilization": 0.5}) is None
+
+
 @pytest.mark.parametrize(
     "compute", [{"profile": "cpu"}, {"profile": "gpu-h100", "hosts": 2}, {"profile": "tpu-v6e", "topology": "4x4"}]
 )

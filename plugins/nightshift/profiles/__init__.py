@@ -5,9 +5,10 @@
 
 from nightshift.profiles.catalog import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Profile, Provisioning, profile_of
 from nightshift.profiles.fit import Misfit, Span, fit, misfits
-from nightshift.profiles.worker import WorkerShape
+from nightshift.profiles.worker import CPU_KV_CACHE_GIB, WorkerShape
 
 __all__ = [
+    "CPU_KV_CACHE_GIB",
     "PROFILES",
     "START_UP_SECONDS",
     "WORK_SECONDS_MIN",

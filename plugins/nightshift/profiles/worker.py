@@ -12,6 +12,8 @@ SHARE: Final = 0.75
 """Share of a machine's CPUs and memory that the server requests: the rest is for the node, its daemons and the driver."""
 CPU_MEMORY_GIB: Final = 8
 """The most memory that a worker without an accelerator may use."""
+CPU_KV_CACHE_GIB: Final = 2
+"""Of it, what an engine may use for its KV cache; the rest is for weights, activations and /dev/shm."""
 CLASS_PREFIX: Final = "nightshift-"
 """Prefix of the ComputeClasses in k8s/components/compute-classes."""
 

@@ -13,7 +13,7 @@ from nightshift.jobset.manifest import disk
 from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.weights import is_mounted, model_args
-from nightshift.profiles import WorkerShape
+from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -118,7 +118,7 @@ def environment(order: Order) -> list[dict[str, Any]]:
         *disk.environment(order),
     ]
     if worker.machine is None:
-        env += _threads()
+        env += [*_threads(), *_kv_cache(order.spec)]
     if worker.hosts == 1:
         return env
     env += [
@@ -141,6 +141,17 @@ def _threads() -> list[dict[str, Any]]:
     """
     request = {"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1"}}
     return [{"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"}, {"name": "OMP_NUM_THREADS", "valueFrom": request}]
+
+
+def _kv_cache(spec: JobSpec) -> list[dict[str, Any]]:
+    """The size of the KV cache of an engine that computes on the CPU, unless the job's own flags decide it.
+
+    By default vLLM's CPU build claims most of the node's memory, whatever the container's limit is, and does not start if other
+    pods use some of it (vLLM 0.32, module vllm.v1.worker.cpu_worker).
+    """
+    if {"kv-cache-memory-bytes", "gpu-memory-utilization"} & set(spec.engine.flags):
+        return []
+    return [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": str(CPU_KV_CACHE_GIB)}]
 
 
 def _common(spec: JobSpec, worker: WorkerShape) -> list[str]:
