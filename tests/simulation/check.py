@@ -501,7 +501,7 @@ class PodAudit(ClientEvents, EngineEvents):
         took = 0.0 if self._drained_at is None else audit.clock() - self._drained_at
         if took > DRAIN_S:
             audit.fail("bounded loss", f"{self.name} took {took:.1f} s to drain")
-        self._judge_what_is_saved(audit.clock() - DRAIN_S if self._drained_at is None else self._drained_at)
+        self._judge_what_is_saved()
 
     def _may_give_up(self) -> bool:
         """Whether anything has happened for which a worker may leave work to the next one."""
@@ -509,10 +509,15 @@ class PodAudit(ClientEvents, EngineEvents):
         failing = self._fault and self._audit.clock() > self._fault_since + FAILING_S
         return self._excused or self._drained_at is not None or self._trouble_until > -math.inf or reader or failing
 
-    def _judge_what_is_saved(self, began: float) -> None:
-        """Every row that was finished must be in the store, unless that gave trouble since the worker `began` to end."""
+    def _judge_what_is_saved(self) -> None:
+        """Every row that was finished must be in the store, unless that gave trouble since the worker began to end."""
         lost = [ordinal for ordinal in self._finished if not self._audit.durable(ordinal)]
-        if lost and self._trouble_until < began:
+        if self._drained_at is None:
+            # It began to end by itself, at most so long ago. If it was frozen meanwhile, its time was over when it thawed.
+            excused = max(self._trouble_until, self._still_until) >= self._audit.clock() - DRAIN_S
+        else:
+            excused = self._trouble_until >= self._drained_at
+        if lost and not excused:
             self._audit.fail("bounded loss", f"{self.name} ended in order and did not save rows {_named(lost)}")
 
 
