@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import kubernetes.config
 import pytest
 
 from local.cluster import build, images, packages
@@ -66,8 +67,16 @@ def _lacking() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Kubernetes]:
+def cluster(_cluster: Kubernetes) -> Kubernetes:
     """What every test may use."""
+    # Kubernetes' client keeps the certificates of a kubeconfig in files of its own, for the whole process, and registers each
+    # before it has written it: of two threads that are the first, one may read an empty file. So this thread is the first.
+    kubernetes.config.new_client_from_config(str(_cluster.kubeconfig)).close()
+    return _cluster
+
+
+@pytest.fixture(scope="session")
+def _cluster() -> Iterator[Kubernetes]:
     if state := os.environ.get(STATE_VARIABLE):
         cluster = Cluster(Path(state))
         if images.PYTHON not in cluster.images():
