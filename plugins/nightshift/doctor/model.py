@@ -9,13 +9,13 @@ from typing import Final
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
 from nightshift.doctor.surroundings import Surroundings
 from nightshift.run import hub, weights
-from nightshift.run.pins import offline
+from nightshift.run.pins import is_commit, offline
 
 NAME: Final = "model"
 
 
 def ask(here: Surroundings) -> Iterator[Finding]:
-    """Raises `nightshift.run.hub.HubUnavailable` and StoreUnavailable."""
+    """Raises `nightshift.run.hub.HubUnavailable` if plan would, and StoreUnavailable."""
     job = here.job
     assert job is not None, "its check needs the check `job`"
     scheme, _, place = job.model.uri.partition("://")
@@ -34,6 +34,11 @@ def ask(here: Surroundings) -> Iterator[Finding]:
         return
     try:
         model = hub.model_at(place, job.model.revision, here.environment)
+    except hub.HubUnavailable as error:
+        if not is_commit(job.model.revision):
+            raise
+        because = f"the Hub does not answer here, and plan need not ask it for a commit; the workers must reach it ({error})"
+        yield NotAsked(NAME, because)
     except hub.NoSuchRevision as error:
         yield Problem(NAME, str(error), breaks, f"hf download {place} --revision {job.model.revision} --dry-run")
     else:

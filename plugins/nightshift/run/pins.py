@@ -72,7 +72,7 @@ def pin_model(
     if why_unpinned(spec, environment) is not None:
         return Pins()
     revision = spec.model.revision
-    if _COMMIT.fullmatch(revision):
+    if is_commit(revision):
         # It needs no request, and no way to the Hub; so the size is not known either.
         return Pins(commit=revision)
     model = hub.model_at(place, revision, environment)
@@ -85,9 +85,14 @@ def why_unpinned(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> 
         return None
     if "hf-config-path" in spec.engine.flags:
         return "vLLM would look for the same commit in the repository of engine.args hf-config-path"
-    if _COMMIT.fullmatch(spec.model.revision):
+    if is_commit(spec.model.revision):
         return None
     return "HF_HUB_OFFLINE is set" if offline(environment) else None
+
+
+def is_commit(revision: str) -> bool:
+    """Whether it is a commit already, for which the Hub need not be asked."""
+    return _COMMIT.fullmatch(revision) is not None
 
 
 def offline(environment: Mapping[str, str]) -> bool:

@@ -103,6 +103,20 @@ class TestModel:
         assert isinstance(found, Problem)
         assert found.mend == "hf download org/m --revision r1 --dry-run"
 
+    def test_a_hub_that_does_not_answer_is_a_fault_only_if_plan_asks_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def model_at(*_: Any) -> hub.HubModel:
+            raise hub.HubUnavailable("timed out")
+
+        monkeypatch.setattr(hub, "model_at", model_at)
+
+        [found] = model.ask(here(job=a_spec(model__revision="a" * 40)))
+
+        assert isinstance(found, NotAsked)
+        assert "the workers must reach it (timed out)" in found.because
+        assert not found.needs
+        with pytest.raises(hub.HubUnavailable):
+            list(model.ask(here(job=a_spec(model__revision="main"))))
+
     def test_offline_it_is_not_asked(self) -> None:
         [found] = model.ask(here(job=a_spec(), environment={"HF_HUB_OFFLINE": "1"}))
 
