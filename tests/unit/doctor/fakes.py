@@ -1,16 +1,17 @@
-"""Connections whose answers a test chooses. What they stand for runs in `tests/integration/doctor`."""
+"""Connections whose answers a test chooses, and what a check then says. The real ones run in `tests/integration/doctor`."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from nightshift import __version__
+from nightshift.doctor.findings import Finding, Problem
 from nightshift.doctor.surroundings import Components, Reply, Surroundings, Triggerer
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.settings import Settings
@@ -18,6 +19,7 @@ from nightshift.spec import JobSpec
 from nightshift.warehouse import WarehouseError
 from tests.canned_cluster import CannedApi, Cluster
 
+Ask = Callable[[Surroundings], Iterable[Finding]]
 ACCOUNT = "airflow@acme.iam.gserviceaccount.com"
 EMULATORS = {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:1", "BIGQUERY_EMULATOR_HOST": "http://127.0.0.1:2"}
 BUCKET = "https://storage.googleapis.com/storage/v1/b/runs"
@@ -136,3 +138,14 @@ def here(
     """All well in a deployment in the EU; the arguments say what is otherwise."""
     of = Settings(**({"bucket": "runs", "project": "acme", "location": "EU"} | settings))
     return Surroundings(of, connections or FakeConnections(), job, triggerer, environment or {})
+
+
+def only(ask: Ask, surroundings: Surroundings) -> Finding:
+    [finding] = ask(surroundings)
+    return finding
+
+
+def problem(ask: Ask, surroundings: Surroundings) -> Problem:
+    finding = only(ask, surroundings)
+    assert isinstance(finding, Problem), finding
+    return finding

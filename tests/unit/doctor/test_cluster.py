@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
@@ -12,30 +11,18 @@ import pytest
 
 from nightshift import __version__
 from nightshift.doctor import cluster, components, queue, quota
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import NotAsked, Ok, Problem
 from nightshift.doctor.surroundings import Components, Surroundings, Triggerer
 from nightshift.jobset.kubernetes.rights import RIGHTS
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
 from tests.canned_cluster import CLUSTER_QUEUE, FLAVOR, LOCAL_QUEUE, USER, CannedApi, Cluster
-from tests.unit.doctor.fakes import FakeConnections, here
+from tests.unit.doctor.fakes import Ask, FakeConnections, here, only, problem
 
 pytestmark = pytest.mark.unit
 
-Ask = Callable[[Surroundings], Iterable[Finding]]
 QUEUED = a_spec(queue="nightly")
 MIB = 2**20
-
-
-def only(ask: Ask, surroundings: Surroundings) -> Finding:
-    [finding] = ask(surroundings)
-    return finding
-
-
-def problem(ask: Ask, surroundings: Surroundings) -> Problem:
-    finding = only(ask, surroundings)
-    assert isinstance(finding, Problem), finding
-    return finding
 
 
 def at(faulty: Cluster, job: JobSpec | None = QUEUED, **settings: Any) -> Surroundings:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import obstore
@@ -12,26 +11,23 @@ from obstore.store import MemoryStore
 
 from nightshift import store
 from nightshift.doctor import bucket, clocks, identity, warehouse
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
+from nightshift.doctor.findings import NotAsked, Ok, Problem
 from tests.builders import a_spec
 from tests.canned_cluster import CannedApi, Cluster
-from tests.unit.doctor.fakes import ACCOUNT, BUCKET, EMULATORS, FakeConnections, FakeTrial, FakeWarehouse, google, here
+from tests.unit.doctor.fakes import (
+    ACCOUNT,
+    BUCKET,
+    EMULATORS,
+    FakeConnections,
+    FakeTrial,
+    FakeWarehouse,
+    google,
+    here,
+    only,
+    problem,
+)
 
 pytestmark = pytest.mark.unit
-
-Ask = Callable[[Surroundings], Iterable[Finding]]
-
-
-def only(ask: Ask, surroundings: Surroundings) -> Finding:
-    [finding] = ask(surroundings)
-    return finding
-
-
-def problem(ask: Ask, surroundings: Surroundings) -> Problem:
-    finding = only(ask, surroundings)
-    assert isinstance(finding, Problem), finding
-    return finding
 
 
 class TestIdentity:
