@@ -17,7 +17,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make all environments (every other target makes those that it needs)
-	@$(ENVIRONMENTS) driver airflow emulators server test composer
+	@$(ENVIRONMENTS) driver stream airflow emulators server test composer
 
 demo: ## run one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: compute it again; RUNTIME=kubernetes: run the workers as pods of a real cluster; AIRFLOW=composer: with the versions of Cloud Composer's image)
 	@$(ENVIRONMENTS) $(NIGHT)

@@ -34,6 +34,7 @@ CPU_INDEX_PROBE_S = 15
 
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "driver": ("driver.txt",),
+    "stream": ("stream.txt",),
     "airflow": ("airflow.txt",),
     "emulators": ("emulators.txt", "emulators-nodeps.txt"),
     "server": ("server.txt", "server-torch.txt", "server-nodeps.txt"),

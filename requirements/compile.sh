@@ -7,8 +7,9 @@ uv=${UV:-uv}
 compile() { "$uv" pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url "$@"; }
 compile driver.in -o driver.txt
 compile airflow.in driver.in -o airflow.txt
+compile driver.in stream.in -c driver.txt -o stream.txt
 compile emulators.in -o emulators.txt
-compile airflow.in driver.in test.in -c airflow.txt -o test.txt
+compile airflow.in driver.in stream.in test.in -c airflow.txt -o test.txt
 compile composer.in driver.in test.in -o composer.txt
 # torch and the CUDA libraries it links go to a file of their own: they are only installed where the CPU build of the same torch
 # version is out of reach.
