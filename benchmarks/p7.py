@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.report import Report, say
 from nightshift import exits
-from nightshift.driver import loop as driver_loop
+from nightshift.driver import pump
 from nightshift.driver.engine import Load, Replied, SendResult
 from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.stats import Stats
@@ -271,7 +271,7 @@ def measure(folder: Path, quick: bool) -> Report:
 
 def simulate(workers: int, hours: float, seed: int) -> tuple[float, float, float, int]:
     """(makespan, ideal) in virtual seconds, waste as a share of the rows, preemptions."""
-    watch, driver_loop.WATCH_S = driver_loop.WATCH_S, 60.0  # type: ignore[misc]
+    watch, pump.WATCH_S = pump.WATCH_S, 60.0  # type: ignore[misc]
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 20, 50)
@@ -281,7 +281,7 @@ def simulate(workers: int, hours: float, seed: int) -> tuple[float, float, float
         makespan = world.loop.run_until_complete(world.run())
     finally:
         world.loop.close_all()
-        driver_loop.WATCH_S = watch  # type: ignore[misc]
+        pump.WATCH_S = watch  # type: ignore[misc]
         gc.set_threshold(700, 10, 10)
         asyncio.set_event_loop(None)
     tally = world.tally

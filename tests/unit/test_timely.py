@@ -16,6 +16,7 @@ import pytest
 from nightshift.driver import patience, timely
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.engine import Replied
+from nightshift.driver.health import EngineBudget
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Row, Scheduler
 from nightshift.driver.sender import Sender
@@ -172,7 +173,7 @@ def read(kind: TaskKind, content: str, *, ends: bool = False) -> tuple[Scheduler
     async def send() -> None:
         calm, engine = Patience(random.Random(1), asyncio.Event()), Replying(content)
         window, budget, hooks = Window(start=1, step=1, most=1), ByteBudget(1 << 20), SimpleNamespace(over=lambda: None)
-        parts: Any = (kind, engine, scheduler, health, window, calm, Stats(), budget, hooks)
+        parts: Any = (kind, engine, scheduler, health, window, calm, Stats(), budget, EngineBudget(), hooks)
         sender = Sender(*parts)
         other = Canary("", b"", [])
         engine.meanwhile = calm.stop.set if ends else lambda: sender.trial.answered(0.0, other)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nightshift.driver.health import EngineBudget
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
@@ -44,7 +45,8 @@ def verdict(*answered: tuple[float, float]) -> Verdict | None:
         kind = load_kind(a_spec())
         calm = Patience(random.Random(0), asyncio.Event())
         hooks: Any = SimpleNamespace(over=lambda: None, spawn=loop.create_task, recall=None, more=None, given_up=None)
-        trial = Trial(Scheduler(kind), calm, Stats(), Window(start=1, step=1, most=1), hooks, sing=lambda _: None)  # type: ignore[arg-type, return-value]
+        window = Window(start=1, step=1, most=1)
+        trial = Trial(Scheduler(kind), calm, Stats(), window, EngineBudget(), hooks, sing=lambda _: None)  # type: ignore[arg-type, return-value]
         # The search for an answer is not what these tests are about.
         trial._find_out = asyncio.Event().wait  # type: ignore[assignment]
         row: Any = SimpleNamespace(ordinal=0, chunk=0)

@@ -1,7 +1,8 @@
 """The client beside the engine: input rows -> requests -> engine -> committed chunks. Knows nothing of Airflow.
 
 - process: the program in the pod, configured by its environment; `python -m nightshift.driver` starts it.
-- loop: the worker, which keeps the engine busy, commits and drains. drain: what a signal does, and how the 15 s are spent.
+- loop: the worker, which opens chunks, commits and drains. pump: the request loop, which keeps the engine busy. drain: what a
+  signal does, and how the 15 s are spent.
 - feeder: opens the next chunk. ranges: chooses it. reader: reads its rows.
 - scheduler: which rows to send next and what a result means, without I/O. sender: sends one request until it has an
   outcome. window: how many at once.

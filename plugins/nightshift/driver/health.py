@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from nightshift.driver.engine import Gone, Load, SendResult
@@ -19,12 +20,27 @@ log = logging.getLogger(__name__)
 
 ENGINE_BUDGET_S: Final = 300.0
 """How long an engine may stay away (a restart loads the weights again) before the worker makes way for a new one."""
-ENGINE_LOSSES: Final = 7
-"""Times in a row that the engine may vanish with no answer in between, and no dead letter that explains it. To find a row that
-kills it takes six at most: two for each of two requests, which take turns if memory is enough for one, and two alone."""
 UNWELL: Final = 4
 """Health checks in a row (a second apart) that the engine may fail before it counts as gone."""
 PROBE_EVERY_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class EngineBudget:
+    """What an engine is allowed before its client gives up on it; the defaults are those of a night.
+
+    absent_s: how long it may stay away. losses: times in a row that it may vanish with no answer in between, and no dead
+    letter that explains it. To find a row that kills it takes six at most: two for each of two requests, which take turns if
+    memory is enough for one, and two alone.
+    failing_s: how long it may answer nobody while it calls itself healthy. Longer than it may be absent: its weights are
+    loaded, so what ails it may pass, and another worker would have to load them again. few: if no more rows than these are all
+    that is left then, their tries decide; 0: they never do.
+    """
+
+    absent_s: float = ENGINE_BUDGET_S
+    losses: float = 7
+    failing_s: float = 900.0
+    few: int = 8
 
 
 class EngineLike(Protocol):
@@ -42,7 +58,7 @@ class EngineHealth:
 
     back(): awaited when the engine has returned, before anything is sent. resend(): called when it has returned and requests in
     flight still wait for replies of its previous life. resumed(): called when requests may be sent again.
-    given_up(): called when it stays away, or dies `ENGINE_LOSSES` times without progress.
+    given_up(): called when it has used up its budget.
     """
 
     def __init__(
@@ -51,6 +67,7 @@ class EngineHealth:
         scheduler: Scheduler,
         patience: Patience,
         stats: Stats,
+        budget: EngineBudget,
         *,
         given_up: Callable[[], None],
         back: Callable[[], Awaitable[None]],
@@ -61,6 +78,7 @@ class EngineHealth:
         self._scheduler = scheduler
         self._patience = patience
         self._stats = stats
+        self._budget = budget
         self._given_up = given_up
         self._back = back
         self._resend = resend
@@ -110,13 +128,13 @@ class EngineHealth:
             self._losses = 0
         log.warning("engine lost", extra={"fields": {"error": str(loss), "losses": self._losses}})
         while not (back := await self._engine.healthy()) and not self._patience.stop.is_set():
-            if loop.time() - began > ENGINE_BUDGET_S:
+            if loop.time() - began > self._budget.absent_s:
                 break
             await self._patience.pause(PROBE_EVERY_S)
         self._stats.engine_wait_s += loop.time() - began
         if self._patience.stop.is_set():
             return
-        if not back or self._losses >= ENGINE_LOSSES:
+        if not back or self._losses >= self._budget.losses:
             log.error("gave up on the engine", extra={"fields": {"losses": self._losses}})
             self._given_up()
             return

@@ -1,8 +1,8 @@
 """The asynchronous shell: keeps the engine busy, commits finished chunks, and drains when it is told to stop.
 
-A feeder opens chunks ahead of need; `_pump` keeps as many rows in flight as the window allows, over all open chunks (no
-barrier between them); each request is a task that ends in one call of the scheduler. Time is the event loop's, randomness
-comes from `rng`, and store and engine are passed in, so a simulator can run this code unchanged.
+A feeder opens chunks ahead of need; the pump keeps as many rows in flight as the window allows, over all open chunks (no
+barrier between them). Time is the event loop's, randomness comes from `rng`, and store and engine are passed in, so a simulator
+can run this code unchanged.
 """
 
 from __future__ import annotations
@@ -17,19 +17,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from nightshift import exits
-from nightshift.driver.budget import ByteBudget, Hold
 from nightshift.driver.commits import Codec, Commits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
-from nightshift.driver.health import EngineHealth, EngineLike
+from nightshift.driver.health import EngineLike
 from nightshift.driver.patience import Patience
+from nightshift.driver.pump import Owner, Pump, PumpLimits
 from nightshift.driver.ranges import Ranges
 from nightshift.driver.recall import Recall
-from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
-from nightshift.driver.sender import Sender
+from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.driver.stats import Stats
-from nightshift.driver.trial import Hooks
-from nightshift.driver.window import Window
 from nightshift.run import tolerance
 from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Chunks, Ledger
@@ -38,7 +35,6 @@ from nightshift.tasks.base import TaskKind
 
 log = logging.getLogger(__name__)
 
-WATCH_S: Final = 1.0
 PROGRESS_S: Final = 10.0
 LOOKS_A_CHUNK: Final = 4
 LOOK_S: Final = (1.0, 10.0)
@@ -51,18 +47,13 @@ ANSWER_BYTES: Final = 128 << 20
 
 
 @dataclass(frozen=True)
-class WorkerLimits:
-    """window_start, window_most: rows in flight; requests_most: requests.
+class WorkerLimits(PumpLimits):
+    """buffer_bytes: input rows held at once, one chunk at least.
 
-    buffer_bytes: input rows held at once, one chunk at least. flight_bytes: memory of requests, one at least.
     dead_letters: how many the whole run may have; None if this worker does not judge.
     """
 
-    window_start: int
-    window_most: int = 8192
-    requests_most: int = 8192
     buffer_bytes: int = 256 << 20
-    flight_bytes: int = 512 << 20
     dead_letters: int | None = None
 
 
@@ -112,7 +103,6 @@ class Worker:
         self._patience = Patience(rng, self._stop)
         self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
         self._scheduler = Scheduler(kind)
-        self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
         self._feeder = Feeder(self._ranges, ledger, reader, codec, self._patience, stats, news=self._drop_what_others_did)
         self._commits = Commits(
             ledger,
@@ -124,38 +114,25 @@ class Worker:
             # It stays open, so it is not chosen again here, but nothing of it is kept.
             failed=lambda number: self._inputs.pop(number, None),
             given_up=self.drain,
-            changed=self._pump,
+            changed=lambda: self._pump.run(),
         )
-        self._health = EngineHealth(
-            engine,
-            self._scheduler,
-            self._patience,
-            stats,
-            given_up=self.drain,
-            back=lambda: self._feeder.look_around(self._scheduler.open_numbers()),
-            resend=lambda: self._call_back(list(self._attempts)),
-            resumed=lambda: self._sender.trial.restarted(),
-        )
-        self._sender = self._make_sender(kind, engine)
+        self._pump = self._make_pump(kind, engine)
         self._inputs: dict[int, _Input] = {}
         self._chunk_s = 0.0
-        self._attempts: dict[Group, asyncio.Task[None]] = {}
         self._over: asyncio.Future[None] | None = None
 
-    def _make_sender(self, kind: TaskKind, engine: EngineLike) -> Sender:
-        return Sender(
+    def _make_pump(self, kind: TaskKind, engine: EngineLike) -> Pump:
+        return Pump(
             kind,
             engine,
             self._scheduler,
-            self._health,
-            self._window,
+            self._limits,
             self._patience,
             self._stats,
-            ByteBudget(self._limits.flight_bytes),
-            Hooks(
-                recall=lambda: Recall(kind, self._feeder, self._scheduler, self._sender).canary(),
-                more=self._send_more,
-                over=self._pump,
+            Owner(
+                recall=lambda: Recall(kind, self._feeder, self._scheduler, self._pump.sender).canary(),
+                back=lambda: self._feeder.look_around(self._scheduler.open_numbers()),
+                moved=self._moved,
                 given_up=self.drain,
                 spawn=self._spawn,
             ),
@@ -170,7 +147,7 @@ class Worker:
 
     def _send_no_more(self) -> None:
         self._stop.set()
-        self._sender.trial.restarted()
+        self._pump.forgive()
         self._changed.set()
 
     async def run(self) -> int:
@@ -182,7 +159,7 @@ class Worker:
         self._over = loop.create_future()
         if self._stop.is_set():
             self._over.set_result(None)
-        parts = [self._spawn(part) for part in (self._feed(), self._watch(), self._keep_house(), self._report())]
+        parts = [self._spawn(part) for part in (self._feed(), self._pump.watch(), self._keep_house(), self._report())]
         try:
             await self._over
         finally:
@@ -191,7 +168,7 @@ class Worker:
             self._send_no_more()
             for part in parts:
                 part.cancel()
-            await self._land(began + DRAIN_IN_FLIGHT_S)
+            await self._pump.land(began + DRAIN_IN_FLIGHT_S)
             unfinished = [(chunk, self._inputs[chunk.number].keys) for chunk in self._scheduler.unfinished()]
             saving = self._spawn(self._commits.save(unfinished, began + DRAIN_SAVED_S))
             await self._commits.end(began + DRAIN_SAVED_S)
@@ -252,7 +229,7 @@ class Worker:
         return (
             self._scheduler.hungry
             and not self._commits.crowded
-            and not self._sender.budget.crowded
+            and not self._pump.crowded
             and (held == 0 or held + opened.table.nbytes <= self._limits.buffer_bytes)
             and answers < ANSWER_BYTES
         )
@@ -265,53 +242,17 @@ class Worker:
         names = names_of(self._inputs[number].keys, ordinals) if self._named_by_key else None
         self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), known, names)
         self._stats.rows_from_partials += sum(len(saved.results) for saved in known.values())
-        self._pump()
+        self._pump.run()
 
-    def _pump(self) -> None:
-        """Sends what may be sent and commits what is finished; called whenever either may have changed."""
-        while self._may_send and self._has_room and self._send_more(1):
-            pass
+    def _moved(self) -> None:
+        """Commits what is finished."""
         while (chunk := self._scheduler.pop_finished()) is not None:
             dead = {ordinal: result for ordinal, result in chunk.results.items() if result.reason is not None}
             self._stats.rows_dead += len(dead)
             self._stats.dead.update(str(result.reason) for result in dead.values())
             self._commits.start(chunk, self._inputs[chunk.number].keys)
-        self._gauges()
-        self._changed.set()
-
-    @property
-    def _may_send(self) -> bool:
-        return not self._stop.is_set() and self._health.good and not self._sender.trial.open
-
-    @property
-    def _has_room(self) -> bool:
-        requests, rows = self._scheduler.requests_in_flight, self._scheduler.rows_in_flight
-        return rows < self._window.limit and requests < self._limits.requests_most and not self._sender.budget.crowded
-
-    def _send_more(self, count: int) -> int:
-        """Sends so many of the groups that wait, whatever the window; how many there were."""
-        for sent in range(count):
-            group = self._scheduler.next_group()
-            if group is None:
-                return sent
-            held = self._sender.ask(group)
-            self._attempts[group] = self._spawn(self._attempt(group, held))
-            # A task that is cancelled before it begins would never give them back.
-            self._attempts[group].add_done_callback(lambda _, held=held: held.release())  # type: ignore[misc]
-        return count
-
-    def _gauges(self) -> None:
-        self._stats.rows_in_flight = self._scheduler.rows_in_flight
-        self._stats.requests_in_flight = self._scheduler.requests_in_flight
         self._stats.chunks_open = len(self._inputs)
-        self._stats.window = self._window.limit
-
-    async def _attempt(self, group: Group, held: Hold) -> None:
-        try:
-            await self._sender.send(group, held)
-        finally:
-            self._attempts.pop(group, None)
-        self._pump()
+        self._changed.set()
 
     def _ended(self, chunk: OpenChunk, ours: bool) -> None:
         """The chunk is in the ledger."""
@@ -321,18 +262,6 @@ class Worker:
         del self._inputs[chunk.number]
         if not ours:
             self._ranges.lost(chunk.number)
-
-    async def _watch(self) -> None:
-        """Follows the engine's own numbers."""
-        while True:
-            await asyncio.sleep(WATCH_S)
-            if not self._health.good:
-                continue
-            if (load := await self._engine.load()) is None:
-                await self._health.look()
-            else:
-                self._window.sample(load, self._scheduler.rows_in_flight)
-                self._pump()
 
     async def _keep_house(self) -> None:
         """Follows what others commit, and stops the worker early if the run has too many dead letters."""
@@ -356,14 +285,8 @@ class Worker:
                 self._ranges.closed(number)
                 del self._inputs[number]
                 self._commits.lost(chunk)
-                # The engine then stops computing them.
-                self._call_back([group for group in self._attempts if group.chunk == number])
-        self._pump()
-
-    def _call_back(self, groups: list[Group]) -> None:
-        for group in groups:
-            self._attempts.pop(group).cancel()
-            self._scheduler.returned(group)
+                self._pump.call_back_chunk(number)
+        self._pump.run()
 
     async def _judge(self) -> None:
         allowed = self._limits.dead_letters
@@ -371,14 +294,6 @@ class Worker:
             return
         noted = await self._patience.outlast(lambda: self._ledger.dead_letters_noted(allowed), "dead letters")
         tolerance.judge(noted, allowed, f"committed chunks already have {noted} dead letters or more")
-
-    async def _land(self, deadline: float) -> None:
-        """Lets requests in flight come back until `deadline`, then cancels them."""
-        if self._attempts:
-            await asyncio.wait(list(self._attempts.values()), timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
-        for task in list(self._attempts.values()):
-            task.cancel()
-        self._pump()
 
     async def _wait_for_change(self) -> None:
         self._changed.clear()
@@ -390,5 +305,4 @@ class Worker:
             self._log_progress("progress")
 
     def _log_progress(self, message: str) -> None:
-        self._gauges()
         log.info(message, extra={"fields": {**self._stats.snapshot(), **self._scheduler.statistics()}})

@@ -14,7 +14,7 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -146,10 +146,14 @@ class DeadLetterCause:
 
 
 class Scheduler:
-    """All open chunks of one worker. `statistics` and repr show the counts."""
+    """All open chunks of one worker. `statistics` and repr show the counts.
 
-    def __init__(self, kind: TaskKind) -> None:
+    told(chunk, result): called with each result of this worker, before its chunk may be complete.
+    """
+
+    def __init__(self, kind: TaskKind, told: Callable[[OpenChunk, Result], None] | None = None) -> None:
         self._kind = kind
+        self._told = told
         self._filling = kind if isinstance(kind, Filling) else None
         self._chars_per_request = (self._filling and self._filling.chars_per_request) or math.inf
         self._open: dict[int, OpenChunk] = {}
@@ -259,7 +263,7 @@ class Scheduler:
             if isinstance(answer, Discarded):
                 self._bury(chunk, row.ordinal, DeadLetterCause(answer.reason, answer.message), row.tries)
                 continue
-            chunk.results[row.ordinal] = Result(row.ordinal, answer.prediction, None, None, row.tries)
+            self._note(chunk, Result(row.ordinal, answer.prediction, None, None, row.tries))
             chunk.truncated += answer.truncated
             chunk.answer_bytes += bytes_of(answer.prediction)
         chunk.prompt_tokens += answers.prompt_tokens
@@ -410,7 +414,12 @@ class Scheduler:
     def _bury(self, chunk: OpenChunk, ordinal: int, cause: DeadLetterCause, tries: int) -> None:
         # JSON can escape half a surrogate pair, which Parquet rejects: the chunk's other rows must not suffer for it.
         kept = cause.message[:MESSAGE_MAX].encode(errors="replace").decode()
-        chunk.results[ordinal] = Result(ordinal, None, str(cause.reason), kept, tries, cause.status)
+        self._note(chunk, Result(ordinal, None, str(cause.reason), kept, tries, cause.status))
+
+    def _note(self, chunk: OpenChunk, result: Result) -> None:
+        chunk.results[result.ordinal] = result
+        if self._told is not None:
+            self._told(chunk, result)
 
     def _settle(self, chunk: OpenChunk) -> None:
         if chunk.complete and self._open.get(chunk.number) is chunk:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.driver.fetch import Fetcher
-from nightshift.driver.health import EngineHealth, EngineLike
+from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
@@ -74,6 +74,7 @@ class Sender:
         patience: Patience,
         stats: Stats,
         budget: ByteBudget,
+        engine_budget: EngineBudget,
         hooks: Hooks,
     ) -> None:
         self._kind = kind
@@ -85,7 +86,7 @@ class Sender:
         self._stats = stats
         self.budget = budget
         self._hooks = hooks
-        self.trial = Trial(scheduler, patience, stats, window, hooks, self._sing)
+        self.trial = Trial(scheduler, patience, stats, window, engine_budget, hooks, self._sing)
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
     def ask(self, group: Group) -> Hold:

@@ -4,13 +4,13 @@ Two requests that overlap in time met the same engine. If one of them is answere
 failure. If nobody is answered, nobody knows: then failed requests wait here, nothing new is sent, and after pauses a few of
 those that wait are sent again, beside a *canary*: a request that was answered before, whose answer is thrown away. If it
 is answered, the rows that fail beside it are to blame. If it fails too, the engine is: it is waited for like an absent one, no
-try of any row is spent, and after `BUDGET_S` the worker makes way for another engine.
+try of any row is spent, and when its budget is used up the worker makes way for another engine.
 
 An attempt that has had no answer yet takes its canary from the run: a row that was answered in another attempt. If the run has
 none either, the rows must decide about each other: requests of several rows are halved, and rows that were never sent are
 sent beside those that failed, so that one good row is found among bad ones; it is the canary from then on. If none is found
-within the budget, the engine is to blame, unless no more than `FEW` rows are all that is left: so few may well all be bad, and
-their tries decide, or such a run would never end. (A long run of nothing but bad rows ends with the attempts that it may take.)
+within the budget, the engine is to blame, unless a few rows are all that is left: so few may well all be bad, and their tries
+decide, or such a run would never end. (A long run of nothing but bad rows ends with the attempts that it may take.)
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
+from nightshift.driver.health import EngineBudget
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
@@ -29,12 +30,8 @@ from nightshift.driver.window import Window
 
 log = logging.getLogger(__name__)
 
-BUDGET_S: Final = 900.0
-"""How long an engine may answer nobody while it calls itself healthy. Longer than it may be absent: its weights are loaded, so
-what ails it may pass, and another worker would have to load them again."""
 PROBES: Final = 8
 """Requests that may be with the engine while it answers nobody, besides those that it had before."""
-FEW: Final = 8
 SAY_AFTER_S: Final = 3.0
 """One bad row in a healthy engine is judged within this time, which is not worth a line in the log."""
 SAY_EVERY_S: Final = 60.0
@@ -96,6 +93,7 @@ class Trial:
         patience: Patience,
         stats: Stats,
         window: Window,
+        budget: EngineBudget,
         hooks: Hooks,
         sing: Callable[[Canary], Awaitable[bool]],
     ) -> None:
@@ -103,6 +101,7 @@ class Trial:
         self._patience = patience
         self._stats = stats
         self._window = window
+        self._budget = budget
         self._hooks = hooks
         self._sing = sing
         self._canary: Canary | None = None
@@ -110,7 +109,7 @@ class Trial:
         self._tries_decide = False
         self._held: list[_Held] = []
         self._failed_rows: set[int] = set()
-        """Rows that failed since the engine answered nobody; no more of them than show that they are more than `FEW`."""
+        """Rows that failed since the engine answered nobody; no more of them than show that they are more than a few."""
         self._error = ""
         self._began = 0.0
         self._counted = 0.0
@@ -146,7 +145,7 @@ class Trial:
         held = _Held(group, loop.time(), loop.create_future())
         self._held.append(held)
         self._error = error
-        if len(self._failed_rows) <= FEW:
+        if len(self._failed_rows) <= self._budget.few:
             self._failed_rows.update(row.ordinal for row in group.rows)
         if self._search is None:
             self._began = self._counted = loop.time()
@@ -191,7 +190,7 @@ class Trial:
             if not self._held and not out:
                 self._close(lambda _: Verdict.ENGINE)
                 return
-            late = loop.time() - self._began > BUDGET_S
+            late = loop.time() - self._began > self._budget.failing_s
             asked = self._release(min(PROBES, self._window.requests) - len(out), late=late)
             if self._canary is not None:
                 sent = loop.time()
@@ -201,7 +200,8 @@ class Trial:
             self._count_time()
             self._say()
             # What the engine had before it failed anybody may be long requests that it still computes.
-            if loop.time() - self._began > BUDGET_S and not any(time < self._began for time in self._scheduler.sent_times):
+            over = loop.time() - self._began > self._budget.failing_s
+            if over and not any(time < self._began for time in self._scheduler.sent_times):
                 self._end_of_budget(nothing_else=late and not asked)
                 return
 
@@ -227,7 +227,7 @@ class Trial:
 
     def _end_of_budget(self, *, nothing_else: bool) -> None:
         fields = {"waited_s": self._waited_s, "error": self._error[:200]}
-        if self._canary is None and nothing_else and len(self._failed_rows) <= FEW:
+        if self._canary is None and nothing_else and len(self._failed_rows) <= self._budget.few:
             log.warning(
                 "no row was ever answered, and these are all that is left: they are judged by their tries",
                 extra={"fields": {**fields, "rows": len(self._failed_rows)}},
@@ -254,7 +254,7 @@ class Trial:
         self._said_at = now
         fields = {
             "waited_s": self._waited_s,
-            "at_most_s": BUDGET_S,
+            "at_most_s": self._budget.failing_s,
             "requests_waiting": len(self._held),
             "error": self._error[:200],
         }
