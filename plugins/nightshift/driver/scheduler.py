@@ -90,7 +90,7 @@ class OpenChunk:
 
     prompt_tokens, output_tokens, truncated: of what this worker computed itself. taken: what it took over from earlier
     attempts; theirs: the ordinals of those rows. answer_bytes: about what the answers take in memory. opened: Unix time, for
-    people.
+    people. told: the scheduler's.
     """
 
     number: int
@@ -104,6 +104,7 @@ class OpenChunk:
     theirs: set[int] = field(default_factory=set)
     answer_bytes: int = 0
     opened: float = field(default_factory=time.time)
+    told: Callable[[OpenChunk, Result], None] | None = None
 
     @property
     def ordinals(self) -> range:
@@ -124,6 +125,12 @@ class OpenChunk:
     def own(self) -> list[Result]:
         """The results that this worker made itself, in order."""
         return [result for result in self.in_order() if result.ordinal not in self.theirs]
+
+    def put(self, result: Result) -> None:
+        """Adds a result that this worker made."""
+        self.results[result.ordinal] = result
+        if self.told is not None:
+            self.told(self, result)
 
     def take_over(self, saved: Saved) -> None:
         """Adds the rows of a partial that have no result yet."""
@@ -220,7 +227,7 @@ class Scheduler:
         names: of the rows, for their seeds; by default their ordinals. known: what earlier attempts saved, by attempt; where
         several saved the same row, the first one counts.
         """
-        chunk = OpenChunk(number, ordinals.start, len(ordinals))
+        chunk = OpenChunk(number, ordinals.start, len(ordinals), told=self._told)
         for saved in known.values():
             chunk.take_over(saved)
         self._open[number] = chunk
@@ -263,7 +270,7 @@ class Scheduler:
             if isinstance(answer, Discarded):
                 self._bury(chunk, row.ordinal, DeadLetterCause(answer.reason, answer.message), row.tries)
                 continue
-            self._note(chunk, Result(row.ordinal, answer.prediction, None, None, row.tries))
+            chunk.put(Result(row.ordinal, answer.prediction, None, None, row.tries))
             chunk.truncated += answer.truncated
             chunk.answer_bytes += bytes_of(answer.prediction)
         chunk.prompt_tokens += answers.prompt_tokens
@@ -414,12 +421,7 @@ class Scheduler:
     def _bury(self, chunk: OpenChunk, ordinal: int, cause: DeadLetterCause, tries: int) -> None:
         # JSON can escape half a surrogate pair, which Parquet rejects: the chunk's other rows must not suffer for it.
         kept = cause.message[:MESSAGE_MAX].encode(errors="replace").decode()
-        self._note(chunk, Result(ordinal, None, str(cause.reason), kept, tries, cause.status))
-
-    def _note(self, chunk: OpenChunk, result: Result) -> None:
-        chunk.results[result.ordinal] = result
-        if self._told is not None:
-            self._told(chunk, result)
+        chunk.put(Result(ordinal, None, str(cause.reason), kept, tries, cause.status))
 
     def _settle(self, chunk: OpenChunk) -> None:
         if chunk.complete and self._open.get(chunk.number) is chunk:
