@@ -32,11 +32,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"nightshift {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    validate = commands.add_parser("validate", help="report every mistake in job files")
-    validate.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a job's YAML file, or a folder of them")
+    validate = commands.add_parser("validate", help="report every mistake in the files of jobs and streams")
+    validate.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="the YAML file of a job or a stream, or a folder of them"
+    )
     validate.set_defaults(command=_validate)
 
     schema = commands.add_parser("schema", help="print the JSON schema of a job file (docs/job.schema.json)")
+    schema.add_argument("--stream", action="store_true", help="of a stream's file instead (docs/stream.schema.json)")
     schema.set_defaults(command=_schema)
 
     status = commands.add_parser("status", help="show a run's progress from its ledger alone, during the run and after it")
@@ -181,19 +184,18 @@ def _validate(options: argparse.Namespace) -> int:
     folders = {path: job_files(path) for path in options.files if path.is_dir()}
     specs, errors = load_files(file for path in options.files for file in folders.get(path, [path]))
     for file, spec in specs.items():
-        print(
-            f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} into {spec.destination.table} within {spec.deadline}"
-        )
+        print(f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} {spec.summary}")
     empty = [path for path, files in folders.items() if not files]
     for problem in (*errors.values(), *(f"{path}: The folder has no job files. Name one with *.yaml files." for path in empty)):
         print(problem, file=sys.stderr)
     return BAD_INPUT if errors or empty else 0
 
 
-def _schema(_: argparse.Namespace) -> int:
+def _schema(options: argparse.Namespace) -> int:
+    from nightshift.spec import JobSpec, StreamSpec
     from nightshift.spec.schema import json_schema_text
 
-    print(json_schema_text(), end="")
+    print(json_schema_text(StreamSpec if options.stream else JobSpec), end="")
     return 0
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from nightshift.fields.mistakes import Finding
-from nightshift.spec import SpecErrors, load, load_all, load_files, loading
+from nightshift.spec import SpecErrors, load, load_all, load_files, load_stream, loading
 from nightshift.spec.document import Document
 from tests.unit.spec_file import DEMO, job, mistakes, write
 
 pytestmark = pytest.mark.unit
 
 BAD_JOBS = sorted((Path(__file__).parent / "bad_jobs").glob("*.yaml"))
+BAD_STREAMS = sorted((Path(__file__).parent / "bad_streams").glob("*.yaml"))
 EXPECTED = "#! "
 """Begins a line at the end of a bad job: LINE: FIELD: what is wrong. What to write instead."""
 
@@ -60,20 +61,20 @@ def test_optional_keys_have_their_defaults(tmp_path: Path) -> None:
     assert spec.dead_letters.tolerate == 0
 
 
-@pytest.mark.parametrize("path", BAD_JOBS, ids=lambda path: path.stem)
-def test_bad_job_says_all_that_is_wrong(path: Path) -> None:
+@pytest.mark.parametrize("path", [*BAD_JOBS, *BAD_STREAMS], ids=lambda path: path.stem)
+def test_bad_file_says_all_that_is_wrong(path: Path) -> None:
     """The comments at the end of each file are the messages, whole, all of them, in the order of the lines."""
     lines = path.read_bytes().decode("latin-1").splitlines()
     expected = [f"{path}:{line.removeprefix(EXPECTED)}" for line in lines if line.startswith(EXPECTED)]
     with pytest.raises(SpecErrors) as caught:
-        load(path)
+        load(path) if path in BAD_JOBS else load_stream(path)
 
     assert expected
     assert str(caught.value).splitlines() == expected
 
 
-def test_enough_bad_jobs() -> None:
-    assert len(BAD_JOBS) >= 12
+def test_enough_bad_files() -> None:
+    assert min(len(BAD_JOBS), len(BAD_STREAMS)) >= 12
 
 
 @pytest.mark.parametrize("name", ["absent.yaml", "folder.yaml"])

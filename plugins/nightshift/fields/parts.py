@@ -40,6 +40,7 @@ InputColumn = Annotated[str, AfterValidator(values.input_column), pattern(values
 """A column of the query; it may be one that nightshift has published."""
 BucketName = Annotated[str, AfterValidator(values.bucket_name), pattern(values.BUCKET_PATTERN)]
 Duration = Annotated[str, BeforeValidator(values.duration), pattern(values.DURATION_PATTERN)]
+Moment = Annotated[str, BeforeValidator(values.moment), pattern(values.MOMENT_PATTERN)]
 SchemaText = Annotated[str, BeforeValidator(_schema_text), WithJsonSchema({"type": "object"})]
 
 

@@ -12,6 +12,9 @@ BUCKET_PATTERN: Final = r"^[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]$"
 """Cloud Storage's rule for bucket names (its documentation, "Bucket names"), but for the length of parts between dots."""
 DURATION_PATTERN: Final = r"^(?=[0-9])([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?$"
 
+MOMENT_PATTERN: Final = r"^[0-9]{1,6}(ms|s|m)$"
+
+_MOMENT_SECONDS_MAX: Final = 600
 _DURATION_SECONDS_MAX: Final = 7 * 86_400
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _OWN_PREFIX: Final = "nightshift_"
@@ -70,6 +73,24 @@ def duration(value: object) -> str:
 def duration_seconds(value: str) -> int:
     """Seconds of a text that `duration` accepts."""
     return sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9]+)([dhms])", value))
+
+
+def moment(value: object) -> str:
+    """``500ms``, ``2s``, ``1m``: more than 0, at most 10 minutes."""
+    form = "Write a whole number and its unit, ms, s or m, for example 500ms or 2s"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise mistake(f"{value!r} has no unit", form)
+    if not isinstance(value, str) or not re.fullmatch(MOMENT_PATTERN, value):
+        raise mistake(f"{shown(value)} is not a short time", form)
+    if not 0 < moment_seconds(value) <= _MOMENT_SECONDS_MAX:
+        raise mistake(f"{value!r} is not valid here", "Write more than 0 and at most 10m, for example 2s")
+    return value
+
+
+def moment_seconds(value: str) -> float:
+    """Seconds of a text that `moment` accepts."""
+    number = int(value.rstrip("ms"))
+    return number / 1000 if value.endswith("ms") else float(number * (60 if value.endswith("m") else 1))
 
 
 def shown(value: object) -> str:

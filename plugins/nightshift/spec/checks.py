@@ -7,28 +7,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Generator, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any
 
-from nightshift.fields.mistakes import FieldPath, Finding, nearest
+from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds
 from nightshift.profiles import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Span, misfits
 from nightshift.spec import names
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
+from nightshift.spec.input_checks import Columns, is_text, request
 from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
 from nightshift.spec.tables import may_be, projects_unknown
 from nightshift.tasks import TASK_KINDS, request_model
-
-COLUMNS_LISTED: Final = 30
-"""Of a query, in a message."""
 
 
 def check(document: Document) -> Iterator[Finding]:
     """Every mistake between values. Values of a wrong type are skipped: the model reports them."""
     columns: tuple[str, ...] | None = None
     query = document.get("source", "query")
-    if _is_text(query):
+    if is_text(query):
         from nightshift.spec import sql
 
         path: FieldPath = ("source", "query")
@@ -41,22 +39,13 @@ def check(document: Document) -> Iterator[Finding]:
             columns = sql.columns(statement)
             yield from _repeated(path, columns or ())
             yield from _reads_destination(document, sql.tables(statement))
-    yield from _key(document, columns)
-    yield from _request(document, columns)
+    known = Columns(columns, "the query", "The query returns", "Add it to the query") if columns is not None else None
+    yield from _key(document, known)
+    yield from request(document, known)
     yield from _chunk(document)
     yield from _destination(document)
     yield from _deadline(document)
-    yield from _compute(document)
-
-
-def _is_text(value: Any) -> bool:
-    if not isinstance(value, str) or not value.strip():
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, from an escape; the model refuses it
-        return False
-    return True
+    yield from compute(document)
 
 
 def _query_finding(document: Document, error: Any) -> Finding:
@@ -71,7 +60,7 @@ def _repeated(path: FieldPath, columns: tuple[str, ...]) -> Iterator[Finding]:
         yield Finding(path, f"The query returns the column {column!r} more than once", "Rename one with AS, or leave it out")
 
 
-def _key(document: Document, columns: tuple[str, ...] | None) -> Iterator[Finding]:
+def _key(document: Document, columns: Columns | None) -> Iterator[Finding]:
     key = document.get("source", "key")
     for index, column in enumerate(key if isinstance(key, list) else ()):
         if not isinstance(column, str) or not re.fullmatch(COLUMN_PATTERN, column):
@@ -84,71 +73,7 @@ def _key(document: Document, columns: tuple[str, ...] | None) -> Iterator[Findin
                 f"Rename it in the query: {column} AS row_{column}",
             )
         if columns is not None:
-            yield from _lacking(path, "The key", column, columns)
-
-
-def _lacking(path: FieldPath, user: str, column: str, columns: tuple[str, ...]) -> Iterator[Finding]:
-    """The query must return the column in the same spelling: BigQuery folds case, the Parquet files of a run do not."""
-    if column in columns:
-        return
-    same = next((name for name in columns if name.casefold() == column.casefold()), None)
-    if same is not None:
-        yield Finding(path, f"{user} names the column {column!r}, which the query spells {same!r}", "Spell it the same way")
-        return
-    near = nearest(column, columns)
-    listed = ", ".join(columns[:COLUMNS_LISTED]) or "no named column"
-    if len(columns) > COLUMNS_LISTED:
-        listed += f" and {len(columns) - COLUMNS_LISTED:,} more"
-    remedy = (f"Did you mean {near!r}? " if near else "Add it to the query, or name another. ") + f"The query returns {listed}"
-    yield Finding(path, f"{user} names the column {column!r}, which the query lacks", remedy)
-
-
-def _request(document: Document, columns: tuple[str, ...] | None) -> Iterator[Finding]:
-    """Templates and columns that the request of the job's task names, and what the task kind itself finds."""
-    task, values = document.get("task"), document.get("request")
-    if not isinstance(task, str) or task not in TASK_KINDS or not isinstance(values, dict):
-        return
-    request = request_model(task)
-    sources = [(name, values[name]) for name in request.TEMPLATES if _is_text(values.get(name))]
-    named = [(name, values[name]) for name in request.COLUMNS if isinstance(values.get(name), str)]
-    used = bool(named)
-    for name, source in sources:
-        compiled = yield from _template(document, ("request", name), source)
-        used = used or compiled is None or bool(compiled)
-        for column in compiled or () if columns is not None else ():
-            yield from _lacking(("request", name), "The template", column, columns or ())
-    # A request without its question already has a mistake.
-    if not used and sources and sources[-1][0] == request.TEMPLATES[-1]:
-        problem = f"The template{'s use' if len(sources) > 1 else ' uses'} no column, so every row would be the same"
-        yield Finding(("request", sources[-1][0]), problem, "Name one, for example {{ summary }}")
-    for name, column in named if columns is not None else ():
-        if re.fullmatch(COLUMN_PATTERN, column):  # else the model says so
-            yield from _lacking(("request", name), "The request", column, columns or ())
-    for finding in request.findings(values):
-        yield Finding(("request", *finding.path), finding.problem, finding.remedy)
-
-
-def _template(document: Document, path: FieldPath, source: str) -> Generator[Finding, None, tuple[str, ...] | None]:
-    """Returns the columns that the template reads; None for one that does not compile."""
-    import jinja2
-    from jinja2 import meta
-
-    from nightshift.tasks.base import compile_template
-
-    try:
-        template, used = compile_template(source)
-    except jinja2.TemplateSyntaxError as error:
-        unknown = isinstance(error, jinja2.TemplateAssertionError)
-        remedy = "Use the filters and tests built into Jinja2" if unknown else "Write a column as {{ column }}"
-        line = document.line_within(path, error.lineno)
-        yield Finding(path, f"The template does not compile: {error.message}", remedy, line)
-        return None
-    except (RecursionError, SyntaxError, ValueError) as error:
-        yield Finding(path, f"Python cannot compile the template: {error}", "Write a simpler one, or do the work in the query")
-        return None
-    if any(True for _ in meta.find_referenced_templates(template.environment.parse(source))):
-        yield Finding(path, "The template reads another file", "Write the whole template here; it cannot include files")
-    return used
+            yield from columns.lacking(path, "The key", column)
 
 
 def _chunk(document: Document) -> Iterator[Finding]:
@@ -200,7 +125,7 @@ def _reads_destination(document: Document, sources: tuple[str, ...]) -> Iterator
     """The query must not read what publishing replaces: a second night, or a repeated one, would find other rows."""
     path: FieldPath = ("destination", "table")
     table = document.get(*path)
-    same = next((name for name in sources if may_be(name, table)), None) if _is_text(table) else None
+    same = next((name for name in sources if may_be(name, table)), None) if is_text(table) else None
     if same is None:
         return
     problem = f"The query reads {same}, and publishing replaces a partition of {table}"
@@ -221,7 +146,7 @@ def _deadline(document: Document) -> Iterator[Finding]:
         yield Finding(("deadline",), f"{problem} (node, image, weights)", f"Write {least / 60:.0f}m or more, for example 1h")
 
 
-def _compute(document: Document) -> Iterator[Finding]:
+def compute(document: Document) -> Iterator[Finding]:
     """Whether topology, hosts and parallelism fit the profile, and every profile that the job may fall back to."""
     stated = {name: document.get("compute", name) for name in Span.__dataclass_fields__}
     if not all(value is None or _fits_field(name, value) for name, value in stated.items()):

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from nightshift.fields.mistakes import FieldPath, Finding, choice, nearest
 from nightshift.spec import names
 from nightshift.spec.document import Document
-from nightshift.spec.model import JobSpec
+from nightshift.spec.model import Work
 from nightshift.tasks import TASK_KINDS, request_model
 
 _EXPECTED: Final = {
@@ -34,10 +34,10 @@ _LIMITS: Final = {
 }
 
 
-def explain(error: ValidationError, document: Document) -> Iterator[Finding]:
-    """A finding for each error, at the place in the document."""
+def explain(error: ValidationError, document: Document, model: type[Work]) -> Iterator[Finding]:
+    """A finding for each error, at the place in the document. model: what it was read as."""
     task = document.get("task")
-    words = _Words(document, request_model(task) if task in TASK_KINDS else None)
+    words = _Words(document, model, request_model(task) if task in TASK_KINDS else None)
     items = error.errors(include_url=False)
     unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
     misspelt = {(*path[:-1], words.slip_of(path)) for path in unknown}
@@ -52,8 +52,9 @@ def explain(error: ValidationError, document: Document) -> Iterator[Finding]:
 class _Words:
     """Problem and remedy of pydantic's errors. request: the model of the section of that name; None for an unknown task."""
 
-    def __init__(self, document: Document, request: type[BaseModel] | None) -> None:
+    def __init__(self, document: Document, model: type[Work], request: type[BaseModel] | None) -> None:
         self._document = document
+        self._model = model
         self._request = request
 
     def of(self, item: ErrorDetails, path: FieldPath) -> tuple[str, str]:
@@ -102,7 +103,9 @@ class _Words:
     def _unknown_key(self, path: FieldPath) -> tuple[str, str]:
         key = str(path[-1])
         siblings = self._siblings(path)
-        problem = f"There is no key {key!r} {'in ' + _dotted(path[:-1]) if path[:-1] else 'at the top of a job'}"
+        problem = (
+            f"There is no key {key!r} {'in ' + _dotted(path[:-1]) if path[:-1] else f'at the top of a {self._model.NOUN}'}"
+        )
         near = self.slip_of(path)
         if near is not None:
             return problem, f"Did you mean {near!r}?"
@@ -150,7 +153,7 @@ class _Words:
 
     def _field(self, path: FieldPath) -> FieldInfo | None:
         """The model's field at `path` or around it; None for an unknown one and for the whole file."""
-        model: type[BaseModel] | None = JobSpec
+        model: type[BaseModel] | None = self._model
         field: FieldInfo | None = None
         for part in path:
             if model is None or part not in model.model_fields:
@@ -168,7 +171,7 @@ class _Words:
     def _places(self) -> list[tuple[str, ...]]:
         """The path of every known key."""
         found: list[tuple[str, ...]] = []
-        for name, field in JobSpec.model_fields.items():
+        for name, field in self._model.model_fields.items():
             part = self._part(name, field)
             found += [(name,), *((name, inner) for inner in (part.model_fields if part else ()))]
         return found

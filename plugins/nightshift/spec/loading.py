@@ -1,4 +1,4 @@
-"""From files to `JobSpec`s, with every mistake of every file."""
+"""From files to `JobSpec`s and `StreamSpec`s, with every mistake of every file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Final
 from pydantic import ValidationError
 
 from nightshift.fields.mistakes import Finding
+from nightshift.spec import stream_checks
 from nightshift.spec.checks import check
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.explain import explain
 from nightshift.spec.model import JobSpec
+from nightshift.spec.stream import StreamSpec
 from nightshift.spec.tables import may_be, projects_unknown
 
 MISTAKES_MAX: Final = 50
@@ -25,30 +27,53 @@ MISTAKES_MAX: Final = 50
 
 
 def load(path: str | Path, *, shown: Path | None = None) -> JobSpec:
-    """The job in a file. Raises SpecErrors with every mistake of the file; no other error, whatever the file contains.
+    """The nightly job in a file. Raises SpecErrors with every mistake of the file; no other error, whatever the file contains.
 
     shown: the file's name in messages, if it is not `path`. Time and memory are bounded (`nightshift.spec.document`), and so is
     what is reported: `MISTAKES_MAX` mistakes.
     """
-    return _load(Path(path), shown or Path(path))[0]
+    spec, document = _load(Path(path), shown or Path(path))
+    if isinstance(spec, JobSpec):
+        return spec
+    remedy = "Run it with nightshift stream; a nightly job has source.query"
+    raise SpecErrors(_located(shown or Path(path), document, [Finding(("source",), "The file describes a stream", remedy)]))
 
 
-def _load(path: Path, file: Path) -> tuple[JobSpec, Document]:
+def load_stream(path: str | Path, *, shown: Path | None = None) -> StreamSpec:
+    """The stream in a file; otherwise like `load`."""
+    spec, document = _load(Path(path), shown or Path(path))
+    if isinstance(spec, StreamSpec):
+        return spec
+    remedy = "Airflow runs it if it is in dags/jobs/; a stream has source.subscription"
+    raise SpecErrors(
+        _located(shown or Path(path), document, [Finding(("source",), "The file describes a nightly job", remedy)])
+    )
+
+
+def _load(path: Path, file: Path) -> tuple[JobSpec | StreamSpec, Document]:
     document = _read(path, file)
     if not isinstance(document.value, dict):
         what = "The file is empty" if document.value is None else "The file is not a mapping"
         raise SpecErrors([SpecError(file, 1, "", what, "Write a job, starting with job: NAME")])
-    spec: JobSpec | None = None
+    streams = _is_stream(document)
+    model: type[JobSpec] | type[StreamSpec] = StreamSpec if streams else JobSpec
+    spec: JobSpec | StreamSpec | None = None
     explained: Iterable[Finding] = ()
     try:
-        spec = JobSpec.model_validate(document.value)
+        spec = model.model_validate(document.value)
     except ValidationError as error:
-        explained = explain(error, document)
+        explained = explain(error, document, model)
+    checked = stream_checks.check(document) if streams else check(document)
     # Each finding may cost a search through all keys or columns, so no more are made than are reported.
-    findings = list(islice(chain(document.findings, explained, check(document)), MISTAKES_MAX))
+    findings = list(islice(chain(document.findings, explained, checked), MISTAKES_MAX))
     if findings or spec is None:
         raise SpecErrors(_located(file, document, findings))
     return spec, document
+
+
+def _is_stream(document: Document) -> bool:
+    """A stream is a job whose source is a subscription. Its sections of its own show it, too, if the source is broken."""
+    return any(document.get(*path) is not None for path in (("source", "subscription"), ("sink",), ("latency",)))
 
 
 def _read(path: Path, file: Path) -> Document:
@@ -77,14 +102,18 @@ def _content(path: Path) -> bytes:
         return file.read(BYTES_MAX + 1)
 
 
-def load_files(paths: Iterable[Path], *, relative_to: Path | None = None) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
-    """Every good job and every bad file of `paths`. Of two jobs with one name or one destination the later file is bad.
+def load_files(
+    paths: Iterable[Path], *, relative_to: Path | None = None
+) -> tuple[dict[Path, JobSpec | StreamSpec], dict[Path, SpecErrors]]:
+    """Every good job or stream and every bad file of `paths`.
+
+    Of two with one name, one destination or one subscription the later file is bad.
 
     A path twice counts once. relative_to: a folder above all files; messages then name them relative to it.
     """
-    specs: dict[Path, JobSpec] = {}
+    specs: dict[Path, JobSpec | StreamSpec] = {}
     errors: dict[Path, SpecErrors] = {}
-    holders: dict[Path, JobSpec] = {}
+    holders: dict[Path, JobSpec | StreamSpec] = {}
     for path in dict.fromkeys(paths):
         shown = path.relative_to(relative_to) if relative_to else path
         try:
@@ -104,25 +133,41 @@ def load_files(paths: Iterable[Path], *, relative_to: Path | None = None) -> tup
     return specs, errors
 
 
-def _taken(spec: JobSpec, holders: Mapping[Path, JobSpec]) -> Iterator[Finding]:
+def _taken(spec: JobSpec | StreamSpec, holders: Mapping[Path, JobSpec | StreamSpec]) -> Iterator[Finding]:
     """What a job has in common with an earlier one, but must have for itself."""
     for file, holder in holders.items():
         if holder.job == spec.job:
             problem = f"The name {spec.job!r} is already used by {file}"
             yield Finding(("job",), problem, "Give one of the two jobs another name")
-        table, other = spec.destination.table, holder.destination.table
-        if may_be(table, other):
-            problem = (
-                f"The table {table} is already the destination of {file}, and each job would replace the other's predictions"
-            )
-            apart = ", or if they are in different projects, write the project in both files"
-            remedy = f"Give one of the two jobs another table{apart if projects_unknown(table, other) else ''}"
-            yield Finding(("destination", "table"), problem, remedy)
+        match spec, holder:
+            case JobSpec(), JobSpec():
+                yield from _one_destination(spec.destination.table, holder.destination.table, file)
+            case StreamSpec(), StreamSpec() if spec.source.subscription == holder.source.subscription:
+                problem = f"The subscription is already that of {file}, and each stream would take messages from the other"
+                yield Finding(("source", "subscription"), problem, "Make a subscription of its own for each stream")
+
+
+def _one_destination(table: str, other: str, file: Path) -> Iterator[Finding]:
+    if not may_be(table, other):
+        return
+    problem = f"The table {table} is already the destination of {file}, and each job would replace the other's predictions"
+    apart = ", or if they are in different projects, write the project in both files"
+    remedy = f"Give one of the two jobs another table{apart if projects_unknown(table, other) else ''}"
+    yield Finding(("destination", "table"), problem, remedy)
 
 
 def load_all(folder: str | Path, *, relative_to: Path | None = None) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:
-    """`load_files` of a folder's job files."""
-    return load_files(job_files(Path(folder)), relative_to=relative_to)
+    """`load_files` of a folder of nightly jobs; a stream is a mistake there."""
+    specs, errors = load_files(job_files(Path(folder)), relative_to=relative_to)
+    jobs: dict[Path, JobSpec] = {}
+    for path, spec in specs.items():
+        if isinstance(spec, JobSpec):
+            jobs[path] = spec
+        else:
+            shown = path.relative_to(relative_to) if relative_to else path
+            remedy = "Move it to another folder, and run it with nightshift stream"
+            errors[path] = SpecErrors([SpecError(shown, None, "", "The file describes a stream, not a nightly job", remedy)])
+    return jobs, errors
 
 
 def job_files(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import math
 from fractions import Fraction
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema, field_validator
 
@@ -124,8 +124,8 @@ class DeadLetters(Section):
         return math.floor(rows * Fraction(self.tolerate.removesuffix("%")) / 100)
 
 
-class Compute(Section):
-    """What the job runs on. None of it affects answers, so if you change it, the run stays the same."""
+class Machine(Section):
+    """What one engine runs on. None of it affects answers."""
 
     profile: ProfileName = Field(
         description="The kind of worker: its accelerator, and how the machine is bought.", examples=["gpu-l4-spot"]
@@ -150,6 +150,23 @@ class Compute(Section):
     topology: Text | None = Field(
         default=None, description="The TPU slice of one engine: 2x4 is one host, 4x4 four hosts of 4 chips.", examples=["4x4"]
     )
+    weights_gib: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Size of the model's files in GiB, for the disk; by default what is found when the run is opened.",
+        examples=[16],
+    )
+
+    def worker(self, profile: str | None = None) -> WorkerShape:
+        """One engine's machines, on its own profile or on another. Raises ValueError if the profile does not allow it."""
+        span = Span(self.topology, self.hosts, self.tensor_parallel, self.pipeline_parallel)
+        return fit(profile_of(profile or self.profile), span)
+
+
+class Compute(Machine):
+    """What the job runs on. None of it affects answers, so if you change it, the run stays the same."""
+
     fallback: tuple[ProfileName, ...] | None = Field(
         default=None,
         description="The profiles to try when this one gets no capacity; by default the profile's own, [] for none.",
@@ -158,13 +175,6 @@ class Compute(Section):
     )
     workers: int | None = Field(
         default=None, ge=1, le=10_000, description="How many workers; by default planned from rows and deadline.", examples=[2]
-    )
-    weights_gib: int | None = Field(
-        default=None,
-        ge=1,
-        le=100_000,
-        description="Size of the model's files in GiB, for the disk; by default what is found when the run is opened.",
-        examples=[16],
     )
     rows_per_worker_per_second: float | None = Field(
         default=None,
@@ -184,14 +194,11 @@ class Compute(Section):
         """Every profile that a worker of the job may get, the job's own first."""
         return (self.profile, *self.fallbacks)
 
-    def worker(self, profile: str | None = None) -> WorkerShape:
-        """One worker of the job, on its own profile or on a fallback. Raises ValueError if the profile does not allow it."""
-        span = Span(self.topology, self.hosts, self.tensor_parallel, self.pipeline_parallel)
-        return fit(profile_of(profile or self.profile), span)
 
+class Work(Section):
+    """What a nightly job and a stream have in common: a model that is asked something for each row. NOUN: for messages."""
 
-class JobSpec(Section):
-    """One nightly job: a query's rows, turned into predictions by a model, published to a table."""
+    NOUN: ClassVar[str]
 
     job: JobName = Field(
         description="Name of the DAG, the run's folder and the Kubernetes objects: lower-case letters, digits, dashes.",
@@ -206,15 +213,6 @@ class JobSpec(Section):
     tags: tuple[Label, ...] = Field(
         default=(), description="Labels to find the DAG by.", examples=[["embeddings"]], strict=False
     )
-    schedule: Annotated[str, AfterValidator(cron.schedule)] | None = Field(
-        default=None,
-        description="When it runs, as cron: minute, hour, day, month, weekday. null: only on request.",
-        examples=["0 2 * * *"],
-    )
-    start_date: Annotated[datetime.date, BeforeValidator(names.day)] = Field(
-        description="The first partition.", examples=["2026-11-01"]
-    )
-    source: Source
     task: Annotated[str, AfterValidator(names.task_kind), enum(*TASK_KINDS)] = Field(
         description="What kind of prediction is made.", examples=["embedding"]
     )
@@ -223,21 +221,6 @@ class JobSpec(Section):
     )
     model: Model
     engine: Engine
-    destination: Destination
-    dead_letters: DeadLetters = Field(default=DeadLetters())
-    deadline: Duration = Field(
-        description="How long the inference of a run may take, start of the workers included: 45m, 3h, 1d.", examples=["3h"]
-    )
-    compute: Compute
-    queue: ObjectName | None = Field(default=None, description="The Kueue LocalQueue to wait in.", examples=["nightly"])
-    priority: ObjectName | None = Field(default=None, description="The Kueue WorkloadPriorityClass.", examples=["nightly-low"])
-    chunk_rows: int | None = Field(
-        default=None, ge=1, le=ROWS_MAX, description="Rows that are committed together; by default planned.", examples=[1024]
-    )
-
-    @property
-    def deadline_seconds(self) -> int:
-        return duration_seconds(self.deadline)
 
     @property
     def rows_per_request(self) -> int:
@@ -252,6 +235,42 @@ class JobSpec(Section):
         if isinstance(value, dict):
             return request_model(task).model_validate(value) if task else TaskRequest()
         return value
+
+
+class JobSpec(Work):
+    """One nightly job: a query's rows, turned into predictions by a model, published to a table."""
+
+    NOUN: ClassVar = "job"
+
+    schedule: Annotated[str, AfterValidator(cron.schedule)] | None = Field(
+        default=None,
+        description="When it runs, as cron: minute, hour, day, month, weekday. null: only on request.",
+        examples=["0 2 * * *"],
+    )
+    start_date: Annotated[datetime.date, BeforeValidator(names.day)] = Field(
+        description="The first partition.", examples=["2026-11-01"]
+    )
+    source: Source
+    destination: Destination
+    dead_letters: DeadLetters = Field(default=DeadLetters())
+    deadline: Duration = Field(
+        description="How long the inference of a run may take, start of the workers included: 45m, 3h, 1d.", examples=["3h"]
+    )
+    compute: Compute
+    queue: ObjectName | None = Field(default=None, description="The Kueue LocalQueue to wait in.", examples=["nightly"])
+    priority: ObjectName | None = Field(default=None, description="The Kueue WorkloadPriorityClass.", examples=["nightly-low"])
+    chunk_rows: int | None = Field(
+        default=None, ge=1, le=ROWS_MAX, description="Rows that are committed together; by default planned.", examples=[1024]
+    )
+
+    @property
+    def summary(self) -> str:
+        """Where its predictions go, in words."""
+        return f"into {self.destination.table} within {self.deadline}"
+
+    @property
+    def deadline_seconds(self) -> int:
+        return duration_seconds(self.deadline)
 
     def semantic(self) -> dict[str, Any]:
         """The JSON form of everything that affects answers; `nightshift.run.names.run_digest` hashes it."""

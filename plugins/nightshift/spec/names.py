@@ -21,6 +21,9 @@ SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]{1,9})?%$"
 FLAG_PATTERN: Final = r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?"
 URI_PATTERN: Final = r"^(hf://[^/\s]+/[^/\s]+|gs://[^/\s]+/\S*[^/\s])$"
 
+PUBSUB_PATTERN: Final = r"^[A-Za-z][-A-Za-z0-9._~+%]{2,254}$"
+SQL_TABLE_PATTERN: Final = r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$"
+
 PARTITION_COLUMN: Final = "partition_date"
 
 
@@ -207,4 +210,41 @@ def engine_flag(value: str) -> str:
 def engine_value(value: object) -> object:
     if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
         raise mistake(f"A flag cannot take {shown(value)}", "Write true, false, a number or text; put JSON in quotes")
+    return value
+
+
+def subscription(value: str) -> str:
+    """A Pub/Sub subscription, with its project or without."""
+    return _pubsub_name(value, "subscription", "package-texts")
+
+
+def topic(value: str) -> str:
+    """A Pub/Sub topic, with its project or without."""
+    return _pubsub_name(value, "topic", "package-texts-dead")
+
+
+def _pubsub_name(value: str, kind: str, example: str) -> str:
+    """``projects/PROJECT/KINDs/NAME`` or NAME, by Pub/Sub's rules ("Create and manage topics", naming guidelines)."""
+    form = f"Write its name, for example {example}, or projects/PROJECT/{kind}s/{example}"
+    *parents, name = value.split("/")
+    if parents and (len(parents) != 3 or parents[0] != "projects" or parents[2] != f"{kind}s" or not parents[1]):
+        raise mistake(f"{value!r} is not the name of a {kind}", form)
+    if not re.fullmatch(PUBSUB_PATTERN, name):
+        raise mistake(
+            f"{name!r} is not a valid name of a {kind}",
+            "Use 3 to 255 letters, digits, dashes, periods, underscores, tildes, plus and percent signs; start with a letter",
+        )
+    if name.lower().startswith("goog"):
+        raise mistake(f"{name!r} begins with goog, which Pub/Sub reserves", "Choose another name")
+    return value
+
+
+def sql_table(value: str) -> str:
+    """``table`` or ``schema.table`` in PostgreSQL, written as it is stored: nightshift puts names in quotes."""
+    if not re.fullmatch(SQL_TABLE_PATTERN, value):
+        raise mistake(
+            f"{value!r} is not a valid table name here",
+            "Write table or schema.table in lower-case letters, digits and underscores, each part up to 63 characters, not "
+            "starting with a digit, for example catalog.package_vectors",
+        )
     return value

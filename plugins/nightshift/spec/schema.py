@@ -1,4 +1,4 @@
-"""The published JSON schema of a job file, for editors. Generated from the model, never written by hand."""
+"""The published JSON schemas of job and stream files, for editors. Generated from the model, never written by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from nightshift.spec.model import JobSpec
+from nightshift.spec.stream import StreamSpec
 from nightshift.tasks import TASK_KINDS, request_model
 
 
@@ -18,9 +19,9 @@ class _Generator(GenerateJsonSchema):
         return False
 
 
-def json_schema() -> JsonSchemaValue:
-    """The job's schema. ``task`` decides which of the definitions ``KIND-request`` the section ``request`` follows."""
-    schema = JobSpec.model_json_schema(schema_generator=_Generator)
+def json_schema(model: type[JobSpec] | type[StreamSpec] = JobSpec) -> JsonSchemaValue:
+    """The schema. ``task`` decides which of the definitions ``KIND-request`` the section ``request`` follows."""
+    schema = model.model_json_schema(schema_generator=_Generator)
     parts = schema["$defs"]
     del parts["TaskRequest"]
     rules = []
@@ -35,9 +36,14 @@ def json_schema() -> JsonSchemaValue:
             }
         )
     schema["properties"]["request"] = {"type": "object", "description": schema["properties"]["request"]["description"]}
-    return {"$schema": _Generator.schema_dialect, **schema, "title": "nightshift job", "allOf": rules}
+    return {
+        "$schema": _Generator.schema_dialect,
+        **schema,
+        "title": f"nightshift {model.NOUN}",
+        "allOf": rules,
+    }
 
 
-def json_schema_text() -> str:
-    """The file `docs/job.schema.json`."""
-    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+def json_schema_text(model: type[JobSpec] | type[StreamSpec] = JobSpec) -> str:
+    """The file `docs/job.schema.json`, or `docs/stream.schema.json`."""
+    return json.dumps(json_schema(model), indent=2, ensure_ascii=False) + "\n"

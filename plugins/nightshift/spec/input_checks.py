@@ -1,0 +1,106 @@
+"""Checks of what a job reads of its rows: the columns that templates and keys name. For nightly jobs and streams."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nightshift.fields.mistakes import FieldPath, Finding, nearest
+from nightshift.fields.values import COLUMN_PATTERN
+from nightshift.spec.document import Document
+from nightshift.tasks import TASK_KINDS, request_model
+
+COLUMNS_LISTED: Final = 30
+"""In a message."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that rows have. of: what they come from.
+
+    has: begins the sentence that lists them. add: how to get another.
+    """
+
+    names: tuple[str, ...]
+    of: str
+    has: str
+    add: str
+
+    def lacking(self, path: FieldPath, user: str, column: str) -> Iterator[Finding]:
+        """A column must be there in the same spelling: BigQuery folds case, the Parquet files of a run do not."""
+        if column in self.names:
+            return
+        same = next((name for name in self.names if name.casefold() == column.casefold()), None)
+        if same is not None:
+            yield Finding(path, f"{user} names the column {column!r}, which {self.of} spells {same!r}", "Spell it the same way")
+            return
+        near = nearest(column, self.names)
+        listed = ", ".join(self.names[:COLUMNS_LISTED]) or "no named column"
+        if len(self.names) > COLUMNS_LISTED:
+            listed += f" and {len(self.names) - COLUMNS_LISTED:,} more"
+        remedy = (f"Did you mean {near!r}? " if near else f"{self.add}, or name another. ") + f"{self.has} {listed}"
+        yield Finding(path, f"{user} names the column {column!r}, which {self.of} lacks", remedy)
+
+
+def is_text(value: Any) -> bool:
+    if not isinstance(value, str) or not value.strip():
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, from an escape; the model refuses it
+        return False
+    return True
+
+
+def request(document: Document, columns: Columns | None) -> Iterator[Finding]:
+    """Templates and columns that the request of the job's task names, and what the task kind itself finds.
+
+    columns: of the rows; None if nobody knows them.
+    """
+    task, values = document.get("task"), document.get("request")
+    if not isinstance(task, str) or task not in TASK_KINDS or not isinstance(values, dict):
+        return
+    request = request_model(task)
+    sources = [(name, values[name]) for name in request.TEMPLATES if is_text(values.get(name))]
+    named = [(name, values[name]) for name in request.COLUMNS if isinstance(values.get(name), str)]
+    used = bool(named)
+    for name, source in sources:
+        compiled = yield from _template(document, ("request", name), source)
+        used = used or compiled is None or bool(compiled)
+        if columns is not None:
+            for column in compiled or ():
+                yield from columns.lacking(("request", name), "The template", column)
+    # A request without its question already has a mistake.
+    if not used and sources and sources[-1][0] == request.TEMPLATES[-1]:
+        problem = f"The template{'s use' if len(sources) > 1 else ' uses'} no column, so every row would be the same"
+        yield Finding(("request", sources[-1][0]), problem, "Name one, for example {{ summary }}")
+    for name, column in named:
+        if columns is not None and re.fullmatch(COLUMN_PATTERN, column):  # else the model says so
+            yield from columns.lacking(("request", name), "The request", column)
+    for finding in request.findings(values):
+        yield Finding(("request", *finding.path), finding.problem, finding.remedy)
+
+
+def _template(document: Document, path: FieldPath, source: str) -> Generator[Finding, None, tuple[str, ...] | None]:
+    """Returns the columns that the template reads; None for one that does not compile."""
+    import jinja2
+    from jinja2 import meta
+
+    from nightshift.tasks.base import compile_template
+
+    try:
+        template, used = compile_template(source)
+    except jinja2.TemplateSyntaxError as error:
+        unknown = isinstance(error, jinja2.TemplateAssertionError)
+        remedy = "Use the filters and tests built into Jinja2" if unknown else "Write a column as {{ column }}"
+        line = document.line_within(path, error.lineno)
+        yield Finding(path, f"The template does not compile: {error.message}", remedy, line)
+        return None
+    except (RecursionError, SyntaxError, ValueError) as error:
+        yield Finding(path, f"Python cannot compile the template: {error}", "Write a simpler one, or do the work in the query")
+        return None
+    if any(True for _ in meta.find_referenced_templates(template.environment.parse(source))):
+        yield Finding(path, "The template reads another file", "Write the whole template here; it cannot include files")
+    return used

@@ -1,0 +1,128 @@
+"""The stream that a user writes: a job whose rows are messages and whose predictions go into a database as they come.
+
+`StreamSpec` is the whole file; `nightshift.spec.stream_checks` checks its values against each other.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import AfterValidator, Field
+
+from nightshift.fields.parts import ColumnName, Duration, InputColumn, Moment, SchemaText, Section, Text, pattern
+from nightshift.fields.values import duration_seconds, moment_seconds
+from nightshift.spec import names
+from nightshift.spec.model import Machine, Work
+
+Subscription = Annotated[str, AfterValidator(names.subscription)]
+Topic = Annotated[str, AfterValidator(names.topic)]
+SqlTable = Annotated[str, AfterValidator(names.sql_table), pattern(names.SQL_TABLE_PATTERN)]
+
+TEXT_COLUMN: Final = "text"
+"""Of a message whose format is text: its data."""
+MESSAGE_ID: Final = "message_id"
+PUBLISH_TIME: Final = "publish_time"
+ORDERING_KEY: Final = "ordering_key"
+MESSAGE_COLUMNS: Final = (MESSAGE_ID, PUBLISH_TIME, ORDERING_KEY)
+"""What every message has besides its data and attributes."""
+
+
+class Messages(Section):
+    """Where the rows come from: a Pub/Sub subscription, each of whose messages is one row."""
+
+    subscription: Subscription = Field(
+        description="The subscription to pull from: its name, or projects/PROJECT/subscriptions/NAME.",
+        examples=["package-texts"],
+    )
+    format: Literal["json", "avro", "text"] = Field(
+        default="json",
+        description="What the data of a message is: a JSON object, a record in Avro, or text in UTF-8 (the column text).",
+        examples=["json"],
+    )
+    avro_schema: SchemaText | None = Field(
+        default=None,
+        description="The Avro schema that messages were written with: a record.",
+        examples=[{"type": "record", "name": "Package", "fields": [{"name": "summary", "type": "string"}]}],
+    )
+    attributes: tuple[InputColumn, ...] = Field(
+        default=(),
+        description="Attributes that are columns, too. A message without one of them is a dead letter.",
+        examples=[["tenant"]],
+        strict=False,
+    )
+    key: tuple[ColumnName, ...] = Field(
+        default=(),
+        description="Columns that tell one row of the sink from another; of messages with the same key the newest one counts. "
+        "By default the message's id, so that every message has its own row.",
+        examples=[["name", "version"]],
+        strict=False,
+    )
+    ordering: bool = Field(
+        default=False,
+        description="Whether messages of one ordering key are answered one after the other. Each message then needs a key.",
+        examples=[True],
+    )
+    ordering_keys: tuple[Text, ...] | None = Field(
+        default=None,
+        description="The ordering keys that may occur; * stands for any characters. By default any.",
+        examples=[["tenant-*"]],
+        strict=False,
+    )
+
+
+class Latency(Section):
+    """How long a message may take."""
+
+    target: Duration = Field(
+        description="From publishing to the answer in the sink. Replicas are planned from it, and status warns beyond it.",
+        examples=["60s"],
+    )
+    flush: Moment = Field(
+        default="2s",
+        description="How long a message may wait for others that share its request: 500ms, 2s.",
+        examples=["2s"],
+    )
+
+    @property
+    def target_seconds(self) -> int:
+        return duration_seconds(self.target)
+
+    @property
+    def flush_seconds(self) -> float:
+        return moment_seconds(self.flush)
+
+
+class Sink(Section):
+    """Where the predictions go: a table of PostgreSQL or AlloyDB."""
+
+    table: SqlTable = Field(
+        description="table or schema.table; created if it does not exist. Dead letters are kept in TABLE_dead_letters.",
+        examples=["catalog.package_vectors"],
+    )
+    column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
+
+
+class DeadLetterTopic(Section):
+    """Messages that cannot be answered."""
+
+    topic: Topic = Field(
+        description="The topic that gets them, each with its reason: its name, or projects/PROJECT/topics/NAME.",
+        examples=["package-texts-dead"],
+    )
+
+
+class StreamSpec(Work):
+    """One stream: the messages of a subscription, turned into predictions by a model, written to a database."""
+
+    NOUN: ClassVar = "stream"
+
+    source: Messages
+    latency: Latency
+    sink: Sink
+    dead_letters: DeadLetterTopic
+    compute: Machine
+
+    @property
+    def summary(self) -> str:
+        """Where its messages come from and its predictions go, in words."""
+        return f"from {self.source.subscription} into {self.sink.table} within {self.latency.target}"

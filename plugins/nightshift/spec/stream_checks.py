@@ -1,0 +1,141 @@
+"""Checks across values of a stream: whether key, templates and sink fit the messages and each other.
+
+Like `nightshift.spec.checks` they work on the document, so a mistake elsewhere hides none of these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from nightshift.fields.mistakes import FieldPath, Finding
+from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, MOMENT_PATTERN, duration_seconds, moment_seconds
+from nightshift.spec.checks import compute
+from nightshift.spec.document import Document
+from nightshift.spec.input_checks import Columns, request
+from nightshift.spec.stream import MESSAGE_COLUMNS, TEXT_COLUMN
+
+NAME_BYTES_MAX: Final = 63
+"""Of a column in PostgreSQL, which cuts longer names without a word (its documentation, "Identifiers and Key Words")."""
+
+
+def check(document: Document) -> Iterator[Finding]:
+    """Every mistake between values. Values of a wrong type are skipped: the model reports them."""
+    columns = _columns(document)
+    yield from _avro(document)
+    yield from _attributes(document)
+    yield from _key(document, columns)
+    yield from request(document, columns)
+    yield from _ordering(document)
+    yield from _sink(document)
+    yield from _latency(document)
+    yield from compute(document)
+
+
+def _columns(document: Document) -> Columns | None:
+    """What templates and the key may name; None if only a message shows that."""
+    match document.get("source", "format"):
+        case "text":
+            data: tuple[str, ...] | None = (TEXT_COLUMN,)
+        case "avro":
+            data = _avro_fields(document)
+        case _:
+            data = None
+    if data is None:
+        return None
+    names = dict.fromkeys((*data, *_texts(document.get("source", "attributes")), *MESSAGE_COLUMNS))
+    return Columns(tuple(names), "the message", "A message has", "List it under source.attributes if it is an attribute")
+
+
+def _avro_fields(document: Document) -> tuple[str, ...] | None:
+    """The names of the record's fields; None if the schema is not a record."""
+    schema = document.get("source", "avro_schema")
+    fields = schema.get("fields") if isinstance(schema, dict) and schema.get("type") == "record" else None
+    if not isinstance(fields, list) or not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in fields):
+        return None
+    return tuple(each["name"] for each in fields)
+
+
+def _avro(document: Document) -> Iterator[Finding]:
+    path: FieldPath = ("source", "avro_schema")
+    schema, avro = document.get(*path), document.get("source", "format") == "avro"
+    if avro and schema is None:
+        yield Finding(
+            ("source", "format"), "Avro messages cannot be read without their schema", "Write it as source.avro_schema"
+        )
+    elif schema is not None and not avro:
+        yield Finding(path, "Only messages in Avro have a schema here", "Remove it, or write format: avro")
+    elif isinstance(schema, dict) and _avro_fields(document) is None:
+        remedy = "Write type: record, a name, and fields with names and types"
+        yield Finding(path, "The schema is not a record with named fields", remedy)
+
+
+def _attributes(document: Document) -> Iterator[Finding]:
+    names = _texts(document.get("source", "attributes"))
+    taken = {
+        *MESSAGE_COLUMNS,
+        *((TEXT_COLUMN,) if document.get("source", "format") == "text" else _avro_fields(document) or ()),
+    }
+    for index, name in enumerate(names):
+        path: FieldPath = ("source", "attributes", index)
+        if name in names[:index]:
+            yield Finding(path, f"The attribute {name!r} is named twice", "Name each attribute once")
+        elif name in taken:
+            yield Finding(
+                path, f"{name!r} is already a column of every message", "Leave it out, or publish it under another name"
+            )
+
+
+def _key(document: Document, columns: Columns | None) -> Iterator[Finding]:
+    sink = document.get("sink", "column")
+    names = _texts(document.get("source", "key"))
+    for index, name in enumerate(names):
+        path: FieldPath = ("source", "key", index)
+        if not re.fullmatch(COLUMN_PATTERN, name):
+            continue  # the model says so
+        if name in names[:index]:
+            yield Finding(path, f"The column {name!r} is named twice", "Name each key column once")
+        elif len(name.encode()) > NAME_BYTES_MAX:
+            yield _too_long(path, name)
+        elif columns is not None:
+            yield from columns.lacking(path, "The key", name)
+        if isinstance(sink, str) and name == sink:
+            remedy = "Give the predictions another column name, for example embedding"
+            yield Finding(("sink", "column"), f"{sink!r} is already a key column", remedy)
+
+
+def _ordering(document: Document) -> Iterator[Finding]:
+    if document.get("source", "ordering_keys") is not None and document.get("source", "ordering") is not True:
+        problem = "ordering_keys says which ordering keys may occur, but messages are not answered in order"
+        yield Finding(("source", "ordering_keys"), problem, "Write ordering: true, or leave ordering_keys out")
+
+
+def _sink(document: Document) -> Iterator[Finding]:
+    column, table = document.get("sink", "column"), document.get("sink", "table")
+    if isinstance(column, str) and re.fullmatch(COLUMN_PATTERN, column) and len(column.encode()) > NAME_BYTES_MAX:
+        yield _too_long(("sink", "column"), column)
+    room = NAME_BYTES_MAX - len("_dead_letters")
+    if isinstance(table, str) and room < len(name := table.rpartition(".")[2]) <= NAME_BYTES_MAX:
+        problem = f"{name!r} has {len(name)} characters; the table of dead letters adds _dead_letters to it"
+        yield Finding(("sink", "table"), problem, f"Write a name of at most {room} characters")
+
+
+def _too_long(path: FieldPath, name: str) -> Finding:
+    return Finding(
+        path, f"{name!r} has more than {NAME_BYTES_MAX} characters, the most of a column in PostgreSQL", "Shorten it"
+    )
+
+
+def _latency(document: Document) -> Iterator[Finding]:
+    target, flush = document.get("latency", "target"), document.get("latency", "flush")
+    if not isinstance(target, str) or not re.fullmatch(DURATION_PATTERN, target):
+        return  # the model says so
+    if isinstance(flush, str) and re.fullmatch(MOMENT_PATTERN, flush) and moment_seconds(flush) >= duration_seconds(target):
+        problem = f"A message that waits {flush} for others is not answered within {target}"
+        yield Finding(("latency", "flush"), problem, "Write a smaller flush, or a larger target")
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Those items of a list that are text."""
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()

@@ -1,0 +1,115 @@
+"""The stream file: what it shares with a nightly job, and what tells the two apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+from nightshift.spec import JobSpec, SpecErrors, StreamSpec, load, load_all, load_files, load_stream
+from nightshift.spec.schema import json_schema, json_schema_text
+from nightshift.tasks.base import load_kind
+from tests.unit.spec_file import DEMO, ROOT, write
+
+pytestmark = pytest.mark.unit
+
+EXAMPLE = ROOT / "streams/package-texts.yaml"
+
+
+def stream(**changes: Any) -> dict[str, Any]:
+    """The example with some values changed; ``source__key`` is a key below another."""
+    value: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    for path, change in changes.items():
+        *parents, key = path.split("__")
+        part = value
+        for parent in parents:
+            part = part[parent]
+        part[key] = change
+    return value
+
+
+def problems(path: Path, *, as_job: bool = False) -> str:
+    with pytest.raises(SpecErrors) as caught:
+        load(path) if as_job else load_stream(path)
+    return str(caught.value)
+
+
+def test_the_example_loads() -> None:
+    spec = load_stream(EXAMPLE)
+
+    assert (spec.source.subscription, spec.source.format, spec.source.key) == ("package-texts", "json", ("name", "version"))
+    assert (spec.latency.target_seconds, spec.latency.flush_seconds) == (60, 0.5)
+    assert (spec.source.ordering, spec.source.attributes) == (False, ())
+
+
+def test_the_model_of_a_stream_is_asked_as_that_of_a_night() -> None:
+    """Two files of the same model have the same sections, and make the same requests."""
+    night, live = load(DEMO), load_stream(EXAMPLE)
+    row = {"summary": "a parser", "description": "of YAML"}
+    bodies = []
+    for spec in (night, live):
+        kind = load_kind(spec)
+        bodies.append(kind.request([kind.render(row, 0)], 0))
+
+    assert (night.task, night.model, night.engine) == (live.task, live.model, live.engine)
+    assert bodies[0] == bodies[1]
+
+
+def test_the_published_schema_is_current() -> None:
+    """`nightshift schema --stream > docs/stream.schema.json` renews it."""
+    assert (ROOT / "docs/stream.schema.json").read_text(encoding="utf-8") == json_schema_text(StreamSpec)
+
+
+def test_the_schema_agrees_about_the_example_and_about_a_bad_one() -> None:
+    schema = json_schema(StreamSpec)
+    jsonschema.validate(stream(), schema)
+
+    with pytest.raises(jsonschema.ValidationError, match="is not one of"):
+        jsonschema.validate(stream(source__format="xml"), schema)
+
+
+def test_a_stream_is_not_a_night_and_a_night_is_not_a_stream() -> None:
+    assert "source: The file describes a stream. Run it with nightshift stream" in problems(EXAMPLE, as_job=True)
+    assert "source: The file describes a nightly job. Airflow runs it" in problems(DEMO)
+
+
+def test_validate_reads_both_in_one_folder(tmp_path: Path) -> None:
+    job, live = write(tmp_path, DEMO.read_text(), "a.yaml"), write(tmp_path, stream(), "b.yaml")
+    specs, errors = load_files([job, live])
+
+    assert [type(spec) for spec in specs.values()] == [JobSpec, StreamSpec]
+    assert errors == {}
+
+
+def test_a_stream_among_nightly_jobs_is_a_mistake(tmp_path: Path) -> None:
+    """Airflow makes a DAG of each file there."""
+    job, live = write(tmp_path, DEMO.read_text(), "a.yaml"), write(tmp_path, stream(), "b.yaml")
+    jobs, errors = load_all(tmp_path, relative_to=tmp_path)
+
+    assert (list(jobs), list(errors)) == ([job], [live])
+    assert str(errors[live]) == (
+        "b.yaml: The file describes a stream, not a nightly job. Move it to another folder, and run it with nightshift stream."
+    )
+
+
+def test_two_streams_do_not_share_a_subscription(tmp_path: Path) -> None:
+    one, two = write(tmp_path, stream(), "a.yaml"), write(tmp_path, stream(job="other"), "b.yaml")
+    specs, errors = load_files([one, two])
+
+    assert list(specs) == [one]
+    assert "source.subscription: The subscription is already that of" in str(errors[two])
+
+
+@pytest.mark.parametrize(("written", "seconds"), [("500ms", 0.5), ("2s", 2.0), ("1m", 60.0)])
+def test_a_short_time(tmp_path: Path, written: str, seconds: float) -> None:
+    spec = load_stream(write(tmp_path, stream(latency={"target": "5m", "flush": written})))
+
+    assert spec.latency.flush_seconds == seconds
+
+
+@pytest.mark.parametrize("written", ["0s", "11m", "2 s", "1h", 2, "1.5s"])
+def test_a_time_that_is_not_short(tmp_path: Path, written: Any) -> None:
+    assert "latency.flush:" in problems(write(tmp_path, stream(latency={"target": "1h", "flush": written})))
