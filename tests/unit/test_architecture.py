@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "status": {"run", "spec", "store"},
     "driver": {"exits", "run", "spec", "store", "tasks"},
     "batch": {"driver", "exits", "run", "spec", "store", "tasks"},
+    "stream": set(),
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
     "warehouse": {"run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},
