@@ -280,7 +280,8 @@ def test_grace_period_ends_in_sigkill(runtime: RuntimeUnderTest, image: str, nam
 
 
 def test_deadline_fails_the_job(runtime: RuntimeUnderTest, image: str, name: str) -> None:
-    runtime.submit(jobset(name, sh(DRAIN, image=image), job={"activeDeadlineSeconds": 8}))
+    # Longer than a busy machine takes to start a pod: a container's first process does not notice a signal before its trap.
+    runtime.submit(jobset(name, sh(DRAIN, image=image), job={"activeDeadlineSeconds": 20}))
     status = finished(runtime, name)
 
     assert (status.phase, status.reason) == ("Failed", "FailedJobs")
