@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 import local_bigquery
 import uvicorn
 from local_bigquery.engine import database

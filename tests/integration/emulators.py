@@ -15,7 +15,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery, bigquery_storage_v1
 from google.cloud.bigquery_storage_v1.services.big_query_read.transports import BigQueryReadGrpcTransport

@@ -4,6 +4,7 @@ virtual.py    an event loop in virtual time, and processes that can be frozen an
 storage.py    object storage, and the clients that suffer what networks do
 engines.py    the engines;  rows.py: what is wrong with which row, and the answer that each must get
 scenario.py   draws one seed's schedule;  world.py runs it;  check.py holds it to the invariants
+streams.py    a stream instead of a run: the real subscriber;  stream_parts.py: its Pub/Sub and its database
 mutants.py    the protocol with one mistake in it, and the seed that catches it
 
 What runs is nightshift's own `Ledger`, `Worker` and all that these are made of; what stands in is time, chance, the store below

@@ -4,6 +4,7 @@ python -m tests.simulation --seed N [--trace] [--without kill,lost_reply]     on
 python -m tests.simulation --seeds A:B                                        many, in as many processes as there are cores
 python -m tests.simulation --soak MINUTES                                     random seeds until the time is over
 python -m tests.simulation --publishing --seed N [--trace], or --seeds A:B    the same for the schedules of publishing
+python -m tests.simulation --streams --seed N, or --seeds A:B                 the same for the schedules of streams
 python -m tests.simulation --mutants                                          search a seed for each mutant: *mutants.json
 
 Exit code 1 when a schedule failed; the failing seeds are named, each is the whole reproduction.
@@ -14,19 +15,21 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import logging
 import multiprocessing
 import os
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from tests.simulation import publishing, publishing_mutants
+from tests.simulation import publishing, publishing_mutants, stream_mutants, streams
 from tests.simulation.check import Violated
-from tests.simulation.mutants import MUTANTS, SEEDS_FILE, caught
+from tests.simulation.mutants import MUTANTS, SEEDS_FILE, Mutant, caught
 from tests.simulation.runner import run_many
 from tests.simulation.scenario import SWITCHES, draw
 from tests.simulation.world import simulate
@@ -43,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     what.add_argument("--soak", type=float, metavar="MINUTES", help="random schedules for so long")
     what.add_argument("--mutants", action="store_true", help="find the first schedule that catches each mutant")
     parser.add_argument("--publishing", action="store_true", help="with --seed or --seeds: schedules of publishing")
+    parser.add_argument("--streams", action="store_true", help="with --seed or --seeds: schedules of streams")
     parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happens")
     parser.add_argument("--without", default="", metavar="A,B", help=f"switch faults off: {', '.join(SWITCHES)}")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
@@ -52,12 +56,13 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"cannot switch off {', '.join(unknown)}")
     if options.mutants:
         return _search()
-    if options.publishing:
+    if options.publishing or options.streams:
         if options.seed is None and not options.seeds:
-            parser.error("--publishing needs --seed or --seeds")
+            parser.error("--publishing and --streams need --seed or --seeds")
         if options.seed is not None:
-            return _one_publishing(options.seed, options.trace)
-        return _many_publishing(range(*map(int, options.seeds.split(":"))), options.processes)
+            return _one_publishing(options.seed, options.trace) if options.publishing else _one_stream(options.seed)
+        run, of = (publishing.outcome, "publishing") if options.publishing else (streams.outcome, "streams")
+        return _many_others(run, of, range(*map(int, options.seeds.split(":"))), options.processes)
     if options.seed is not None:
         return _one(options.seed, options.trace, without)
     if options.seeds:
@@ -88,14 +93,24 @@ def _search() -> int:
         if seed is not None:
             found[mutant.name] = seed
     SEEDS_FILE.write_text(json.dumps(found, indent=1) + "\n")
-    published: dict[str, int] = {}
-    for each, caught_by, what in publishing_mutants.search(SEARCHED):
+    others = (
+        _search_others(publishing_mutants.search(SEARCHED), publishing_mutants.SEEDS_FILE),
+        _search_others(stream_mutants.search(SEARCHED), stream_mutants.SEEDS_FILE),
+    )
+    return 0 if len(found) == len(MUTANTS) and all(others) else 1
+
+
+def _search_others(search: Iterable[tuple[Mutant, int | None, str]], file: Path) -> bool:
+    """Whether each of these mutants was caught."""
+    found: dict[str, int] = {}
+    complete = True
+    for each, caught_by, what in search:
         print(f"{'-' if caught_by is None else caught_by:>5}  {each.name}: {what}", flush=True)
+        complete = complete and caught_by is not None
         if caught_by is not None:
-            published[each.name] = caught_by
-    publishing_mutants.SEEDS_FILE.write_text(json.dumps(published, indent=1) + "\n")
-    complete = len(found) == len(MUTANTS) and len(published) == len(publishing_mutants.PUBLISHING_MUTANTS)
-    return 0 if complete else 1
+            found[each.name] = caught_by
+    file.write_text(json.dumps(found, indent=1) + "\n")
+    return complete
 
 
 def _one_publishing(seed: int, tracing: bool) -> int:
@@ -108,16 +123,27 @@ def _one_publishing(seed: int, tracing: bool) -> int:
     return 0
 
 
-def _many_publishing(seeds: Sequence[int], processes: int) -> int:
+def _one_stream(seed: int) -> int:
+    logging.basicConfig(format="%(message)s")
+    print(streams.draw(seed))
+    try:
+        print(f"all invariants hold: {streams.simulate(seed)}")
+    except Violated as error:
+        print(error)
+        return 1
+    return 0
+
+
+def _many_others(run: Callable[[int], Any], what: str, seeds: Sequence[int], processes: int) -> int:
     began, failed, seen = time.monotonic(), 0, Counter[str]()
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        for outcome in pool.map(publishing.outcome, seeds, chunksize=25):
+        for outcome in pool.map(run, seeds, chunksize=25):
             if isinstance(outcome, str):
                 failed += 1
                 print(f"FAILED {outcome}", flush=True)
             else:
                 seen += outcome.seen
-    print(f"{len(seeds)} schedules of publishing in {time.monotonic() - began:.0f} s: {failed} failed")
+    print(f"{len(seeds)} schedules of {what} in {time.monotonic() - began:.0f} s: {failed} failed")
     print(*(f"{count:>10,}  {name}" for name, count in sorted(seen.items())), sep="\n")
     return 1 if failed else 0
 

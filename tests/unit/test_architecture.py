@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "status": {"run", "spec", "store"},
     "driver": {"exits", "run", "spec", "store", "tasks"},
     "batch": {"driver", "exits", "run", "spec", "store", "tasks"},
-    "stream": set(),
+    "stream": {"driver", "exits", "run", "spec", "tasks"},
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
     "warehouse": {"run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},

@@ -17,7 +17,7 @@ from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.stats import Stats
-from nightshift.driver.trial import Canary, Hooks
+from nightshift.driver.trial import PROBES, Canary, Hooks
 from nightshift.driver.window import Window
 from nightshift.tasks.base import TaskKind
 
@@ -100,8 +100,14 @@ class Pump:
 
     @property
     def room(self) -> int:
-        """Rows that may be with the engine at once, as far as is known; 0 while it is absent or answers nobody."""
-        return self._window.limit if self._may_send else 0
+        """Rows that may be with the engine at once, as far as is known; 0 while it is absent or answers nobody.
+
+        A few more than it has, if those that fail are all that there is: another one may show whose fault it is.
+        """
+        if self._may_send:
+            return self._window.limit
+        wanted = self._health.good and self.sender.trial.needs_others and not self._patience.stop.is_set()
+        return min(self._window.limit, self._scheduler.rows_in_flight + PROBES) if wanted else 0
 
     @property
     def crowded(self) -> bool:

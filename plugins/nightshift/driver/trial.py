@@ -121,6 +121,11 @@ class Trial:
         """Whether the engine answers nobody, as far as is known: nothing new may be sent."""
         return self._search is not None
 
+    @property
+    def needs_others(self) -> bool:
+        """Whether rows that were never sent are needed to find out whose fault it is: there is no canary."""
+        return self.open and self._canary is None
+
     def answered(self, sent: float, canary: Canary) -> None:
         """A request that was sent at `sent` (the loop's time) was answered just now; it may serve as canary."""
         if self._canary is None or len(canary.body) < len(self._canary.body):

@@ -46,8 +46,14 @@ class Messages(Section):
     )
     attributes: tuple[InputColumn, ...] = Field(
         default=(),
-        description="Attributes that are columns, too. A message without one of them is a dead letter.",
+        description="Attributes that are columns, too.",
         examples=[["tenant"]],
+        strict=False,
+    )
+    optional: tuple[InputColumn, ...] = Field(
+        default=(),
+        description="Columns and attributes that a message may lack: they read as NULL. Without another it is a dead letter.",
+        examples=[["description"]],
         strict=False,
     )
     key: tuple[ColumnName, ...] = Field(

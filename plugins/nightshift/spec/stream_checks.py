@@ -96,6 +96,10 @@ def _key(document: Document, columns: Columns | None) -> Iterator[Finding]:
             continue  # the model says so
         if name in names[:index]:
             yield Finding(path, f"The column {name!r} is named twice", "Name each key column once")
+        elif name in _texts(document.get("source", "optional")):
+            yield Finding(
+                path, f"A message may lack {name!r}, but without its key it has no row", "Remove it from one of the two lists"
+            )
         elif len(name.encode()) > NAME_BYTES_MAX:
             yield _too_long(path, name)
         elif columns is not None:

@@ -1,0 +1,58 @@
+"""A dead letter as a message for its topic: the original, with attributes that say what is wrong with it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from nightshift.stream.messages import Dead
+
+ATTRIBUTES_MOST: Final = 100
+VALUE_BYTES_MOST: Final = 1024
+MESSAGE_BYTES_MOST: Final = 9_900_000
+"""Of a message, whose limit is 10 MB with its request (Pub/Sub's "Quotas and limits", like the two above)."""
+RESERVED: Final = "goog"
+"""Attributes whose names begin so are Pub/Sub's own, and nobody else may publish them."""
+PREFIX: Final = "nightshift_"
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """Of the dead letters of one stream. table: where they are kept whole."""
+
+    job: str
+    subscription: str
+    table: str
+
+    def of(self, dead: Dead) -> tuple[bytes, dict[str, str]]:
+        """Data and attributes of the message. What would make it too large is left out, and an attribute says so."""
+        message = dead.message
+        own = {
+            "reason": dead.reason,
+            "text": dead.text,
+            "status": "" if dead.status is None else str(dead.status),
+            "tries": str(dead.tries),
+            "message_id": message.id,
+            "publish_time": message.published.isoformat(),
+            "job": self.job,
+            "subscription": self.subscription,
+        }
+        attributes = {f"{PREFIX}{name}": _cut(value) for name, value in own.items() if value}
+        theirs = {name: value for name, value in message.attributes.items() if not name.startswith((RESERVED, PREFIX))}
+        room = ATTRIBUTES_MOST - len(attributes) - 1
+        kept = dict(list(theirs.items())[:room])
+        data, left_out = message.data, []
+        if len(kept) < len(message.attributes):
+            left_out.append(f"{len(message.attributes) - len(kept)} attributes")
+        size = len(data) + sum(len(name.encode()) + len(value.encode()) for name, value in (kept | attributes).items())
+        if size > MESSAGE_BYTES_MOST:
+            left_out.append(f"{len(data)} bytes of data")
+            data = b""
+        if left_out:
+            attributes[f"{PREFIX}left_out"] = _cut(f"{' and '.join(left_out)}; the table {self.table} has the whole message")
+        return data, kept | attributes
+
+
+def _cut(text: str) -> str:
+    """As much of a text as an attribute may have."""
+    return text.encode()[:VALUE_BYTES_MOST].decode(errors="ignore")

@@ -1,0 +1,151 @@
+"""A message's data becomes a row: the columns that templates and the key name."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from nightshift.spec.stream import MESSAGE_ID, ORDERING_KEY, PUBLISH_TIME, TEXT_COLUMN
+from nightshift.stream.messages import Message
+from nightshift.tasks.base import BadInput
+
+if TYPE_CHECKING:
+    from nightshift.spec import StreamSpec
+
+ENCODING: Final = "googclient_schemaencoding"
+"""Pub/Sub says with this attribute how a message of a topic with a schema is encoded (its documentation, "Parse messages from a
+topic with a schema")."""
+_MISSING: Final = object()
+
+Row = Mapping[str, Any]
+
+
+class Decoder:
+    """Reads the messages of one stream. columns: those that its task kind reads. Raises ValueError for a broken Avro schema."""
+
+    def __init__(self, spec: StreamSpec, columns: tuple[str, ...]) -> None:
+        self._source = spec.source
+        self._columns = tuple(dict.fromkeys((*columns, *spec.source.key)))
+        self._avro = _AvroReader(spec.source.avro_schema) if spec.source.avro_schema is not None else None
+        self._patterns = None if spec.source.ordering_keys is None else tuple(map(_pattern, spec.source.ordering_keys))
+
+    def row(self, message: Message) -> Row:
+        """The message's columns. Raises BadInput, whose message says what is wrong with it."""
+        self._check_order(message)
+        values = {**self._data(message), **self._attributes(message), **_own(message)}
+        lacking = [name for name in self._columns if name not in values]
+        optional = self._source.optional
+        if missing := [name for name in lacking if name not in optional]:
+            raise BadInput(f"the message has no {' and no '.join(map(repr, missing))}; it has {_listed(values)}")
+        return {**values, **dict.fromkeys(lacking)}
+
+    def key(self, message: Message, row: Row) -> tuple[str, ...]:
+        """What tells its row in the sink from others, as text. Raises BadInput for a value that cannot."""
+        if not self._source.key:
+            return (message.id,)
+        return tuple(_key_text(name, row[name]) for name in self._source.key)
+
+    def _check_order(self, message: Message) -> None:
+        if not self._source.ordering:
+            return
+        if not message.ordering_key:
+            raise BadInput("the message has no ordering key, but the stream answers in order")
+        if self._patterns is not None and not any(fits(message.ordering_key) for fits in self._patterns):
+            raise BadInput(f"the ordering key {message.ordering_key!r} is not among those that the stream allows")
+
+    def _data(self, message: Message) -> Mapping[str, Any]:
+        if not message.data:
+            raise BadInput("the message is empty")
+        match self._source.format:
+            case "text":
+                return {TEXT_COLUMN: _text(message.data)}
+            case "avro":
+                assert self._avro is not None
+                return self._avro.record(message)
+        return _json_object(message.data)
+
+    def _attributes(self, message: Message) -> Mapping[str, str]:
+        missing = [name for name in self._source.attributes if name not in (*message.attributes, *self._source.optional)]
+        if missing:
+            raise BadInput(f"the message lacks the attribute {' and '.join(map(repr, missing))}")
+        return {name: message.attributes[name] for name in self._source.attributes if name in message.attributes}
+
+
+def _own(message: Message) -> Mapping[str, Any]:
+    return {MESSAGE_ID: message.id, PUBLISH_TIME: message.published, ORDERING_KEY: message.ordering_key}
+
+
+def _json_object(data: bytes) -> Mapping[str, Any]:
+    try:
+        value = orjson.loads(data)
+    except ValueError as error:
+        raise BadInput(f"the message is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadInput("the message is JSON, but not an object")
+    return value
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the message is not UTF-8 text: {error}") from None
+
+
+class _AvroReader:
+    def __init__(self, schema: str) -> None:
+        import fastavro
+
+        try:
+            self._schema = fastavro.parse_schema(json.loads(schema))
+        except Exception as error:  # fastavro has no common base for what it raises.
+            raise ValueError(f"source.avro_schema is not an Avro schema: {error}") from error
+
+    def record(self, message: Message) -> Mapping[str, Any]:
+        """The record in the data, in the encoding that the message names. Raises BadInput."""
+        import fastavro
+
+        try:
+            if message.attributes.get(ENCODING) == "JSON":
+                (value,) = fastavro.json_reader(io.StringIO(_text(message.data)), self._schema)
+            else:
+                stream = io.BytesIO(message.data)
+                value = fastavro.schemaless_reader(stream, self._schema, None)
+                if left := len(message.data) - stream.tell():
+                    raise BadInput(f"the message has {left} bytes more than a record of the stream's Avro schema")
+        except BadInput:
+            raise
+        except Exception as error:  # As above: EOFError, IndexError, ValueError and others, all about this message.
+            raise BadInput(f"the message is not a record of the stream's Avro schema: {error!r}") from None
+        assert isinstance(value, dict)
+        return value
+
+
+def _key_text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, int | float):
+        text = orjson.dumps(value).decode()
+    else:
+        kind = "NULL" if value is None else f"a {type(value).__name__}"
+        raise BadInput(f"the key column {name!r} is {kind}; it must be text, a number or a boolean")
+    if "\0" in text:
+        raise BadInput(f"the key column {name!r} has a NUL character, which PostgreSQL cannot hold")
+    return text
+
+
+def _pattern(text: str) -> Any:
+    import re
+
+    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL).fullmatch
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    names = list(values)
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

@@ -1,0 +1,86 @@
+"""The messages that a subscriber holds, from their delivery until they are acknowledged or given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from nightshift.stream.decoding import Row
+from nightshift.stream.leases import Leases
+from nightshift.stream.messages import Delivery, Message
+from nightshift.stream.stats import StreamStats
+
+PULL_MOST: Final = 1000
+"""Messages in one pull: no reply of Pub/Sub has more."""
+SIZE_GUESS: Final = 4096
+"""Bytes of a message before any was seen."""
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A message on its way. key, row: once it is decoded. lane: where it is in order, or waits to be; "" for no order.
+
+    judged: it has an outcome; settled: the outcome is in the sink.
+    """
+
+    message: Message
+    key: tuple[str, ...] = ()
+    row: Row | None = None
+    lane: str = ""
+    judged: bool = False
+    settled: bool = False
+
+
+class Hold:
+    """What is held, with its leases and its size. bytes_most: about how much it may take."""
+
+    def __init__(self, bytes_most: int, stats: StreamStats) -> None:
+        self._bytes_most = bytes_most
+        self._stats = stats
+        self._held: dict[str, Held] = {}
+        self._bytes = self._seen = self._seen_bytes = 0
+        self.leases = Leases()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(list(self._held.values()))
+
+    def room(self, rows: int) -> int:
+        """How many messages may be pulled now, if so many may be held in all; what is pulled must fit the bytes, too."""
+        each = self._seen_bytes // self._seen + 1 if self._seen else SIZE_GUESS
+        by_size = (self._bytes_most - self._bytes) // each
+        # With nothing held, one goes whatever its size.
+        return max(0, min(rows - len(self._held), max(by_size, 0 if self._held else 1), PULL_MOST))
+
+    def take(self, deliveries: Iterable[Delivery], now: float) -> list[Held]:
+        """Holds what was delivered; returns what was not held before."""
+        fresh = []
+        for delivery in deliveries:
+            message = delivery.message
+            self._stats.delivered += 1
+            if not self.leases.received(message.id, delivery.ack_id, now):
+                self._stats.repeated += 1
+                continue
+            fresh.append(held := Held(message))
+            self._held[message.id] = held
+            self._bytes += message.size
+            self._seen += 1
+            self._seen_bytes += message.size
+        self._count()
+        return fresh
+
+    def let_go(self, held: Held) -> list[str]:
+        """Returns the ack ids of every delivery of the message, which is not held any more."""
+        del self._held[held.message.id]
+        self._bytes -= held.message.size
+        self._count()
+        return self.leases.over(held.message.id)
+
+    def has(self, held: Held) -> bool:
+        return self._held.get(held.message.id) is held
+
+    def _count(self) -> None:
+        self._stats.held, self._stats.held_bytes = len(self._held), self._bytes

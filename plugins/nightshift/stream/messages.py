@@ -1,0 +1,59 @@
+"""Messages on their way through a stream, and what becomes of each. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a subscription, the same in every delivery. id: Pub/Sub's. published: in UTC, to the microsecond."""
+
+    id: str
+    data: bytes
+    attributes: Mapping[str, str]
+    ordering_key: str
+    published: datetime
+
+    @property
+    def size(self) -> int:
+        """About the bytes that it takes in memory."""
+        return len(self.data) + sum(len(key) + len(value) for key, value in self.attributes.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message as it was delivered once. ack_id: differs with each delivery."""
+
+    ack_id: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A message whose row has a prediction. key: the values of the key columns as text; the message's id if there are none."""
+
+    message: Message
+    key: tuple[str, ...]
+    prediction: Any
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A message that cannot be answered. reason: one word, as in a nightly dead letter. text: the engine's words, or ours.
+
+    status: of the engine's reply, if there was one. tries: requests that it was sent in.
+    """
+
+    message: Message
+    reason: str
+    text: str
+    status: int | None
+    tries: int
+
+
+Outcome = Answered | Dead

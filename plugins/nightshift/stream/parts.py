@@ -1,0 +1,93 @@
+"""What a subscriber needs of the world: where messages come from, where outcomes go. `nightshift.stream.pubsub` and
+`nightshift.stream.postgres` are the real ones; a simulator has others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum, auto
+from typing import Final, Protocol, TypeVar
+
+from nightshift.driver.patience import BACKOFF_S, Patience
+from nightshift.stream.messages import Answered, Dead, Delivery, Message
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SAY_EVERY: Final = 10
+"""Failed tries of one call between two lines in the log, after the first."""
+
+
+class Unavailable(Exception):
+    """Pub/Sub or the database does not answer now. The same call may succeed later, and may have succeeded already."""
+
+
+class Unwritable(Exception):
+    """The database refuses at least one of these rows as it is."""
+
+
+class Standing(Enum):
+    """What the sink knows of a message."""
+
+    NEW = auto()
+    OVER = auto()
+    """It is answered, or a newer message of its key is."""
+
+
+class Source(Protocol):
+    """A subscription. Every method raises Unavailable."""
+
+    async def pull(self, most: int) -> list[Delivery]:
+        """Up to `most` messages; waits a moment if there is none, and may return none."""
+        ...
+
+    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        """The messages need not be delivered again. They may be, all the same."""
+        ...
+
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        """Their leases end in so many seconds; 0 gives them back now. A lease that is over stays so, without an error."""
+        ...
+
+
+class DeadLetters(Protocol):
+    """The topic of dead letters."""
+
+    async def publish(self, dead: Sequence[Dead]) -> None:
+        """Raises Unavailable; some of them may have been published then."""
+        ...
+
+
+class Sink(Protocol):
+    """Where outcomes are kept. A message has one outcome: the first that is written. Every method raises Unavailable."""
+
+    async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
+        """What is known of each message, given with its key if that could be read."""
+        ...
+
+    async def write(self, answered: Sequence[Answered]) -> None:
+        """Keeps all of these or none; of two messages with one key the newer one stays. Raises Unwritable."""
+        ...
+
+    async def bury(self, dead: Sequence[Dead]) -> None:
+        """Keeps all of these or none."""
+        ...
+
+
+async def insist(patience: Patience, call: Callable[[], Awaitable[T]], what: str) -> T:
+    """Repeats a call until it is answered, however long that takes: what is held stays leased meanwhile."""
+    tries = 0
+    while True:
+        try:
+            return await call()
+        except Unavailable as error:
+            if tries % SAY_EVERY == 0:
+                log.warning("no answer", extra={"fields": {"what": what, "tries": tries + 1, "error": str(error)}})
+        tries += 1
+        if patience.stop.is_set():
+            await asyncio.sleep(BACKOFF_S)
+        else:
+            await patience.pause(patience.jitter(tries))

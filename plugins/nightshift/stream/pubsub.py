@@ -1,0 +1,163 @@
+"""Pub/Sub, through Google's own client: a subscription to pull from, and the topic of dead letters.
+
+Unary Pull and not StreamingPull, because it takes exactly as many messages as there is room for. The library's lease manager
+belongs to StreamingPull; `nightshift.stream.leases` does its work here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Iterator, Sequence
+from datetime import UTC
+from typing import Any, Final, TypeVar
+
+import grpc
+from google.api_core import exceptions
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
+from google.pubsub_v1.types import (
+    AcknowledgeRequest,
+    ModifyAckDeadlineRequest,
+    PublishRequest,
+    PubsubMessage,
+    PullRequest,
+    PullResponse,
+)
+from google.rpc.error_details_pb2 import ErrorInfo
+
+from nightshift.stream.announcement import Announcement
+from nightshift.stream.messages import Dead, Delivery, Message
+from nightshift.stream.parts import Unavailable
+
+T = TypeVar("T")
+
+IDS_MOST: Final = 1000
+"""Ack ids in a request, whose limit is 512 KiB (Pub/Sub's "Quotas and limits"): an ack id has about 200 bytes."""
+PULL_S: Final = 90.0
+"""Longer than Pub/Sub keeps a pull waiting: a reply that nobody waits for takes its messages' leases along."""
+CALL_S: Final = 15.0
+REPLY_BYTES_MOST: Final = 64 << 20
+"""Of a pull. Pub/Sub sends about 10 MB, and one message may have as much by itself."""
+PUBLISH_MOST: Final = 100
+PUBLISH_BYTES_MOST: Final = 9_000_000
+"""Of a publish request, whose limit is 10 MB."""
+_HOPELESS: Final = (
+    exceptions.NotFound,
+    exceptions.InvalidArgument,
+    exceptions.PermissionDenied,
+    exceptions.Unauthenticated,
+)
+
+
+class PubSubRefused(Exception):
+    """Pub/Sub refuses the call for good: there is no such subscription or topic, or this account may not use it."""
+
+
+class Subscription:
+    """`nightshift.stream.parts.Source`. name: projects/PROJECT/subscriptions/NAME. Every method raises PubSubRefused."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._client = SubscriberAsyncClient(transport=_transport(SubscriberGrpcAsyncIOTransport))
+
+    async def pull(self, most: int) -> list[Delivery]:
+        request = PullRequest(subscription=self._name, max_messages=most)
+        reply = await _call(self._client.pull(request, retry=None, timeout=PULL_S))
+        return [Delivery(each.ack_id, _message(each.message)) for each in PullResponse.pb(reply).received_messages]
+
+    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        for part in _parts(ack_ids):
+            request = AcknowledgeRequest(subscription=self._name, ack_ids=part)
+            await _settle(self._client.acknowledge(request, retry=None, timeout=CALL_S))
+
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        for part in _parts(ack_ids):
+            request = ModifyAckDeadlineRequest(subscription=self._name, ack_ids=part, ack_deadline_seconds=seconds)
+            await _settle(self._client.modify_ack_deadline(request, retry=None, timeout=CALL_S))
+
+    async def close(self) -> None:
+        await self._client.transport.close()  # type: ignore[no-untyped-call]
+
+
+class Topic:
+    """`nightshift.stream.parts.DeadLetters`. name: projects/PROJECT/topics/NAME. Raises PubSubRefused."""
+
+    def __init__(self, name: str, announcement: Announcement) -> None:
+        self._name = name
+        self._announcement = announcement
+        self._client = PublisherAsyncClient(transport=_transport(PublisherGrpcAsyncIOTransport))
+
+    async def publish(self, dead: Sequence[Dead]) -> None:
+        for part in self._batches(dead):
+            request = PublishRequest(topic=self._name, messages=part)
+            await _call(self._client.publish(request, retry=None, timeout=4 * CALL_S))
+
+    def _batches(self, dead: Sequence[Dead]) -> Iterator[list[PubsubMessage]]:
+        part: list[PubsubMessage] = []
+        size = 0
+        for each in dead:
+            data, attributes = self._announcement.of(each)
+            message = PubsubMessage(data=data, attributes=attributes, ordering_key=each.message.ordering_key)
+            own = PubsubMessage.pb(message).ByteSize()
+            if part and (len(part) == PUBLISH_MOST or size + own > PUBLISH_BYTES_MOST):
+                yield part
+                part, size = [], 0
+            part.append(message)
+            size += own
+        if part:
+            yield part
+
+    async def close(self) -> None:
+        await self._client.transport.close()  # type: ignore[no-untyped-call]
+
+
+async def _call(call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except _HOPELESS as error:
+        raise PubSubRefused(f"{type(error).__name__}: {error.message}") from error
+    except (exceptions.GoogleAPICallError, exceptions.RetryError, TransportError, grpc.RpcError) as error:
+        raise Unavailable(f"{type(error).__name__}: {error}") from error
+    except GoogleAuthError as error:
+        raise PubSubRefused(f"no credentials for Pub/Sub: {error}") from error
+
+
+async def _settle(call: Awaitable[None]) -> None:
+    """Of an exactly-once subscription, a lease that is over is no error: its message comes again, and has its outcome then."""
+    try:
+        await call
+    except exceptions.GoogleAPICallError as error:
+        failed = [reason for info in error.details if isinstance(info, ErrorInfo) for reason in info.metadata.values()]
+        if failed and not any(reason.startswith("TRANSIENT_FAILURE_") for reason in failed):
+            return
+        if isinstance(error, _HOPELESS) and not failed:
+            raise PubSubRefused(f"{type(error).__name__}: {error.message}") from error
+        raise Unavailable(f"{type(error).__name__}: {error}") from error
+    except (exceptions.RetryError, TransportError, grpc.RpcError) as error:
+        raise Unavailable(f"{type(error).__name__}: {error}") from error
+
+
+def _message(raw: Any) -> Message:
+    return Message(
+        id=raw.message_id,
+        data=raw.data,
+        attributes=dict(raw.attributes),
+        ordering_key=raw.ordering_key,
+        published=raw.publish_time.ToDatetime(UTC),
+    )
+
+
+def _parts(ack_ids: Sequence[str]) -> Iterator[list[str]]:
+    for first in range(0, len(ack_ids), IDS_MOST):
+        yield list(ack_ids[first : first + IDS_MOST])
+
+
+def _transport(kind: Any) -> Any:
+    """The clients of `google.pubsub_v1` do not read this variable themselves; those of `google.cloud.pubsub_v1` do."""
+    emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
+    options = [("grpc.max_receive_message_length", REPLY_BYTES_MOST)]
+    if emulator:
+        return kind(channel=grpc.aio.insecure_channel(emulator, options=options))
+    return kind(channel=kind.create_channel(kind.DEFAULT_HOST, scopes=kind.AUTH_SCOPES, options=options))

@@ -1,0 +1,167 @@
+"""What happens to a message once its outcome is known: into the sink, dead letters to their topic, then acknowledged.
+
+In this order, each step done before the next begins, so that a subscriber which dies in between leaves at worst a message that
+is delivered again and found to have its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from nightshift.driver.patience import Patience
+from nightshift.stream.hold import Held, Hold
+from nightshift.stream.messages import Answered, Dead, Outcome
+from nightshift.stream.parts import DeadLetters, Sink, Source, Unwritable, insist
+from nightshift.stream.stats import StreamStats
+
+WRITE_MOST: Final = 500
+"""Outcomes in one transaction."""
+UNWRITABLE: Final = "unwritable"
+"""The reason of a dead letter whose answer the database refuses."""
+
+T = TypeVar("T")
+
+_Pending = tuple[Held, Outcome]
+
+
+class Settler:
+    """settled(messages): called when their outcomes are in the sink. now(): Unix time in seconds."""
+
+    def __init__(
+        self,
+        source: Source,
+        sink: Sink,
+        dead_letters: DeadLetters,
+        hold: Hold,
+        patience: Patience,
+        stats: StreamStats,
+        now: Callable[[], float],
+        *,
+        settled: Callable[[Sequence[Held]], None],
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._dead_letters = dead_letters
+        self._hold = hold
+        self._patience = patience
+        self._stats = stats
+        self._now = now
+        self._settled = settled
+        self._outcomes: deque[_Pending] = deque()
+        self._graves: deque[tuple[Held, Dead]] = deque()
+        self._done: deque[Held] = deque()
+        self._work = {name: asyncio.Event() for name in ("outcomes", "graves", "done")}
+        self._busy = 0
+        self._idle = asyncio.Event()
+
+    def put(self, held: Held, outcome: Outcome) -> None:
+        """Takes an outcome. One for a message that was given back is thrown away."""
+        if self._hold.has(held):
+            held.judged = True
+            self._outcomes.append((held, outcome))
+            self._work["outcomes"].set()
+
+    def announce(self, held: Held, dead: Dead) -> None:
+        """The sink has the message as a dead letter; the topic may not have it."""
+        self._graves.append((held, dead))
+        self._work["graves"].set()
+
+    def acknowledge(self, held: Held) -> None:
+        """The message has its outcome."""
+        held.settled = True
+        self._done.append(held)
+        self._work["done"].set()
+
+    async def run(self) -> None:
+        """Works for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._write())
+            group.create_task(self._bury())
+            group.create_task(self._acknowledge())
+
+    async def end(self, deadline: float) -> None:
+        """Waits until nothing is left to do, until `deadline` (the loop's time)."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                while self._busy or self._outcomes or self._graves or self._done:
+                    self._idle.clear()
+                    await self._idle.wait()
+
+    async def _write(self) -> None:
+        while True:
+            batch = await self._next(self._outcomes, "outcomes")
+            answered = [(held, outcome) for held, outcome in batch if isinstance(outcome, Answered)]
+            dead = [(held, outcome) for held, outcome in batch if isinstance(outcome, Dead)]
+            if answered:
+                dead += await self._write_answers(answered)
+            if dead:
+                await insist(self._patience, lambda: self._sink.bury([each for _, each in dead]), "dead letters")  # noqa: B023
+                self._count_dead(dead)
+            self._rest()
+
+    async def _write_answers(self, answered: list[tuple[Held, Answered]]) -> list[tuple[Held, Dead]]:
+        """Writes these answers; returns those that the database refuses, as dead letters."""
+        try:
+            await insist(self._patience, lambda: self._sink.write([each for _, each in answered]), "answers")
+        except Unwritable as error:
+            if len(answered) == 1:
+                ((held, answer),) = answered
+                return [(held, Dead(held.message, UNWRITABLE, str(error), None, answer.tries))]
+            middle = len(answered) // 2
+            return [*await self._write_answers(answered[:middle]), *await self._write_answers(answered[middle:])]
+        now = self._now()
+        for held, _ in answered:
+            self._stats.answered += 1
+            self._stats.latency.add(now - held.message.published.timestamp())
+            self.acknowledge(held)
+        self._settled([held for held, _ in answered])
+        return []
+
+    def _count_dead(self, dead: list[tuple[Held, Dead]]) -> None:
+        for held, each in dead:
+            self._stats.dead += 1
+            self._stats.dead_reasons[each.reason] += 1
+            held.settled = True
+            self.announce(held, each)
+        self._settled([held for held, _ in dead])
+
+    async def _bury(self) -> None:
+        while True:
+            batch = await self._next(self._graves, "graves")
+            await insist(self._patience, lambda: self._dead_letters.publish([dead for _, dead in batch]), "dead-letter topic")  # noqa: B023
+            for held, _ in batch:
+                self.acknowledge(held)
+            self._rest()
+
+    async def _acknowledge(self) -> None:
+        while True:
+            batch = await self._next(self._done, "done")
+            sent = {id(held): self._hold.leases.ack_ids(held.message.id) for held in batch if self._hold.has(held)}
+            ack_ids = [ack_id for each in sent.values() for ack_id in each]
+            await insist(self._patience, lambda: self._source.acknowledge(ack_ids), "acknowledgements")  # noqa: B023
+            for held in batch:
+                if not self._hold.has(held):
+                    continue
+                if self._hold.leases.ack_ids(held.message.id) != sent[id(held)]:
+                    self._done.append(held)  # It was delivered once more meanwhile.
+                    continue
+                self._stats.acknowledged += 1
+                self._hold.let_go(held)
+            self._rest()
+            self._settled([])
+
+    def _rest(self) -> None:
+        self._busy -= 1
+        self._idle.set()
+
+    async def _next(self, queue: deque[T], name: str) -> list[T]:
+        """Waits for work, and takes what there is of it."""
+        while not queue:
+            self._work[name].clear()
+            await self._work[name].wait()
+        self._busy += 1
+        return [queue.popleft() for _ in range(min(len(queue), WRITE_MOST))]

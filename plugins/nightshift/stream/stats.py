@@ -1,0 +1,64 @@
+"""What a subscriber counts besides its requests: plain numbers, written only by the loop."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+LATENCY_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+"""Upper bounds of the histogram of latencies."""
+
+
+@dataclass(slots=True)
+class Latencies:
+    """Seconds from publishing to the sink, as a histogram: counts[i] up to LATENCY_S[i], the last one beyond all."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_S) + 1))
+    total_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Adds one; the clocks of two machines may make it negative, which counts as 0."""
+        seconds = max(seconds, 0.0)
+        self.counts[bisect_left(LATENCY_S, seconds)] += 1
+        self.total_s += seconds
+
+
+@dataclass(slots=True)
+class StreamStats:
+    """Counts since the process began, except the gauges held (messages), held_bytes and waiting (for others of their request).
+
+    delivered: deliveries, of which repeated: of a message that is held already; over: of one that had its outcome.
+    answered, dead: outcomes in the sink. acknowledged, given_back: messages. extended: leases. dead_reasons: of `dead`.
+    """
+
+    held: int = 0
+    held_bytes: int = 0
+    waiting: int = 0
+    delivered: int = 0
+    repeated: int = 0
+    over: int = 0
+    answered: int = 0
+    dead: int = 0
+    acknowledged: int = 0
+    given_back: int = 0
+    extended: int = 0
+    dead_reasons: Counter[str] = field(default_factory=Counter)
+    latency: Latencies = field(default_factory=Latencies)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The counts, for a log line."""
+        names = (
+            "held",
+            "waiting",
+            "delivered",
+            "repeated",
+            "over",
+            "answered",
+            "dead",
+            "acknowledged",
+            "given_back",
+            "extended",
+        )
+        return {**{name: getattr(self, name) for name in names}, "dead_reasons": dict(self.dead_reasons)}

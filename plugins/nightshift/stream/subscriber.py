@@ -1,0 +1,328 @@
+"""The subscriber: messages -> requests -> engine -> sink -> acknowledged. One life of one process.
+
+It pulls what the engine can take and no more; decodes each message; asks the sink whether it is answered already; collects
+messages into requests that are full, or whose oldest message has waited long enough; and has the driver's request loop send
+them, isolate the bad ones and wait for an engine that is away. An outcome goes to the sink as soon as it is there, whatever
+becomes of other messages of its request, and only then is its message acknowledged.
+
+What is held stays leased, however long engine or sink are away: nothing is given back for want of them, because each return
+counts as an attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nightshift import exits
+from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
+from nightshift.driver.health import EngineBudget, EngineLike
+from nightshift.driver.patience import Patience
+from nightshift.driver.pump import Owner, Pump, PumpLimits
+from nightshift.driver.scheduler import OpenChunk, Scheduler
+from nightshift.driver.stats import Stats
+from nightshift.driver.trial import Canary
+from nightshift.run.chunks import Result
+from nightshift.stream.bundling import Bundler
+from nightshift.stream.decoding import Decoder
+from nightshift.stream.hold import Held, Hold
+from nightshift.stream.lanes import Lanes
+from nightshift.stream.messages import Answered, Dead, Outcome
+from nightshift.stream.parts import DeadLetters, Sink, Source, Standing, Unavailable, insist
+from nightshift.stream.settle import Settler
+from nightshift.stream.stats import StreamStats
+from nightshift.tasks.base import BadInput, Filling, Reason, TaskKind
+
+log = logging.getLogger(__name__)
+
+AHEAD: Final = 2
+"""Messages that are held, as a multiple of what the engine may have at once: a part is with it, the rest is ready to go."""
+EXTEND_S: Final = 1.0
+PROGRESS_S: Final = 10.0
+LATER_S: Final = 60
+"""Messages that are given back because the engine answers nobody come again after so many seconds."""
+PATIENT: Final = EngineBudget(absent_s=float("inf"), losses=float("inf"), few=0)
+"""A stream has nobody to make way for, and no last rows: it waits for an engine however long it is away, and never judges by
+tries alone."""
+
+
+@dataclass(frozen=True)
+class SubscriberLimits(PumpLimits):
+    """buffer_bytes: of the messages that are held, one at least. flush_s: how long a message waits for others."""
+
+    buffer_bytes: int = 256 << 20
+    flush_s: float = 2.0
+    engine: EngineBudget = field(default=PATIENT)
+
+
+class Subscriber:
+    """now(): Unix time in seconds, for latencies. ordered: messages of one ordering key are answered one after the other."""
+
+    def __init__(
+        self,
+        *,
+        kind: TaskKind,
+        engine: EngineLike,
+        source: Source,
+        sink: Sink,
+        dead_letters: DeadLetters,
+        decoder: Decoder,
+        ordered: bool,
+        limits: SubscriberLimits,
+        rng: random.Random,
+        stats: Stats,
+        stream_stats: StreamStats,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._decoder = decoder
+        self._ordered = ordered
+        self._stats = stats
+        self._counts = stream_stats
+        self._stop = asyncio.Event()
+        self._pulling, self._bundling = asyncio.Event(), asyncio.Event()
+        self._patience = Patience(rng, self._stop)
+        self._hold = Hold(limits.buffer_bytes, stream_stats)
+        self._lanes: Lanes[Held] = Lanes()
+        size_most = (kind.chars_per_request if isinstance(kind, Filling) else None) or float("inf")
+        self._bundler: Bundler[Held] = Bundler(items_most=kind.rows_per_request, size_most=size_most, wait_s=limits.flush_s)
+        self._admitting: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count()
+        self._bundles: dict[int, list[Held]] = {}
+        self._scheduler = Scheduler(kind, self._told)
+        self._settler = Settler(
+            source, sink, dead_letters, self._hold, self._patience, stream_stats, now, settled=self._settled
+        )
+        self._pump = Pump(
+            kind,
+            engine,
+            self._scheduler,
+            limits,
+            self._patience,
+            stats,
+            Owner(recall=_nothing, back=_nothing_to_do, moved=self._moved, given_up=self._give_back_later, spawn=self._spawn),
+        )
+        self._over: asyncio.Future[None] | None = None
+
+    def drain(self) -> None:
+        """Tells the subscriber to pull and send nothing more, to store what is answered and to give the rest back."""
+        if not self._stop.is_set():
+            log.info("draining", extra={"fields": self._counts.snapshot()})
+        self._send_no_more()
+        self._end(None)
+
+    def _send_no_more(self) -> None:
+        self._stop.set()
+        self._pump.forgive()
+
+    async def run(self) -> int:
+        """Works until it is told to stop; returns the exit code: DONE if nothing is held any more.
+
+        Raises errors that a retry cannot fix: WrongEngine, WrongModel.
+        """
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        if self._stop.is_set():
+            self._over.set_result(None)
+        works = (self._pull(), self._bundle(), self._keep_leases(), self._pump.watch(), self._report())
+        parts = [self._spawn(part) for part in works]
+        settling = self._spawn(self._settler.run())
+        try:
+            await self._over
+        finally:
+            began = loop.time()
+            self._send_no_more()
+            for part in parts:
+                part.cancel()
+            await self._land(began, settling)
+            log.info("stopped", extra={"fields": self._counts.snapshot()})
+        return exits.RESUME if len(self._hold) else exits.DONE
+
+    async def _land(self, began: float, settling: asyncio.Task[None]) -> None:
+        """Gives back what has not been sent, waits for what has, stores and acknowledges that, and gives back the rest."""
+        extending = self._spawn(self._keep_leases())
+        waiting = {id(held) for bundle in iter(self._bundler.flush, None) for held in bundle}
+        await self._give_back([held for held in self._hold if id(held) in waiting], 0, began + DRAIN_IN_FLIGHT_S)
+        await self._pump.land(began + DRAIN_IN_FLIGHT_S)
+        await self._settler.end(began + DRAIN_SAVED_S - 1)
+        for task in (settling, extending, *self._admitting):
+            task.cancel()
+        await self._give_back([held for held in self._hold if not held.settled], 0, began + DRAIN_SAVED_S)
+
+    def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task whose failure ends the subscriber."""
+        task = asyncio.get_running_loop().create_task(part)
+        task.add_done_callback(self._spawned_ended)
+        return task
+
+    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._over is None or self._over.done():
+            return
+        if error is None:
+            self._over.set_result(None)
+        else:
+            self._over.set_exception(error)
+
+    async def _pull(self) -> None:
+        """Pulls as many messages as the engine can take; none while it cannot take any."""
+        loop = asyncio.get_running_loop()
+        while True:
+            room = self._hold.room(AHEAD * self._pump.room)
+            if not room:
+                self._pulling.clear()
+                await self._pulling.wait()
+                continue
+            deliveries = await insist(self._patience, lambda most=room: self._source.pull(most), "pull")  # type: ignore[misc]
+            if fresh := self._hold.take(deliveries, loop.time()):
+                task = self._spawn(self._admit(fresh))
+                self._admitting.add(task)
+                task.add_done_callback(self._admitting.discard)
+
+    async def _admit(self, fresh: list[Held]) -> None:
+        """Decodes messages, and lets those in that have no outcome yet."""
+        problems = {id(held): problem for held in fresh if (problem := self._decode(held)) is not None}
+        asked = [(held.message, None if id(held) in problems else held.key) for held in fresh]
+        standings = await insist(self._patience, lambda: self._sink.known(asked), "what is known of messages")
+        for held, standing in zip(fresh, standings, strict=True):
+            if isinstance(standing, Dead):
+                # It may be in the table of dead letters only.
+                self._settler.announce(held, standing)
+            elif standing is Standing.OVER:
+                self._counts.over += 1
+                self._settler.acknowledge(held)
+            elif id(held) in problems:
+                dead = Dead(held.message, str(Reason.BAD_INPUT), problems[id(held)], None, 0)
+                self._settler.put(held, dead)
+            else:
+                held.lane = held.message.ordering_key if self._ordered else ""
+                if self._lanes.enter(held.lane, held):
+                    self._wait(held)
+        self._bundling.set()
+
+    def _decode(self, held: Held) -> str | None:
+        """What is wrong with the message; None if nothing is."""
+        try:
+            held.row = self._decoder.row(held.message)
+            held.key = self._decoder.key(held.message, held.row)
+        except BadInput as error:
+            return str(error)
+        return None
+
+    def _wait(self, held: Held) -> None:
+        """The message waits for others of its request."""
+        self._bundler.add(held, len(held.message.data), asyncio.get_running_loop().time())
+
+    async def _bundle(self) -> None:
+        """Opens bundles that are due, one after the other: what the engine has no room for yet goes on collecting."""
+        loop = asyncio.get_running_loop()
+        while True:
+            while self._scheduler.hungry and (bundle := self._bundler.due(loop.time())) is not None:
+                self._open(bundle)
+            self._counts.waiting = len(self._bundler)
+            due = self._bundler.next_due if self._scheduler.hungry else None
+            self._bundling.clear()
+            try:
+                async with asyncio.timeout_at(due):
+                    await self._bundling.wait()
+            except TimeoutError:
+                continue
+
+    def _open(self, bundle: list[Held]) -> None:
+        number = next(self._numbers)
+        self._bundles[number] = bundle
+        rows = [held.row for held in bundle]
+        for held in bundle:
+            held.row = None
+        names = [held.message.id for held in bundle]
+        self._scheduler.open_chunk(number, range(len(bundle)), iter(rows), {}, names)  # type: ignore[arg-type]
+        self._pump.run()
+
+    def _told(self, chunk: OpenChunk, result: Result) -> None:
+        """One message has its outcome; others of its request need not."""
+        held = self._bundles[chunk.number][result.ordinal]
+        outcome: Outcome
+        if result.reason is None:
+            outcome = Answered(held.message, held.key, result.prediction, result.attempts)
+        else:
+            outcome = Dead(held.message, result.reason, result.message or "", result.status, result.attempts)
+        self._settler.put(held, outcome)
+
+    def _moved(self) -> None:
+        while (chunk := self._scheduler.pop_finished()) is not None:
+            del self._bundles[chunk.number]
+        self._pulling.set()
+        self._bundling.set()
+
+    def _settled(self, done: Sequence[Held]) -> None:
+        """Their outcomes are in the sink."""
+        for held in done:
+            if (following := self._lanes.leave(held.lane)) is not None:
+                self._wait(following)
+        self._moved()
+
+    async def _keep_leases(self) -> None:
+        """Extends the leases of all that is held, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if due := self._hold.leases.due(loop.time()):
+                ack_ids = [ack_id for message in due for ack_id in self._hold.leases.ack_ids(message)]
+                try:
+                    await self._source.extend(ack_ids, self._hold.leases.lease_s(loop.time()))
+                    self._counts.extended += len(due)
+                except Unavailable as error:
+                    log.warning("leases not extended", extra={"fields": {"messages": len(due), "error": str(error)}})
+                    self._hold.leases.failed(due, loop.time())
+            await asyncio.sleep(EXTEND_S)
+
+    def _give_back_later(self) -> None:
+        """The engine has answered nobody for too long: the messages that it had are left to the subscription's own policy."""
+        failing = [held for bundle in self._bundles.values() for held in bundle if not held.judged]
+        log.error("giving messages back: the engine answers nobody", extra={"fields": {"messages": len(failing)}})
+        for number in list(self._bundles):
+            self._scheduler.abandon(number)
+            self._pump.call_back_chunk(number)
+            del self._bundles[number]
+        self._spawn(self._give_back(failing, LATER_S, None))
+        self._pump.forgive()
+
+    async def _give_back(self, messages: Sequence[Held], seconds: int, deadline: float | None) -> None:
+        """Lets others have these messages, and those that wait behind them in order, in so many seconds.
+
+        If that fails, their leases run out.
+        """
+        behind = [other for held in messages for other in self._lanes.close(held.lane)]
+        leaving = [held for held in dict.fromkeys((*messages, *behind)) if self._hold.has(held)]
+        ack_ids = [ack_id for held in leaving for ack_id in self._hold.let_go(held)]
+        self._counts.given_back += len(leaving)
+        if not ack_ids:
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._source.extend(ack_ids, seconds)
+        except (TimeoutError, Unavailable) as error:
+            log.warning("not given back", extra={"fields": {"messages": len(leaving), "error": str(error)}})
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            log.info("progress", extra={"fields": {**self._counts.snapshot(), **self._stats.snapshot()}})
+
+
+async def _nothing() -> Canary | None:
+    """No attempt before this one can be asked."""
+    return None
+
+
+async def _nothing_to_do() -> None:
+    """What is held need not be looked at again when the engine returns."""

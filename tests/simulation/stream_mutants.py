@@ -1,0 +1,158 @@
+"""The subscriber with one mistake in it: what `streams` must notice.
+
+stream_mutants.json names a schedule for each, as mutants.json does for the driver's (`mutants`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from nightshift.driver.health import EngineBudget
+from nightshift.driver.trial import Trial
+from nightshift.stream.hold import Held, Hold
+from nightshift.stream.lanes import Lanes
+from nightshift.stream.leases import Leases
+from nightshift.stream.messages import Dead
+from nightshift.stream.parts import Standing, Unwritable, insist
+from nightshift.stream.settle import UNWRITABLE, Settler
+from nightshift.stream.subscriber import Subscriber, SubscriberLimits
+from tests.simulation import stream_parts, streams
+from tests.simulation.mutants import Mutant
+from tests.simulation.replaced import Change
+from tests.simulation.streams import simulate
+
+SEEDS_FILE: Final = Path(__file__).with_suffix(".json")
+
+
+def seeds() -> dict[str, int]:
+    return dict(json.loads(SEEDS_FILE.read_text()))
+
+
+def search(tried: range) -> Iterator[tuple[Mutant, int | None, str]]:
+    """For each mutant the first schedule that catches it."""
+    for mutant in STREAM_MUTANTS:
+        found = ((seed, broken[0]) for seed in tried if (broken := mutant.broken(simulate, seed)))
+        seed, what = next(found, (None, "NOT CAUGHT"))
+        yield mutant, seed, what
+
+
+def _acknowledged_early() -> tuple[Change, ...]:
+    put = Settler.put
+
+    def hasty(self: Settler, held: Held, outcome: Any) -> None:
+        put(self, held, outcome)
+        self.acknowledge(held)
+
+    return ((Settler, "put", hasty),)
+
+
+def _not_announced() -> tuple[Change, ...]:
+    def silent(self: Settler, held: Held, _dead: Dead) -> None:
+        self.acknowledge(held)
+
+    return ((Settler, "announce", silent),)
+
+
+def _never_extended() -> tuple[Change, ...]:
+    return ((Leases, "due", lambda self, now: []),)
+
+
+def _extended_too_late() -> tuple[Change, ...]:
+    schedule = Leases._schedule
+
+    def late(self: Leases, message: str, lease: Any, due: float) -> None:
+        schedule(self, message, lease, due + 15.0)
+
+    return ((Leases, "_schedule", late),)
+
+
+def _in_any_order() -> tuple[Change, ...]:
+    return ((Lanes, "enter", lambda self, lane, item: True), (Lanes, "leave", lambda self, lane: None))
+
+
+def _sink_not_asked() -> tuple[Change, ...]:
+    async def nothing(self: stream_parts.Sink, messages: Sequence[Any]) -> list[Standing]:
+        return [Standing.NEW for _ in messages]
+
+    return ((stream_parts.Sink, "known", nothing),)
+
+
+def _pulls_without_end() -> tuple[Change, ...]:
+    return ((Hold, "room", lambda self, rows: 50),)
+
+
+def _pulls_by_count_alone() -> tuple[Change, ...]:
+    return ((Hold, "room", lambda self, rows: max(0, rows - len(self))),)
+
+
+def _engines_budget_of_a_night() -> tuple[Change, ...]:
+    return ((streams, "SubscriberLimits", functools.partial(SubscriberLimits, engine=EngineBudget())),)
+
+
+def _tries_decide_soon() -> tuple[Change, ...]:
+    budget = EngineBudget(absent_s=float("inf"), losses=float("inf"), failing_s=30.0)
+    return ((streams, "SubscriberLimits", functools.partial(SubscriberLimits, engine=budget)),)
+
+
+def _keeps_all_at_the_end() -> tuple[Change, ...]:
+    async def keep(self: Subscriber, messages: Sequence[Held], seconds: int, deadline: float | None) -> None:
+        for held in messages:
+            self._hold.let_go(held)
+
+    return ((Subscriber, "_give_back", keep),)
+
+
+def _pulls_nothing_to_compare() -> tuple[Change, ...]:
+    return ((Trial, "needs_others", property(lambda self: False)),)
+
+
+def _a_batch_is_refused_whole() -> tuple[Change, ...]:
+    async def whole(self: Settler, answered: Any) -> Any:
+        try:
+            await insist(self._patience, lambda: self._sink.write([each for _, each in answered]), "answers")
+        except Unwritable as error:
+            return [(held, Dead(held.message, UNWRITABLE, str(error), None, 1)) for held, _ in answered]
+        for held, _ in answered:
+            self.acknowledge(held)
+        self._settled([held for held, _ in answered])
+        return []
+
+    return ((Settler, "_write_answers", whole),)
+
+
+def _a_duplicate_is_new() -> tuple[Change, ...]:
+    def twice(self: Hold, deliveries: Any, now: float) -> list[Held]:
+        fresh = []
+        for delivery in deliveries:
+            self.leases.received(delivery.message.id, delivery.ack_id, now)
+            fresh.append(held := Held(delivery.message))
+            self._held[delivery.message.id] = held
+        return fresh
+
+    return ((Hold, "take", twice),)
+
+
+def _of(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+STREAM_MUTANTS: Final = (
+    Mutant("acknowledged before the sink has it", _of("never acked unanswered"), _acknowledged_early),
+    Mutant("a dead letter is acknowledged before its topic has it", _of("never acked unanswered"), _not_announced),
+    Mutant("leases are not extended", _of("attempts"), _never_extended),
+    Mutant("leases are extended when they are over", _of("attempts"), _extended_too_late),
+    Mutant("ordering keys are ignored", _of("order"), _in_any_order),
+    Mutant("the sink is not asked what it has", _of("computed again"), _sink_not_asked),
+    Mutant("pulls without end", _of("pull"), _pulls_without_end),
+    Mutant("pulls by count alone", _of("pull"), _pulls_by_count_alone),
+    Mutant("gives up on an absent engine as a night does", _of("attempts", "liveness"), _engines_budget_of_a_night),
+    Mutant("tries decide when an engine answers nobody", _of("poison"), _tries_decide_soon),
+    Mutant("a drain gives nothing back", _of("drain"), _keeps_all_at_the_end),
+    Mutant("nothing is pulled to compare a failing message with", _of("poison"), _pulls_nothing_to_compare),
+    Mutant("a batch with one unwritable answer is refused whole", _of("poison"), _a_batch_is_refused_whole),
+    Mutant("a duplicate counts as new", _of("computed again", "crash"), _a_duplicate_is_new),
+)

@@ -1,0 +1,310 @@
+"""Pub/Sub and a database in memory, behind clients that suffer what networks do.
+
+The fault model, per call: any delay; a call that takes effect though its reply is lost; one that never arrives; one that takes
+effect long after its caller gave up or died; times when nothing answers. Of Pub/Sub besides: a message is delivered again
+though its lease lives; an acknowledgement is answered and forgotten; one for a lease that is over may count or not; messages
+come in any order, unless they have an ordering key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from nightshift.stream.messages import Answered, Dead, Delivery, Message
+from nightshift.stream.parts import Standing, Unavailable, Unwritable
+from tests.simulation.virtual import VirtualLoop
+
+T = TypeVar("T")
+
+DEADLINE_S: Final = 10.0
+"""Of a lease, from its delivery: the least that a subscription may have."""
+GIVES_UP_S: Final = 30.0
+"""How long a client library tries before it reports that nothing answers."""
+POLL_S: Final = 2.0
+"""How long a pull waits for a message."""
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How a service behaves. Probabilities are per call, those of twice, forgotten and shuffled per message.
+
+    latency_s: a mean. outages: (start, end) in seconds.
+    """
+
+    latency_s: float = 0.01
+    lost_reply: float = 0.0
+    never: float = 0.0
+    late: float = 0.0
+    late_s: float = 30.0
+    twice: float = 0.0
+    forgotten: float = 0.0
+    outages: tuple[tuple[float, float], ...] = ()
+
+
+class Network:
+    """The way of one process to a service."""
+
+    def __init__(self, loop: VirtualLoop, weather: Callable[[], Weather], rng: random.Random) -> None:
+        self._loop = loop
+        self._weather = weather
+        self._rng = rng
+
+    async def call(self, effect: Callable[[], T]) -> T:
+        """Has the service do something. Raises Unavailable, and what `effect` raises."""
+        weather, loop = self._weather(), self._loop
+        reply: asyncio.Future[T] = loop.create_future()
+        seconds = weather.latency_s * self._rng.uniform(0.2, 2.0)
+        if any(start <= loop.time() < end for start, end in weather.outages):
+            await asyncio.sleep(self._rng.uniform(0.1, GIVES_UP_S))
+            raise Unavailable("no answer")
+        point = self._rng.random()
+        if point < weather.never:
+            await asyncio.sleep(self._rng.uniform(0.1, GIVES_UP_S))
+            raise Unavailable("the call never arrived")
+        lost = weather.never <= point < weather.never + weather.lost_reply
+        if weather.never + weather.lost_reply <= point < weather.never + weather.lost_reply + weather.late:
+            seconds += self._rng.uniform(0, weather.late_s)
+            lost = True
+
+        def arrive() -> None:
+            try:
+                value = effect()
+            except Unwritable as error:
+                if not lost and not reply.done():
+                    reply.set_exception(error)
+                return
+            if not lost and not reply.done():
+                loop.after(weather.latency_s, lambda: None if reply.done() else reply.set_result(value))
+
+        # What is under way arrives, whatever becomes of its caller.
+        loop.after(seconds, arrive)
+        if lost:
+            await asyncio.sleep(self._rng.uniform(0.1, GIVES_UP_S))
+            raise Unavailable("the reply was lost")
+        return await reply
+
+
+@dataclass(slots=True)
+class _State:
+    message: Message
+    at: float
+    leases: dict[str, float] = field(default_factory=dict)
+    acknowledged: bool = False
+    deliveries: int = 0
+
+
+class Subscription:
+    """The service. acknowledging(id): called when an acknowledgement takes effect. delivered(id, who): with each delivery."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        weather: Callable[[], Weather],
+        rng: random.Random,
+        acknowledging: Callable[[str], None],
+        delivered: Callable[[str, str], None],
+        *,
+        ordered: bool,
+    ) -> None:
+        self._loop = loop
+        self._weather = weather
+        self._rng = rng
+        self._acknowledging = acknowledging
+        self._delivered = delivered
+        self._ordered = ordered
+        self._numbers = 0
+        self._owners: dict[str, str] = {}
+        self.states: dict[str, _State] = {}
+
+    def publish(self, message: Message) -> None:
+        self.states[message.id] = _State(message, self._loop.time())
+
+    @property
+    def done(self) -> bool:
+        return all(state.acknowledged for state in self.states.values())
+
+    def leased(self, who: str) -> list[str]:
+        """The messages that a process has a lease on."""
+        now = self._loop.time()
+        return [
+            state.message.id
+            for state in self.states.values()
+            if not state.acknowledged and any(end > now and self._owners[ack_id] == who for ack_id, end in state.leases.items())
+        ]
+
+    def deliver(self, most: int, who: str) -> list[Delivery]:
+        weather = self._weather()
+        chosen = [state for state in self._available() if self._rng.random() < 0.9 or not weather.twice][:most]
+        if weather.twice:
+            others = [
+                state for state in self.states.values() if not state.acknowledged and state not in chosen and state.deliveries
+            ]
+            if not self._ordered:
+                chosen += [state for state in others if self._rng.random() < weather.twice]
+        return [self._deliver(state, who) for state in chosen[:most]]
+
+    def _available(self) -> list[_State]:
+        now = self._loop.time()
+        waiting = [state for state in self.states.values() if not state.acknowledged]
+        free = [state for state in waiting if not any(end > now for end in state.leases.values())]
+        if not self._ordered:
+            self._rng.shuffle(free)
+            return free
+        # A message is held back while an earlier one of its key waits undelivered.
+        blocked: set[str] = set()
+        going = []
+        for state in free:
+            key = state.message.ordering_key
+            if key not in blocked and not any(
+                other.message.ordering_key == key and other.at > state.at and any(end > now for end in other.leases.values())
+                for other in waiting
+            ):
+                going.append(state)
+            else:
+                blocked.add(key)
+        return going
+
+    def _deliver(self, state: _State, who: str) -> Delivery:
+        self._numbers += 1
+        state.deliveries += 1
+        ack_id = f"{who}-{self._numbers}"
+        self._owners[ack_id] = who
+        state.leases[ack_id] = self._loop.time() + DEADLINE_S
+        self._delivered(state.message.id, who)
+        return Delivery(ack_id, state.message)
+
+    def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        forgotten = self._weather().forgotten
+        for state in list(self.states.values()):
+            for ack_id in set(ack_ids) & state.leases.keys():
+                alive = state.leases[ack_id] > self._loop.time()
+                if self._rng.random() < forgotten or not (alive or self._rng.random() < 0.5):
+                    continue
+                if not state.acknowledged:
+                    state.acknowledged = True
+                    self._acknowledging(state.message.id)
+
+    def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        if len(set(ack_ids)) != len(ack_ids) or not ack_ids:
+            raise AssertionError(f"a call names no leases, or some twice: {ack_ids}")
+        now = self._loop.time()
+        for state in self.states.values():
+            for ack_id in set(ack_ids) & state.leases.keys():
+                if state.leases[ack_id] > now:
+                    state.leases[ack_id] = now + seconds
+
+
+class Source:
+    """`nightshift.stream.parts.Source` of one process. pulling(most): called before each pull; got(ids): after it."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        subscription: Subscription,
+        network: Network,
+        who: str,
+        pulling: Callable[[int], None],
+        got: Callable[[set[str]], None],
+    ) -> None:
+        self._loop = loop
+        self._subscription = subscription
+        self._network = network
+        self._who = who
+        self._pulling = pulling
+        self._got = got
+
+    async def pull(self, most: int) -> list[Delivery]:
+        self._pulling(most)
+        end = self._loop.time() + POLL_S
+        while True:
+            found = await self._network.call(lambda: self._subscription.deliver(most, self._who))
+            if found or self._loop.time() >= end:
+                self._got({delivery.message.id for delivery in found})
+                return found
+            await asyncio.sleep(0.25)
+
+    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        await self._network.call(lambda: self._subscription.acknowledge(list(ack_ids)))
+
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+        await self._network.call(lambda: self._subscription.extend(list(ack_ids), seconds))
+
+
+class Database:
+    """Rows by key, and dead letters by message. The first outcome of a message counts, and the newest message of a key."""
+
+    def __init__(self, unwritable: frozenset[str], now: Callable[[], float]) -> None:
+        self._unwritable = unwritable
+        self._now = now
+        self.rows: dict[tuple[str, ...], Answered] = {}
+        self.dead: dict[str, Dead] = {}
+        self.outcomes: dict[str, str] = {}
+        """Of each message: "dead", or its prediction."""
+        self.since: dict[str, float] = {}
+        """When each message got its outcome."""
+
+    def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
+        return [self._known(message, key) for message, key in messages]
+
+    def _known(self, message: Message, key: tuple[str, ...] | None) -> Standing | Dead:
+        if message.id in self.dead:
+            return self.dead[message.id]
+        row = self.rows.get(key) if key is not None else None
+        return Standing.OVER if row is not None and age(row.message) >= age(message) else Standing.NEW
+
+    def write(self, answered: Sequence[Answered]) -> None:
+        if bad := [each.message.id for each in answered if each.message.id in self._unwritable]:
+            raise Unwritable(f"the database refuses {bad}")
+        for each in answered:
+            if each.message.id in self.dead:
+                continue
+            self.outcomes.setdefault(each.message.id, str(each.prediction))
+            self.since.setdefault(each.message.id, self._now())
+            row = self.rows.get(each.key)
+            if row is None or age(each.message) > age(row.message):
+                self.rows[each.key] = each
+
+    def bury(self, dead: Sequence[Dead]) -> None:
+        for each in dead:
+            if each.message.id not in self.outcomes:
+                self.outcomes[each.message.id] = "dead"
+                self.since.setdefault(each.message.id, self._now())
+                self.dead[each.message.id] = each
+
+
+def age(message: Message) -> tuple[Any, str]:
+    """What orders messages of one key."""
+    return message.published, message.id
+
+
+class Sink:
+    """`nightshift.stream.parts.Sink` of one process."""
+
+    def __init__(self, database: Database, network: Network) -> None:
+        self._database = database
+        self._network = network
+
+    async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
+        return await self._network.call(lambda: self._database.known(list(messages)))
+
+    async def write(self, answered: Sequence[Answered]) -> None:
+        await self._network.call(lambda: self._database.write(list(answered)))
+
+    async def bury(self, dead: Sequence[Dead]) -> None:
+        await self._network.call(lambda: self._database.bury(list(dead)))
+
+
+class Topic:
+    """`nightshift.stream.parts.DeadLetters` of one process. published: how often each message is there."""
+
+    def __init__(self, published: Counter[str], network: Network) -> None:
+        self._published = published
+        self._network = network
+
+    async def publish(self, dead: Sequence[Dead]) -> None:
+        await self._network.call(lambda: self._published.update(each.message.id for each in dead))
