@@ -1,4 +1,5 @@
-"""Near-real-time work on the driver's parts: a subscriber of messages, and a batcher for callers that wait.
+"""Near-real-time work on the driver's parts.
 
-- bundling: what waits, collected into bundles. Both share it.
+- bundling: what waits, collected into bundles.
+- batcher: `nightshift batcher`, for callers that wait for their answer.
 """
