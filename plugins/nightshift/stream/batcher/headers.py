@@ -59,7 +59,7 @@ _CLIENTS_OWN: Final = frozenset(("accept", "accept-encoding", "content-length", 
 """The client to the upstream writes these itself."""
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _SENDABLE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
-_JSON: Final = re.compile(r'application/json(?:\s*;\s*charset="?utf-8"?)?', re.IGNORECASE)
+_JSON: Final = re.compile(r'application/json(?:\s*;\s*charset="?utf-?8"?)?', re.IGNORECASE)
 _ACCEPTS_JSON: Final = ("*/*", "application/*", "application/json")
 
 
