@@ -138,7 +138,7 @@ class TestScore:
         ("one", "many"), [("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2")]
     )
     def test_requests_with_the_same_first_text_are_merged(self, one: str, many: str) -> None:
-        bodies = [{"model": "m", one: "q", many: "a"}, {"model": "m", one: "q", many: ["b", "c"]}]
+        bodies: list[dict[str, Any]] = [{"model": "m", one: "q", many: "a"}, {"model": "m", one: "q", many: ["b", "c"]}]
 
         assert merged("/score", *bodies) == {"model": "m", one: "q", many: ["a", "b", "c"]}
 
