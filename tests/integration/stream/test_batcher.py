@@ -11,10 +11,11 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from tests.integration.stream.servers import BatcherProcess, Behaviour, Callers, Gate, Seen, Upstream, answer_to, seen
 
-pytestmark = [pytest.mark.integration, pytest.mark.gate]
+pytestmark = pytest.mark.integration
 
 LONG = ("--max-latency", 60)
 """Only a full request goes."""
@@ -43,6 +44,7 @@ def refusing(bad: str, status: int = 400) -> Behaviour:
     return behave
 
 
+@pytest.mark.gate
 class TestSharing:
     async def test_a_full_request_goes_at_once_and_each_gets_its_own(self) -> None:
         with Upstream() as upstream, BatcherProcess(upstream.url, "--max-batch-size", 16, *LONG) as batcher:
@@ -184,6 +186,7 @@ class TestOtherEndpoints:
         assert len(upstream.seen) == 1
 
 
+@pytest.mark.gate
 class TestBadRequests:
     @pytest.mark.parametrize("status", [400, 413, 422])
     async def test_one_bad_request_of_32_costs_only_itself(self, status: int) -> None:
@@ -360,6 +363,7 @@ class TestBounds:
         assert [len(each.items) for each in upstream.seen] == [1, 1, 3, 2], "what waited went together"
 
 
+@pytest.mark.gate
 class TestCallersThatLeave:
     async def test_before_the_request_is_sent_it_is_not_in_it(self) -> None:
         with Upstream() as upstream, BatcherProcess(upstream.url, "--max-batch-size", 3, *LONG) as batcher:
@@ -404,9 +408,7 @@ class TestPassingThrough:
                     "Connection": "keep-alive, X-Hop",
                     "X-Hop": "1",
                 }
-                async with callers.session.request(
-                    "PATCH", aiohttp.client.URL(url, encoded=True), data=b"\x00\xff", headers=given
-                ) as reply:
+                async with callers.session.request("PATCH", URL(url, encoded=True), data=b"\x00\xff", headers=given) as reply:
                     body = await reply.read()
 
         assert (reply.status, body) == (418, b"\x00\xff")
@@ -475,6 +477,7 @@ class TestPassingThrough:
         assert (status, body["data"]) == (200, vector("a"))
 
 
+@pytest.mark.gate
 class TestDraining:
     async def test_callers_in_hand_and_those_that_still_come_are_answered(self) -> None:
         gate = Gate()

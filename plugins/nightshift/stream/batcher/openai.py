@@ -1,7 +1,7 @@
 """The endpoints of OpenAI's API, and vLLM's own, that take a list of inputs and answer with a list of results. Pure.
 
-Written from vLLM's request models (``entrypoints/openai/completion/protocol.py`` and ``entrypoints/pooling``). Parameters that
-this module does not know are merged like others: only with requests that have the same ones.
+Written from vLLM's request models (its entry points for completions and pooling). Parameters that this module does not know are
+merged like others: only with requests that have the same ones.
 """
 
 from __future__ import annotations
