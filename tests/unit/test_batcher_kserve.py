@@ -119,6 +119,7 @@ class TestInfer:
             [tensor([0, 2], [])],
             [tensor([-1, 2], [1, 2])],
             [tensor([True], [1])],
+            [tensor([1] * 65, [1])],
             [tensor([1], "a")],
             [tensor([1], [1]), tensor([2], [1, 2], "t")],
             [{"name": "x", "shape": [1], "datatype": "FP32", "parameters": {"binary_data_size": 4}}],

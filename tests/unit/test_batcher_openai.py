@@ -70,6 +70,21 @@ class TestWhatIsAsked:
     def test_what_is_not_a_json_object_goes_alone(self, body: bytes) -> None:
         assert read(body) is None
 
+    @pytest.mark.parametrize(
+        ("number", "alone"),
+        [
+            ("18446744073709551615", False),
+            ("-9223372036854775808", False),
+            ("0.0001234567890123456789", False),
+            ("18446744073709551616", True),
+            ("-9223372036854775809", True),
+            ("123456789012345678901234567890", True),
+        ],
+    )
+    def test_a_number_that_could_not_be_copied_goes_alone(self, number: str, alone: bool) -> None:
+        assert (read(b'{"input": "a", "x": %b}' % number.encode()) is None) is alone
+        assert read(b'{"input": "call %b"}' % number.encode()) is not None, "in a text it is no number"
+
     def test_what_is_nested_too_deeply_to_be_written_goes_alone(self) -> None:
         deep = b'{"input": "a", "x": ' + b"[" * 600 + b"]" * 600 + b"}"
 
@@ -216,6 +231,7 @@ class TestDividing:
             ({"data": [{"index": 0}, {"index": True}, {"index": 2}]}, "not numbered"),
             (b"[]", "not a JSON object"),
             (b"<html>", "not a JSON object"),
+            (b'{"data": [{"index": 0}, {"index": 1}, {"index": 2, "n": 18446744073709551616}]}', "more than 64 bits"),
         ],
     )
     def test_a_reply_that_does_not_fit_is_nobodys(self, reply: Any, why: str) -> None:

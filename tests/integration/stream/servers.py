@@ -28,12 +28,13 @@ PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 
 HURRIED = (
     "import sys\n"
-    "from nightshift.stream.batcher import server\n"
+    "from nightshift.stream.batcher import app, server\n"
+    "app.BODY_TIMEOUT_S = app.ANSWER_TIMEOUT_S = 0.5\n"
     "server.ACCEPTING_S, server.ANSWERING_S, server.GONE_S = 0.2, 0.6, 2.0\n"
     "from nightshift.cli import main\n"
     "sys.exit(main())\n"
 )
-"""The command but for the time that a drain takes."""
+"""The command but for the time that a drain takes, and that a slow caller is given."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class Upstream(ThreadedServer):
 
 
 class BatcherProcess:
-    """``nightshift batcher`` in front of a server, with these arguments besides. hurried: its drain is short."""
+    """``nightshift batcher`` in front of a server, with these arguments besides. hurried: it is not patient."""
 
     def __init__(self, upstream: str, *arguments: object, hurried: bool = False) -> None:
         program = ("-c", HURRIED) if hurried else ("-m", "nightshift.cli")

@@ -363,6 +363,33 @@ class TestBounds:
         assert [len(each.items) for each in upstream.seen] == [1, 1, 3, 2], "what waited went together"
 
 
+class TestSlowCallers:
+    async def test_one_that_does_not_send_its_request_loses_its_place(self) -> None:
+        with Upstream() as upstream, BatcherProcess(upstream.url, hurried=True) as batcher:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(batcher.url.rsplit(":", 1)[1]))
+            writer.write(b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{")
+            reply = await reader.read()
+            writer.close()
+
+        assert reply.startswith(b"HTTP/1.1 408 ")
+        assert b"the request took longer than 0.5 s to arrive" in reply
+
+    async def test_one_that_does_not_read_its_answer_too(self) -> None:
+        async def huge(_: web.Request, __: list[Any]) -> web.StreamResponse:
+            return web.Response(body=b"{" + b" " * (32 << 20) + b"}")
+
+        with Upstream(huge) as upstream, BatcherProcess(upstream.url, hurried=True) as batcher:
+            _, writer = await asyncio.open_connection("127.0.0.1", int(batcher.url.rsplit(":", 1)[1]))
+            body = b'{"model": "m", "input": "a"}'
+            head = b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            writer.write(head % len(body) + body)
+            await seen(upstream, 1)
+            async with Callers(batcher) as callers:
+                await callers.until("upstream_in_flight", 0)
+                await callers.until("in_hand", 0)
+            writer.close()
+
+
 @pytest.mark.gate
 class TestCallersThatLeave:
     async def test_before_the_request_is_sent_it_is_not_in_it(self) -> None:
@@ -523,6 +550,22 @@ class TestDraining:
                 assert await batcher.finish() == 1
                 with pytest.raises(aiohttp.ClientError):
                     await reply.content.read()
+
+    async def test_a_second_signal_ends_it_without_waiting(self) -> None:
+        gate = Gate()
+        with Upstream(gate) as upstream, BatcherProcess(upstream.url, "--max-latency", 0) as batcher:
+            async with Callers(batcher) as callers:
+                asked = asyncio.create_task(callers.embed("a"))
+                await seen(upstream, 1)
+                batcher.terminate()
+                while await self._ready(callers) != 503:  # noqa: ASYNC110 - in another process
+                    await asyncio.sleep(0.01)
+                batcher.terminate()
+                status, body = await asked
+                code = await batcher.finish()
+                gate.open.set()
+
+        assert (status, body["error"]["message"], code) == (503, "the batcher is shutting down", 1)
 
     @staticmethod
     async def _ready(callers: Callers) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 BODY_TIMEOUT_S: Final = 60.0
 """For a caller to send the whole of its request: one that dribbles holds a place that others wait for."""
+ANSWER_TIMEOUT_S: Final = 60.0
+"""For a caller to read the whole of its answer, for the same reason."""
 _PATH: Final = re.compile(rb"/[\x21-\x22\x24-\x7e]*")
 
 
@@ -88,8 +90,8 @@ class Batcher:
             lambda caller: error_answer(caller, 503, "the batcher is shutting down", {"retry-after": "1"})
         )
 
-    def _life(self, _: Router) -> AbstractAsyncContextManager[None]:
-        @asynccontextmanager
+    def _life(self, _: Router) -> contextlib.AbstractAsyncContextManager[None]:
+        @contextlib.asynccontextmanager
         async def life() -> AsyncIterator[None]:
             upstream = Upstream(self._client, self.metrics, self._limits.timeout_s)
             self._dispatcher = Dispatcher(
@@ -176,7 +178,9 @@ class Batcher:
         answer = await self._answer(caller, receive)
         if answer is not None:
             self.metrics.callers.labels(endpoint.name, str(answer.status)).inc()
-            await respond(send, answer.status, answer.headers, answer.body)
+            with contextlib.suppress(TimeoutError):  # Then the connection is closed.
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    await respond(send, answer.status, answer.headers, answer.body)
 
     async def _answer(self, caller: Caller, receive: Receive) -> Answer | None:
         """The caller's answer; None if it leaves before."""

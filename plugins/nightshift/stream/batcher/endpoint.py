@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -50,20 +52,34 @@ class Endpoint(Protocol):
         """Each caller's part of the reply to a merged request, in the order of `asked`. Raises WrongReply."""
 
 
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+_WHOLE: Final = range(-(1 << 63), 1 << 64)
+"""What orjson reads as whole numbers. It makes floats of others, silently."""
+
+
 def parsed(body: bytes) -> dict[str, Any] | None:
-    """A JSON object; None for anything else."""
+    """A JSON object whose values can be written again as they are; None for anything else."""
     try:
         value = orjson.loads(body)
-    except ValueError:
+        if _LONG_NUMBER.search(body):
+            json.loads(body, parse_int=_whole)
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _whole(digits: str) -> int:
+    number = int(digits)
+    if number not in _WHOLE:
+        raise ValueError(f"{digits} has more than 64 bits")
+    return number
 
 
 def parsed_reply(reply: bytes) -> dict[str, Any]:
     """A JSON object. Raises WrongReply for anything else."""
     value = parsed(reply)
     if value is None:
-        raise WrongReply("its body is not a JSON object")
+        raise WrongReply("its body is not a JSON object, or has whole numbers of more than 64 bits")
     return value
 
 

@@ -26,6 +26,10 @@ ALONE: Final = ("binary_data", "binary_data_size", "binary_data_output", "sequen
 """Parameters of V2 with which a request goes alone: the binary extension, and requests that build on earlier ones."""
 
 
+AXES_MOST: Final = 64
+"""Of a tensor that is merged: what NumPy can have."""
+
+
 @dataclass(frozen=True)
 class Predict:
     """V1: ``instances`` become ``predictions``, one each."""
@@ -134,7 +138,7 @@ def _mergeable(rest: Mapping[str, Any], inputs: list[Any]) -> bool:
 
 
 def _is_shape(shape: Any) -> bool:
-    return isinstance(shape, list) and bool(shape) and all(type(axis) is int and axis > 0 for axis in shape)
+    return isinstance(shape, list) and 0 < len(shape) <= AXES_MOST and all(type(axis) is int and axis > 0 for axis in shape)
 
 
 def _fits(data: Any, shape: list[int]) -> bool:

@@ -109,10 +109,11 @@ class Passer:
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         lines = [b"%b %b%b%b HTTP/1.1" % (scope["method"].encode(), self._prefix, scope["raw_path"], query)]
         lines += [b"Host: " + self._authority, b"Connection: close"]
-        for name, value in end_to_end(scope["headers"]):
-            if name != "host" and not (name == "content-length" and body is not None):
-                lines.append(f"{name}: {value}".encode("latin-1"))
         chunked = body is None and any(name == b"transfer-encoding" for name, _ in scope["headers"])
+        for name, value in end_to_end(scope["headers"]):
+            # A length beside another framing would let two servers see two different requests.
+            if name != "host" and not (name == "content-length" and (chunked or body is not None)):
+                lines.append(f"{name}: {value}".encode("latin-1"))
         if chunked:
             lines.append(b"Transfer-Encoding: chunked")
         elif body is not None:
@@ -208,4 +209,7 @@ async def respond(send: Send, status: int, headers: MutableMapping[str, str], bo
     found = {"content-type": "application/json", **headers, "content-length": str(len(body))}
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in found.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    # In pieces: the server takes each only when the caller has read most of those before it.
+    for start in range(0, len(body), PIECE_BYTES):
+        await send({"type": "http.response.body", "body": body[start : start + PIECE_BYTES], "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

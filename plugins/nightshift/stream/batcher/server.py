@@ -147,6 +147,8 @@ class _Server(uvicorn.Server):
     def _signalled(self, number: int) -> None:
         self._signals += 1
         if self._signals > 1:
+            self.cut_off += self._batcher.in_hand
+            self._batcher.abandon()
             self.should_exit = self.force_exit = True
             return
         log.info("draining: %d callers in hand", self._batcher.in_hand)
