@@ -31,7 +31,7 @@ def airflow_variables(home: Path) -> dict[str, str]:
 
 
 def imported_in(environment: str, home: Path) -> dict[str, str]:
-    """File by name of every module of the wheel but the driver, `nightshift batch` and streams. Fails if one cannot be imported."""
+    """File by name of every module of the wheel but the driver, batch files and streams. Fails if one cannot be imported."""
     done = subprocess.run(
         [str(environment_dir(environment) / "bin" / "python"), "-c", IMPORT_ALL],
         env=airflow_variables(home),
