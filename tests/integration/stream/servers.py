@@ -160,12 +160,17 @@ class Upstream(ThreadedServer):
 
 
 class BatcherProcess:
-    """``nightshift batcher`` in front of a server, with these arguments besides. hurried: it is not patient."""
+    """``nightshift batcher`` in front of a server, with these arguments besides.
 
-    def __init__(self, upstream: str, *arguments: object, hurried: bool = False) -> None:
+    hurried: it is not patient. trusted: a file with the certificate that it trusts.
+    """
+
+    def __init__(self, upstream: str, *arguments: object, hurried: bool = False, trusted: Path | None = None) -> None:
         program = ("-c", HURRIED) if hurried else ("-m", "nightshift.cli")
         command = [sys.executable, *program, "batcher", "--upstream", upstream, "--port", "0", *map(str, arguments)]
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PLUGINS)}
+        if trusted is not None:
+            environment["SSL_CERT_FILE"] = str(trusted)
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         self.said = ""
         assert self.process.stderr is not None

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from tests.integration.driver.peers import certificates
 from tests.integration.stream.servers import BatcherProcess, Behaviour, Callers, Gate, Seen, Upstream, answer_to, seen
 
 pytestmark = pytest.mark.integration
@@ -495,6 +497,28 @@ class TestPassingThrough:
 
         assert body["data"] == vector("a")
         assert upstream.seen[0].headers["content-encoding"] == "gzip"
+
+    @pytest.mark.parametrize("trusting", [True, False])
+    async def test_a_server_behind_tls(self, tmp_path: Path, trusting: bool) -> None:
+        """Collected and passed through, by different clients: neither talks to a server that it does not trust."""
+        context, _ = certificates(tmp_path)
+        upstream = Upstream()
+        app = web.Application()
+        app.add_routes(upstream.routes())
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+        trusted = tmp_path / "server.pem" if trusting else None
+        batcher = await asyncio.to_thread(BatcherProcess, url, trusted=trusted)
+        with batcher:
+            async with Callers(batcher) as callers:
+                collected, _ = await callers.embed("a")
+                async with callers.session.get("/echo/a") as reply:
+                    passed = reply.status
+        await runner.cleanup()
+
+        assert (collected, passed) == ((200, 200) if trusting else (502, 502))
 
     async def test_only_the_endpoints_that_were_chosen_wait(self) -> None:
         with Upstream() as upstream, BatcherProcess(upstream.url, "--endpoints", "score", *LONG) as batcher:
