@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "operators": {"doctor", "exits", "hooks", "jobset", "lineage", "run", "settings", "spec", "store", "triggers", "warehouse"},
     "plugin": {"operators", "timetables"},
     "provider": set(),
-    "cli": {"", "batch", "doctor", "exits", "jobset", "operators", "spec", "status"},
+    "cli": {"", "batch", "doctor", "exits", "jobset", "operators", "spec", "status", "stream"},
 }
 AIRFLOW_ROOMS = {"hooks", "operators", "plugin", "timetables", "triggers"}
 

@@ -95,7 +95,7 @@ class TestVersions:
 
     def test_airflow_needs_nothing_of_the_drivers(self) -> None:
         """Neither at a DAG's parse nor in a task: an Airflow without the extra `driver` lacks it."""
-        rooms = {path.name for path in (ROOT / "plugins/nightshift").iterdir()} - {"__pycache__", "driver", "batch"}
+        rooms = {path.name for path in (ROOT / "plugins/nightshift").iterdir()} - {"__pycache__", "driver", "batch", "stream"}
         drivers = {Requirement(text).name for text in EXTRAS["driver"]}
         base = {Requirement(text).name for text in PROJECT["dependencies"]}
 

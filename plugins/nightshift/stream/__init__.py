@@ -1,4 +1,4 @@
-"""Near-real-time work on the driver's parts: a subscriber of messages, and a batcher for callers that wait.
+"""Near-real-time work on the driver's parts.
 
 - subscriber: one life of a process; settle: what happens to a message once its outcome is known.
 - hold: the messages that are held; leases: when each must be extended; lanes: the order of those with an ordering key.
@@ -6,4 +6,5 @@
 - pubsub: the real source, and the topic of dead letters (announcement: what is published there). postgres: the real sink;
   schema: its tables. stats: what a subscriber counts.
 - bundling: what waits, collected into bundles. Subscriber and batcher share it.
+- batcher: `nightshift batcher`, for callers that wait for their answer.
 """

@@ -1,0 +1,232 @@
+"""The batcher as an ASGI application: which requests wait for others, which are passed through, who is turned away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, Router
+
+from nightshift.driver.http import HttpClient
+from nightshift.stream.batcher.admission import Admission
+from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
+from nightshift.stream.batcher.endpoint import Endpoint
+from nightshift.stream.batcher.headers import HeaderRules, of_one, sendable
+from nightshift.stream.batcher.metrics import Metrics
+from nightshift.stream.batcher.passing import Passer, Receive, Scope, Send, respond
+from nightshift.stream.batcher.routes import Routes, error_body
+from nightshift.stream.batcher.upstream import REPLY_MAX_BYTES, Upstream, error_answer
+
+log = logging.getLogger(__name__)
+
+BODY_TIMEOUT_S: Final = 60.0
+"""For a caller to send the whole of its request: one that dribbles holds a place that others wait for."""
+ANSWER_TIMEOUT_S: Final = 60.0
+"""For a caller to read the whole of its answer, for the same reason."""
+_PATH: Final = re.compile(rb"/[\x21-\x22\x24-\x7e]*")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """batch_items: in a merged request. latency_s: how long a caller waits for others. upstream: requests at once. queue:
+    callers in hand. body_bytes: of one request. memory_bytes: of all requests in hand. timeout_s: of one to the upstream."""
+
+    batch_items: int = 32
+    latency_s: float = 0.02
+    upstream: int = 8
+    queue: int = 1024
+    body_bytes: int = 8 << 20
+    memory_bytes: int = 512 << 20
+    timeout_s: float = 600.0
+
+
+class Batcher:
+    """Stands in front of the server at `upstream`. Serve `app`; it opens and closes what is needed.
+
+    Raises ValueError for a URL that cannot be used.
+    """
+
+    def __init__(self, upstream: str, routes: Routes, rules: HeaderRules, limits: Limits) -> None:
+        self._routes = routes
+        self._rules = rules
+        self._limits = limits
+        self._client = HttpClient(upstream, headers={"Content-Type": "application/json"}, body_max_bytes=REPLY_MAX_BYTES)
+        self._passer = Passer(upstream, limits.timeout_s)
+        self._admission = Admission(callers_most=limits.queue, bytes_most=limits.memory_bytes)
+        self.metrics = Metrics()
+        self._dispatcher: Dispatcher
+        self._draining = False
+        self._passing = 0
+        own = [
+            Route("/nightshift/livez", self._alive),
+            Route("/nightshift/readyz", self._ready),
+            Route("/nightshift/metrics", self._page),
+        ]
+        self.app = Router(own, redirect_slashes=False, default=self._serve, lifespan=self._life)
+
+    def __repr__(self) -> str:
+        return f"<Batcher {self._client!r} {self._admission!r}>"
+
+    @property
+    def in_hand(self) -> int:
+        """Callers who have no whole answer yet, also of what is passed through."""
+        return self._admission.callers + self._passing
+
+    def drain(self) -> None:
+        """From now on it is not ready, and nobody waits for others. It serves whoever still comes."""
+        self._draining = True
+        self._dispatcher.drain()
+
+    def abandon(self) -> int:
+        """Tells everybody who waits that there will be no answer; returns how many those are."""
+        return self._dispatcher.abandon(
+            lambda caller: error_answer(caller, 503, "the batcher is shutting down", {"retry-after": "1"})
+        )
+
+    def _life(self, _: Router) -> contextlib.AbstractAsyncContextManager[None]:
+        @contextlib.asynccontextmanager
+        async def life() -> AsyncIterator[None]:
+            upstream = Upstream(self._client, self.metrics, self._limits.timeout_s)
+            self._dispatcher = Dispatcher(
+                upstream.send,
+                self.metrics,
+                items_most=self._limits.batch_items,
+                wait_s=self._limits.latency_s,
+                upstream_most=self._limits.upstream,
+            )
+            async with self._client:
+                yield
+
+        return life()
+
+    # Its own paths.
+
+    async def _alive(self, _: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def _ready(self, _: Request) -> Response:
+        return PlainTextResponse("draining\n", 503) if self._draining else PlainTextResponse("ready\n")
+
+    async def _page(self, _: Request) -> Response:
+        self.metrics.in_hand.set(self.in_hand)
+        return Response(self.metrics.page(), media_type=self.metrics.content_type)
+
+    # Everything else.
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["raw_path"]
+        target = path + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        if not _PATH.fullmatch(target) or not sendable(scope["headers"]):
+            message = "the path or a header has characters that HTTP does not allow"
+            await respond(send, 400, {}, error_body(scope["path"])(400, message))
+            return
+        endpoint = self._routes.find(scope["method"], path.decode())
+        counting = None if endpoint is None else self._rules.counting(scope["headers"])
+        if endpoint is None or counting is None:
+            self.metrics.passed.labels("other" if endpoint is None else "headers").inc()
+            self._passing += 1
+            try:
+                await self._passer(scope, receive, send)
+            finally:
+                self._passing -= 1
+            return
+        size = _length(scope)
+        if size is not None and size > self._limits.body_bytes:
+            await self._reject(send, endpoint, "body", 413, self._too_large())
+            return
+        held = self._limits.body_bytes if size is None else size
+        if (full := self._admission.enter(held)) is not None:
+            await self._reject(send, endpoint, full, 429, f"the batcher has no room now: its {full} is full")
+            return
+        try:
+            body = await self._body(endpoint, receive, send)
+            if body is not None:
+                self._admission.shrink(held, len(body))
+                held = len(body)
+                await self._collect(endpoint, target.decode(), counting, body, scope, receive, send)
+        finally:
+            self._admission.leave(held, asyncio.get_running_loop().time())
+
+    async def _collect(
+        self,
+        endpoint: Endpoint,
+        target: str,
+        counting: tuple[tuple[str, str], ...],
+        body: bytes,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Lets a caller wait for others, and gives it its answer."""
+        asked = endpoint.read(body)
+        if asked is None:
+            self.metrics.passed.labels("body").inc()
+            await self._passer(scope, receive, send, body)
+            return
+        loop = asyncio.get_running_loop()
+        caller = Caller(
+            endpoint, target, counting, of_one(scope["headers"]), body, asked, loop.time(), answer=loop.create_future()
+        )
+        self._dispatcher.submit(caller)
+        answer = await self._answer(caller, receive)
+        if answer is not None:
+            self.metrics.callers.labels(endpoint.name, str(answer.status)).inc()
+            with contextlib.suppress(TimeoutError):  # Then the connection is closed.
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    await respond(send, answer.status, answer.headers, answer.body)
+
+    async def _answer(self, caller: Caller, receive: Receive) -> Answer | None:
+        """The caller's answer; None if it leaves before."""
+        left = asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait((caller.answer, left), return_when=asyncio.FIRST_COMPLETED)
+            return caller.answer.result() if caller.answer.done() else None
+        finally:
+            left.cancel()
+            # Also if this task is cancelled, as the server does at the end of a drain.
+            if not caller.answer.done():
+                self._dispatcher.leave(caller)
+
+    async def _body(self, endpoint: Endpoint, receive: Receive, send: Send) -> bytes | None:
+        """A caller's whole request; None if there is none: then it has its answer, or has left."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        self.metrics.gone.labels("sending").inc()
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > self._limits.body_bytes:
+                        await self._reject(send, endpoint, "body", 413, self._too_large())
+                        return None
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            await self._reject(send, endpoint, "slow", 408, f"the request took longer than {BODY_TIMEOUT_S:g} s to arrive")
+            return None
+
+    def _too_large(self) -> str:
+        return f"the request has more than {self._limits.body_bytes} bytes (--max-body-mb)"
+
+    async def _reject(self, send: Send, endpoint: Endpoint, reason: str, status: int, message: str) -> None:
+        self.metrics.rejected.labels(reason).inc()
+        self.metrics.callers.labels(endpoint.name, str(status)).inc()
+        headers = {"connection": "close"} if status in (408, 413) else {}
+        if status == 429:
+            headers["retry-after"] = str(self._admission.retry_after_s(asyncio.get_running_loop().time()))
+        await respond(send, status, headers, endpoint.error(status, message))
+
+
+def _length(scope: Scope) -> int | None:
+    """The length that a request announces."""
+    found = next((value for name, value in scope["headers"] if name == b"content-length"), None)
+    return int(found) if found is not None and found.isdigit() else None

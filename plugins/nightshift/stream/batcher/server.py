@@ -1,0 +1,171 @@
+"""`nightshift batcher`: serves until it is told to end, and then answers whoever it has in hand.
+
+A drain takes 13 s at most, within the 15 s that a Spot machine leaves. Counted from SIGTERM:
+
+- at once, ``/nightshift/readyz`` fails, and nobody waits for others any more;
+- until 3 s, new callers are still served: it takes a moment until nobody is sent here (`ACCEPTING_S`);
+- until 12 s, callers in hand get their answers (`ANSWERING_S`); who has none then is told so with a 503;
+- at 13 s, the process exits (`GONE_S`).
+
+SIGINT (Ctrl-C) stops accepting at once. A second signal ends the process without waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Final
+
+import uvicorn
+import uvloop
+
+from nightshift.driver import descriptors
+from nightshift.stream.batcher.admission import COPIES
+from nightshift.stream.batcher.app import Batcher, Limits
+from nightshift.stream.batcher.headers import HeaderRules
+from nightshift.stream.batcher.routes import NAMES, Routes
+
+log = logging.getLogger("nightshift.batcher")
+
+ACCEPTING_S: Final = 3.0
+ANSWERING_S: Final = 12.0
+GONE_S: Final = 13.0
+KEEP_ALIVE_S: Final = 75
+"""Longer than load balancers keep an idle connection: otherwise they send a request into one that is being closed."""
+BAD_USAGE: Final = 2
+CUT_OFF: Final = 1
+BACKLOG: Final = 2048
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line. estimate_usage: see docs/batcher.md."""
+
+    upstream: str
+    host: str = "127.0.0.1"
+    port: int = 8081
+    limits: Limits = field(default_factory=Limits)
+    endpoints: tuple[str, ...] = NAMES
+    key_headers: tuple[str, ...] = ()
+    ignored_headers: tuple[str, ...] = ()
+    estimate_usage: bool = False
+
+
+class Usage(ValueError):
+    """The command is wrong; trying again cannot help."""
+
+
+def run(options: Options) -> int:
+    """Serves until a signal. Returns 0, 1 if callers were left without an answer, or 2 for a wrong command."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    # uvicorn tells each of its own steps.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    descriptors.raise_limit()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(options))
+    except Usage as error:
+        print(f"nightshift batcher: {error}", file=sys.stderr)
+        return BAD_USAGE
+
+
+async def _serve(options: Options) -> int:
+    batcher = batcher_of(options)
+    listener = _listen(options.host, options.port)
+    config = uvicorn.Config(
+        batcher.app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        # What is passed through has the upstream's.
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
+    server = _Server(config, batcher)
+    log.info("listening on http://%s:%d, in front of %s", options.host, listener.getsockname()[1], options.upstream)
+    await server.serve(sockets=[listener])
+    return CUT_OFF if server.cut_off else 0
+
+
+def batcher_of(options: Options) -> Batcher:
+    """Raises Usage."""
+    limits = options.limits
+    if limits.memory_bytes < COPIES * limits.body_bytes:
+        raise Usage(f"--max-memory-mb must be at least {COPIES} times --max-body-mb, so that one request fits")
+    if options.upstream.rstrip("/").endswith("/v1"):
+        raise Usage("--upstream: leave out /v1; the path of each request is put behind the URL as it is")
+    if wrong := [name for name in options.endpoints if name not in NAMES]:
+        raise Usage(f"--endpoints: {wrong[0]!r} is not a valid endpoint; choose from {','.join(NAMES)}")
+    try:
+        rules = HeaderRules(options.key_headers, options.ignored_headers)
+    except ValueError as error:
+        raise Usage(f"--key-header, --ignore-header: {error}") from None
+    try:
+        return Batcher(options.upstream, Routes(options.endpoints, estimate=options.estimate_usage), rules, limits)
+    except ValueError as error:
+        raise Usage(f"--upstream: {error}") from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Here and not in uvicorn, which reports an address that is taken with a stack of lines. Raises Usage."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise Usage(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    listener.setblocking(False)
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with a drain in steps. cut_off: callers that were left without an answer."""
+
+    def __init__(self, config: uvicorn.Config, batcher: Batcher) -> None:
+        super().__init__(config)
+        self._batcher = batcher
+        self._loop = asyncio.get_running_loop()
+        self._signals = 0
+        self.cut_off = 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # uvicorn raises the signals that it has noted again at its end. A drain that was asked for is no such death.
+        self._loop.call_soon_threadsafe(self._signalled, sig)
+
+    def _signalled(self, number: int) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            self.cut_off += self._batcher.in_hand
+            self._batcher.abandon()
+            self.should_exit = self.force_exit = True
+            return
+        log.info("draining: %d callers in hand", self._batcher.in_hand)
+        self._batcher.drain()
+        self._loop.call_later(ACCEPTING_S if number == signal.SIGTERM else 0, self._stop)
+        self._loop.call_later(ANSWERING_S, self._abandon)
+        self._loop.call_later(GONE_S, self._leave)
+
+    def _stop(self) -> None:
+        """uvicorn stops accepting, and waits for callers in hand."""
+        self.should_exit = True
+
+    def _abandon(self) -> None:
+        self.cut_off += self._batcher.abandon()
+
+    def _leave(self) -> None:
+        """What is left now is passed through, or too slow to take its answer."""
+        self.cut_off += self._batcher.in_hand
+        log.warning("drain took too long: %d callers cut off", self.cut_off)
+        self.force_exit = True

@@ -1,0 +1,240 @@
+"""Who shares a request, when it goes, and what becomes of callers that leave. `Sends` is the upstream, and waits to be told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
+from nightshift.stream.batcher.metrics import Metrics
+from nightshift.stream.batcher.routes import Routes
+
+pytestmark = pytest.mark.unit
+
+LONG = 3600.0
+
+
+class Sends:
+    """Takes bundles, and holds each until `land`."""
+
+    def __init__(self) -> None:
+        self.bundles: list[list[str]] = []
+        self.broken_off: list[list[str]] = []
+        self.sent = asyncio.Event()
+        self._go: list[asyncio.Event] = []
+
+    async def __call__(self, bundle: list[Caller]) -> None:
+        names = [caller.body.decode() for caller in bundle]
+        self.bundles.append(names)
+        self.sent.set()
+        go = asyncio.Event()
+        self._go.append(go)
+        try:
+            await go.wait()
+        except asyncio.CancelledError:
+            self.broken_off.append(names)
+            raise
+        for caller in bundle:
+            caller.settle(Answer(200, {}, caller.body))
+
+    async def land(self, number: int) -> None:
+        self._go[number].set()
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def dispatcher(sends: Sends, *, items_most: int = 4, wait_s: float = LONG, upstream_most: int = 2) -> Dispatcher:
+    return Dispatcher(sends, Metrics(), items_most=items_most, wait_s=wait_s, upstream_most=upstream_most)
+
+
+def a_caller(name: str, items: int = 1, *, model: str = "m", target: str = "/v1/embeddings", tenant: str = "") -> Caller:
+    """Its body is only its name here: it is read by `Sends`."""
+    endpoint = Routes().find("POST", "/v1/embeddings")
+    assert endpoint is not None
+    asked = endpoint.read(json.dumps({"model": model, "input": [name] * items}).encode())
+    assert asked is not None
+    counting = (("x-tenant", tenant),) if tenant else ()
+    loop = asyncio.get_running_loop()
+    return Caller(endpoint, target, counting, {}, name.encode(), asked, loop.time(), loop.create_future())
+
+
+async def submitted(batcher: Dispatcher, *callers: Caller) -> list[Caller]:
+    for caller in callers:
+        batcher.submit(caller)
+    await settle()
+    return list(callers)
+
+
+async def test_a_full_bundle_goes_at_once_and_the_rest_waits() -> None:
+    sends = Sends()
+    batcher = dispatcher(sends, items_most=2)
+    callers = await submitted(batcher, *map(a_caller, "abc"))
+
+    assert sends.bundles == [["a", "b"]]
+    assert repr(batcher) == "<Dispatcher lanes=1 waiting=1 in_flight=1/2>"
+    await sends.land(0)
+    assert [caller.answer.done() for caller in callers] == [True, True, False]
+    assert callers[1].answer.result().body == b"b"
+
+
+async def test_who_has_waited_long_enough_goes_with_whoever_came_since() -> None:
+    sends = Sends()
+    batcher = dispatcher(sends, wait_s=0.02)
+    callers = await submitted(batcher, *map(a_caller, "ab"))
+
+    await sends.sent.wait()
+    await sends.land(0)
+    assert sends.bundles == [["a", "b"]]
+    assert all(caller.answer.done() for caller in callers)
+    assert repr(batcher) == "<Dispatcher lanes=0 waiting=0 in_flight=0/2>"
+
+
+async def test_only_equal_requests_share_one() -> None:
+    sends = Sends()
+    batcher = dispatcher(sends, items_most=2, upstream_most=9)
+    others = [a_caller("b", model="n"), a_caller("c", tenant="t"), a_caller("d", target="/v1/embeddings?x=1")]
+    await submitted(batcher, a_caller("a"), *others, a_caller("e"))
+
+    assert sends.bundles == [["a", "e"]]
+
+
+async def test_a_caller_with_several_items_takes_the_room_of_several() -> None:
+    sends = Sends()
+    await submitted(dispatcher(sends, items_most=4), a_caller("a", 3), a_caller("b", 2), a_caller("c", 2))
+
+    assert sends.bundles == [["a"], ["b", "c"]]
+
+
+async def test_one_with_more_items_than_a_request_takes_goes_alone_and_whole() -> None:
+    sends = Sends()
+    await submitted(dispatcher(sends, items_most=4), a_caller("small"), a_caller("large", 9))
+
+    assert sends.bundles == [["small"], ["large"]]
+
+
+async def test_while_the_upstream_is_busy_bundles_grow() -> None:
+    sends = Sends()
+    batcher = dispatcher(sends, items_most=3, wait_s=0.0, upstream_most=1)
+    await submitted(batcher, *map(a_caller, "abcde"))
+
+    assert sends.bundles == [["a"]]
+    await sends.land(0)
+    assert sends.bundles == [["a"], ["b", "c", "d"]]
+    await sends.land(1)
+    assert sends.bundles[2] == ["e"]
+
+
+async def test_lanes_that_are_due_take_turns() -> None:
+    sends = Sends()
+    batcher = dispatcher(sends, items_most=1, upstream_most=1)
+    await submitted(
+        batcher, a_caller("a1"), a_caller("a2"), a_caller("a3"), a_caller("b1", model="n"), a_caller("b2", model="n")
+    )
+
+    for number in range(4):
+        await sends.land(number)
+    assert [name for bundle in sends.bundles for name in bundle] == ["a1", "a2", "b1", "a3", "b2"]
+
+
+class TestLeaving:
+    async def test_who_leaves_before_the_request_is_not_in_it(self) -> None:
+        sends = Sends()
+        batcher = dispatcher(sends, items_most=3)
+        callers = await submitted(batcher, *map(a_caller, "ab"))
+        batcher.leave(callers[0])
+        await submitted(batcher, *map(a_caller, "cd"))
+
+        assert sends.bundles == [["b", "c", "d"]]
+
+    async def test_a_lane_that_all_have_left_is_gone(self) -> None:
+        sends = Sends()
+        batcher = dispatcher(sends, wait_s=0.01)
+        (caller,) = await submitted(batcher, a_caller("a"))
+        batcher.leave(caller)
+
+        assert repr(batcher) == "<Dispatcher lanes=0 waiting=0 in_flight=0/2>"
+        await asyncio.sleep(0.03)
+        assert sends.bundles == []
+
+    async def test_also_one_that_is_due_but_has_no_room(self) -> None:
+        sends = Sends()
+        batcher = dispatcher(sends, wait_s=0.0, upstream_most=1)
+        _, waiting = await submitted(batcher, a_caller("a"), a_caller("b"))
+        batcher.leave(waiting)
+        await sends.land(0)
+
+        assert sends.bundles == [["a"]]
+
+    async def test_a_request_goes_on_for_those_who_stay(self) -> None:
+        sends = Sends()
+        batcher = dispatcher(sends, items_most=2)
+        one, other = await submitted(batcher, *map(a_caller, "ab"))
+        batcher.leave(one)
+        await settle()
+
+        assert sends.broken_off == []
+        await sends.land(0)
+        assert other.answer.result().body == b"b"
+
+    async def test_a_request_that_nobody_waits_for_is_broken_off_and_makes_room(self) -> None:
+        sends = Sends()
+        batcher = dispatcher(sends, items_most=2, upstream_most=1)
+        one, other, *_ = await submitted(batcher, *map(a_caller, "abcd"))
+        batcher.leave(one)
+        batcher.leave(other)
+        await settle()
+
+        assert sends.broken_off == [["a", "b"]]
+        assert sends.bundles[1] == ["c", "d"]
+
+    async def test_even_before_it_has_begun(self) -> None:
+        """A task that is cancelled before its first step runs none of its own code."""
+        sends = Sends()
+        batcher = dispatcher(sends, items_most=1)
+        caller = a_caller("a")
+        batcher.submit(caller)
+        batcher.leave(caller)
+        await settle()
+
+        assert repr(batcher) == "<Dispatcher lanes=0 waiting=0 in_flight=0/2>"
+
+
+class TestTheEnd:
+    async def test_a_drain_sends_what_waits_and_lets_nobody_wait_any_more(self) -> None:
+        sends = Sends()
+        batcher = dispatcher(sends)
+        await submitted(batcher, *map(a_caller, "ab"))
+        batcher.drain()
+        await submitted(batcher, a_caller("c"))
+
+        assert sends.bundles == [["a", "b"], ["c"]]
+
+    async def test_a_drain_keeps_to_the_bound_on_requests(self) -> None:
+        sends = Sends()
+        batcher = dispatcher(sends, upstream_most=1)
+        await submitted(batcher, a_caller("a"), a_caller("b", model="n"))
+        batcher.drain()
+        await settle()
+
+        assert sends.bundles == [["a"]]
+        await sends.land(0)
+        assert sends.bundles == [["a"], ["b"]]
+
+    async def test_who_has_no_answer_at_last_is_told_so(self) -> None:
+        sends = Sends()
+        batcher = dispatcher(sends, items_most=1, upstream_most=1)
+        callers = await submitted(batcher, *map(a_caller, "abc"))
+        await sends.land(0)
+        left = batcher.abandon(lambda caller: Answer(503, {}, b"over " + caller.body))
+        await settle()
+
+        assert left == 2
+        assert [caller.answer.result().body for caller in callers] == [b"a", b"over b", b"over c"]
+        assert sends.broken_off == [["b"]]
+        assert repr(batcher) == "<Dispatcher lanes=0 waiting=0 in_flight=0/1>"

@@ -1,0 +1,190 @@
+"""KServe's requests merged into one, and the reply divided. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from nightshift.stream.batcher.endpoint import Asked, WrongReply
+from nightshift.stream.batcher.kserve import Infer, Predict
+
+pytestmark = pytest.mark.unit
+
+
+def asked(endpoint: Predict | Infer, *bodies: Any) -> list[Asked]:
+    found = [endpoint.read(json.dumps(body).encode()) for body in bodies]
+    return [each for each in found if each is not None]
+
+
+def tensor(shape: list[int], data: Any, name: str = "x", datatype: str = "FP32", **more: Any) -> dict[str, Any]:
+    return {"name": name, "shape": shape, "datatype": datatype, "data": data, **more}
+
+
+class TestPredict:
+    BODIES = ({"instances": [1, [2]], "signature_name": "s"}, {"signature_name": "s", "instances": [{"a": "b"}]})
+
+    def test_instances_become_one_list(self) -> None:
+        merged = Predict().merge(asked(Predict(), *self.BODIES))
+
+        assert json.loads(merged) == {"signature_name": "s", "instances": [1, [2], {"a": "b"}]}
+
+    def test_each_gets_its_predictions(self) -> None:
+        reply = b'{"model_name": "m", "predictions": [10, 20, [30]]}'
+
+        parts = Predict().split(reply, asked(Predict(), *self.BODIES))
+        assert [json.loads(part) for part in parts] == [
+            {"model_name": "m", "predictions": [10, 20]},
+            {"model_name": "m", "predictions": [[30]]},
+        ]
+
+    @pytest.mark.parametrize(
+        ("reply", "why"),
+        [
+            (b'{"predictions": [1, 2]}', "2 predictions for 3 instances"),
+            (b'{"predictions": [1, 2, 3, 4]}', "4 predictions for 3"),
+            (b'{"predictions": {"a": [1, 2, 3]}}', "no list of predictions"),
+            (b'{"outputs": [1, 2, 3]}', "no list of predictions"),
+            (b'{"predictions": [1, 2, NaN]}', "not a JSON object"),
+        ],
+    )
+    def test_a_reply_that_does_not_fit_is_nobodys(self, reply: bytes, why: str) -> None:
+        with pytest.raises(WrongReply, match=why):
+            Predict().split(reply, asked(Predict(), *self.BODIES))
+
+    @pytest.mark.parametrize("body", [{"inputs": [1]}, {"instances": []}, {"instances": {"a": 1}}, {"instances": None}, []])
+    def test_what_goes_alone(self, body: Any) -> None:
+        assert asked(Predict(), body) == []
+
+    def test_instances_that_cannot_be_written_go_alone(self) -> None:
+        assert Predict().read(b'{"instances": ' + b"[" * 600 + b"]" * 600 + b"}") is None
+
+    def test_other_parameters_are_not_merged(self) -> None:
+        one, other = asked(Predict(), {"instances": [1]}, {"instances": [1], "signature_name": "s"})
+
+        assert one.shared != other.shared
+
+
+class TestInfer:
+    def test_tensors_are_joined_along_their_first_axis(self) -> None:
+        bodies = [
+            {"id": "one", "inputs": [tensor([1, 2], [1, 2]), tensor([1], ["é"], "t", "BYTES")]},
+            {"inputs": [tensor([2, 2], [3, 4, 5, 6]), tensor([2], ["b", "c"], "t", "BYTES")]},
+        ]
+
+        assert json.loads(Infer().merge(asked(Infer(), *bodies))) == {
+            "inputs": [tensor([3, 2], [1, 2, 3, 4, 5, 6]), tensor([3], ["é", "b", "c"], "t", "BYTES")]
+        }
+
+    def test_nested_data_too(self) -> None:
+        bodies = [{"inputs": [tensor([1, 2], [[1, 2]])]}, {"inputs": [tensor([2, 2], [[3, 4], [5, 6]])]}]
+
+        assert json.loads(Infer().merge(asked(Infer(), *bodies)))["inputs"] == [tensor([3, 2], [[1, 2], [3, 4], [5, 6]])]
+
+    def test_the_rest_is_what_they_share(self) -> None:
+        more = {"parameters": {"priority": 1}, "outputs": [{"name": "y", "parameters": {"classification": 2}}]}
+        merged = Infer().merge(asked(Infer(), {"inputs": [tensor([1], [1])], **more}, {**more, "inputs": [tensor([1], [2])]}))
+
+        assert json.loads(merged) == {**more, "inputs": [tensor([2], [1, 2])]}
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            tensor([1, 2], [1, 2], name="z"),
+            tensor([1, 2], [1, 2], datatype="INT32"),
+            tensor([1, 3], [1, 2, 3]),
+            tensor([1, 2, 1], [1, 2]),
+            tensor([1, 2], [[1, 2]]),
+            tensor([1, 2], [1, 2], parameters={"content_type": "np"}),
+        ],
+    )
+    def test_tensors_that_differ_are_not_merged(self, other: dict[str, Any]) -> None:
+        one, two = asked(Infer(), {"inputs": [tensor([1, 2], [1, 2])]}, {"inputs": [other]})
+
+        assert one.shared != two.shared
+
+    @pytest.mark.parametrize(
+        "inputs",
+        [
+            [],
+            [tensor([2, 2], [1, 2, 3])],
+            [tensor([2, 2], [[1, 2], [3]])],
+            [tensor([2, 2], [[1, 2, 3], [4]])],
+            [tensor([2, 2], [[1, 2]])],
+            [tensor([2, 2], [[1, 2], 3])],
+            [tensor([2, 2], [[1, [2]], [3, 4]])],
+            [tensor([2], [[1], [2]])],
+            [tensor([], [])],
+            [tensor([0, 2], [])],
+            [tensor([-1, 2], [1, 2])],
+            [tensor([True], [1])],
+            [tensor([1] * 65, [1])],
+            [tensor([1], "a")],
+            [tensor([1], [1]), tensor([2], [1, 2], "t")],
+            [{"name": "x", "shape": [1], "datatype": "FP32", "parameters": {"binary_data_size": 4}}],
+            [tensor([1], [1], parameters={"binary_data_size": 4})],
+            [tensor([1], [1], parameters=7)],
+            ["x"],
+        ],
+    )
+    def test_inputs_that_go_alone(self, inputs: list[Any]) -> None:
+        assert asked(Infer(), {"inputs": inputs}) == []
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"parameters": {"binary_data_output": True}},
+            {"parameters": {"sequence_id": 3}},
+            {"outputs": [{"name": "y", "parameters": {"binary_data": True}}]},
+            {"outputs": "y"},
+            {"id": 7},
+        ],
+    )
+    def test_requests_that_go_alone(self, change: dict[str, Any]) -> None:
+        assert asked(Infer(), {"inputs": [tensor([1], [1])], **change}) == []
+
+
+class TestTheReplyToInfer:
+    BODIES = ({"id": "one", "inputs": [tensor([1], [1])]}, {"inputs": [tensor([2], [2, 3])]})
+
+    def divided(self, *outputs: Any, **more: Any) -> list[Any]:
+        reply = json.dumps({"model_name": "m", "outputs": list(outputs), **more}).encode()
+        return [json.loads(part) for part in Infer().split(reply, asked(Infer(), *self.BODIES))]
+
+    def test_each_gets_its_rows_and_its_own_id(self) -> None:
+        one, other = self.divided(tensor([3, 2], [1, 2, 3, 4, 5, 6], "y"), tensor([3], ["a", "b", "c"], "l", "BYTES"), id="u")
+
+        assert one == {
+            "model_name": "m",
+            "id": "one",
+            "outputs": [tensor([1, 2], [1, 2], "y"), tensor([1], ["a"], "l", "BYTES")],
+        }
+        assert other == {
+            "model_name": "m",
+            "id": "u-1",
+            "outputs": [tensor([2, 2], [3, 4, 5, 6], "y"), tensor([2], ["b", "c"], "l", "BYTES")],
+        }
+
+    def test_nested_data_too(self) -> None:
+        one, other = self.divided(tensor([3, 1, 2], [[[1, 2]], [[3, 4]], [[5, 6]]], "y"))
+
+        assert one["outputs"] == [tensor([1, 1, 2], [[[1, 2]]], "y")]
+        assert other["outputs"] == [tensor([2, 1, 2], [[[3, 4]], [[5, 6]]], "y")]
+        assert "id" not in other, "the server gave none"
+
+    @pytest.mark.parametrize(
+        ("output", "why"),
+        [
+            (tensor([2], [1, 2], "y"), r"'y' has the shape \[2\], but 3 rows were sent"),
+            (tensor([1, 3], [1, 2, 3], "y"), "but 3 rows were sent"),
+            (tensor([3], [1, 2], "y"), "do not fill its shape"),
+            (tensor([3, 2], [[1, 2], [3, 4], [5]], "y"), "do not fill its shape"),
+            ({"name": "y", "shape": [3], "parameters": {"binary_data_size": 12}}, "do not fill its shape"),
+            ({"name": "y"}, "has the shape None"),
+            ("y", "no list of objects"),
+        ],
+    )
+    def test_a_reply_that_does_not_fit_is_nobodys(self, output: Any, why: str) -> None:
+        with pytest.raises(WrongReply, match=why):
+            self.divided(output)
