@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_render(commands)
     _add_doctor(commands)
     _add_batch(commands)
+    _add_stream(commands)
     _add_batcher(commands)
     return parser
 
@@ -93,6 +94,28 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     doctor.add_argument("file", nargs="?", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/")
     doctor.add_argument("--json", action="store_true", help="one JSON object (keys: docs/doctor.md)")
     doctor.set_defaults(command=_doctor)
+
+
+def _add_stream(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    stream = commands.add_parser(
+        "stream",
+        help="answer the messages of a subscription as they come (docs/streams.md)",
+        description="Pulls a subscription's messages, has the engine answer them, writes each answer to the database, and "
+        "acknowledges it then. Runs until SIGTERM; what it cannot finish within 15 s it gives back.",
+        epilog="NIGHTSHIFT_PROJECT is the project of names without one. Exit codes: 0 nothing is held any more; 2 bad input; "
+        "75 something is, and will be delivered again; 78 trying again cannot help.",
+    )
+    stream.add_argument("file", type=Path, metavar="STREAM_FILE", help="a stream's YAML file")
+    stream.add_argument(
+        "--engine-url",
+        default=os.environ.get("ENGINE_URL"),
+        metavar="URL",
+        help="the server (default: the variable ENGINE_URL)",
+    )
+    stream.add_argument(
+        "--metrics-port", type=_port, metavar="N", help="serve Prometheus metrics at this port; 0 takes a free one"
+    )
+    stream.set_defaults(command=_stream)
 
 
 def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -300,6 +323,34 @@ def _doctor(options: argparse.Namespace) -> int:
     from nightshift.operators.connections import AirflowConnections
 
     return command.run(command.Options(job=options.file, as_json=options.json), AirflowConnections)
+
+
+def _stream(options: argparse.Namespace) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(exits.DONE))
+    sink = os.environ.get("NIGHTSHIFT_SINK_URL")
+    missing = [
+        name
+        for name, value in (("ENGINE_URL, or --engine-url", options.engine_url), ("NIGHTSHIFT_SINK_URL", sink))
+        if not value
+    ]
+    if missing:
+        print(*(f"{name} is not set." for name in missing), sep="\n", file=sys.stderr)
+        return BAD_INPUT
+    from nightshift.stream import command
+
+    code = command.run(
+        command.Options(
+            file=options.file,
+            engine_url=options.engine_url,
+            sink_url=sink or "",
+            project=os.environ.get("NIGHTSHIFT_PROJECT"),
+            metrics_port=options.metrics_port,
+        )
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _batch(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from dataclasses import fields
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nightshift.driver.metrics import serve_metrics
+from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.stats import Stats
 
 pytestmark = pytest.mark.unit
@@ -30,7 +30,7 @@ def stats() -> Stats:
 
 @pytest.fixture
 def url(stats: Stats) -> Iterator[str]:
-    served = serve_metrics(stats, 0)
+    served = serve_metrics(0, StatsCollector(stats))
     assert served
     server, port = served
     yield f"http://127.0.0.1:{port}/metrics"
@@ -96,7 +96,7 @@ def test_the_process_is_measured_too(url: str) -> None:
 
 
 def test_two_workers_in_one_process_keep_apart(url: str) -> None:
-    served = serve_metrics(Stats(), 0)
+    served = serve_metrics(0, StatsCollector(Stats()))
     assert served
     server, port = served
 
@@ -111,6 +111,6 @@ def test_a_port_that_cannot_be_had_is_a_warning(offset: int, caplog: pytest.LogC
         taken.bind(("0.0.0.0", 0))
         taken.listen()
 
-        assert serve_metrics(Stats(), taken.getsockname()[1] + offset) is None
+        assert serve_metrics(taken.getsockname()[1] + offset, StatsCollector(Stats())) is None
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", "metrics not served")]

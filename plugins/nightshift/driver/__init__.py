@@ -1,6 +1,7 @@
 """The client beside the engine: input rows -> requests -> engine -> committed chunks. Knows nothing of Airflow.
 
-- process: the program in the pod, configured by its environment; `python -m nightshift.driver` starts it.
+- process: the program in the pod, configured by its environment; `python -m nightshift.driver` starts it. program: what
+  such programs have in common.
 - loop: the worker, which opens chunks, commits and drains. pump: the request loop, which keeps the engine busy. drain: what a
   signal does, and how the 15 s are spent.
 - feeder: opens the next chunk. ranges: chooses it. reader: reads its rows.

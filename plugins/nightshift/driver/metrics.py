@@ -67,13 +67,14 @@ class StatsCollector(Collector):
         yield _gauge("chunks_open", "Chunks begun but not yet committed.", stats.chunks_open)
 
 
-def serve_metrics(stats: Stats, port: int) -> tuple[WSGIServer, int] | None:
+def serve_metrics(port: int, *collectors: Collector) -> tuple[WSGIServer, int] | None:
     """Serves ``/metrics`` on every address from a thread that ends with the process; returns the server and its port.
 
     port 0 takes a free one; the log names it. If the port is taken or not valid, logs a warning and returns None.
     """
     registry = CollectorRegistry()
-    registry.register(StatsCollector(stats))
+    for collector in collectors:
+        registry.register(collector)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     try:

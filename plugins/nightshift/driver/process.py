@@ -19,7 +19,6 @@ POD_NAME, NODE_NAME            recorded in what it commits; optional
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import os
@@ -28,7 +27,6 @@ import sys
 import time
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, NoReturn
 
 import uvloop
@@ -42,7 +40,8 @@ from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.health import ENGINE_BUDGET_S
 from nightshift.driver.loop import Worker, WorkerLimits
-from nightshift.driver.metrics import serve_metrics
+from nightshift.driver.metrics import StatsCollector, serve_metrics
+from nightshift.driver.program import log_to_stdout, meet
 from nightshift.driver.reader import InputBroken, InputChanged, InputReader
 from nightshift.driver.stats import Stats
 from nightshift.run import weights
@@ -150,9 +149,9 @@ async def work(config: DriverConfig) -> int:
     requests = math.ceil(window / kind.rows_per_request)
     requests = descriptors.requests_most(descriptors.raise_limit(), requests, fetching=isinstance(kind, Fetching))
     if config.metrics_port is not None:
-        serve_metrics(stats, config.metrics_port)
+        serve_metrics(config.metrics_port, StatsCollector(stats))
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
-        if not await _meet(engine, drain, config.engine_wait_s):
+        if not await meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
         version = await engine.version(root=config.model_root, max_model_len=spec.engine.max_model_len)
         if pins.weights is not None:
@@ -222,40 +221,9 @@ async def stand_by() -> int:
     return exits.RESUME
 
 
-async def _meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> bool:
-    """Waits for the engine; False if it did not come up in time or the pod must end first."""
-    waiting = asyncio.create_task(engine.wait_healthy(wait_s))
-    asked = asyncio.create_task(drain.asked.wait())
-    await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
-    asked.cancel()
-    if not waiting.done():
-        waiting.cancel()
-        return False
-    if not waiting.result():
-        log.error("engine did not become healthy", extra={"fields": {"waited_s": wait_s}})
-    return waiting.result()
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object per line, as Cloud Logging reads it."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "severity": record.levelname,
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
-
-
 def main() -> NoReturn:
     """Ends the process with one of the three codes of `nightshift.exits`, whatever happens."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(_JsonLines())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log_to_stdout()
     started = time.monotonic()
     try:
         config = DriverConfig.from_environment()

@@ -34,10 +34,24 @@ _ROWS_AT_FAULT: Final = (psycopg.DataError, psycopg.IntegrityError, errors.Progr
 _FOR_GOOD: Final = (psycopg.ProgrammingError, psycopg.NotSupportedError)
 
 
+class BadUrl(ValueError):
+    """The address of the database is not one."""
+
+
 class PostgresSink:
-    """`nightshift.stream.parts.Sink`. url: postgresql://...; its password never appears in an error. model: for provenance."""
+    """`nightshift.stream.parts.Sink`. url: postgresql://...; its password never appears in an error. model: for provenance.
+
+    Raises BadUrl.
+    """
 
     def __init__(self, url: str, table: Table, model: str) -> None:
+        try:
+            psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.ProgrammingError:
+            # libpq's own words repeat the address, which has the password.
+            raise BadUrl(
+                "NIGHTSHIFT_SINK_URL is not an address of PostgreSQL: postgresql://USER:PASSWORD@HOST/DATABASE"
+            ) from None
         self._table = table
         self._model = model
         # Asking must not wait for a long write.

@@ -1,0 +1,50 @@
+"""What the programs beside an engine have in common: their log, and how they wait for the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from nightshift.driver.drain import DrainOnSignal
+from nightshift.driver.engine import EngineClient
+
+log = logging.getLogger("nightshift.driver")
+
+
+async def meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> bool:
+    """Waits for the engine; False if it did not come up in time or the pod must end first."""
+    waiting = asyncio.create_task(engine.wait_healthy(wait_s))
+    asked = asyncio.create_task(drain.asked.wait())
+    await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if not waiting.done():
+        waiting.cancel()
+        return False
+    if not waiting.result():
+        log.error("engine did not become healthy", extra={"fields": {"waited_s": wait_s}})
+    return waiting.result()
+
+
+def log_to_stdout() -> None:
+    """Sends the log of this process to stdout: one JSON object per line, as Cloud Logging reads it."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object per line, as Cloud Logging reads it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "severity": record.levelname,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)

@@ -1,0 +1,152 @@
+"""The command `nightshift stream`: one subscriber of a stream, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from nightshift import exits
+from nightshift.driver import descriptors
+from nightshift.driver.drain import DrainOnSignal
+from nightshift.driver.engine import EngineClient, WrongEngine
+from nightshift.driver.metrics import StatsCollector, serve_metrics
+from nightshift.driver.program import log_to_stdout, meet
+from nightshift.driver.stats import Stats
+from nightshift.spec import SpecErrors, StreamSpec, load_stream
+from nightshift.stream.decoding import Decoder
+from nightshift.tasks.base import Fetching, TaskKind, WrongModel, load_kind
+
+log = logging.getLogger("nightshift.stream")
+
+BAD_INPUT: Final = 2
+AGAIN_S: Final = 5.0
+"""Between two tries to open the database as the process starts."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line and the environment say. project: of short names of subscription and topic."""
+
+    file: Path
+    engine_url: str
+    sink_url: str
+    project: str | None
+    metrics_port: int | None = None
+
+
+def run(options: Options) -> int:
+    """Runs the stream; returns the exit code. Bad input is reported on stderr, all else in the log on stdout."""
+    try:
+        spec = load_stream(options.file)
+        kind = load_kind(spec)
+        decoder = Decoder(spec, kind.columns)
+        names = _full(spec.source.subscription, "subscriptions", options), _full(spec.dead_letters.topic, "topics", options)
+    except (SpecErrors, ValueError) as error:
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    try:
+        from nightshift.stream import postgres, pubsub, schema
+    except ModuleNotFoundError as error:
+        print(f"The package {error.name} is not installed. Install nightshift[driver,stream].", file=sys.stderr)
+        return BAD_INPUT
+    log_to_stdout()
+    started = time.monotonic()
+    log.info("started", extra={"fields": {"stream": spec.job, "subscription": names[0], "sink": spec.sink.table}})
+    try:
+        # Never closed, as the driver's: that would wait for threads.
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        code = runner.run(_work(options, spec, kind, decoder, names))
+    except (WrongEngine, WrongModel, pubsub.PubSubRefused, schema.SinkRefused) as error:
+        log.error("cannot continue", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
+        code = exits.CONFIG
+    except postgres.BadUrl as error:
+        print(error, file=sys.stderr)
+        code = BAD_INPUT
+    except Exception:
+        log.exception("unexpected error")
+        code = exits.RESUME
+    log.info("exit", extra={"fields": {"code": code, "seconds": round(time.monotonic() - started, 1)}})
+    return code
+
+
+def _full(name: str, kind: str, options: Options) -> str:
+    if "/" in name:
+        return name
+    if not options.project:
+        raise ValueError(
+            f"{options.file}: {name} has no project. Write projects/PROJECT/{kind}/{name}, or set NIGHTSHIFT_PROJECT."
+        )
+    return f"projects/{options.project}/{kind}/{name}"
+
+
+async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Decoder, names: tuple[str, str]) -> int:
+    from nightshift.stream.announcement import Announcement
+    from nightshift.stream.metrics import StreamCollector
+    from nightshift.stream.postgres import PostgresSink
+    from nightshift.stream.pubsub import Subscription, Topic
+    from nightshift.stream.schema import Table
+    from nightshift.stream.stats import StreamStats
+    from nightshift.stream.subscriber import Subscriber, SubscriberLimits
+
+    drain = DrainOnSignal()
+    stats, counts = Stats(), StreamStats()
+    if options.metrics_port is not None:
+        serve_metrics(options.metrics_port, StatsCollector(stats), StreamCollector(counts))
+    model = f"{spec.model.name}@{spec.model.revision}"
+    sink = PostgresSink(options.sink_url, Table(spec, kind.prediction_type), model)
+    window = 2 * spec.engine.max_num_seqs
+    requests = -(-window // kind.rows_per_request)
+    async with EngineClient(options.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
+        if not await _open(sink, drain) or not await meet(engine, drain, float("inf")):
+            return exits.DONE
+        await engine.version(max_model_len=spec.engine.max_model_len)
+        subscription = Subscription(names[0])
+        subscriber = Subscriber(
+            kind=kind,
+            engine=engine,
+            source=subscription,
+            sink=sink,
+            dead_letters=Topic(names[1], Announcement(spec.job, spec.source.subscription, f"{spec.sink.table}_dead_letters")),
+            decoder=decoder,
+            ordered=spec.source.ordering,
+            limits=SubscriberLimits(
+                window_start=window,
+                requests_most=descriptors.requests_most(
+                    descriptors.raise_limit(), requests, fetching=isinstance(kind, Fetching)
+                ),
+                flush_s=spec.latency.flush_seconds,
+            ),
+            rng=random.Random(),
+            stats=stats,
+            stream_stats=counts,
+        )
+        drain.attach(subscriber.drain)
+        return await subscriber.run()
+
+
+async def _open(sink: object, drain: DrainOnSignal) -> bool:
+    """Opens the database, however long it is away; False if the process must end first."""
+    from nightshift.stream.parts import Unavailable
+    from nightshift.stream.postgres import PostgresSink
+
+    assert isinstance(sink, PostgresSink)
+    while not drain.asked.is_set():
+        try:
+            await sink.open()
+            return True
+        except Unavailable as error:
+            log.warning("waiting for the database", extra={"fields": {"error": str(error)}})
+        try:
+            async with asyncio.timeout(AGAIN_S):
+                await drain.asked.wait()
+        except TimeoutError:
+            continue
+    return False

@@ -1,0 +1,54 @@
+"""A subscriber's counts for Prometheus, beside those of its requests (`nightshift.driver.metrics`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from nightshift.stream.stats import LATENCY_S, StreamStats
+
+_PREFIX: Final = "nightshift_stream_"
+
+
+class StreamCollector(Collector):
+    """One subscriber's `StreamStats` as metrics."""
+
+    def __init__(self, stats: StreamStats) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._stats
+        yield _gauge("messages_held", "Messages that are held: delivered, and neither acknowledged nor given back.", stats.held)
+        yield _gauge("held_bytes", "Bytes of their data and attributes.", stats.held_bytes)
+        yield _gauge("messages_waiting", "Messages that wait for others of their request.", stats.waiting)
+        yield _counter("deliveries", "Deliveries, repeated ones included.", stats.delivered)
+        yield _counter("deliveries_repeated", "Deliveries of a message that was held already.", stats.repeated)
+        yield _counter("deliveries_over", "Deliveries of a message that had its outcome already.", stats.over)
+        outcomes = CounterMetricFamily(_PREFIX + "messages", "Messages with an outcome in the sink.", labels=["outcome"])
+        outcomes.add_metric(["answered"], stats.answered)
+        outcomes.add_metric(["dead_letter"], stats.dead)
+        yield outcomes
+        dead = CounterMetricFamily(_PREFIX + "dead_letters", "Messages given up, by reason.", labels=["reason"])
+        for reason, count in dict(stats.dead_reasons).items():
+            dead.add_metric([reason], count)
+        yield dead
+        yield _counter("acknowledged", "Messages acknowledged.", stats.acknowledged)
+        yield _counter("given_back", "Messages given back without an outcome.", stats.given_back)
+        yield _counter("leases_extended", "Leases extended.", stats.extended)
+        counts = list(accumulate(stats.latency.counts))
+        bounds = [*map(str, LATENCY_S), "+Inf"]
+        latency = HistogramMetricFamily(_PREFIX + "latency_seconds", "From publishing to the answer in the sink.")
+        latency.add_metric([], list(zip(bounds, counts, strict=True)), stats.latency.total_s)
+        yield latency
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(_PREFIX + name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(_PREFIX + name, text, value=value)
