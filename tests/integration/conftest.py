@@ -8,7 +8,14 @@ import pytest
 from google.cloud import bigquery, bigquery_storage_v1
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
-from tests.integration.emulators import BigQueryEmulator, StorageEmulator, start_bigquery, start_storage
+from tests.integration.emulators import (
+    BigQueryEmulator,
+    PubSubEmulator,
+    StorageEmulator,
+    start_bigquery,
+    start_pubsub,
+    start_storage,
+)
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +30,14 @@ def bigquery_emulator(
     tmp_path_factory: pytest.TempPathFactory, storage_emulator: StorageEmulator
 ) -> Iterator[BigQueryEmulator]:
     emulator = start_bigquery(tmp_path_factory.mktemp("bigquery-emulator"), storage_emulator)
+    yield emulator
+    emulator.stop()
+
+
+@pytest.fixture(scope="session")
+def pubsub_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubEmulator]:
+    """Tests keep apart by topics of their own."""
+    emulator = start_pubsub(tmp_path_factory.mktemp("pubsub-emulator"))
     yield emulator
     emulator.stop()
 

@@ -118,6 +118,14 @@ class BigQueryEmulator(Emulator):
         return grpc.insecure_channel(self.grpc_target, options=unlimited)
 
 
+@dataclass
+class PubSubEmulator(Emulator):
+    """``target`` (host:port) is what PUBSUB_EMULATOR_HOST takes; ``control`` is the address for faults and statistics."""
+
+    target: str
+    control: str
+
+
 def start_storage(directory: Path, host: str = HOST) -> StorageEmulator:
     """A Cloud Storage emulator that keeps its objects under ``directory``. host: the address of this machine to serve at."""
     port = new_port()
@@ -155,6 +163,24 @@ def bigquery_at(directory: Path, storage: StorageEmulator) -> BigQueryEmulator:
         url=url,
         grpc_target=f"{HOST}:{grpc_port}",
     )
+
+
+def start_pubsub(directory: Path) -> PubSubEmulator:
+    """A Pub/Sub emulator that keeps its messages under ``directory``."""
+    port, control_port = new_port(), new_port()
+    control = f"http://{HOST}:{control_port}"
+    directory.mkdir(parents=True, exist_ok=True)
+    ports = ("--host", HOST, "--port", str(port), "--control-port", str(control_port))
+    emulator = PubSubEmulator(
+        command=_module("local.pubsub", *ports, "--data-dir", str(directory / "pubsub")),
+        environment={},
+        health_url=f"{control}/_health",
+        log=directory / "pubsub.log",
+        target=f"{HOST}:{port}",
+        control=control,
+    )
+    emulator.start()
+    return emulator
 
 
 def _module(name: str, *arguments: str) -> tuple[str, ...]:
