@@ -10,9 +10,11 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 
 from tests.integration.emulators import (
     BigQueryEmulator,
+    PostgresServer,
     PubSubEmulator,
     StorageEmulator,
     start_bigquery,
+    start_postgres,
     start_pubsub,
     start_storage,
 )
@@ -40,6 +42,14 @@ def pubsub_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSub
     emulator = start_pubsub(tmp_path_factory.mktemp("pubsub-emulator"))
     yield emulator
     emulator.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """Tests keep apart by databases or tables of their own."""
+    server = start_postgres(tmp_path_factory.mktemp("postgres"))
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from google.cloud.bigquery_storage_v1.services.big_query_write.transports import
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
 from local.ports import new_port
+from local.postgres import access
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".envs" / "emulators" / "bin" / "python"
@@ -57,11 +58,14 @@ class Emulator:
                 self.command, cwd=ROOT, env={**os.environ, **self.environment}, stdout=output, stderr=subprocess.STDOUT
             )
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not _healthy(self.health_url):
+        while not self.healthy():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise EmulatorError(f"{' '.join(self.command)} did not start:\n{self.log.read_text()[-4000:]}")
             time.sleep(POLL_S)
+
+    def healthy(self) -> bool:
+        return _healthy(self.health_url)
 
     def stop(self) -> int:
         """SIGTERM; returns the exit code. Raises subprocess.TimeoutExpired, the process killed, after `STOP_TIMEOUT_S`."""
@@ -126,6 +130,22 @@ class PubSubEmulator(Emulator):
     control: str
 
 
+@dataclass
+class PostgresServer(Emulator):
+    """``folder`` is its data folder."""
+
+    port: int
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        """The address of its database, with the password."""
+        return access.url(self.folder, self.port)
+
+    def healthy(self) -> bool:
+        return access.problem(self.port) is None
+
+
 def start_storage(directory: Path, host: str = HOST) -> StorageEmulator:
     """A Cloud Storage emulator that keeps its objects under ``directory``. host: the address of this machine to serve at."""
     port = new_port()
@@ -181,6 +201,23 @@ def start_pubsub(directory: Path) -> PubSubEmulator:
     )
     emulator.start()
     return emulator
+
+
+def start_postgres(directory: Path, *before: str) -> PostgresServer:
+    """PostgreSQL that keeps its files under ``directory``. before: what its command line begins with."""
+    port = new_port()
+    directory.mkdir(parents=True, exist_ok=True)
+    folder = directory / "postgres"
+    server = PostgresServer(
+        command=(*before, *_module("local.postgres", "--port", str(port), "--data-dir", str(folder))),
+        environment={},
+        health_url="",
+        log=directory / "postgres.log",
+        port=port,
+        folder=folder,
+    )
+    server.start()
+    return server
 
 
 def _module(name: str, *arguments: str) -> tuple[str, ...]:

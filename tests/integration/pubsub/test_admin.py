@@ -117,7 +117,7 @@ def test_a_dead_letter_topic_must_exist(pubsub: PubSub) -> None:
 def test_what_is_not_set_gets_the_documented_default(pubsub: PubSub) -> None:
     topic = pubsub.topic()
     name = pubsub.subscription(topic, dead_letter_policy={"dead_letter_topic": topic}, retry_policy={})
-    found = pubsub.subscriber.get_subscription(subscription=name, retry=None)
+    found: Any = pubsub.subscriber.get_subscription(subscription=name, retry=None)
 
     assert found.ack_deadline_seconds == 10
     assert found.message_retention_duration == timedelta(days=7)

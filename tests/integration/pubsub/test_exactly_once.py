@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from google.api_core import exceptions
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import pubsub_v1
-from google.cloud.pubsub_v1.subscriber._protocol.streaming_pull_manager import _get_ack_errors
-from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeError, AcknowledgeStatus
+from google.cloud import pubsub_v1  # type: ignore[attr-defined]
+from google.cloud.pubsub_v1.subscriber._protocol.streaming_pull_manager import _get_ack_errors  # type: ignore[import-untyped]
+from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeError, AcknowledgeStatus  # type: ignore[import-untyped]
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
+from tests.integration.emulators import ANONYMOUS
 from tests.integration.pubsub.support import PATIENCE_S, PubSub, wait_until
 
 pytestmark = pytest.mark.integration
@@ -83,7 +83,7 @@ def test_a_stream_confirms_acks_and_deadlines(pubsub: PubSub, pair: tuple[str, s
 @pytest.mark.gate
 def test_the_client_library_learns_how_an_ack_went(pubsub: PubSub, pair: tuple[str, str]) -> None:
     topic, subscription = pair
-    transport = SubscriberGrpcTransport(channel=pubsub.channel, credentials=AnonymousCredentials())
+    transport = SubscriberGrpcTransport(channel=pubsub.channel, credentials=ANONYMOUS)
     futures: list[Any] = []
     received: list[Any] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from google.api_core import exceptions
@@ -35,7 +36,8 @@ def test_publish_times_are_those_of_the_service(pubsub: PubSub) -> None:
     _publish(pubsub, topic, own)
     pubsub.advance(60)
     pubsub.publish(topic, b"2")
-    first, second = (each.message for each in pubsub.pull(subscription))
+    messages: list[Any] = [each.message for each in pubsub.pull(subscription)]
+    first, second = messages
 
     assert first.message_id != "mine"
     assert first.publish_time > datetime(2026, 1, 1, tzinfo=UTC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from google.api_core import exceptions
@@ -19,12 +20,12 @@ def _snapshot(pubsub: PubSub, subscription: str) -> str:
     return pubsub.subscriber.create_snapshot(name=name, subscription=subscription, retry=None).name
 
 
-def _seek(pubsub: PubSub, subscription: str, time: datetime | None = None, snapshot: str = "") -> None:
+def _seek(pubsub: PubSub, subscription: str, time: Any = None, snapshot: str = "") -> None:
     target = {"time": time} if time else {"snapshot": snapshot}
     pubsub.subscriber.seek(request={"subscription": subscription, **target}, retry=None)
 
 
-def _take(pubsub: PubSub, subscription: str) -> list[datetime]:
+def _take(pubsub: PubSub, subscription: str) -> list[Any]:
     """Acknowledges everything; returns when it was published."""
     received = pubsub.pull(subscription)
     pubsub.ack(subscription, *received)

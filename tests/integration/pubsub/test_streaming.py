@@ -8,18 +8,18 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 import pytest
 from google.api_core import exceptions
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import pubsub_v1
+from google.cloud import pubsub_v1  # type: ignore[attr-defined]
 from google.pubsub_v1 import SubscriberAsyncClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport, SubscriberGrpcTransport
 
+from tests.integration.emulators import ANONYMOUS
 from tests.integration.pubsub.support import PATIENCE_S, PubSub, wait_until
 
 pytestmark = pytest.mark.integration
 
 
 def _client(pubsub: PubSub) -> pubsub_v1.SubscriberClient:
-    transport = SubscriberGrpcTransport(channel=pubsub.channel, credentials=AnonymousCredentials())
+    transport = SubscriberGrpcTransport(channel=pubsub.channel, credentials=ANONYMOUS)
     return pubsub_v1.SubscriberClient(transport=transport)
 
 
