@@ -14,15 +14,15 @@ knows neither gRPC nor the database.
 
 Fault model
 -----------
-Survived, and tested: ``kill -9`` at any moment. An answered publish, ack, seek or setting is kept, an unanswered one happened in
-full or not at all. Delivery attempts are kept where there is a dead-letter policy. A second process on the same folder or port
-(refused).
+Survived, and tested: ``kill -9`` at any moment. An answered publish, ack, seek or setting is kept, an unanswered one happened
+in full or not at all. Delivery attempts are kept where there is a dead-letter policy. A second process on the same folder or
+port (refused).
 
 Forgotten by a kill: outstanding leases, so their messages are delivered again at once and their ack ids are over; retry delays;
 that a message was acknowledged out of order (it does not come back); what the control port ordered, counted and moved.
 
-Not survived: loss of power or a kernel crash, as nothing is flushed to disk with ``fsync``. Full disks and damaged files are not
-repaired.
+Not survived: loss of power or a kernel crash, as nothing is flushed to disk with ``fsync``. Full disks and damaged files are
+not repaired.
 
 Faithful to Pub/Sub (docs/emulators.md lists each rule with its page and its test): names, limits and status codes; Pull,
 StreamingPull and its flow control; ack deadlines, nacks, ack ids of today's length; message ordering; retry and dead-letter
@@ -34,8 +34,8 @@ effect, a Pull gets one batch of an ordering key, a seek ends all leases. What t
 emulator does only on order: duplicates, acks that are forgotten, lost replies, times without service, delays.
 
 Missing: identity and IAM, push, BigQuery and Cloud Storage subscriptions, schemas, ingestion, transforms and encryption keys
-(refused with UNIMPLEMENTED), the REST API, quotas and throughput limits per key, regions, expiry of unused subscriptions (stored,
-never carried out), acks that fail for a while (``temporary_failed_ack_ids``). A stream is never ended by the server, which the
-real service does about every half hour: order ``unavailable`` for it. Order and exactly-once delivery hold over all clients, as
-if there were one region. All messages are held in memory as well: about 0.9 kB for one of 500 bytes.
+(refused with UNIMPLEMENTED), the REST API, quotas and throughput limits for each key, regions, expiry of unused subscriptions
+(stored, never carried out), acks that fail for a while (``temporary_failed_ack_ids``). The server never ends a stream itself,
+which the real service does about every half hour: order ``unavailable`` for it. Order and exactly-once delivery hold over all
+clients, as if there were one region. All messages are held in memory as well: about 0.9 kB for one of 500 bytes.
 """

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from local.pubsub.leases import Consumer, Entry, Lease, Message, Repeats, Settings, new_ack_id, once
-from local.pubsub.lines import Line
+from local.pubsub.queues import Queues
 
 INVALID_ACK_ID: Final = "PERMANENT_FAILURE_INVALID_ACK_ID"
 
@@ -31,9 +31,7 @@ class Backlog:
         self._owner = owner
         self._delivery = 0
         self._leases: dict[str, Lease] = {}
-        self._ready: list[int] = []
-        self._lines: dict[str, Line] = {}
-        self._free: dict[str, None] = {}
+        self._queues = Queues(self.entries, settings.ordered)
         self._delayed: list[tuple[float, int]] = []
         self._deadlines: list[tuple[float, str]] = []
 
@@ -56,9 +54,8 @@ class Backlog:
             self._end(lease)
         self.entries.clear()
         self.unacked = 0
-        self._ready, self._delayed, self._deadlines = [], [], []
-        self._lines.clear()
-        self._free.clear()
+        self._delayed, self._deadlines = [], []
+        self._queues.clear()
         for message, acked, attempts in rows:
             self._put(Entry(message, acked, attempts))
 
@@ -67,12 +64,12 @@ class Backlog:
         self.advance(now)
         taken: list[Lease] = []
         while len(taken) < most:
-            entry = self._next(consumer)
+            entry = self._queues.take(consumer)
             if entry is None:
                 break
             most_bytes -= len(entry.message.body)
             if taken and most_bytes < 0:
-                self._undo(entry)
+                self._queues.untake(entry)
                 break
             taken.append(self._lease(entry, consumer, now))
             if len(taken) < most and repeats(entry):
@@ -118,7 +115,7 @@ class Backlog:
             _, number = heapq.heappop(self._delayed)
             entry = self.entries.get(number)
             if entry is not None and not entry.acked and not entry.leases:
-                self._offer(entry)
+                self._queues.offer(entry)
 
     def due(self, now: float) -> bool:
         """Whether `advance` would do anything."""
@@ -134,21 +131,14 @@ class Backlog:
 
     def discard(self, entry: Entry) -> None:
         """Acknowledges a dead letter that was forwarded."""
-        number = entry.message.id
         entry.acked = True
         self.unacked -= 1
-        self.dirty.add(number)
-        settled = {number}
-        if self._ordered(entry):
-            line = self._lines[entry.message.key]
-            settled |= line.drop(number)
-            line.closed = False
-            self._after(entry.message.key, line)
-        self._settle(settled)
+        self.dirty.add(entry.message.id)
+        self._settle({entry.message.id} | self._queues.drop(entry))
 
     def put_back(self, entry: Entry) -> None:
         """Queues a dead letter that could not be forwarded, so that it is delivered again."""
-        self._offer(entry)
+        self._queues.offer(entry)
 
     def apply(self, settings: Settings) -> None:
         """Changes the settings; whether it is ordered cannot change."""
@@ -159,77 +149,14 @@ class Backlog:
                     entry.attempts = 0
                     self.dirty.add(number)
         if not settings.retain_acked:
-            early = {number for line in self._lines.values() for number in line.early}
+            early = self._queues.early()
             self._settle([number for number, entry in self.entries.items() if entry.acked and number not in early])
 
     def _put(self, entry: Entry) -> None:
         self.entries[entry.message.id] = entry
         if not entry.acked:
             self.unacked += 1
-            self._enqueue(entry)
-
-    def _ordered(self, entry: Entry) -> bool:
-        return self.settings.ordered and bool(entry.message.key)
-
-    def _enqueue(self, entry: Entry) -> None:
-        """For a message that was not there before; `_offer` is for one that comes back."""
-        if self._ordered(entry):
-            line = self._lines.setdefault(entry.message.key, Line())
-            line.add(entry.message.id)
-            self._announce(entry.message.key, line)
-        else:
-            self._push(entry)
-
-    def _push(self, entry: Entry) -> None:
-        if not entry.queued:
-            entry.queued = True
-            heapq.heappush(self._ready, entry.message.id)
-
-    def _offer(self, entry: Entry) -> None:
-        """Makes a message available that has come back, in its line if it has one."""
-        if not self._ordered(entry):
-            self._push(entry)
-            return
-        line = self._lines.get(entry.message.key)
-        if line is not None:
-            line.closed = False
-            self._announce(entry.message.key, line)
-
-    def _announce(self, key: str, line: Line) -> None:
-        """Lists a key where those look who may get its next message."""
-        place = self._free if line.holder is None else line.holder.more
-        if line.waiting and not line.closed:
-            place[key] = None
-        else:
-            place.pop(key, None)
-
-    def _next(self, consumer: Consumer) -> Entry | None:
-        """Takes the next message for this consumer out of its queue."""
-        key = next(iter(consumer.more), None) or next(iter(self._free), None)
-        if key is not None:
-            line = self._lines[key]
-            number = line.deliver()
-            line.holder = consumer
-            self._free.pop(key, None)
-            self._announce(key, line)
-            return self.entries[number]
-        while self._ready:
-            entry = self.entries.get(heapq.heappop(self._ready))
-            if entry is None or not entry.queued:
-                continue
-            entry.queued = False
-            if not entry.acked and not entry.leases:
-                return entry
-        return None
-
-    def _undo(self, entry: Entry) -> None:
-        """Takes back what `_next` did."""
-        if not self._ordered(entry):
-            self._push(entry)
-            return
-        line = self._lines[entry.message.key]
-        line.fail(entry.message.id)
-        self._after(entry.message.key, line)
+            self._queues.put(entry)
 
     def _lease(self, entry: Entry, consumer: Consumer, now: float) -> Lease:
         self._delivery += 1
@@ -256,16 +183,8 @@ class Backlog:
             entry.acked = True
             self.unacked -= 1
             self.dirty.add(entry.message.id)
-        settled = {entry.message.id}
-        if self._ordered(entry):
-            line = self._lines[entry.message.key]
-            settled = line.acknowledge(entry.message.id)
-            self._after(entry.message.key, line)
-            if self.settings.exactly_once:
-                # An acknowledged message is not sent again, not even for the order.
-                line.early.discard(entry.message.id)
-                settled.add(entry.message.id)
-        self._settle(settled)
+        # With exactly-once delivery an acknowledged message is not sent again, not even for the order.
+        self._settle(self._queues.acknowledge(entry, final=self.settings.exactly_once))
 
     def _settle(self, numbers: Iterable[int]) -> None:
         """Lets go of acknowledged messages, unless the subscription retains them."""
@@ -288,20 +207,17 @@ class Backlog:
         if self.settings.backoff is not None:
             least, most = self.settings.backoff
             entry.ready_at = now + min(most, least * 2.0 ** min(entry.failures - 1, 32))
-        if self._ordered(entry):
-            self._bring_back(entry)
+        self._bring_back(entry)
         if self.settings.attempts_most is not None and entry.attempts >= self.settings.attempts_most:
             self.dead.append(entry)
         elif entry.ready_at > now:
             heapq.heappush(self._delayed, (entry.ready_at, entry.message.id))
         else:
-            self._offer(entry)
+            self._queues.offer(entry)
 
     def _bring_back(self, entry: Entry) -> None:
-        """Takes all later messages of the key back into the line, which stays closed until the message is offered."""
-        key = entry.message.key
-        line = self._lines[key]
-        out, acked = line.fail(entry.message.id)
+        """Takes back the later messages of its ordering key."""
+        out, acked = self._queues.fail(entry)
         for number in out:
             for lease in list(self.entries[number].leases):
                 self._end(lease)
@@ -309,17 +225,6 @@ class Backlog:
             self.entries[number].acked = False
             self.unacked += 1
             self.dirty.add(number)
-        line.closed = True
-        self._after(key, line)
-
-    def _after(self, key: str, line: Line) -> None:
-        """Frees the key if nothing of it is outstanding, and forgets it if nothing is left."""
-        if line.holder is not None and not line.outstanding:
-            line.holder.more.pop(key, None)
-            line.holder = None
-        self._announce(key, line)
-        if line.empty():
-            del self._lines[key]
 
     def _drop(self, entry: Entry) -> None:
         for lease in list(entry.leases):
@@ -327,11 +232,4 @@ class Backlog:
         if not entry.acked:
             self.unacked -= 1
         del self.entries[entry.message.id]
-        line = self._lines.get(entry.message.key)
-        if line is not None and self._ordered(entry):
-            head = line.waiting[:1] == [entry.message.id]
-            self._settle(line.drop(entry.message.id))
-            if head:
-                # The delay belonged to the message that is gone.
-                line.closed = False
-            self._after(entry.message.key, line)
+        self._settle(self._queues.drop(entry))
