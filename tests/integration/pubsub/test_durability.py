@@ -144,6 +144,34 @@ def test_order_and_ids_go_on_after_a_restart(own: PubSub) -> None:
     after.close()
 
 
+def test_a_seek_holds(own: PubSub) -> None:
+    topic, subscription = own.pair(retain_acked_messages=True)
+    own.publish(topic, b"old")
+    own.advance(60)
+    own.publish(topic, b"new")
+    old, new = own.pull(subscription)
+    own.ack(subscription, old, new)
+    own.subscriber.seek(request={"subscription": subscription, "time": new.message.publish_time}, retry=None)
+    after = _restart(own)
+
+    assert after.data(subscription) == [b"new"]
+    after.subscriber.seek(request={"subscription": subscription, "time": old.message.publish_time}, retry=None)
+    assert after.data(subscription) == [b"old", b"new"]
+    after.close()
+
+
+def test_an_acknowledged_message_that_came_back_for_the_order_is_still_there(own: PubSub) -> None:
+    topic, subscription = own.pair(enable_message_ordering=True)
+    own.publish(topic, b"0", b"1", key="k")
+    first, second = own.pull(subscription)
+    own.ack(subscription, second)
+    own.nack(subscription, first)
+    after = _restart(own)
+
+    assert after.data(subscription) == [b"0", b"1"]
+    after.close()
+
+
 def test_what_is_deleted_stays_deleted(own: PubSub) -> None:
     topic, subscription = own.pair()
     own.publish(topic, b"x")
