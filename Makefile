@@ -8,7 +8,7 @@ NIGHT = driver emulators server airflow "$$AIRFLOW"
 LOCAL_CLUSTER = PYTHONPATH=plugins .envs/test/bin/python -m local.cluster
 STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))$(if $(filter-out airflow,$(AIRFLOW)),-$(AIRFLOW))
 # The shell reads these, so they may contain any character.
-export AIRFLOW BASES CLUSTER LOCATION PARTITION PROFILE PROJECT Q RUNTIME STATE
+export AIRFLOW BASES CLUSTER LOCATION PARTITION PROFILE PROJECT Q RUNTIME STATE WITH
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock images composer-bundle smoke-gcp
@@ -30,9 +30,9 @@ search: ## search what the demo published: make search Q="parse yaml"
 lineage: ## list the datasets that the stack's OpenLineage events name
 	@$(PYTHON) -m local.lineage --state $(STATE)
 
-up: ## start the local stack and leave it up; prints Airflow's address and password
+up: ## start the local stack and leave it up; prints Airflow's address and password (WITH="pubsub postgres": these parts, too)
 	@$(ENVIRONMENTS) $(NIGHT)
-	@$(PYTHON) -m local.stack up --airflow "$$AIRFLOW" --state "$$STATE"
+	@$(PYTHON) -m local.stack up --airflow "$$AIRFLOW" --state "$$STATE" $(if $(WITH),--with "$$WITH")
 
 down: ## stop the local stack and everything it started
 	@$(PYTHON) -m local.stack down --state "$$STATE"

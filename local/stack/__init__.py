@@ -7,7 +7,7 @@
     STATE/ports.json      ports, chosen once and kept, so that addresses frozen in running work stay valid
     STATE/secrets.json    Airflow's password and keys, made once
     STATE/logs/NAME.log   output of each part; supervisor.log says what was started, died and was restarted
-    STATE/{storage,bigquery,runtime,airflow,lineage}/   the parts' data
+    STATE/{storage,bigquery,pubsub,postgres,runtime,airflow,lineage}/   the parts' data
 
 What dies with what: a part that dies is restarted on its port. The supervisor's death ends everything: the kernel sends its
 children SIGKILL, and a guardian process kills whatever they had started. A tied stack ends with the process that

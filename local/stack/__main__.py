@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import signal
 import sys
@@ -28,7 +29,9 @@ def main() -> int:
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--state", type=Path, default=DEFAULT_STATE, metavar="DIR", help="default: %(default)s")
         if name in ("up", "run"):
-            command.add_argument("--parts", default=",".join(parts.NAMES), help="default: %(default)s")
+            command.add_argument("--parts", default=",".join(parts.NIGHT), help="default: %(default)s")
+            extra = ", ".join(name for name in parts.NAMES if name not in parts.NIGHT)
+            command.add_argument("--with", dest="also", default="", metavar="PARTS", help=f"parts to start besides: {extra}")
             command.add_argument("--dags", type=Path, default=ROOT / "dags", metavar="DIR", help="default: %(default)s")
             text = "the environment of Airflow (default: %(default)s)"
             command.add_argument("--airflow", choices=airflow.ENVIRONMENTS, default=airflow.ENVIRONMENTS[0], help=text)
@@ -42,7 +45,7 @@ def main() -> int:
         if arguments.command == "env":
             print(exports(Stack(arguments.state).environment()), flush=True)
             return 0
-        names, dags = arguments.parts.split(","), arguments.dags
+        names, dags = re.findall(r"[^\s,]+", f"{arguments.parts},{arguments.also}"), arguments.dags
         stack = Stack(arguments.state, parts=names, dags=dags, airflow_environment=arguments.airflow, say=_say)
         return _up(stack) if arguments.command == "up" else _run(stack)
     except StackError as error:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from local.postgres import access
 from local.stack.folder import HOST, Folder
 from local.stack.kubernetes import STORAGE_VARIABLE, Kubernetes
 
@@ -25,6 +26,7 @@ _FOREIGN: Final = (
     "HF_",
     "NIGHTSHIFT_",
     "OPENLINEAGE_",
+    "PUBSUB_",
     "PYTHON",
     "STORAGE_",
     "VIRTUAL_ENV",
@@ -51,6 +53,11 @@ def storage_url(ports: Mapping[str, int], kubernetes: Kubernetes | None) -> str:
     return f"http://{storage_host(kubernetes)}:{ports['storage']}"
 
 
+def pubsub_control(ports: Mapping[str, int]) -> str:
+    """Where the Pub/Sub emulator takes orders for faults and gives its statistics."""
+    return f"http://{HOST}:{ports['pubsub_control']}"
+
+
 def clients(folder: Folder, ports: Mapping[str, int], kubernetes: Kubernetes | None = None) -> dict[str, str]:
     """What a client of the emulators and of the runtime needs, without the ports of missing parts."""
     environment = {
@@ -73,4 +80,9 @@ def clients(folder: Folder, ports: Mapping[str, int], kubernetes: Kubernetes | N
     if "bigquery" in ports:
         environment["BIGQUERY_EMULATOR_HOST"] = f"http://{HOST}:{ports['bigquery']}"
         environment["BIGQUERY_STORAGE_EMULATOR_HOST"] = f"{HOST}:{ports['bigquery_grpc']}"
+    if "pubsub" in ports:
+        environment["PUBSUB_EMULATOR_HOST"] = f"{HOST}:{ports['pubsub']}"
+        environment["NIGHTSHIFT_PUBSUB_CONTROL"] = pubsub_control(ports)
+    if "postgres" in ports:
+        environment["NIGHTSHIFT_SINK_URL"] = access.url(folder.postgres, ports["postgres"])
     return environment

@@ -61,6 +61,10 @@ class Folder:
         return self.path / "airflow-passwords.json"
 
     @property
+    def postgres(self) -> Path:
+        return self.path / "postgres"
+
+    @property
     def lineage(self) -> Path:
         return self.path / "lineage" / "events.jsonl"
 

@@ -15,15 +15,20 @@ from typing import Any, Final
 
 from local import vllm
 from local.package import installed
+from local.postgres import access
 from local.stack import airflow, environment, marks
 from local.stack.folder import HOST, ROOT, Folder
 from local.stack.kubernetes import Kubernetes
 
-NAMES: Final = ("storage", "bigquery", "agent", "airflow")
+NAMES: Final = ("storage", "bigquery", "pubsub", "postgres", "agent", "airflow")
 """In order of dependency: a part uses only parts before it. They are stopped in reverse order."""
+NIGHT: Final = ("storage", "bigquery", "agent", "airflow")
+"""What a night needs, and what starts unless somebody asks for something else. A stream needs "pubsub" and "postgres"."""
 PORTS: Final[dict[str, tuple[str, ...]]] = {
     "storage": ("storage",),
     "bigquery": ("bigquery", "bigquery_grpc"),
+    "pubsub": ("pubsub", "pubsub_control"),
+    "postgres": ("postgres",),
     "agent": (),
     "airflow": airflow.PORTS,
 }
@@ -72,6 +77,8 @@ def build(
     makers: dict[str, Callable[[], Part]] = {
         "storage": lambda: _storage(folder, ports, kubernetes),
         "bigquery": lambda: _bigquery(folder, ports, shared),
+        "pubsub": lambda: _pubsub(folder, ports),
+        "postgres": lambda: _postgres(folder, ports),
         "agent": lambda: _agent(folder, life, shared),
         "airflow": lambda: _airflow(folder, ports, shared, choice),
     }
@@ -98,6 +105,22 @@ def _bigquery(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str
     command = ["-m", "local.bigquery", "--host", HOST, "--port", str(ports["bigquery"])]
     command += ["--grpc-port", str(ports["bigquery_grpc"]), "--data-dir", str(folder.path / "bigquery")]
     return Part("bigquery", (_program("emulators", "python"), *command), shared, address, _answers(f"{address}/healthz"))
+
+
+def _pubsub(folder: Folder, ports: Mapping[str, int]) -> Part:
+    command = ["-m", "local.pubsub", "--host", HOST, "--port", str(ports["pubsub"])]
+    command += ["--control-port", str(ports["pubsub_control"]), "--data-dir", str(folder.path / "pubsub")]
+    health = _answers(f"{environment.pubsub_control(ports)}/_health")
+    return Part("pubsub", (_program("emulators", "python"), *command), {}, f"{HOST}:{ports['pubsub']}", health)
+
+
+def _postgres(folder: Folder, ports: Mapping[str, int]) -> Part:
+    """PostgreSQL's own processes overwrite the marks in their environment; they die with the one process that keeps them."""
+    port = ports["postgres"]
+    command = ("-m", "local.postgres", "--port", str(port), "--data-dir", str(folder.postgres))
+    python = _program("emulators", "python")
+    # The address is shown to everybody who asks for the status: without the password.
+    return Part("postgres", (python, *command), {}, f"{HOST}:{port}", lambda _pid, _since: access.problem(port))
 
 
 def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:

@@ -21,7 +21,7 @@ from local.package import installed
 from local.stack import airflow, environment, marks
 from local.stack.folder import ROOT, Folder
 from local.stack.kubernetes import Kubernetes
-from local.stack.parts import NAMES
+from local.stack.parts import NAMES, NIGHT
 
 DEFAULT_STATE: Final = ROOT / ".state"
 UP_S: Final = 400.0
@@ -48,7 +48,7 @@ class Stack:
     ``with Stack(state) as stack:`` uses a stack that ``up`` started and leaves it up. If none is up, it starts one that is
     tied to this process: it ends with the block, or with the process, however it dies.
 
-    state: its folder. parts: some of `parts.NAMES`; None: what a night needs. dags, airflow_environment, by_the_clock: what its
+    state: its folder. parts: some of `parts.NAMES`; None: `parts.NIGHT`. dags, airflow_environment, by_the_clock: what its
     Airflow is (`airflow.Choice`). kubernetes: what runs the JobSets instead of the local runtime. say: gets one line per event.
     """
 
@@ -64,7 +64,7 @@ class Stack:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._folder = Folder.at(state)
-        self._names = tuple(parts or (name for name in NAMES if name != "agent" or kubernetes is None))
+        self._names = tuple(parts or (name for name in NIGHT if name != "agent" or kubernetes is None))
         self._choice = airflow.Choice(dags.resolve(), airflow_environment, by_the_clock)
         self._kubernetes = kubernetes
         self._say = say

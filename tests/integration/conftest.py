@@ -8,7 +8,16 @@ import pytest
 from google.cloud import bigquery, bigquery_storage_v1
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
-from tests.integration.emulators import BigQueryEmulator, StorageEmulator, start_bigquery, start_storage
+from tests.integration.emulators import (
+    BigQueryEmulator,
+    PostgresServer,
+    PubSubEmulator,
+    StorageEmulator,
+    start_bigquery,
+    start_postgres,
+    start_pubsub,
+    start_storage,
+)
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +34,22 @@ def bigquery_emulator(
     emulator = start_bigquery(tmp_path_factory.mktemp("bigquery-emulator"), storage_emulator)
     yield emulator
     emulator.stop()
+
+
+@pytest.fixture(scope="session")
+def pubsub_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubEmulator]:
+    """Tests keep apart by topics of their own."""
+    emulator = start_pubsub(tmp_path_factory.mktemp("pubsub-emulator"))
+    yield emulator
+    emulator.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """Tests keep apart by databases or tables of their own."""
+    server = start_postgres(tmp_path_factory.mktemp("postgres"))
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from google.cloud.bigquery_storage_v1.services.big_query_write.transports import
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
 from local.ports import new_port
+from local.postgres import access
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".envs" / "emulators" / "bin" / "python"
@@ -57,11 +58,14 @@ class Emulator:
                 self.command, cwd=ROOT, env={**os.environ, **self.environment}, stdout=output, stderr=subprocess.STDOUT
             )
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not _healthy(self.health_url):
+        while not self.healthy():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise EmulatorError(f"{' '.join(self.command)} did not start:\n{self.log.read_text()[-4000:]}")
             time.sleep(POLL_S)
+
+    def healthy(self) -> bool:
+        return _healthy(self.health_url)
 
     def stop(self) -> int:
         """SIGTERM; returns the exit code. Raises subprocess.TimeoutExpired, the process killed, after `STOP_TIMEOUT_S`."""
@@ -118,6 +122,30 @@ class BigQueryEmulator(Emulator):
         return grpc.insecure_channel(self.grpc_target, options=unlimited)
 
 
+@dataclass
+class PubSubEmulator(Emulator):
+    """``target`` (host:port) is what PUBSUB_EMULATOR_HOST takes; ``control`` is the address for faults and statistics."""
+
+    target: str
+    control: str
+
+
+@dataclass
+class PostgresServer(Emulator):
+    """``folder`` is its data folder."""
+
+    port: int
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        """The address of its database, with the password."""
+        return access.url(self.folder, self.port)
+
+    def healthy(self) -> bool:
+        return access.problem(self.port) is None
+
+
 def start_storage(directory: Path, host: str = HOST) -> StorageEmulator:
     """A Cloud Storage emulator that keeps its objects under ``directory``. host: the address of this machine to serve at."""
     port = new_port()
@@ -155,6 +183,41 @@ def bigquery_at(directory: Path, storage: StorageEmulator) -> BigQueryEmulator:
         url=url,
         grpc_target=f"{HOST}:{grpc_port}",
     )
+
+
+def start_pubsub(directory: Path) -> PubSubEmulator:
+    """A Pub/Sub emulator that keeps its messages under ``directory``."""
+    port, control_port = new_port(), new_port()
+    control = f"http://{HOST}:{control_port}"
+    directory.mkdir(parents=True, exist_ok=True)
+    ports = ("--host", HOST, "--port", str(port), "--control-port", str(control_port))
+    emulator = PubSubEmulator(
+        command=_module("local.pubsub", *ports, "--data-dir", str(directory / "pubsub")),
+        environment={},
+        health_url=f"{control}/_health",
+        log=directory / "pubsub.log",
+        target=f"{HOST}:{port}",
+        control=control,
+    )
+    emulator.start()
+    return emulator
+
+
+def start_postgres(directory: Path, *before: str) -> PostgresServer:
+    """PostgreSQL that keeps its files under ``directory``. before: what its command line begins with."""
+    port = new_port()
+    directory.mkdir(parents=True, exist_ok=True)
+    folder = directory / "postgres"
+    server = PostgresServer(
+        command=(*before, *_module("local.postgres", "--port", str(port), "--data-dir", str(folder))),
+        environment={},
+        health_url="",
+        log=directory / "postgres.log",
+        port=port,
+        folder=folder,
+    )
+    server.start()
+    return server
 
 
 def _module(name: str, *arguments: str) -> tuple[str, ...]:

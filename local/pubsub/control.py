@@ -1,0 +1,118 @@
+"""The control port: plain HTTP with JSON, for tests and for those who watch. It is ours; Pub/Sub has nothing like it.
+
+====================================  ============================================================================
+``GET /_health``                      200 once both ports listen
+``GET /subscriptions``                name -> statistics (`statistics_of`)
+``GET /deliveries?subscription=NAME`` message id -> how often it was delivered since this process started
+``GET, POST, DELETE /faults``         the faults of now; order one (`local.pubsub.faults.Faults.order`); end all
+``POST /clock``                       ``{"advance_s": 600}`` moves the emulator's clock forward
+====================================  ============================================================================
+
+A wrong request is answered with 400 and a sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from local.pubsub.broker import Broker
+from local.pubsub.faults import BadOrder, Faults
+from local.pubsub.state import SubscriptionState
+
+HEALTH_PATH = "/_health"
+
+
+def application(broker: Broker, faults: Faults) -> Starlette:
+    control = Control(broker, faults)
+    routes = [
+        Route(HEALTH_PATH, control.health),
+        Route("/subscriptions", control.subscriptions),
+        Route("/deliveries", control.deliveries),
+        Route("/faults", control.faults, methods=["GET", "POST", "DELETE"]),
+        Route("/clock", control.clock, methods=["POST"]),
+    ]
+    return Starlette(routes=routes)
+
+
+def statistics_of(subscription: SubscriptionState, now: float) -> dict[str, Any]:
+    """What Cloud Monitoring's metrics of the same names say, and a little more.
+
+    num_undelivered_messages: not acknowledged, the outstanding ones included. oldest_unacked_message_age_s: of the oldest of
+    them, in seconds; 0 if there is none. outstanding: delivered, and neither acknowledged nor given back. delivered, acked,
+    dead_lettered: since this process started; delivered counts each delivery.
+    """
+    backlog = subscription.backlog
+    oldest = backlog.oldest_unacked()
+    return {
+        "num_undelivered_messages": backlog.unacked,
+        "oldest_unacked_message_age_s": 0.0 if oldest is None else max(0.0, now - oldest),
+        "outstanding": backlog.outstanding,
+        "delivered": backlog.deliveries.total(),
+        "acked": subscription.acked,
+        "dead_lettered": subscription.dead_lettered,
+    }
+
+
+def _checked(answer: Callable[[Any, Request], Awaitable[Response]]) -> Callable[[Any, Request], Awaitable[Response]]:
+    async def checked(self: Any, request: Request) -> Response:
+        try:
+            return await answer(self, request)
+        except (BadOrder, TypeError, ValueError) as error:
+            return PlainTextResponse(f"{error}\n", 400)
+
+    return checked
+
+
+class Control:
+    def __init__(self, broker: Broker, faults: Faults) -> None:
+        self._broker = broker
+        self._faults = faults
+        self._state = broker.state
+
+    async def health(self, _: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def subscriptions(self, _: Request) -> Response:
+        now = self._state.clock.now()
+        return JSONResponse({name: statistics_of(each, now) for name, each in self._state.subscriptions.items()})
+
+    async def deliveries(self, request: Request) -> Response:
+        found = self._state.subscriptions.get(request.query_params.get("subscription", ""))
+        if found is None:
+            return PlainTextResponse("there is no such subscription\n", 404)
+        return JSONResponse({str(number): count for number, count in found.backlog.deliveries.items()})
+
+    @_checked
+    async def faults(self, request: Request) -> Response:
+        if request.method == "POST":
+            self._faults.order(_fields(await request.body()), self._state.clock.now())
+            self._ring()
+        if request.method == "DELETE":
+            self._faults.clear()
+        return JSONResponse([dataclasses.asdict(fault) for fault in self._faults.orders])
+
+    @_checked
+    async def clock(self, request: Request) -> Response:
+        self._state.clock.advance(float(_fields(await request.body())["advance_s"]))
+        self._broker.tick()
+        return JSONResponse({"now": self._state.clock.now()})
+
+    def _ring(self) -> None:
+        """Lets open streams notice a fault."""
+        for subscription in self._state.subscriptions.values():
+            subscription.bell.ring()
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    found = json.loads(body)
+    if not isinstance(found, dict):
+        raise ValueError("the body is not a JSON object")
+    return found

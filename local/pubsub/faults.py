@@ -1,0 +1,87 @@
+"""Faults that a test orders: which call, which subscription or topic, how often, for how long. Pure; time is passed in.
+
+=================  ==============================================================================================
+``unavailable``    the call fails with UNAVAILABLE and does nothing; open streams break
+``lose_reply``     the call is carried out, then fails with UNAVAILABLE
+``drop_acks``      acks (``Acknowledge``, or those of a stream) are answered as if they had worked, and forgotten
+``delay``          the call waits for ``delay_s`` seconds first, each response of a stream too
+``duplicate``      a delivery is made twice at once, with two ack ids; not with exactly-once delivery
+=================  ==============================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+KINDS: Final = ("unavailable", "lose_reply", "drop_acks", "delay", "duplicate")
+ANY: Final = "*"
+
+
+class BadOrder(ValueError):
+    """A fault that cannot be ordered; the message says why."""
+
+
+@dataclass
+class Fault:
+    """kind: see the module. method: a method of Pub/Sub's two services, or ``*``. resource: the name in the request, or ``*``.
+
+    every: of the matching calls each n-th fails, the n-th first. times: after so many it is over; None: never. until: end in
+    seconds since 1970; None: never. seen, done: matching calls, and faults, so far.
+    """
+
+    kind: str
+    method: str = ANY
+    resource: str = ANY
+    every: int = 1
+    times: int | None = None
+    until: float | None = None
+    delay_s: float = 0.0
+    seen: int = 0
+    done: int = 0
+
+    def strikes(self, kind: str, method: str, resource: str, now: float) -> bool:
+        """Whether it strikes this call. Counts the call."""
+        if kind != self.kind or self.method not in (ANY, method) or self.resource not in (ANY, resource):
+            return False
+        if self.over(now):
+            return False
+        self.seen += 1
+        if self.seen % self.every:
+            return False
+        self.done += 1
+        return True
+
+    def over(self, now: float) -> bool:
+        return (self.times is not None and self.done >= self.times) or (self.until is not None and now >= self.until)
+
+
+class Faults:
+    """All that are ordered now."""
+
+    def __init__(self) -> None:
+        self.orders: list[Fault] = []
+
+    def order(self, order: dict[str, Any], now: float) -> Fault:
+        """Adds a fault. order: fields of `Fault` up to delay_s, with for_s (seconds) in place of until. Raises BadOrder."""
+        unknown = order.keys() - {"kind", "method", "resource", "every", "times", "for_s", "delay_s"}
+        if unknown:
+            raise BadOrder(f"a fault has no field {sorted(unknown)[0]}")
+        if order.get("kind") not in KINDS:
+            raise BadOrder(f"there is no fault {order.get('kind')!r}; there are {', '.join(KINDS)}")
+        if order.get("every", 1) < 1 or (order.get("times") or 1) < 1 or order.get("delay_s", 0) < 0:
+            raise BadOrder("every and times are at least 1, delay_s at least 0")
+        if (order["kind"] == "delay") != bool(order.get("delay_s")):
+            raise BadOrder("delay needs delay_s, and no other fault has it")
+        fields = {name: value for name, value in order.items() if name != "for_s"}
+        fault = Fault(**fields, until=now + order["for_s"] if order.get("for_s") is not None else None)
+        self.orders.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        self.orders.clear()
+
+    def strike(self, kind: str, method: str, resource: str, now: float) -> Fault | None:
+        """The fault of this kind that strikes a call, if one does."""
+        struck = [fault for fault in self.orders if fault.strikes(kind, method, resource, now)]
+        return struck[0] if struck else None

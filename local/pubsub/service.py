@@ -1,0 +1,187 @@
+"""The gRPC services Publisher and Subscriber: from a request to the function that answers it, from a refusal to a status."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import grpc  # type: ignore[import-untyped]
+from google.protobuf import any_pb2, empty_pb2
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+
+from local.pubsub import admin, limits, seeking
+from local.pubsub.broker import Broker
+from local.pubsub.errors import Refusal, failed_acks, invalid, unavailable
+from local.pubsub.faults import Faults
+from local.pubsub.leases import Consumer, Entry, Repeats
+from local.pubsub.messages import raw
+from local.pubsub.state import SubscriptionState
+
+PULL_WAIT_S: Final = 10.0
+"""How long a Pull waits for a message before it answers with none. The service says only that the time is bounded."""
+DETAILS: Final = "grpc-status-details-bin"
+"""The trailing metadata in which clients look for a google.rpc.Status."""
+
+Answer = Callable[[Any], Any]
+_PUBLISHER: Final = "google.pubsub.v1.Publisher"
+_SUBSCRIBER: Final = "google.pubsub.v1.Subscriber"
+# (service, method, request, function of the state)
+_ADMIN: Final[tuple[tuple[str, str, str, Callable[[Any, Any], Any]], ...]] = (
+    (_PUBLISHER, "CreateTopic", "Topic", admin.create_topic),
+    (_PUBLISHER, "GetTopic", "GetTopicRequest", admin.get_topic),
+    (_PUBLISHER, "UpdateTopic", "UpdateTopicRequest", admin.update_topic),
+    (_PUBLISHER, "DeleteTopic", "DeleteTopicRequest", admin.delete_topic),
+    (_PUBLISHER, "ListTopics", "ListTopicsRequest", admin.list_topics),
+    (_PUBLISHER, "ListTopicSubscriptions", "ListTopicSubscriptionsRequest", admin.list_topic_subscriptions),
+    (_PUBLISHER, "ListTopicSnapshots", "ListTopicSnapshotsRequest", admin.list_topic_snapshots),
+    (_PUBLISHER, "DetachSubscription", "DetachSubscriptionRequest", admin.detach_subscription),
+    (_SUBSCRIBER, "CreateSubscription", "Subscription", admin.create_subscription),
+    (_SUBSCRIBER, "GetSubscription", "GetSubscriptionRequest", admin.get_subscription),
+    (_SUBSCRIBER, "UpdateSubscription", "UpdateSubscriptionRequest", admin.update_subscription),
+    (_SUBSCRIBER, "DeleteSubscription", "DeleteSubscriptionRequest", admin.delete_subscription),
+    (_SUBSCRIBER, "ListSubscriptions", "ListSubscriptionsRequest", admin.list_subscriptions),
+    (_SUBSCRIBER, "CreateSnapshot", "CreateSnapshotRequest", seeking.create_snapshot),
+    (_SUBSCRIBER, "GetSnapshot", "GetSnapshotRequest", seeking.get_snapshot),
+    (_SUBSCRIBER, "UpdateSnapshot", "UpdateSnapshotRequest", seeking.update_snapshot),
+    (_SUBSCRIBER, "DeleteSnapshot", "DeleteSnapshotRequest", seeking.delete_snapshot),
+    (_SUBSCRIBER, "ListSnapshots", "ListSnapshotsRequest", admin.list_snapshots),
+    (_SUBSCRIBER, "Seek", "SeekRequest", seeking.seek),
+)
+
+
+class Services:
+    """Answers requests from one broker. Functions touch it only between two awaits, so each answer is atomic."""
+
+    def __init__(self, broker: Broker, faults: Faults) -> None:
+        self.broker = broker
+        self.faults = faults
+        self._state = broker.state
+
+    def unary(self) -> dict[tuple[str, str], grpc.RpcMethodHandler]:
+        """(service, method) -> handler, of all methods but StreamingPull."""
+        own: list[tuple[str, str, str, Answer]] = [
+            (_PUBLISHER, "Publish", "PublishRequest", self._publish),
+            (_SUBSCRIBER, "Pull", "PullRequest", self._pull),
+            (_SUBSCRIBER, "Acknowledge", "AcknowledgeRequest", self._acknowledge),
+            (_SUBSCRIBER, "ModifyAckDeadline", "ModifyAckDeadlineRequest", self._modify),
+        ]
+        for service, method, request, answer in _ADMIN:
+            own.append((service, method, request, self._with_state(answer)))
+        return {
+            (service, method): grpc.unary_unary_rpc_method_handler(
+                self._guarded(method, answer), raw(request).FromString, lambda reply: reply.SerializeToString()
+            )
+            for service, method, request, answer in own
+        }
+
+    def repeats(self, subscription: SubscriptionState) -> Repeats:
+        """Which deliveries of a subscription are made twice."""
+        name = subscription.resource.name
+
+        def repeated(_: Entry) -> bool:
+            if subscription.backlog.settings.exactly_once:
+                return False
+            return self.strike("duplicate", "Pull", name)
+
+        return repeated
+
+    def strike(self, kind: str, method: str, resource: str) -> bool:
+        """Whether an ordered fault strikes this call."""
+        return bool(self.faults.orders) and self.faults.strike(kind, method, resource, self._state.clock.now()) is not None
+
+    async def before(self, method: str, resource: str) -> None:
+        """What ordered faults do before a call: they make it wait or fail. Raises Refusal."""
+        await self.delay(method, resource)
+        self.fail(method, resource)
+
+    async def delay(self, method: str, resource: str) -> None:
+        if self.faults.orders and (fault := self.faults.strike("delay", method, resource, self._state.clock.now())):
+            await asyncio.sleep(fault.delay_s)
+
+    def fail(self, method: str, resource: str) -> None:
+        """Raises Refusal if an ordered fault strikes."""
+        if self.strike("unavailable", method, resource):
+            raise unavailable("The service was unable to fulfill your request. This fault was ordered.")
+
+    def after(self, method: str, resource: str) -> None:
+        """What ordered faults do to the reply. Raises Refusal."""
+        if self.strike("lose_reply", method, resource):
+            raise unavailable("The reply was lost. This fault was ordered.")
+
+    def _with_state(self, answer: Callable[[Any, Any], Any]) -> Answer:
+        return lambda request: answer(self._state, request)
+
+    def _guarded(self, method: str, answer: Answer) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def answered(request: Any, context: Any) -> Any:
+            resource = _resource_of(request)
+            try:
+                await self.before(method, resource)
+                reply = answer(request)
+                if inspect.isawaitable(reply):
+                    reply = await reply
+                self.after(method, resource)
+                return reply
+            except Refusal as refusal:
+                await refuse(context, refusal)
+
+        return answered
+
+    def _publish(self, request: Any) -> Any:
+        return raw("PublishResponse")(message_ids=self.broker.publish(request))
+
+    async def _pull(self, request: Any) -> Any:
+        if request.max_messages <= 0:
+            raise invalid(f"Invalid max_messages: {request.max_messages}; it must be positive.")
+        subscription = self._state.subscription(request.subscription)
+        consumer = Consumer(subscription.resource.ack_deadline_seconds)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + (0 if request.return_immediately else PULL_WAIT_S)
+        while True:
+            found = self.broker.take(subscription, consumer, request.max_messages, self.repeats(subscription))
+            left = end - loop.time()
+            if found or left <= 0:
+                return raw("PullResponse")(received_messages=found)
+            await subscription.bell.wait(left)
+            # It may be gone by now.
+            subscription = self._state.subscription(request.subscription)
+
+    def _acknowledge(self, request: Any) -> Any:
+        limits.check_ack_request(request)
+        subscription = self._state.subscription(request.subscription)
+        if not self.strike("drop_acks", "Acknowledge", request.subscription):
+            failed = self.broker.acknowledge(subscription, request.ack_ids)
+            if failed and subscription.backlog.settings.exactly_once:
+                raise failed_acks(failed)
+        return empty_pb2.Empty()
+
+    def _modify(self, request: Any) -> Any:
+        limits.check_ack_request(request)
+        subscription = self._state.subscription(request.subscription)
+        failed = self.broker.modify(subscription, request.ack_ids, request.ack_deadline_seconds)
+        if failed and subscription.backlog.settings.exactly_once:
+            raise failed_acks(failed)
+        return empty_pb2.Empty()
+
+
+def _resource_of(request: Any) -> str:
+    """The name of the subscription, topic or snapshot that a request is about."""
+    for field in ("subscription", "topic", "snapshot", "name"):
+        value = getattr(request, field, "")
+        if value:
+            return value if isinstance(value, str) else str(value.name)
+    return ""
+
+
+async def refuse(context: Any, refusal: Refusal) -> None:
+    """Ends a call with a status. Does not return."""
+    if refusal.failed_acks:
+        info = error_details_pb2.ErrorInfo(
+            reason="EXACTLY_ONCE_ACKID_FAILURE", domain="pubsub.googleapis.com", metadata=refusal.failed_acks
+        )
+        detail = any_pb2.Any()
+        detail.Pack(info)
+        status = status_pb2.Status(code=refusal.code.value[0], message=refusal.message, details=[detail])
+        context.set_trailing_metadata(((DETAILS, status.SerializeToString()),))
+    await context.abort(refusal.code, refusal.message)
