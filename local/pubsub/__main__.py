@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 import uvicorn
 
 from local.pubsub import streaming

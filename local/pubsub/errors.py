@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 
 
 class Refusal(Exception):

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 from google.protobuf import any_pb2, empty_pb2
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+from google.rpc import error_details_pb2, status_pb2
 
 from local.pubsub import admin, limits, seeking
 from local.pubsub.broker import Broker

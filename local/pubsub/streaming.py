@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 
 from local.pubsub import limits
 from local.pubsub.errors import Refusal, invalid, not_found

@@ -95,18 +95,21 @@ class Topic:
             await _call(self._client.publish(request, retry=None, timeout=4 * CALL_S))
 
     def _batches(self, dead: Sequence[Dead]) -> Iterator[list[PubsubMessage]]:
-        part: list[PubsubMessage] = []
-        size = 0
-        for each in dead:
-            data, attributes = self._announcement.of(each)
-            message = PubsubMessage(data=data, attributes=attributes, ordering_key=each.message.ordering_key)
-            own = PubsubMessage.pb(message).ByteSize()
-            if part and (len(part) == PUBLISH_MOST or size + own > PUBLISH_BYTES_MOST):
-                yield part
-                part, size = [], 0
-            part.append(message)
-            size += own
-        if part:
+        """Requests within Pub/Sub's limits. All messages of a request must have the same ordering key."""
+        for key in dict.fromkeys(each.message.ordering_key for each in dead):
+            part: list[PubsubMessage] = []
+            size = 0
+            for each in dead:
+                if each.message.ordering_key != key:
+                    continue
+                data, attributes = self._announcement.of(each)
+                message = PubsubMessage(data=data, attributes=attributes, ordering_key=key)
+                own = PubsubMessage.pb(message).ByteSize()
+                if part and (len(part) == PUBLISH_MOST or size + own > PUBLISH_BYTES_MOST):
+                    yield part
+                    part, size = [], 0
+                part.append(message)
+                size += own
             yield part
 
     async def close(self) -> None:

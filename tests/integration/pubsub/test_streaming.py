@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 import pytest
 from google.api_core import exceptions
 from google.cloud import pubsub_v1  # type: ignore[attr-defined]

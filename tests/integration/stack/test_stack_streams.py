@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 import psycopg
 import pytest
 from google.pubsub_v1 import PublisherClient, SubscriberClient
