@@ -11,7 +11,7 @@ STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))$(if $(filter-out
 export AIRFLOW BASES CLUSTER LOCATION PARTITION PROFILE PROJECT Q RUNTIME STATE WITH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock images composer-bundle smoke-gcp
+.PHONY: help setup demo demo-stream search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock images composer-bundle smoke-gcp
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ setup: ## make all environments (every other target makes those that it needs)
 demo: ## run one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: compute it again; RUNTIME=kubernetes: run the workers as pods of a real cluster; AIRFLOW=composer: with the versions of Cloud Composer's image)
 	@$(ENVIRONMENTS) $(NIGHT)
 	@$(DEMO) $(if $(RUNTIME),--runtime "$$RUNTIME") $(if $(PARTITION),--partition "$$PARTITION") $(if $(FRESH),--fresh)
+
+demo-stream: ## run a stream on this machine: messages -> vLLM -> PostgreSQL, a subscriber killed in the middle, then a search
+	@$(ENVIRONMENTS) stream emulators server
+	@PYTHONPATH=plugins .envs/stream/bin/python -m local.stream_demo
 
 search: ## search what the demo published: make search Q="parse yaml"
 	@$(ENVIRONMENTS) $(NIGHT)

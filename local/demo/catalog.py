@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import datetime
 import io
-import sys
-from collections.abc import Iterable, Iterator
-from importlib.metadata import distributions
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from google.api_core.exceptions import NotFound
 from google.cloud import bigquery
+
+from local.demo.packages import packages
 
 DATASET = "catalog"
 TABLE = f"{DATASET}.packages"
@@ -41,7 +41,8 @@ def load(client: bigquery.Client, partition: str, environments: Iterable[Path]) 
     there = _rows(client, partition)
     if there:
         return there
-    table = pa.Table.from_pylist(list(_packages(environments, datetime.date.fromisoformat(partition))), SCHEMA)
+    day = datetime.date.fromisoformat(partition)
+    table = pa.Table.from_pylist([{**package, "snapshot_date": day} for package in packages(environments)], SCHEMA)
     body = io.BytesIO()
     pq.write_table(table, body)
     body.seek(0)
@@ -64,20 +65,3 @@ def _rows(client: bigquery.Client, partition: str) -> int:
         return 0
     counted: int = next(iter(rows))["n"]
     return counted
-
-
-def _packages(environments: Iterable[Path], day: datetime.date) -> Iterator[dict[str, object]]:
-    """Each name and version once, sorted: environments share many packages."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    folders = [str(path / "lib" / version / "site-packages") for path in environments]
-    found = {(item.name, item.version): item for item in distributions(path=folders)}
-    for (name, number), item in sorted(found.items()):
-        facts = item.metadata.json
-        yield {
-            "name": name,
-            "version": number,
-            "summary": facts.get("summary"),
-            "description": facts.get("description"),
-            "home_page": facts.get("home_page"),
-            "snapshot_date": day,
-        }
