@@ -96,8 +96,8 @@ GROUPS: Final = (
         "tests/integration/stack",
         "local/stack local/demo local/smoke",
         "test driver airflow emulators server models",
-        190,
-        620,
+        205,
+        660,
     ),
     _group(
         "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 20, 20
