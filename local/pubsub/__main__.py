@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import signal
 import sys
 from pathlib import Path
@@ -54,19 +53,21 @@ async def _serve(state: State, host: str, port: int, control_port: int) -> int:
         print(f"cannot listen at {host}:{port}: {error}", file=sys.stderr)
         return 1
     await server.start()
-    ticking = asyncio.ensure_future(_tick(broker))
     control = f"http://{host}:{control_port}"
     print(f"Pub/Sub emulator: {host}:{port}, control: {control} (health: {control}{HEALTH_PATH})", flush=True)
     config = uvicorn.Config(
         application(broker, faults), host=host, port=control_port, lifespan="off", access_log=False, log_level="warning"
     )
+    front = uvicorn.Server(config)
+    ticking = asyncio.ensure_future(_tick(broker, front))
     try:
-        await uvicorn.Server(config).serve()
+        await front.serve()
     finally:
         ticking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await ticking
+        (end,) = await asyncio.gather(ticking, return_exceptions=True)
         await server.stop(SHUTDOWN_S)
+    if isinstance(end, Exception):
+        raise end
     return 0
 
 
@@ -89,10 +90,14 @@ def _grpc_server(services: Services) -> grpc.aio.Server:
     return server
 
 
-async def _tick(broker: Broker) -> None:
-    while True:
-        await asyncio.sleep(TICK_S)
-        broker.tick()
+async def _tick(broker: Broker, front: uvicorn.Server) -> None:
+    """Ends the emulator if it fails: without it no deadline would ever be over."""
+    try:
+        while True:
+            await asyncio.sleep(TICK_S)
+            broker.tick()
+    finally:
+        front.should_exit = True
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from local.pubsub import limits
@@ -89,12 +90,13 @@ class Broker:
             self.settle(subscription)
 
     def _publish(self, topic: str, messages: Sequence[Any]) -> list[str]:
-        now = self.state.clock.now()
+        # In whole microseconds, as in a publish time, so that a seek to it finds the message.
+        now_us = int(self.state.clock.now() * 1e6)
         new = []
         for number, message in zip(self.state.new_ids(len(messages)), messages, strict=True):
             message.message_id = str(number)
-            message.publish_time.FromMicroseconds(int(now * 1e6))
-            new.append((Message(number, now, message.ordering_key, message.SerializeToString()), message.attributes))
+            message.publish_time.FromMicroseconds(now_us)
+            new.append((Message(number, now_us / 1e6, message.ordering_key, message.SerializeToString()), message.attributes))
         readers = []
         for subscription in self.state.subscriptions_of(topic):
             wanted = [each for each, attributes in new if subscription.matches(attributes)]
@@ -147,7 +149,7 @@ class Broker:
                 self.settle(subscription)
         with self.state.transaction():
             for topic in self.state.topics.values():
-                over = [number for number, each in topic.held.items() if each.published < now - topic.retention_s]
+                over = _older(topic.held, now - topic.retention_s)
                 for number in over:
                     del topic.held[number]
                 self.state.release(topic.id, over)
@@ -167,3 +169,8 @@ class Broker:
         for ack_id in ack_ids:
             if not is_ack_id(ack_id):
                 raise invalid(f"You have passed an invalid ack ID to the service (ack_id={ack_id[:80]}).")
+
+
+def _older(held: Mapping[int, Message], before: float) -> list[int]:
+    """The ids of messages that were published before that time. The oldest come first in `held`."""
+    return [each.id for each in itertools.takewhile(lambda each: each.published < before, held.values())]

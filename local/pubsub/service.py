@@ -76,14 +76,14 @@ class Services:
             for service, method, request, answer in own
         }
 
-    def repeats(self, subscription: SubscriptionState) -> Repeats:
-        """Which deliveries of a subscription are made twice."""
+    def repeats(self, method: str, subscription: SubscriptionState) -> Repeats:
+        """Which of a subscription's deliveries by a method are made twice."""
         name = subscription.resource.name
 
         def repeated(_: Entry) -> bool:
             if subscription.backlog.settings.exactly_once:
                 return False
-            return self.strike("duplicate", "Pull", name)
+            return self.strike("duplicate", method, name)
 
         return repeated
 
@@ -139,7 +139,7 @@ class Services:
         loop = asyncio.get_running_loop()
         end = loop.time() + (0 if request.return_immediately else PULL_WAIT_S)
         while True:
-            found = self.broker.take(subscription, consumer, request.max_messages, self.repeats(subscription))
+            found = self.broker.take(subscription, consumer, request.max_messages, self.repeats("Pull", subscription))
             left = end - loop.time()
             if found or left <= 0:
                 return raw("PullResponse")(received_messages=found)
@@ -167,7 +167,7 @@ class Services:
 
 def _resource_of(request: Any) -> str:
     """The name of the subscription, topic or snapshot that a request is about."""
-    for field in ("subscription", "topic", "snapshot", "name"):
+    for field in ("name", "subscription", "topic", "snapshot"):
         value = getattr(request, field, "")
         if value:
             return value if isinstance(value, str) else str(value.name)

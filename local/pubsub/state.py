@@ -164,7 +164,7 @@ class State:
         rows = []
         for message in messages:
             self._messages[message.id] = message
-            rows.append((message.id, int(message.published * 1e6), message.key, message.body))
+            rows.append((message.id, round(message.published * 1e6), message.key, message.body))
         self._database.add_messages(rows)
 
     def hold(self, owner: int, messages: Iterable[Message], acked: Callable[[Message], bool] = lambda _: False) -> None:

@@ -121,7 +121,8 @@ class Stream:
             for confirmation in confirmations:
                 await self._context.write(confirmation)
             services.fail(METHOD, self._name)
-            if self._room() and subscription.backlog.unacked > subscription.backlog.outstanding:
+            backlog = subscription.backlog
+            if services.faults.orders and self._room() and backlog.unacked > backlog.outstanding:
                 await services.delay(METHOD, self._name)
             found = self._take()
             if found:
@@ -142,7 +143,7 @@ class Stream:
         room = self._room()
         if not room:
             return []
-        repeats = self._services.repeats(self._subscription)
+        repeats = self._services.repeats(METHOD, self._subscription)
         left = self._most_bytes - self._consumer.outstanding_bytes
         return self._services.broker.take(self._subscription, self._consumer, room, repeats, left)
 

@@ -88,16 +88,16 @@ GROUPS: Final = (
         40,
         40,
     ),
-    _group("integration/postgres", "tests/integration/postgres", "local/postgres", "test emulators", 30, 50),
-    _group("integration/pubsub", "tests/integration/pubsub", "local/pubsub", "test emulators", 30, 50),
+    _group("integration/postgres", "tests/integration/postgres", "local/postgres", "test emulators", 30, 60),
+    _group("integration/pubsub", "tests/integration/pubsub", "local/pubsub", "test emulators", 30, 70),
     _group("integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 20, 80),
     _group(
         "integration/stack",
         "tests/integration/stack",
         "local/stack local/demo local/smoke",
         "test driver airflow emulators server models",
-        190,
-        620,
+        205,
+        660,
     ),
     _group(
         "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 20, 20

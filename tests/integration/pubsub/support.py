@@ -23,7 +23,12 @@ from google.pubsub_v1.types import PubsubMessage, ReceivedMessage, StreamingPull
 from tests.integration.emulators import PubSubEmulator
 
 PATIENCE_S: Final = 60.0
-_UNLIMITED: Final = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+_OPTIONS: Final = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # New clients connect at once, even if others of this process still wait before they try a restarted emulator again.
+    ("grpc.use_local_subchannel_pool", 1),
+]
 
 
 def unique() -> str:
@@ -42,7 +47,7 @@ class PubSub:
 
     def __init__(self, emulator: PubSubEmulator) -> None:
         self.emulator = emulator
-        self.channel = grpc.insecure_channel(emulator.target, options=_UNLIMITED)
+        self.channel = grpc.insecure_channel(emulator.target, options=_OPTIONS)
         self.publisher = PublisherClient(transport=PublisherGrpcTransport(channel=self.channel))
         self.subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=self.channel))
         self._http = requests.Session()

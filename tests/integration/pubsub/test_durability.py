@@ -8,12 +8,15 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.api_core import exceptions
+from google.cloud import pubsub_v1  # type: ignore[attr-defined]
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from tests.integration.emulators import PubSubEmulator, start_pubsub
-from tests.integration.pubsub.support import PubSub, wait_until
+from tests.integration.emulators import ANONYMOUS, PubSubEmulator, start_pubsub
+from tests.integration.pubsub.support import PATIENCE_S, PubSub, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -82,6 +85,68 @@ def test_kill_9_among_publishers_loses_nothing(own: PubSub) -> None:
     # At most the one request that each publisher had on its way was stored without an answer.
     assert len(found) - len(published) <= KILLS * WRITERS * 5
     after.close()
+
+
+def _acknowledge_until_killed(own: PubSub, subscription: str, acked: set[bytes]) -> None:
+    while True:
+        try:
+            received = own.pull(subscription, 7)
+            if received:
+                own.ack(subscription, *received)
+        except exceptions.GoogleAPICallError:
+            return
+        acked.update(each.message.data for each in received)
+
+
+def test_kill_9_among_subscribers_keeps_every_answered_ack(own: PubSub) -> None:
+    topic, subscription = own.pair()
+    everything = {b"%d" % n for n in range(3000)}
+    for batch in range(3):
+        own.publish(topic, *[b"%d" % n for n in range(batch * 1000, batch * 1000 + 1000)])
+    acked: set[bytes] = set()
+    for _ in range(KILLS):
+        here = PubSub(own.emulator)
+        goal = len(acked) + 200
+        threads = [threading.Thread(target=_acknowledge_until_killed, args=(here, subscription, acked)) for _ in range(WRITERS)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda goal=goal: len(acked) >= goal, "the subscribers get that far")  # type: ignore[misc]
+        own.emulator.kill()
+        for thread in threads:
+            thread.join()
+        here.close()
+        own.emulator.start()
+
+    after = PubSub(own.emulator)
+    left: list[bytes] = []
+    while got := after.data(subscription, 1000):
+        left += got
+    assert set(left) & acked == set()
+    # What is in neither was acknowledged by a request whose answer was lost: at most one of each subscriber at each kill.
+    assert len(everything - acked - set(left)) <= KILLS * WRITERS * 7
+    after.close()
+
+
+def test_the_client_library_goes_on_after_a_kill(own: PubSub) -> None:
+    """It opens its stream again five times at once, then waits for up to ten seconds."""
+    topic, subscription = own.pair()
+    got: set[bytes] = set()
+
+    def take(message: Any) -> None:
+        got.add(message.data)
+        message.ack()
+
+    transport = SubscriberGrpcTransport(channel=own.channel, credentials=ANONYMOUS)
+    with pubsub_v1.SubscriberClient(transport=transport) as client:
+        future = client.subscribe(subscription, take)
+        own.publish(topic, *[b"%d" % n for n in range(50)])
+        wait_until(lambda: len(got) == 50, "the first ones are delivered")
+        after = _restart(own)
+        after.publish(topic, *[b"%d" % n for n in range(50, 100)])
+        after.close()
+        wait_until(lambda: len(got) == 100, "the later ones are delivered")
+        future.cancel()
+        future.result(timeout=PATIENCE_S)
 
 
 @pytest.mark.gate
