@@ -217,6 +217,8 @@ class Subscriber:
             held.key = self._decoder.key(held.message, held.row)
         except BadInput as error:
             return str(error)
+        except Exception as error:  # Whatever a library raises for a message concerns that message alone.
+            return f"the message cannot be read: {error!r}"
         return None
 
     def _wait(self, held: Held) -> None:
