@@ -26,6 +26,8 @@ PATIENCE_S: Final = 60.0
 _OPTIONS: Final = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
+    # As the client library has it towards the real service: the details of failed acks may be large.
+    ("grpc.max_metadata_size", 4 << 20),
     # New clients connect at once, even if others of this process still wait before they try a restarted emulator again.
     ("grpc.use_local_subchannel_pool", 1),
 ]

@@ -40,6 +40,17 @@ def test_an_ack_after_the_deadline_fails_and_says_which(pubsub: PubSub, pair: tu
     assert pubsub.statistics(subscription)["num_undelivered_messages"] == 1
 
 
+def test_a_thousand_failed_acks_are_all_named(pubsub: PubSub, pair: tuple[str, str]) -> None:
+    topic, subscription = pair
+    pubsub.publish(topic, *[b"x"] * 1000)
+    late = pubsub.pull(subscription, 1000)
+    pubsub.advance(11)
+
+    with pytest.raises(exceptions.InvalidArgument) as caught:
+        pubsub.ack(subscription, *late)
+    assert dict(_get_ack_errors(caught.value) or {}) == {each.ack_id: INVALID for each in late}
+
+
 @pytest.mark.gate
 def test_only_the_latest_ack_id_is_valid(pubsub: PubSub, pair: tuple[str, str]) -> None:
     topic, subscription = pair
