@@ -135,7 +135,7 @@ def _opened_twice() -> tuple[Change, ...]:
 
 
 def _open_chunk_goes_on() -> tuple[Change, ...]:
-    return ((Worker, "_drop_what_others_did", lambda self: self._pump()),)
+    return ((Worker, "_drop_what_others_did", lambda self: self._pump.run()),)
 
 
 def _blind_to_the_ledger() -> tuple[Change, ...]:
