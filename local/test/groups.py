@@ -94,8 +94,8 @@ GROUPS: Final = (
     _group(
         "integration/stack",
         "tests/integration/stack",
-        "local/stack local/demo local/smoke",
-        "test driver airflow emulators server models",
+        "local/stack local/demo local/smoke local/stream_demo",
+        "test driver stream airflow emulators server models",
         205,
         660,
     ),
