@@ -45,13 +45,7 @@ class PostgresSink:
     """
 
     def __init__(self, url: str, table: Table, model: str) -> None:
-        try:
-            psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.ProgrammingError:
-            # libpq's own words repeat the address, which has the password.
-            raise BadUrl(
-                "NIGHTSHIFT_SINK_URL is not an address of PostgreSQL: postgresql://USER:PASSWORD@HOST/DATABASE"
-            ) from None
+        _check(url)
         self._table = table
         self._model = model
         # Asking must not wait for a long write.
@@ -121,11 +115,11 @@ class PostgresSink:
             [
                 each.message.id,
                 each.message.published,
-                each.message.ordering_key,
-                Jsonb(dict(each.message.attributes)),
+                _holdable(each.message.ordering_key),
+                Jsonb({_holdable(name): _holdable(value) for name, value in each.message.attributes.items()}),
                 each.message.data,
                 each.reason,
-                each.text.replace("\0", "\ufffd"),
+                _holdable(each.text),
                 each.status,
                 each.tries,
                 self._model,
@@ -189,6 +183,24 @@ class _Session:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _check(url: str) -> None:
+    """Raises BadUrl. libpq's own words are not used: they repeat the address, or parts of it, which may be its password's."""
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise BadUrl("NIGHTSHIFT_SINK_URL is not an address of PostgreSQL: postgresql://USER:PASSWORD@HOST/DATABASE") from None
+    # Of a password with @ or / in it, libpq takes the rest for host, port or database.
+    host, port, database = (str(parts.get(name) or "") for name in ("host", "port", "dbname"))
+    odd_port = bool(port) and not port.replace(",", "").isdigit()
+    if odd_port or "@" in host[1:] or ("@" in database and "user" not in parts):
+        raise BadUrl("NIGHTSHIFT_SINK_URL is not an address of PostgreSQL: write @ / : in its password as %40 %2F %3A")
+
+
+def _holdable(text: str) -> str:
+    """The text without what PostgreSQL cannot hold: a dead letter must not become one for its attributes."""
+    return text.replace("\0", "\ufffd")
 
 
 def _said(error: BaseException) -> str:
