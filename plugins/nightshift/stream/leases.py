@@ -51,7 +51,8 @@ class Leases:
         lease = self._held.get(message)
         if lease is not None:
             lease.ack_ids.append(ack_id)
-            self._schedule(message, lease, now + FIRST_S)
+            # Not later than the leases of the other deliveries need it.
+            self._schedule(message, lease, min(lease.due, now + FIRST_S))
             return False
         self._held[message] = lease = _Lease([ack_id], now)
         self._schedule(message, lease, now + FIRST_S)
