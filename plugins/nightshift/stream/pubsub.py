@@ -51,9 +51,9 @@ _HOPELESS: Final = (
 )
 
 
-_FOR_NOW: Final = "TRANSIENT_FAILURE_"
-_OVER: Final = "PERMANENT_FAILURE_"
-"""How Pub/Sub's words for single leases begin (its documentation, "Exactly-once delivery")."""
+_FOR_NOW: Final = "TRANSIENT_"
+_OVER: Final = "PERMANENT_"
+"""How Pub/Sub's words for single leases begin; Google's own client tells them apart by the same."""
 
 
 class PubSubRefused(Exception):

@@ -96,7 +96,9 @@ class Table:
         if pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
             found = await connection.execute("SELECT to_regtype('vector') IS NOT NULL")
             row = await found.fetchone()
-            return f"vector({dimensions})" if row and row[0] and dimensions else "real[]"
+            if row and row[0] and dimensions:
+                return f"vector({dimensions})"
+            return "double precision[]" if pa.types.is_float64(kind.value_type) else "real[]"
         if pa.types.is_string(kind):
             return "text"
         if pa.types.is_floating(kind):
