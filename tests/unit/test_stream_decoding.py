@@ -7,8 +7,10 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pytest
@@ -394,3 +396,29 @@ class TestKey:
 
         said = reading.key_problem(message, format="avro", avro_schema=SCHEMA, key=["weight"])
         assert said == "the key column 'weight' is not a finite number"
+
+    def test_when_a_message_was_published_may_be_its_key(self, reading: Reading) -> None:
+        key = reading.key(a_message({"name": "a", "text": ""}), key=["name", "publish_time"])
+
+        assert key == ("a", "2026-11-20T12:30:00.123456+00:00")
+
+    @pytest.mark.parametrize(
+        ("kind", "value", "text"),
+        [
+            ({"type": "string", "logicalType": "uuid"}, UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+            ({"type": "int", "logicalType": "date"}, PUBLISHED.date(), "2026-11-20"),
+            ({"type": "long", "logicalType": "timestamp-micros"}, PUBLISHED, "2026-11-20T12:30:00.123456+00:00"),
+            ({"type": "long", "logicalType": "time-micros"}, PUBLISHED.time(), "12:30:00.123456"),
+            ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, Decimal("1.50"), "1.50"),
+            ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, "b", "b"),
+        ],
+        ids=["uuid", "date", "timestamp", "time", "decimal", "enum"],
+    )
+    def test_what_avro_makes_of_numbers_and_texts_may_be_a_key(
+        self, reading: Reading, kind: Mapping[str, Any], value: Any, text: str
+    ) -> None:
+        schema = {"type": "record", "name": "T", "fields": [{"name": "name", "type": kind}, {"name": "text", "type": "string"}]}
+        record = io.BytesIO()
+        fastavro.schemaless_writer(record, schema, {"name": value, "text": ""})
+
+        assert reading.key(a_message(record.getvalue()), format="avro", avro_schema=schema, key=["name"]) == (text,)

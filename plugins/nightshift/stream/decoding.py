@@ -6,7 +6,10 @@ import io
 import json
 import math
 from collections.abc import Mapping
+from datetime import date, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import orjson
 
@@ -138,6 +141,10 @@ def _key_text(name: str, value: Any) -> str:
         text = "true" if value else "false"
     elif isinstance(value, int | float):
         text = _number_text(name, value)
+    elif isinstance(value, date | time):
+        text = value.isoformat()
+    elif isinstance(value, UUID | Decimal):
+        text = str(value)
     else:
         kind = "NULL" if value is None else f"a {type(value).__name__}"
         raise BadInput(f"the key column {name!r} is {kind}; it must be text, a number or a boolean")

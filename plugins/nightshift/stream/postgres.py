@@ -172,9 +172,11 @@ class _Session:
             await self._drop()
 
     async def _connect(self) -> Connection:
-        options = f"-c statement_timeout={STATEMENT_S}s -c idle_in_transaction_session_timeout={STATEMENT_S}s"
+        # Those of the address come last, so that they count; without them here they would be lost.
+        given = psycopg.conninfo.conninfo_to_dict(self._url).get("options") or ""
+        limits = f"-c statement_timeout={STATEMENT_S}s -c idle_in_transaction_session_timeout={STATEMENT_S}s"
         connection = await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, connect_timeout=CONNECT_S, options=options, application_name="nightshift"
+            self._url, autocommit=True, connect_timeout=CONNECT_S, options=f"{limits} {given}", application_name="nightshift"
         )
         connection.add_notice_handler(lambda _: None)
         return connection

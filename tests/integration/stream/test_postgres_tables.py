@@ -297,6 +297,18 @@ async def test_a_user_without_rights_is_refused_in_the_servers_words(placed: Pla
             await sink.write([an_answer("1", "yes", "a")])
 
 
+async def test_settings_in_the_address_count(placed: Placed) -> None:
+    schema = f"s_{unique()}"
+    place = placed()
+    place.do(f"CREATE SCHEMA {schema}")
+    sink = place.sink(psycopg.conninfo.make_conninfo(place.server.url, options=f"-c search_path={schema}"))
+    await sink.open()
+    await sink.write([an_answer("1")])
+    await sink.close()
+
+    assert place.ask(f"SELECT nightshift_message_id FROM {schema}.{{}}") == [("1",)]
+
+
 async def test_a_dead_letter_is_kept_whole(placed: Placed) -> None:
     place = placed()
     async with place.opened() as sink:
