@@ -31,7 +31,8 @@ CONNECT_S: Final = 10
 STATEMENT_S: Final = 30
 """A statement that takes longer is broken off, and tried again."""
 _ROWS_AT_FAULT: Final = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
-_FOR_GOOD: Final = (psycopg.ProgrammingError, psycopg.NotSupportedError)
+# The last one: of the table, which has a constraint that is checked late.
+_FOR_GOOD: Final = (psycopg.ProgrammingError, psycopg.NotSupportedError, errors.ObjectNotInPrerequisiteState)
 
 
 class BadUrl(ValueError):

@@ -256,6 +256,10 @@ class TestATableThatDoesNotFit:
         place.do(f"CREATE TABLE {{}} (name text UNIQUE DEFERRABLE, answer text, {OWN_COLUMNS})")
 
         assert "has no unique index" in await self.refusal(place)
+        place.do("CREATE UNIQUE INDEX ON {} (name)")
+        async with place.opened() as sink:
+            with pytest.raises(SinkRefused, match="does not support deferrable unique constraints"):
+                await sink.write([an_answer("1", "yes", "a")])
 
     @pytest.mark.parametrize(
         "index",
