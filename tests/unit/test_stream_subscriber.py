@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
 from nightshift import exits
 from nightshift.driver.engine import Replied, SendResult
+from nightshift.driver.patience import Patience
 from nightshift.stream.messages import Dead
-from nightshift.stream.parts import Standing
+from nightshift.stream.parts import Standing, Unavailable, insist
 from tests.simulation.virtual import VirtualLoop
 from tests.unit.stream_bench import GARBAGE, Bench, FillingKind, Kind, capitals, refuses_bad, run
 
@@ -346,3 +348,22 @@ def test_an_error_that_no_retry_mends_ends_the_subscriber_and_gives_back_what_is
         assert bench.source.acknowledged == []
 
     run(main)
+
+
+def test_a_call_is_repeated_until_it_is_answered_and_the_log_says_so_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(loop: VirtualLoop) -> None:
+        tries = 0
+
+        async def call() -> str:
+            nonlocal tries
+            tries += 1
+            if tries <= 25:
+                raise Unavailable("away")
+            return "answer"
+
+        assert await insist(Patience(random.Random(1), asyncio.Event()), call, "the test") == "answer"
+        assert tries == 26
+
+    run(main)
+    said = [record.__dict__["fields"] for record in caplog.records if record.message == "no answer"]
+    assert said == [{"what": "the test", "tries": tries, "error": "away"} for tries in (1, 11, 21)]
