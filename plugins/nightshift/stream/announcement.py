@@ -42,8 +42,8 @@ class Announcement:
         room = ATTRIBUTES_MOST - len(attributes) - 1
         kept = dict(list(theirs.items())[:room])
         data, left_out = message.data, []
-        if len(kept) < len(message.attributes):
-            left_out.append(f"{len(message.attributes) - len(kept)} attributes")
+        if lacking := len(message.attributes) - len(kept):
+            left_out.append(f"{lacking} attribute{'s' * (lacking > 1)}")
         size = len(data) + sum(len(name.encode()) + len(value.encode()) for name, value in (kept | attributes).items())
         if size > MESSAGE_BYTES_MOST:
             left_out.append(f"{len(data)} bytes of data")
@@ -55,4 +55,4 @@ class Announcement:
 
 def _cut(text: str) -> str:
     """As much of a text as an attribute may have."""
-    return text.encode()[:VALUE_BYTES_MOST].decode(errors="ignore")
+    return text.encode(errors="replace")[:VALUE_BYTES_MOST].decode(errors="ignore")

@@ -49,8 +49,11 @@ def run(options: Options) -> int:
         kind = load_kind(spec)
         decoder = Decoder(spec, kind.columns)
         names = _full(spec.source.subscription, "subscriptions", options), _full(spec.dead_letters.topic, "topics", options)
-    except (SpecErrors, ValueError) as error:
+    except SpecErrors as error:
         print(error, file=sys.stderr)
+        return BAD_INPUT
+    except ValueError as error:
+        print(f"{options.file}: {error}", file=sys.stderr)
         return BAD_INPUT
     try:
         from nightshift.stream import postgres, pubsub, schema
@@ -81,9 +84,7 @@ def _full(name: str, kind: str, options: Options) -> str:
     if "/" in name:
         return name
     if not options.project:
-        raise ValueError(
-            f"{options.file}: {name} has no project. Write projects/PROJECT/{kind}/{name}, or set NIGHTSHIFT_PROJECT."
-        )
+        raise ValueError(f"{name} has no project. Write projects/PROJECT/{kind}/{name}, or set NIGHTSHIFT_PROJECT.")
     return f"projects/{options.project}/{kind}/{name}"
 
 

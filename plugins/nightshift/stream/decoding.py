@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping
+from datetime import date, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import orjson
 
@@ -19,7 +23,9 @@ if TYPE_CHECKING:
 ENCODING: Final = "googclient_schemaencoding"
 """Pub/Sub says with this attribute how a message of a topic with a schema is encoded (its documentation, "Parse messages from a
 topic with a schema")."""
-_MISSING: Final = object()
+NAMES_SHOWN: Final = 20
+NAME_SHOWN: Final = 40
+"""How many names of a message's fields a dead letter tells, and how many characters of each."""
 
 Row = Mapping[str, Any]
 
@@ -68,11 +74,12 @@ class Decoder:
                 return self._avro.record(message)
         return _json_object(message.data)
 
-    def _attributes(self, message: Message) -> Mapping[str, str]:
+    def _attributes(self, message: Message) -> Mapping[str, str | None]:
         missing = [name for name in self._source.attributes if name not in (*message.attributes, *self._source.optional)]
         if missing:
             raise BadInput(f"the message lacks the attribute {' and '.join(map(repr, missing))}")
-        return {name: message.attributes[name] for name in self._source.attributes if name in message.attributes}
+        # A missing one is NULL even if the data has a field of its name: a column has one meaning in all messages.
+        return {name: message.attributes.get(name) for name in self._source.attributes}
 
 
 def _own(message: Message) -> Mapping[str, Any]:
@@ -111,7 +118,9 @@ class _AvroReader:
 
         try:
             if message.attributes.get(ENCODING) == "JSON":
-                (value,) = fastavro.json_reader(io.StringIO(_text(message.data)), self._schema)
+                # fastavro reads one record in each line, and takes NaN and half a surrogate pair.
+                line = orjson.dumps(orjson.loads(_text(message.data))).decode()
+                (value,) = fastavro.json_reader(io.StringIO(line), self._schema)
             else:
                 stream = io.BytesIO(message.data)
                 value = fastavro.schemaless_reader(stream, self._schema, None)
@@ -131,13 +140,25 @@ def _key_text(name: str, value: Any) -> str:
     elif isinstance(value, bool):
         text = "true" if value else "false"
     elif isinstance(value, int | float):
-        text = orjson.dumps(value).decode()
+        text = _number_text(name, value)
+    elif isinstance(value, date | time):
+        text = value.isoformat()
+    elif isinstance(value, UUID | Decimal):
+        text = str(value)
     else:
         kind = "NULL" if value is None else f"a {type(value).__name__}"
         raise BadInput(f"the key column {name!r} is {kind}; it must be text, a number or a boolean")
     if "\0" in text:
         raise BadInput(f"the key column {name!r} has a NUL character, which PostgreSQL cannot hold")
     return text
+
+
+def _number_text(name: str, value: float) -> str:
+    if not math.isfinite(value):
+        raise BadInput(f"the key column {name!r} is not a finite number")
+    if isinstance(value, float) and value.is_integer() and abs(value) >= 2**63:
+        raise BadInput(f"the key column {name!r} is a number that is too large to be exact; publish it as text")
+    return orjson.dumps(value).decode()
 
 
 def _pattern(text: str) -> Any:
@@ -148,4 +169,5 @@ def _pattern(text: str) -> Any:
 
 def _listed(values: Mapping[str, Any]) -> str:
     names = list(values)
-    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    shown = [name if len(name) <= NAME_SHOWN else f"{name[:NAME_SHOWN]}..." for name in names[:NAMES_SHOWN]]
+    return ", ".join(shown) + (f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else "")

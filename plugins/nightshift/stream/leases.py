@@ -51,7 +51,8 @@ class Leases:
         lease = self._held.get(message)
         if lease is not None:
             lease.ack_ids.append(ack_id)
-            self._schedule(message, lease, now + FIRST_S)
+            # Not later than the leases of the other deliveries need it.
+            self._schedule(message, lease, min(lease.due, now + FIRST_S))
             return False
         self._held[message] = lease = _Lease([ack_id], now)
         self._schedule(message, lease, now + FIRST_S)
@@ -60,12 +61,13 @@ class Leases:
     def due(self, now: float) -> list[str]:
         """The messages whose leases must be extended now, by `lease_s`; they count as extended."""
         messages: list[str] = []
+        next_due = now + self.lease_s(now) / 2
         while self._queue and self._queue[0][0] <= now:
             due, _, message, lease = heapq.heappop(self._queue)
             if self._held.get(message) is not lease or lease.due != due:
                 continue  # It is over, or was extended meanwhile.
             messages.append(message)
-            self._schedule(message, lease, now + self.lease_s(now) / 2)
+            self._schedule(message, lease, next_due)
         return messages
 
     def failed(self, messages: Iterable[str], now: float) -> None:

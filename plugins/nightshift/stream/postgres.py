@@ -31,7 +31,8 @@ CONNECT_S: Final = 10
 STATEMENT_S: Final = 30
 """A statement that takes longer is broken off, and tried again."""
 _ROWS_AT_FAULT: Final = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
-_FOR_GOOD: Final = (psycopg.ProgrammingError, psycopg.NotSupportedError)
+# The last one: of the table, which has a constraint that is checked late.
+_FOR_GOOD: Final = (psycopg.ProgrammingError, psycopg.NotSupportedError, errors.ObjectNotInPrerequisiteState)
 
 
 class BadUrl(ValueError):
@@ -45,13 +46,7 @@ class PostgresSink:
     """
 
     def __init__(self, url: str, table: Table, model: str) -> None:
-        try:
-            psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.ProgrammingError:
-            # libpq's own words repeat the address, which has the password.
-            raise BadUrl(
-                "NIGHTSHIFT_SINK_URL is not an address of PostgreSQL: postgresql://USER:PASSWORD@HOST/DATABASE"
-            ) from None
+        _check(url)
         self._table = table
         self._model = model
         # Asking must not wait for a long write.
@@ -121,11 +116,11 @@ class PostgresSink:
             [
                 each.message.id,
                 each.message.published,
-                each.message.ordering_key,
-                Jsonb(dict(each.message.attributes)),
+                _holdable(each.message.ordering_key),
+                Jsonb({_holdable(name): _holdable(value) for name, value in each.message.attributes.items()}),
                 each.message.data,
                 each.reason,
-                each.text.replace("\0", "\ufffd"),
+                _holdable(each.text),
                 each.status,
                 each.tries,
                 self._model,
@@ -178,9 +173,11 @@ class _Session:
             await self._drop()
 
     async def _connect(self) -> Connection:
-        options = f"-c statement_timeout={STATEMENT_S}s -c idle_in_transaction_session_timeout={STATEMENT_S}s"
+        # Those of the address come last, so that they count; without them here they would be lost.
+        given = psycopg.conninfo.conninfo_to_dict(self._url).get("options") or ""
+        limits = f"-c statement_timeout={STATEMENT_S}s -c idle_in_transaction_session_timeout={STATEMENT_S}s"
         connection = await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, connect_timeout=CONNECT_S, options=options, application_name="nightshift"
+            self._url, autocommit=True, connect_timeout=CONNECT_S, options=f"{limits} {given}", application_name="nightshift"
         )
         connection.add_notice_handler(lambda _: None)
         return connection
@@ -189,6 +186,24 @@ class _Session:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _check(url: str) -> None:
+    """Raises BadUrl. libpq's own words are not used: they repeat the address, or parts of it, which may be its password's."""
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise BadUrl("NIGHTSHIFT_SINK_URL is not an address of PostgreSQL: postgresql://USER:PASSWORD@HOST/DATABASE") from None
+    # Of a password with @ or / in it, libpq takes the rest for host, port or database.
+    host, port, database = (str(parts.get(name) or "") for name in ("host", "port", "dbname"))
+    odd_port = bool(port) and not port.replace(",", "").isdigit()
+    if odd_port or "@" in host[1:] or ("@" in database and "user" not in parts):
+        raise BadUrl("NIGHTSHIFT_SINK_URL is not an address of PostgreSQL: write @ / : in its password as %40 %2F %3A")
+
+
+def _holdable(text: str) -> str:
+    """The text without what PostgreSQL cannot hold: a dead letter must not become one for its attributes."""
+    return text.replace("\0", "\ufffd")
 
 
 def _said(error: BaseException) -> str:

@@ -51,6 +51,11 @@ _HOPELESS: Final = (
 )
 
 
+_FOR_NOW: Final = "TRANSIENT_"
+_OVER: Final = "PERMANENT_"
+"""How Pub/Sub's words for single leases begin; Google's own client tells them apart by the same."""
+
+
 class PubSubRefused(Exception):
     """Pub/Sub refuses the call for good: there is no such subscription or topic, or this account may not use it."""
 
@@ -130,16 +135,20 @@ async def _call(call: Awaitable[T]) -> T:
 async def _settle(call: Awaitable[None]) -> None:
     """Of an exactly-once subscription, a lease that is over is no error: its message comes again, and has its outcome then."""
     try:
-        await call
-    except exceptions.GoogleAPICallError as error:
-        failed = [reason for info in error.details if isinstance(info, ErrorInfo) for reason in info.metadata.values()]
-        if failed and not any(reason.startswith("TRANSIENT_FAILURE_") for reason in failed):
-            return
-        if isinstance(error, _HOPELESS) and not failed:
-            raise PubSubRefused(f"{type(error).__name__}: {error.message}") from error
-        raise Unavailable(f"{type(error).__name__}: {error}") from error
-    except (exceptions.RetryError, TransportError, grpc.RpcError) as error:
-        raise Unavailable(f"{type(error).__name__}: {error}") from error
+        await _call(call)
+    except (PubSubRefused, Unavailable) as error:
+        failures = _failures(error.__cause__)
+        if not failures:
+            raise
+        if any(each.startswith(_FOR_NOW) for each in failures):
+            raise Unavailable(str(error)) from error
+
+
+def _failures(error: BaseException | None) -> list[str]:
+    """What an error says of single leases. Errors about quotas and rights have details, too, which say nothing of leases."""
+    details = error.details if isinstance(error, exceptions.GoogleAPICallError) else ()
+    said = [text for info in details if isinstance(info, ErrorInfo) for text in info.metadata.values()]
+    return [text for text in said if text.startswith((_FOR_NOW, _OVER))]
 
 
 def _message(raw: Any) -> Message:

@@ -41,7 +41,7 @@ class SinkRefused(Exception):
 class Table:
     """The tables of one stream. keyed: whether the job names key columns; else the message id is the key.
 
-    prediction_type: of the column, as PostgreSQL writes it; known after `prepare`.
+    prediction_type: of the column, as PostgreSQL writes it, without its length; known after `prepare`.
     """
 
     def __init__(self, spec: StreamSpec, prediction: pa.DataType) -> None:
@@ -63,13 +63,15 @@ class Table:
         if not columns:
             await self._create(connection)
             columns = await self._columns(connection, self.name)
-        await connection.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(self.dead, sql.SQL(DEAD)))
+        # Not IF NOT EXISTS: that needs the right to create tables even where there is nothing to create.
+        if not await self._columns(connection, self.dead):
+            await connection.execute(sql.SQL("CREATE TABLE {} ({})").format(self.dead, sql.SQL(DEAD)))
         self._check(columns)
         if not await self._is_unique(connection):
-            listed = ", ".join(self.keys)
+            listed = ", ".join(map(_quoted, self.keys))
             raise SinkRefused(
                 f"the table {self._spec.sink.table} has no unique index on {listed}, so nothing would keep a row from being "
-                f"written twice: CREATE UNIQUE INDEX ON {self._spec.sink.table} ({listed})"
+                f"written twice: CREATE UNIQUE INDEX ON {self.name.as_string(None)} ({listed})"
             )
         self.prediction_type = columns[self._spec.sink.column]
         self._key_types = tuple(columns[key] for key in self.keys)
@@ -94,7 +96,9 @@ class Table:
         if pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
             found = await connection.execute("SELECT to_regtype('vector') IS NOT NULL")
             row = await found.fetchone()
-            return f"vector({dimensions})" if row and row[0] and dimensions else "real[]"
+            if row and row[0] and dimensions:
+                return f"vector({dimensions})"
+            return "double precision[]" if pa.types.is_float64(kind.value_type) else "real[]"
         if pa.types.is_string(kind):
             return "text"
         if pa.types.is_floating(kind):
@@ -104,9 +108,12 @@ class Table:
         return "boolean" if pa.types.is_boolean(kind) else "jsonb"
 
     async def _columns(self, connection: Connection, table: sql.Identifier) -> Mapping[str, str]:
-        """Names and types; empty if there is no such table."""
+        """Names and types; empty if there is no such table.
+
+        Types without a length, with which a cast would cut a text that is too long: the column itself refuses it.
+        """
         found = await connection.execute(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "SELECT attname, format_type(atttypid, -1) FROM pg_attribute "
             "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
             [table.as_string(connection)],
         )
@@ -115,17 +122,18 @@ class Table:
     def _check(self, columns: Mapping[str, str]) -> None:
         lacking = [name for name in (*self.keys, self._spec.sink.column, *OWN) if name not in columns]
         if lacking:
-            adds = ", ".join(f"ADD COLUMN {name} {OWN.get(name, 'TYPE')}" for name in lacking)
+            adds = ", ".join(f"ADD COLUMN {_quoted(name)} {OWN.get(name, 'TYPE')}" for name in lacking)
             raise SinkRefused(
                 f"the table {self._spec.sink.table} lacks {', '.join(lacking)}. Name a table that does not exist, or "
-                f"ALTER TABLE {self._spec.sink.table} {adds}"
+                f"ALTER TABLE {self.name.as_string(None)} {adds}"
             )
 
     async def _is_unique(self, connection: Connection) -> bool:
         found = await connection.execute(
             "SELECT array_agg(attname::text ORDER BY attname::text) FROM pg_index JOIN pg_attribute "
-            "ON attrelid = indrelid AND attnum = ANY(indkey) "
-            "WHERE indrelid = to_regclass(%s) AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL "
+            "ON attrelid = indrelid AND attnum = ANY((indkey::int2[])[0:indnkeyatts - 1]) "
+            "WHERE indrelid = to_regclass(%s) AND indisunique AND indisvalid AND indimmediate "
+            "AND indpred IS NULL AND indexprs IS NULL "
             "GROUP BY indexrelid",
             [self.name.as_string(connection)],
         )
@@ -187,10 +195,15 @@ class Table:
 
 def literal(prediction: Any, kind: str) -> str:
     """A prediction as text that PostgreSQL reads as this type."""
-    if kind in ("text", "character varying") or kind.startswith("character"):
-        return prediction if isinstance(prediction, str) else orjson.dumps(prediction, default=list).decode()
+    if isinstance(prediction, str) and kind not in ("json", "jsonb"):
+        return prediction
     text = orjson.dumps(prediction, default=list).decode()
     return f"{{{text[1:-1]}}}" if kind.endswith("[]") else text
+
+
+def _quoted(name: str) -> str:
+    """A column's name for a statement that a person may copy."""
+    return sql.Identifier(name).as_string(None)
 
 
 def _joined(names: Sequence[str]) -> sql.Composed:

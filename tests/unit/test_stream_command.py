@@ -1,0 +1,155 @@
+"""The command line of `nightshift stream`: what it refuses before it talks to anybody, and what it says then."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightshift import cli
+from nightshift.stream import command
+from nightshift.stream.command import Options
+from tests.unit.spec_file import DEMO, ROOT, write
+from tests.unit.test_spec_stream import EXAMPLE, stream
+
+pytestmark = pytest.mark.unit
+
+ENGINE = "http://127.0.0.1:1"
+SECRET = "geheim"
+SINK = f"postgresql://nobody:{SECRET}@127.0.0.1:1/none"
+BAD_SINK = f"nonsense=1 password={SECRET}"
+VARIABLES = ("ENGINE_URL", "NIGHTSHIFT_SINK_URL", "NIGHTSHIFT_PROJECT")
+LONG: dict[str, Any] = {
+    "source__subscription": "projects/p/subscriptions/texts",
+    "dead_letters": {"topic": "projects/p/topics/texts-dead"},
+}
+
+
+def nightshift_stream(file: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command with no other of its variables than these."""
+    program = "import sys; sys.path.insert(0, 'plugins'); from nightshift.cli import main; sys.exit(main())"
+    others = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    return subprocess.run(
+        [sys.executable, "-c", program, "stream", str(file), *arguments],
+        cwd=ROOT,
+        env={**others, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, ["ENGINE_URL, or --engine-url is not set.", "NIGHTSHIFT_SINK_URL is not set."]),
+        ({"NIGHTSHIFT_SINK_URL": SINK}, ["ENGINE_URL, or --engine-url is not set."]),
+        ({"NIGHTSHIFT_SINK_URL": SINK, "ENGINE_URL": ""}, ["ENGINE_URL, or --engine-url is not set."]),
+        ({"ENGINE_URL": ENGINE}, ["NIGHTSHIFT_SINK_URL is not set."]),
+        ({"ENGINE_URL": ENGINE, "NIGHTSHIFT_SINK_URL": ""}, ["NIGHTSHIFT_SINK_URL is not set."]),
+    ],
+)
+def test_all_missing_variables_are_said_at_once(environment: dict[str, str], said: list[str]) -> None:
+    done = nightshift_stream(EXAMPLE, **environment)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == said
+
+
+def test_the_engine_may_be_named_on_the_command_line() -> None:
+    done = nightshift_stream(EXAMPLE, "--engine-url", ENGINE)
+
+    assert done.stderr.splitlines() == ["NIGHTSHIFT_SINK_URL is not set."]
+
+
+@pytest.mark.parametrize("arguments", [["--metrics-port", "70000"], ["--metrics-port", "x"], ["--unknown"]])
+def test_arguments_that_cannot_be_read(arguments: list[str]) -> None:
+    done = nightshift_stream(EXAMPLE, *arguments, ENGINE_URL=ENGINE, NIGHTSHIFT_SINK_URL=SINK)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: nightshift")
+
+
+def test_everything_that_is_said_reaches_the_subscriber(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Options] = []
+
+    class Ended(Exception):
+        """In place of the end of the process."""
+
+    def run(options: Options) -> int:
+        found.append(options)
+        raise Ended
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setenv("NIGHTSHIFT_SINK_URL", SINK)
+    monkeypatch.setenv("NIGHTSHIFT_PROJECT", "p")
+    with pytest.raises(Ended):
+        cli.main(["stream", str(EXAMPLE), "--engine-url", ENGINE, "--metrics-port", "0"])
+
+    assert found == [Options(EXAMPLE, ENGINE, SINK, "p", 0)]
+
+
+@pytest.mark.parametrize(("changes", "project"), [(LONG, {}), ({}, {"NIGHTSHIFT_PROJECT": "p"})], ids=["long", "short"])
+def test_with_long_names_or_a_project_only_the_wrong_address_is_said_without_its_password(
+    tmp_path: Path, changes: dict[str, Any], project: dict[str, str]
+) -> None:
+    done = nightshift_stream(write(tmp_path, stream(**changes)), ENGINE_URL=ENGINE, NIGHTSHIFT_SINK_URL=BAD_SINK, **project)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("NIGHTSHIFT_SINK_URL is not an address of PostgreSQL: ")
+    assert SECRET not in done.stderr + done.stdout
+
+
+class TestTheFile:
+    """In this process: nothing is begun that would have to end."""
+
+    def refusal(self, capsys: pytest.CaptureFixture[str], file: Path, project: str | None = None) -> str:
+        """The one line on stderr of a run that ends with code 2."""
+        code = command.run(Options(file, ENGINE, SINK, project))
+        output = capsys.readouterr()
+        assert code == 2
+        assert SECRET not in output.out + output.err
+        (line,) = output.err.splitlines()
+        return line
+
+    def test_a_nightly_job_is_not_a_stream(self, capsys: pytest.CaptureFixture[str]) -> None:
+        said = self.refusal(capsys, DEMO, "p")
+
+        assert "source: The file describes a nightly job. Airflow runs it" in said
+
+    def test_a_file_that_is_not_there_is_named(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        said = self.refusal(capsys, tmp_path / "absent.yaml", "p")
+
+        assert said == f"{tmp_path}/absent.yaml: The file cannot be read: No such file or directory. Check its path."
+
+    @pytest.mark.parametrize("project", [None, ""])
+    def test_a_short_subscription_needs_a_project(self, capsys: pytest.CaptureFixture[str], project: str | None) -> None:
+        said = self.refusal(capsys, EXAMPLE, project)
+
+        assert said == (
+            f"{EXAMPLE}: package-texts has no project. Write projects/PROJECT/subscriptions/package-texts, "
+            "or set NIGHTSHIFT_PROJECT."
+        )
+
+    def test_a_short_topic_needs_one_too(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        file = write(tmp_path, stream(source__subscription="projects/p/subscriptions/texts"))
+
+        assert self.refusal(capsys, file) == (
+            f"{file}: package-texts-dead has no project. Write projects/PROJECT/topics/package-texts-dead, "
+            "or set NIGHTSHIFT_PROJECT."
+        )
+
+    def test_a_broken_avro_schema_is_said_with_the_file(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        schema = {"type": "record", "name": "T", "fields": [{"name": "text", "type": "letters"}]}
+        source = {"subscription": "texts", "format": "avro", "avro_schema": schema}
+        file = write(tmp_path, stream(source=source, request={"input": "{{ text }}", "dimensions": 384}))
+
+        said = self.refusal(capsys, file, "p")
+        assert said.startswith(f"{file}: source.avro_schema is not an Avro schema: ")
+        assert "letters" in said

@@ -1,0 +1,369 @@
+"""What a subscriber does with messages that share a request, come again, wait, or cannot be written. In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from nightshift import exits
+from nightshift.driver.engine import Replied, SendResult
+from nightshift.driver.patience import Patience
+from nightshift.stream.messages import Dead
+from nightshift.stream.parts import Standing, Unavailable, insist
+from tests.simulation.virtual import VirtualLoop
+from tests.unit.stream_bench import GARBAGE, Bench, FillingKind, Kind, capitals, refuses_bad, run
+
+pytestmark = pytest.mark.unit
+
+
+class TestMessagesThatShareARequest:
+    def test_a_good_one_is_in_the_sink_and_acknowledged_while_a_bad_one_is_still_being_isolated(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            release = asyncio.Event()
+
+            async def reply(texts: list[str]) -> SendResult:
+                if texts == ["bad"]:
+                    await release.wait()
+                return await refuses_bad(texts)
+
+            bench = Bench(loop, reply=reply)
+            good = bench.deliver("a", "b", "c")
+            (bad,) = bench.deliver("bad")
+            bench.start()
+            await bench.until(lambda: set(bench.source.acknowledged) == set(good))
+
+            assert bench.engine.asked[0] == ["a", "b", "c", "bad"], "they share a request"
+            assert bench.engine.asked[-1] == ["bad"]
+            assert bench.sink.rows == {"a": "A", "b": "B", "c": "C"}
+            assert (bench.sink.dead, bench.stats.held) == ({}, 1)
+            release.set()
+            await bench.until(lambda: bench.stats.held == 0)
+            assert set(bench.source.acknowledged) == {*good, bad}
+            assert bench.sink.dead["bad"].text == "I do not like it"
+
+        run(main)
+
+    def test_a_good_one_is_in_the_sink_while_a_bad_one_is_still_tried_again(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            async def reply(texts: list[str]) -> SendResult:
+                return Replied(GARBAGE) if "bad" in texts else await capitals(texts)
+
+            bench = Bench(loop, reply=reply, kind=Kind(2))
+            bench.deliver("good", "bad")
+            bench.start()
+            others = 0
+            while "good" not in bench.sink.rows:
+                # A request that fails is judged only beside others that are answered.
+                others += 1
+                bench.deliver(f"other {others}", f"another {others}")
+                await asyncio.sleep(1.0)
+
+            assert "bad" not in bench.sink.dead
+            tries = sum("bad" in texts for texts in bench.engine.asked)
+            assert next(texts for texts in bench.engine.asked if "good" in texts) == ["good", "bad"]
+            while "bad" not in bench.sink.dead:
+                others += 1
+                bench.deliver(f"other {others}", f"another {others}")
+                await asyncio.sleep(1.0)
+            assert sum("bad" in texts for texts in bench.engine.asked) > tries, "it was tried again after that"
+            assert bench.sink.dead["bad"].reason == "invalid_output"
+
+        run(main)
+
+    def test_a_message_that_cannot_be_read_is_not_sent_and_keeps_nobody_waiting(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            acks = bench.deliver("a", "?", "b")
+            bench.start()
+            await bench.until(lambda: set(bench.source.acknowledged) == set(acks))
+
+            assert bench.engine.asked == [["a", "b"]]
+            assert (bench.sink.dead["?"].reason, bench.sink.dead["?"].text) == ("bad_input", "the message is a question")
+            assert [dead.message.id for dead in bench.topic.published] == ["?"]
+
+        run(main)
+
+
+class TestAMessageThatComesAgain:
+    def test_while_it_is_held_both_deliveries_are_acknowledged_and_it_is_computed_once(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            release = asyncio.Event()
+
+            async def slow(texts: list[str]) -> SendResult:
+                await release.wait()
+                return await capitals(texts)
+
+            bench = Bench(loop, reply=slow)
+            first = bench.deliver("a")
+            bench.start()
+            await bench.until(lambda: bench.engine.asked)
+            second = bench.deliver("a")
+            await bench.until(lambda: bench.stats.repeated == 1)
+            assert bench.source.acknowledged == []
+            release.set()
+            await bench.until(lambda: bench.stats.held == 0)
+
+            assert bench.source.acknowledged == [*first, *second]
+            assert bench.engine.asked == [["a"]]
+            assert bench.sink.writes == [["a"]]
+
+        run(main)
+
+    def test_while_it_is_being_acknowledged_the_later_delivery_is_acknowledged_too(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.source.gate.clear()
+            first = bench.deliver("a")
+            bench.start()
+            await bench.until(lambda: bench.source.acknowledging == 1)
+            second = bench.deliver("a")
+            await bench.until(lambda: bench.stats.repeated == 1)
+            bench.source.gate.set()
+            await bench.until(lambda: bench.stats.held == 0)
+
+            assert set(bench.source.acknowledged) == {*first, *second}
+            assert bench.stats.acknowledged == 1
+            assert bench.engine.asked == [["a"]]
+
+        run(main)
+
+    def test_after_its_outcome_it_is_acknowledged_and_not_computed(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.sink.standings["a"] = Standing.OVER
+            acks = bench.deliver("a", "b")
+            bench.start()
+            await bench.until(lambda: set(bench.source.acknowledged) == set(acks))
+
+            assert bench.engine.asked == [["b"]]
+            assert bench.stats.over == 1
+
+        run(main)
+
+    def test_after_its_burial_it_is_announced_again_and_acknowledged_only_then(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            acks = bench.deliver("a")
+            message = bench.source._waiting[0].message
+            dead = Dead(message, "rejected", "no", 400, 1)
+            bench.sink.standings["a"] = dead
+            bench.topic.away = True
+            bench.start()
+            await bench.until(lambda: bench.topic.tries > 3)
+            assert bench.source.acknowledged == []
+            bench.topic.away = False
+            await bench.until(lambda: bench.source.acknowledged == acks)
+
+            assert bench.topic.published == [dead]
+            assert bench.engine.asked == []
+
+        run(main)
+
+
+class TestWhenARequestIsMade:
+    def test_a_full_one_is_sent_at_once_and_the_rest_when_its_oldest_has_waited(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, kind=Kind(3), flush_s=100.0)
+            bench.start()
+            bench.deliver("a", "b", "c", "d")
+            await asyncio.sleep(40.0)
+            bench.deliver("e")
+            await bench.until(lambda: bench.stats.acknowledged == 5)
+
+            (at_once, full), (later, rest) = bench.engine.requests
+            assert (full, rest) == (["a", "b", "c"], ["d", "e"])
+            assert at_once < 1.0
+            assert later == pytest.approx(100.0, abs=0.1), "it counts from the oldest"
+
+        run(main)
+
+    def test_one_that_is_full_by_its_characters_is_sent_at_once(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, kind=FillingKind(100, 10), flush_s=100.0)
+            bench.start()
+            bench.deliver("aaaaa", "bbbbb", "cc", "d" * 50)
+            await bench.until(lambda: bench.stats.acknowledged == 4)
+
+            assert bench.engine.asked == [["aaaaa", "bbbbb"], ["cc"], ["d" * 50]]
+            assert all(at < 1.0 for at, _ in bench.engine.requests)
+
+        run(main)
+
+    def test_messages_of_one_ordering_key_go_one_after_the_other_once_the_sink_has_the_one_before(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            seen: list[tuple[list[str], set[str]]] = []
+            bench = Bench(loop, ordered=True, reply=refuses_bad)
+
+            async def reply(texts: list[str]) -> SendResult:
+                seen.append((texts, bench.sink.rows.keys() | bench.sink.dead.keys()))
+                return await refuses_bad(texts)
+
+            bench.engine.reply = reply
+            bench.deliver("1", "bad 2", "3", lane="one")
+            bench.deliver("x", lane="two")
+            bench.start()
+            await bench.until(lambda: bench.stats.acknowledged == 4)
+
+            assert [texts for texts, _ in seen] == [["1", "x"], ["bad 2"], ["3"]]
+            assert [had for _, had in seen] == [set(), {"1", "x"}, {"1", "x", "bad 2"}]
+
+        run(main)
+
+
+class TestTheSink:
+    def test_one_answer_that_it_refuses_does_not_touch_the_others(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, kind=Kind(8))
+            bench.sink.refused = {"c"}
+            acks = bench.deliver(*"abcdefgh")
+            bench.start()
+            await bench.until(lambda: set(bench.source.acknowledged) == set(acks))
+
+            assert bench.sink.rows == {name: name.upper() for name in "abdefgh"}
+            assert bench.sink.dead.keys() == {"c"}
+            assert (bench.sink.dead["c"].reason, bench.sink.dead["c"].text) == ("unwritable", "the database refuses ['c']")
+            assert sorted(name for write in bench.sink.writes for name in write) == list("abdefgh"), "each is written once"
+            assert [dead.message.id for dead in bench.topic.published] == ["c"]
+            assert bench.engine.asked == [list("abcdefgh")], "nothing is computed again"
+            assert (bench.stats.answered, dict(bench.stats.dead_reasons)) == (7, {"unwritable": 1})
+
+        run(main)
+
+    def test_while_it_is_away_answers_are_held_and_leased_and_nothing_is_computed_again(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.sink.away = True
+            acks = bench.deliver("a", "b")
+            bench.start()
+            await bench.until(lambda: bench.sink.tries)
+            await asyncio.sleep(1000.0)
+            assert bench.source.acknowledged == []
+            assert bench.source.given_back == []
+            assert {ack_id for ack_id, _ in bench.source.extended} == set(acks)
+            bench.sink.away = False
+            await bench.until(lambda: bench.source.acknowledged)
+
+            assert bench.sink.rows == {"a": "A", "b": "B"}
+            assert bench.engine.asked == [["a", "b"]]
+
+        run(main)
+
+    def test_latency_is_counted_from_publishing_to_the_sink(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.sink.away = True
+            bench.deliver("a")
+            bench.start()
+            await bench.until(lambda: bench.sink.tries)
+            await asyncio.sleep(200.0)
+            bench.sink.away = False
+            await bench.until(lambda: bench.stats.answered == 1)
+
+            assert 200.0 <= bench.stats.latency.total_s <= loop.time()
+
+        run(main)
+
+
+class TestADrain:
+    def test_what_was_not_sent_is_given_back_now_and_what_was_is_stored(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            release = asyncio.Event()
+
+            async def slow(texts: list[str]) -> SendResult:
+                await release.wait()
+                return await capitals(texts)
+
+            bench = Bench(loop, reply=slow, kind=Kind(2), flush_s=100.0)
+            sent = bench.deliver("a", "b")
+            waiting = bench.deliver("c")
+            bench.start()
+            await bench.until(lambda: bench.engine.asked and bench.stats.held == 3)
+            loop.after(1.0, release.set)
+            code = await bench.end()
+
+            assert code == exits.DONE
+            assert bench.source.acknowledged == sent
+            assert bench.source.given_back == [(ack_id, 0) for ack_id in waiting]
+            assert bench.sink.rows == {"a": "A", "b": "B"}
+            assert bench.engine.asked == [["a", "b"]]
+
+        run(main)
+
+    def test_what_the_engine_does_not_answer_in_time_is_given_back_too(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            async def never(texts: list[str]) -> SendResult:
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            bench = Bench(loop, reply=never, kind=Kind(2))
+            acks = bench.deliver("a", "b", "c")
+            bench.start()
+            await bench.until(lambda: len(bench.engine.asked) == 2)
+            code = await bench.end()
+
+            assert code == exits.DONE
+            assert sorted(bench.source.given_back) == [(ack_id, 0) for ack_id in acks]
+            assert bench.source.acknowledged == []
+
+        run(main)
+
+    def test_an_outcome_that_the_sink_does_not_take_in_time_is_given_back_unacknowledged(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.sink.away = True
+            acks = bench.deliver("a")
+            bench.start()
+            await bench.until(lambda: bench.sink.tries)
+            await asyncio.sleep(5.0)
+            await bench.end()
+
+            assert bench.source.acknowledged == []
+            assert bench.source.given_back == [(ack_id, 0) for ack_id in acks]
+
+        run(main)
+
+
+def test_an_error_that_no_retry_mends_ends_the_subscriber_and_gives_back_what_is_held() -> None:
+    class Refused(Exception):
+        """As the real source raises it."""
+
+    async def main(loop: VirtualLoop) -> None:
+        bench = Bench(loop, flush_s=100.0)
+        acks = bench.deliver("a")
+        running = bench.start()
+        await bench.until(lambda: bench.stats.held)
+
+        async def refuses(most: int) -> None:
+            raise Refused("no such subscription")
+
+        bench.source.pull = refuses  # type: ignore[method-assign, assignment]
+        bench.deliver("b")
+        with pytest.raises(Refused):
+            await running
+
+        given_back = [ack_id for ack_id, _ in bench.source.given_back]
+        assert set(given_back) >= set(acks)
+        assert bench.source.acknowledged == []
+
+    run(main)
+
+
+def test_a_call_is_repeated_until_it_is_answered_and_the_log_says_so_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(loop: VirtualLoop) -> None:
+        tries = 0
+
+        async def call() -> str:
+            nonlocal tries
+            tries += 1
+            if tries <= 25:
+                raise Unavailable("away")
+            return "answer"
+
+        assert await insist(Patience(random.Random(1), asyncio.Event()), call, "the test") == "answer"
+        assert tries == 26
+
+    run(main)
+    said = [record.__dict__["fields"] for record in caplog.records if record.message == "no answer"]
+    assert said == [{"what": "the test", "tries": tries, "error": "away"} for tries in (1, 11, 21)]
