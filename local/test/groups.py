@@ -44,14 +44,14 @@ def _group(name: str, place: str, covers: str, needs: str, gate_s: int, all_s: i
 
 
 GROUPS: Final = (
-    _group("unit", "tests", "plugins/nightshift local tests dags docs", "test driver", 60, 60),
+    _group("unit", "tests", "plugins/nightshift local tests dags docs", "test driver", 75, 75),
     _group(
         "simulation",
         "tests/simulation",
         "plugins/nightshift/run plugins/nightshift/driver plugins/nightshift/warehouse",
         "test",
-        150,
-        480,
+        160,
+        1000,
     ),
     _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 40, 60),
     _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery local/smoke", "test emulators", 120, 200),
@@ -90,7 +90,7 @@ GROUPS: Final = (
     ),
     _group("integration/postgres", "tests/integration/postgres", "local/postgres", "test emulators", 30, 60),
     _group("integration/pubsub", "tests/integration/pubsub", "local/pubsub", "test emulators", 30, 70),
-    _group("integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 20, 80),
+    _group("integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 30, 80),
     _group(
         "integration/stack",
         "tests/integration/stack",
@@ -102,7 +102,7 @@ GROUPS: Final = (
     _group(
         "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 20, 20
     ),
-    _group("integration/stream", "tests/integration/stream", "plugins/nightshift/stream", "test emulators", 70, 200),
+    _group("integration/stream", "tests/integration/stream", "plugins/nightshift/stream", "test emulators", 80, 220),
     _group("integration/storage", "tests/integration/storage", "local/storage", "test emulators", 30, 60),
     _group(
         "integration/warehouse",
