@@ -133,7 +133,7 @@ async def _call(call: Awaitable[T]) -> T:
 
 
 async def _settle(call: Awaitable[None]) -> None:
-    """Of an exactly-once subscription, a lease that is over is no error: its message comes again, and has its outcome then."""
+    """With exactly-once delivery, a lease that is over is not an error: its message comes again, and has its outcome then."""
     try:
         await _call(call)
     except (PubSubRefused, Unavailable) as error:

@@ -67,7 +67,7 @@ class Gate:
 
 
 class Upstream(ThreadedServer):
-    """Serves lists. `seen`: the requests to them, in order of arrival. `arrived` counts them for whoever waits for one."""
+    """Serves lists. `seen`: the requests to them, in order of arrival. `arrived` counts them, for tests that wait for one."""
 
     def __init__(self, behaviour: Behaviour | None = None) -> None:
         super().__init__(0)

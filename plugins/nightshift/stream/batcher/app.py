@@ -80,7 +80,7 @@ class Batcher:
         return self._admission.callers + self._passing
 
     def drain(self) -> None:
-        """From now on it is not ready, and nobody waits for others. It serves whoever still comes."""
+        """From now on it is not ready, and nobody waits for others. It serves callers that still come."""
         self._draining = True
         self._dispatcher.drain()
 

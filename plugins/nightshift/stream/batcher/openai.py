@@ -182,5 +182,5 @@ def in_order(results: Any, name: str, count: int) -> list[dict[str, Any]]:
 
 
 def _are_tokens(value: list[Any]) -> bool:
-    # Not isinstance: true and false are no tokens, though Python counts them as numbers.
+    # Not isinstance: true and false are not tokens, though Python counts them as numbers.
     return all(type(each) is int for each in value)

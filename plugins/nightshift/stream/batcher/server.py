@@ -1,4 +1,4 @@
-"""`nightshift batcher`: serves until it is told to end, and then answers whoever it has in hand.
+"""`nightshift batcher`: serves until it is told to end, and then answers the callers that it has.
 
 A drain takes 13 s at most, within the 15 s that a Spot machine leaves. Counted from SIGTERM:
 
@@ -141,7 +141,7 @@ class _Server(uvicorn.Server):
         self.cut_off = 0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # uvicorn raises the signals that it has noted again at its end. A drain that was asked for is no such death.
+        # uvicorn raises the signals that it has noted again at its end. A drain that was asked for is not such a death.
         self._loop.call_soon_threadsafe(self._signalled, sig)
 
     def _signalled(self, number: int) -> None:
