@@ -20,6 +20,8 @@ from nightshift.stream.stats import StreamStats
 
 WRITE_MOST: Final = 500
 """Outcomes in one transaction."""
+COLLECT_S: Final = {"outcomes": 0.02, "graves": 0.02, "done": 0.1}
+"""How long the first outcome, dead letter or acknowledgement waits for others: calls cost more than what they carry."""
 UNWRITABLE: Final = "unwritable"
 """The reason of a dead letter whose answer the database refuses."""
 
@@ -54,7 +56,7 @@ class Settler:
         self._outcomes: deque[_Pending] = deque()
         self._graves: deque[tuple[Held, Dead]] = deque()
         self._done: deque[Held] = deque()
-        self._work = {name: asyncio.Event() for name in ("outcomes", "graves", "done")}
+        self._work = {name: asyncio.Event() for name in COLLECT_S}
         self._busy = 0
         self._idle = asyncio.Event()
 
@@ -163,5 +165,6 @@ class Settler:
         while not queue:
             self._work[name].clear()
             await self._work[name].wait()
+        await asyncio.sleep(COLLECT_S[name])
         self._busy += 1
         return [queue.popleft() for _ in range(min(len(queue), WRITE_MOST))]

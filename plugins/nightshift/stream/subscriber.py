@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 AHEAD: Final = 2
 """Messages that are held, as a multiple of what the engine may have at once: a part is with it, the rest is ready to go."""
+PULLS: Final = 4
+"""What may be held is pulled in so many parts: a pull for each message that is done would cost more than all the rest."""
 EXTEND_S: Final = 1.0
 PROGRESS_S: Final = 10.0
 LATER_S: Final = 60
@@ -178,7 +180,8 @@ class Subscriber:
         """Pulls as many messages as the engine can take; none while it cannot take any."""
         loop = asyncio.get_running_loop()
         while True:
-            room = self._hold.room(AHEAD * self._pump.room)
+            rows = AHEAD * self._pump.room
+            room = self._hold.room(rows) if rows - len(self._hold) >= max(1, rows // PULLS) else 0
             if not room:
                 self._pulling.clear()
                 await self._pulling.wait()
