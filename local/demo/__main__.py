@@ -11,7 +11,6 @@ import datetime
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -30,6 +29,7 @@ from local.cluster.layout import DEFAULT_STATE as DEFAULT_CLUSTER
 from local.cluster.processes import StartError
 from local.demo import catalog, summary
 from local.demo.airflow_api import AirflowApi
+from local.demo.clock import Clock
 from local.demo.given import Given
 from local.demo.night import NightFailed, spend
 from local.demo.search import embed, nearest
@@ -48,16 +48,6 @@ QUESTIONS = ("HTTP client", "parse yaml", "work with dates and time zones")
 
 Installation = AbstractContextManager[tuple[Stack | Given, Callable[[], object]]]
 """What a night runs in, and a function that raises StackDown or ClusterError once it is gone."""
-
-
-class Clock:
-    """Prints lines with the seconds since the demo began."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def say(self, text: str) -> None:
-        print(f"[{time.monotonic() - self._began:6.1f} s] {text}", flush=True)
 
 
 def night(partition: str, fresh: bool, installation: Callable[[Callable[[str], None]], Installation]) -> int:

@@ -21,6 +21,7 @@ from google.pubsub_v1 import PublisherClient, SubscriberClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
+from local.demo.clock import Clock
 from local.demo.packages import packages
 from local.environments import ROOT, environment_dir
 from local.stack import Stack, StackError
@@ -40,16 +41,6 @@ REPLICAS: Final = 2
 LINE_S: Final = 2.0
 PATIENCE_S: Final = 240.0
 QUESTIONS: Final = ("HTTP client", "parse yaml", "work with dates and time zones")
-
-
-class Clock:
-    """Prints lines with the seconds since the demo began."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def say(self, text: str) -> None:
-        print(f"[{time.monotonic() - self._began:6.1f} s] {text}", flush=True)
 
 
 class Queue:

@@ -14,8 +14,13 @@ DEMO = ROOT / "dags/jobs/package-embeddings.yaml"
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """The demo's job with some values changed; ``destination__column`` is a key below another."""
-    value: dict[str, Any] = yaml.safe_load(DEMO.read_text(encoding="utf-8"))
+    """The demo's job with some values changed."""
+    return changed(DEMO, **changes)
+
+
+def changed(file: Path, **changes: Any) -> dict[str, Any]:
+    """A YAML file with some values changed; ``destination__column`` is a key below another."""
+    value: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     for path, change in changes.items():
         *parents, key = path.split("__")
         part = value

@@ -7,12 +7,11 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
-import yaml
 
 from nightshift.spec import JobSpec, SpecErrors, StreamSpec, load, load_all, load_files, load_stream
 from nightshift.spec.schema import json_schema, json_schema_text
 from nightshift.tasks.base import load_kind
-from tests.unit.spec_file import DEMO, ROOT, write
+from tests.unit.spec_file import DEMO, ROOT, changed, write
 
 pytestmark = pytest.mark.unit
 
@@ -20,15 +19,8 @@ EXAMPLE = ROOT / "streams/package-texts.yaml"
 
 
 def stream(**changes: Any) -> dict[str, Any]:
-    """The example with some values changed; ``source__key`` is a key below another."""
-    value: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    for path, change in changes.items():
-        *parents, key = path.split("__")
-        part = value
-        for parent in parents:
-            part = part[parent]
-        part[key] = change
-    return value
+    """The example with some values changed."""
+    return changed(EXAMPLE, **changes)
 
 
 def problems(path: Path, *, as_job: bool = False) -> str:

@@ -3,7 +3,7 @@
 - process: the program in the pod, configured by its environment; `python -m nightshift.driver` starts it. program: what
   such programs have in common.
 - loop: the worker, which opens chunks, commits and drains. pump: the request loop, which keeps the engine busy. drain: what a
-  signal does, and how the 15 s are spent.
+  signal does, and how the 15 s are spent. life: how long it works.
 - feeder: opens the next chunk. ranges: chooses it. reader: reads its rows.
 - scheduler: which rows to send next and what a result means, without I/O. sender: sends one request until it has an
   outcome. window: how many at once.

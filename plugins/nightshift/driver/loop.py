@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from nightshift.driver.commits import Codec, Commits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
 from nightshift.driver.health import EngineLike
+from nightshift.driver.life import Life
 from nightshift.driver.patience import Patience
 from nightshift.driver.pump import Owner, Pump, PumpLimits
 from nightshift.driver.ranges import Ranges
@@ -101,6 +101,7 @@ class Worker:
         self._helper = index is None
         self._stop, self._changed = asyncio.Event(), asyncio.Event()
         self._patience = Patience(rng, self._stop)
+        self._life = Life()
         self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
         self._scheduler = Scheduler(kind)
         self._feeder = Feeder(self._ranges, ledger, reader, codec, self._patience, stats, news=self._drop_what_others_did)
@@ -119,7 +120,6 @@ class Worker:
         self._pump = self._make_pump(kind, engine)
         self._inputs: dict[int, _Input] = {}
         self._chunk_s = 0.0
-        self._over: asyncio.Future[None] | None = None
 
     def _make_pump(self, kind: TaskKind, engine: EngineLike) -> Pump:
         return Pump(
@@ -134,7 +134,7 @@ class Worker:
                 back=lambda: self._feeder.look_around(self._scheduler.open_numbers()),
                 moved=self._moved,
                 given_up=self.drain,
-                spawn=self._spawn,
+                spawn=self._life.spawn,
             ),
         )
 
@@ -143,7 +143,7 @@ class Worker:
         if not self._stop.is_set():
             log.info("draining", extra={"fields": self._scheduler.statistics()})
         self._send_no_more()
-        self._end(None)
+        self._life.end()
 
     def _send_no_more(self) -> None:
         self._stop.set()
@@ -156,12 +156,10 @@ class Worker:
         Raises errors that a retry cannot fix: InputChanged, WrongEngine, WrongModel, ForeignObject, ToleranceExceeded.
         """
         loop = asyncio.get_running_loop()
-        self._over = loop.create_future()
-        if self._stop.is_set():
-            self._over.set_result(None)
-        parts = [self._spawn(part) for part in (self._feed(), self._pump.watch(), self._keep_house(), self._report())]
+        self._life.begin(ended=self._stop.is_set())
+        parts = [self._life.spawn(part) for part in (self._feed(), self._pump.watch(), self._keep_house(), self._report())]
         try:
-            await self._over
+            await self._life.to_its_end()
         finally:
             # Whatever ended the work, finished rows must not be lost.
             began = loop.time()
@@ -170,7 +168,7 @@ class Worker:
                 part.cancel()
             await self._pump.land(began + DRAIN_IN_FLIGHT_S)
             unfinished = [(chunk, self._inputs[chunk.number].keys) for chunk in self._scheduler.unfinished()]
-            saving = self._spawn(self._commits.save(unfinished, began + DRAIN_SAVED_S))
+            saving = self._life.spawn(self._commits.save(unfinished, began + DRAIN_SAVED_S))
             await self._commits.end(began + DRAIN_SAVED_S)
             await saving
             self._log_progress("stopped" if self._work_left else "done")
@@ -180,24 +178,6 @@ class Worker:
     def _work_left(self) -> bool:
         """A helper's work is the whole run, an owner's its home range."""
         return not (self._ranges.all_committed if self._helper else self._ranges.home_committed)
-
-    def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task whose failure ends the worker."""
-        task = asyncio.get_running_loop().create_task(part)
-        task.add_done_callback(self._spawned_ended)
-        return task
-
-    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        if self._over is None or self._over.done():
-            return
-        if error is None:
-            self._over.set_result(None)
-        else:
-            self._over.set_exception(error)
 
     async def _feed(self) -> None:
         """Keeps the next chunk ready for when the open ones have sent their last row."""
@@ -221,7 +201,7 @@ class Worker:
                 self._ranges.closed(opened.number)
             else:
                 self._open(opened, saved)
-        self._end(None)
+        self._life.end()
 
     def _room_for(self, opened: Opened) -> bool:
         held = sum(each.size for each in self._inputs.values())

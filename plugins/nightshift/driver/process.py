@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import random
 import sys
@@ -34,14 +33,13 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from nightshift import exits
-from nightshift.driver import descriptors
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.health import ENGINE_BUDGET_S
 from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.metrics import StatsCollector, serve_metrics
-from nightshift.driver.program import log_to_stdout, meet
+from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.reader import InputBroken, InputChanged, InputReader
 from nightshift.driver.stats import Stats
 from nightshift.run import weights
@@ -54,7 +52,7 @@ from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
-from nightshift.tasks.base import Fetching, WrongModel, load_kind
+from nightshift.tasks.base import WrongModel, load_kind
 
 log = logging.getLogger("nightshift.driver")
 
@@ -145,9 +143,7 @@ async def work(config: DriverConfig) -> int:
         index = None
     kind = load_kind(spec)
     stats = Stats()
-    window = 2 * spec.engine.max_num_seqs
-    requests = math.ceil(window / kind.rows_per_request)
-    requests = descriptors.requests_most(descriptors.raise_limit(), requests, fetching=isinstance(kind, Fetching))
+    window, requests = first_window(spec.engine.max_num_seqs, kind)
     if config.metrics_port is not None:
         serve_metrics(config.metrics_port, StatsCollector(stats))
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
@@ -175,8 +171,6 @@ async def work(config: DriverConfig) -> int:
             key_columns=tuple(spec.source.key),
             named_by_key=spec.request.seeded and record.get("seeds") == SEEDS_BY_KEY,
             attempt=config.attempt,
-            # Twice what the engine computes at once, so that as many rows wait as fill its next batch. A first guess:
-            # the window then follows the engine's own numbers.
             limits=WorkerLimits(
                 window_start=window,
                 requests_most=requests,

@@ -1,15 +1,18 @@
-"""What the programs beside an engine have in common: their log, and how they wait for the engine."""
+"""What the programs beside an engine have in common: their log, the wait for the engine, and what they send it first."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import math
 import sys
 from datetime import UTC, datetime
 
+from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient
+from nightshift.tasks.base import Fetching, TaskKind
 
 log = logging.getLogger("nightshift.driver")
 
@@ -26,6 +29,17 @@ async def meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> boo
     if not waiting.result():
         log.error("engine did not become healthy", extra={"fields": {"waited_s": wait_s}})
     return waiting.result()
+
+
+def first_window(seats: int, kind: TaskKind) -> tuple[int, int]:
+    """Rows in flight to begin with, and the most requests. seats: rows that the engine computes at once.
+
+    Twice the seats, so that as many rows wait as fill its next batch. A first guess: the window then follows the engine's own
+    numbers. Of requests no more than there are descriptors for.
+    """
+    rows = 2 * seats
+    requests = math.ceil(rows / kind.rows_per_request)
+    return rows, descriptors.requests_most(descriptors.raise_limit(), requests, fetching=isinstance(kind, Fetching))
 
 
 def log_to_stdout() -> None:

@@ -23,6 +23,8 @@ TEXT_COLUMN: Final = "text"
 MESSAGE_ID: Final = "message_id"
 PUBLISH_TIME: Final = "publish_time"
 ORDERING_KEY: Final = "ordering_key"
+DEAD_LETTERS: Final = "_dead_letters"
+"""What the table of dead letters adds to the name of the sink's."""
 MESSAGE_COLUMNS: Final = (MESSAGE_ID, PUBLISH_TIME, ORDERING_KEY)
 """What every message has besides its data and attributes."""
 
@@ -106,6 +108,11 @@ class Sink(Section):
         examples=["catalog.package_vectors"],
     )
     column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
+
+    @property
+    def dead_letters_table(self) -> str:
+        """With its schema, if the table has one."""
+        return f"{self.table}{DEAD_LETTERS}"
 
 
 class DeadLetterTopic(Section):

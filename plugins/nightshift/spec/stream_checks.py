@@ -14,7 +14,7 @@ from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, MOMENT_PA
 from nightshift.spec.checks import compute
 from nightshift.spec.document import Document
 from nightshift.spec.input_checks import Columns, request
-from nightshift.spec.stream import MESSAGE_COLUMNS, TEXT_COLUMN
+from nightshift.spec.stream import DEAD_LETTERS, MESSAGE_COLUMNS, TEXT_COLUMN
 
 NAME_BYTES_MAX: Final = 63
 """Of a column in PostgreSQL, which cuts longer names without a word (its documentation, "Identifiers and Key Words")."""
@@ -119,9 +119,9 @@ def _sink(document: Document) -> Iterator[Finding]:
     column, table = document.get("sink", "column"), document.get("sink", "table")
     if isinstance(column, str) and re.fullmatch(COLUMN_PATTERN, column) and len(column.encode()) > NAME_BYTES_MAX:
         yield _too_long(("sink", "column"), column)
-    room = NAME_BYTES_MAX - len("_dead_letters")
+    room = NAME_BYTES_MAX - len(DEAD_LETTERS)
     if isinstance(table, str) and room < len(name := table.rpartition(".")[2]) <= NAME_BYTES_MAX:
-        problem = f"{name!r} has {len(name)} characters; the table of dead letters adds _dead_letters to it"
+        problem = f"{name!r} has {len(name)} characters; the table of dead letters adds {DEAD_LETTERS} to it"
         yield Finding(("sink", "table"), problem, f"Write a name of at most {room} characters")
 
 

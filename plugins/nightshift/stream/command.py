@@ -9,20 +9,22 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
 from nightshift import exits
-from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.metrics import StatsCollector, serve_metrics
-from nightshift.driver.program import log_to_stdout, meet
+from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.stats import Stats
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
 from nightshift.stream.decoding import Decoder
-from nightshift.tasks.base import Fetching, TaskKind, WrongModel, load_kind
+from nightshift.tasks.base import TaskKind, WrongModel, load_kind
+
+if TYPE_CHECKING:
+    from nightshift.stream.postgres import PostgresSink
 
 log = logging.getLogger("nightshift.stream")
 
@@ -103,26 +105,22 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
         serve_metrics(options.metrics_port, StatsCollector(stats), StreamCollector(counts))
     model = f"{spec.model.name}@{spec.model.revision}"
     sink = PostgresSink(options.sink_url, Table(spec, kind.prediction_type), model)
-    window = 2 * spec.engine.max_num_seqs
-    requests = -(-window // kind.rows_per_request)
+    window, requests = first_window(spec.engine.max_num_seqs, kind)
     async with EngineClient(options.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
         if not await _open(sink, drain) or not await meet(engine, drain, float("inf")):
             return exits.DONE
         await engine.version(max_model_len=spec.engine.max_model_len)
-        subscription = Subscription(names[0])
         subscriber = Subscriber(
             kind=kind,
             engine=engine,
-            source=subscription,
+            source=Subscription(names[0]),
             sink=sink,
-            dead_letters=Topic(names[1], Announcement(spec.job, spec.source.subscription, f"{spec.sink.table}_dead_letters")),
+            dead_letters=Topic(names[1], Announcement(spec.job, spec.source.subscription, spec.sink.dead_letters_table)),
             decoder=decoder,
             ordered=spec.source.ordering,
             limits=SubscriberLimits(
                 window_start=window,
-                requests_most=descriptors.requests_most(
-                    descriptors.raise_limit(), requests, fetching=isinstance(kind, Fetching)
-                ),
+                requests_most=requests,
                 flush_s=spec.latency.flush_seconds,
             ),
             rng=random.Random(),
@@ -133,12 +131,10 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
         return await subscriber.run()
 
 
-async def _open(sink: object, drain: DrainOnSignal) -> bool:
+async def _open(sink: PostgresSink, drain: DrainOnSignal) -> bool:
     """Opens the database, however long it is away; False if the process must end first."""
     from nightshift.stream.parts import Unavailable
-    from nightshift.stream.postgres import PostgresSink
 
-    assert isinstance(sink, PostgresSink)
     while not drain.asked.is_set():
         try:
             await sink.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -27,7 +28,6 @@ OWN: Final = {
     "nightshift_answered_at": "timestamptz NOT NULL DEFAULT now()",
 }
 """The columns that nightshift adds to the key and the prediction."""
-DEAD_SUFFIX: Final = "_dead_letters"
 DEAD: Final = """
     message_id text PRIMARY KEY, publish_time timestamptz NOT NULL, ordering_key text NOT NULL, attributes jsonb NOT NULL,
     data bytea NOT NULL, reason text NOT NULL, text text NOT NULL, status integer, tries integer NOT NULL,
@@ -49,7 +49,7 @@ class Table:
         self._prediction = prediction
         path = spec.sink.table.split(".")
         self.name = sql.Identifier(*path)
-        self.dead = sql.Identifier(*path[:-1], f"{path[-1]}{DEAD_SUFFIX}")
+        self.dead = sql.Identifier(*spec.sink.dead_letters_table.split("."))
         self.keyed = bool(spec.source.key)
         self.keys = spec.source.key or (MESSAGE_ID,)
         self.prediction_type = ""
@@ -139,7 +139,7 @@ class Table:
         )
         return any(row[0] == sorted(self.keys) for row in await found.fetchall())
 
-    @property
+    @cached_property
     def upsert(self) -> sql.Composed:
         """Parameters: key columns and prediction as text, message id, publish time, model, tries, and the message id again."""
         columns = (*self._spec.source.key, self._spec.sink.column, *list(OWN)[:4])
@@ -162,7 +162,7 @@ class Table:
             id=sql.Identifier(MESSAGE_ID),
         )
 
-    @property
+    @cached_property
     def superseded(self) -> sql.Composed:
         """Of messages given as arrays (key columns as text, publish times, ids), the ids of those that have an outcome."""
         names = [f"k{place}" for place in range(len(self.keys))]
@@ -183,7 +183,7 @@ class Table:
             own=sql.Identifier(MESSAGE_ID),
         )
 
-    @property
+    @cached_property
     def bury(self) -> sql.Composed:
         """Parameters: the columns of a dead letter but dead_at, and the message id again."""
         return sql.SQL(

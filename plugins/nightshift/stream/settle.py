@@ -31,7 +31,10 @@ _Pending = tuple[Held, Outcome]
 
 
 class Settler:
-    """settled(messages): called when their outcomes are in the sink. now(): Unix time in seconds."""
+    """settled(messages): called when their outcomes are in the sink. freed(): called when messages are not held any more.
+
+    now(): Unix time in seconds.
+    """
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class Settler:
         now: Callable[[], float],
         *,
         settled: Callable[[Sequence[Held]], None],
+        freed: Callable[[], None],
     ) -> None:
         self._source = source
         self._sink = sink
@@ -53,6 +57,7 @@ class Settler:
         self._stats = stats
         self._now = now
         self._settled = settled
+        self._freed = freed
         self._outcomes: deque[_Pending] = deque()
         self._graves: deque[tuple[Held, Dead]] = deque()
         self._done: deque[Held] = deque()
@@ -154,7 +159,7 @@ class Settler:
                 self._stats.acknowledged += 1
                 self._hold.let_go(held)
             self._rest()
-            self._settled([])
+            self._freed()
 
     def _rest(self) -> None:
         self._busy -= 1

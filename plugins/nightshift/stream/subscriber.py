@@ -16,13 +16,14 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from nightshift import exits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.health import EngineBudget, EngineLike
+from nightshift.driver.life import Life
 from nightshift.driver.patience import Patience
 from nightshift.driver.pump import Owner, Pump, PumpLimits
 from nightshift.driver.scheduler import OpenChunk, Scheduler
@@ -91,6 +92,7 @@ class Subscriber:
         self._stop = asyncio.Event()
         self._pulling, self._bundling = asyncio.Event(), asyncio.Event()
         self._patience = Patience(rng, self._stop)
+        self._life = Life()
         self._hold = Hold(limits.buffer_bytes, stream_stats)
         self._lanes: Lanes[Held] = Lanes()
         size_most = (kind.chars_per_request if isinstance(kind, Filling) else None) or float("inf")
@@ -100,7 +102,7 @@ class Subscriber:
         self._bundles: dict[int, list[Held]] = {}
         self._scheduler = Scheduler(kind, self._told)
         self._settler = Settler(
-            source, sink, dead_letters, self._hold, self._patience, stream_stats, now, settled=self._settled
+            source, sink, dead_letters, self._hold, self._patience, stream_stats, now, settled=self._settled, freed=self._moved
         )
         self._pump = Pump(
             kind,
@@ -109,16 +111,21 @@ class Subscriber:
             limits,
             self._patience,
             stats,
-            Owner(recall=_nothing, back=_nothing_to_do, moved=self._moved, given_up=self._give_back_later, spawn=self._spawn),
+            Owner(
+                recall=_nothing,
+                back=_nothing_to_do,
+                moved=self._moved,
+                given_up=self._give_back_later,
+                spawn=self._life.spawn,
+            ),
         )
-        self._over: asyncio.Future[None] | None = None
 
     def drain(self) -> None:
         """Tells the subscriber to pull and send nothing more, to store what is answered and to give the rest back."""
         if not self._stop.is_set():
             log.info("draining", extra={"fields": self._counts.snapshot()})
         self._send_no_more()
-        self._end(None)
+        self._life.end()
 
     def _send_no_more(self) -> None:
         self._stop.set()
@@ -130,14 +137,12 @@ class Subscriber:
         Raises errors that a retry cannot fix: WrongEngine, WrongModel.
         """
         loop = asyncio.get_running_loop()
-        self._over = loop.create_future()
-        if self._stop.is_set():
-            self._over.set_result(None)
+        self._life.begin(ended=self._stop.is_set())
         works = (self._pull(), self._bundle(), self._keep_leases(), self._pump.watch(), self._report())
-        parts = [self._spawn(part) for part in works]
-        settling = self._spawn(self._settler.run())
+        parts = [self._life.spawn(part) for part in works]
+        settling = self._life.spawn(self._settler.run())
         try:
-            await self._over
+            await self._life.to_its_end()
         finally:
             began = loop.time()
             self._send_no_more()
@@ -149,7 +154,7 @@ class Subscriber:
 
     async def _land(self, began: float, settling: asyncio.Task[None]) -> None:
         """Gives back what has not been sent, waits for what has, stores and acknowledges that, and gives back the rest."""
-        extending = self._spawn(self._keep_leases())
+        extending = self._life.spawn(self._keep_leases())
         waiting = {id(held) for bundle in iter(self._bundler.flush, None) for held in bundle}
         await self._give_back([held for held in self._hold if id(held) in waiting], 0, began + DRAIN_IN_FLIGHT_S)
         await self._pump.land(began + DRAIN_IN_FLIGHT_S)
@@ -157,24 +162,6 @@ class Subscriber:
         for task in (settling, extending, *self._admitting):
             task.cancel()
         await self._give_back([held for held in self._hold if not held.settled], 0, began + DRAIN_SAVED_S)
-
-    def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task whose failure ends the subscriber."""
-        task = asyncio.get_running_loop().create_task(part)
-        task.add_done_callback(self._spawned_ended)
-        return task
-
-    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        if self._over is None or self._over.done():
-            return
-        if error is None:
-            self._over.set_result(None)
-        else:
-            self._over.set_exception(error)
 
     async def _pull(self) -> None:
         """Pulls as many messages as the engine can take; none while it cannot take any."""
@@ -188,7 +175,7 @@ class Subscriber:
                 continue
             deliveries = await insist(self._patience, lambda most=room: self._source.pull(most), "pull")  # type: ignore[misc]
             if fresh := self._hold.take(deliveries, loop.time()):
-                task = self._spawn(self._admit(fresh))
+                task = self._life.spawn(self._admit(fresh))
                 self._admitting.add(task)
                 task.add_done_callback(self._admitting.discard)
 
@@ -298,7 +285,7 @@ class Subscriber:
             self._scheduler.abandon(number)
             self._pump.call_back_chunk(number)
             del self._bundles[number]
-        self._spawn(self._give_back(failing, LATER_S, None))
+        self._life.spawn(self._give_back(failing, LATER_S, None))
         self._pump.forgive()
 
     async def _give_back(self, messages: Sequence[Held], seconds: int, deadline: float | None) -> None:
