@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from nightshift import exits
-from nightshift.driver.engine import Refused, Replied, SendResult
+from nightshift.driver.engine import Replied, SendResult
 from nightshift.driver.stats import Stats
 from nightshift.stream.messages import Message
 from nightshift.stream.stats import StreamStats
@@ -35,7 +35,7 @@ with, may be the engine's fault."""
 FAILING_S: Final = 900.0
 """So long an engine must have answered nobody before messages are given back for want of it."""
 PROMPT_S: Final = 200.0
-"""A good message that comes in calm weather has its answer within this time, whatever fails beside it."""
+"""A good message that comes in calm weather has its answer within this time and the backlog's, whatever fails beside it."""
 AHEAD: Final = 2
 """A subscriber may hold so many times what its engine may have at once. Stated here, not taken from the subscriber."""
 DRAIN_S: Final = 15.0
@@ -81,6 +81,11 @@ class Scenario:
         least = min(self.limits.window_most, self.limits.requests_most)
         deaths = sum(what in ("engine_death", "engine_away") for _, what, _, _ in self.events)
         return Nature.SLOW not in self.rows.natures.values() and least >= 8 > 2 * len(self.rows.natures) and deaths < 2
+
+    @property
+    def backlog_s(self) -> float:
+        """How long the engine may take for all messages: twice what it takes on average."""
+        return 2 * self.rows.count * self.climate.row_s / self.climate.seats
 
     @property
     def quiet(self) -> bool:
@@ -184,7 +189,8 @@ class _Engine(EngineEvents):
             self._life.world.sent(self._life, ordinals)
 
     def answered(self, ordinals: list[int], outcome: SendResult) -> None:
-        if isinstance(outcome, Refused) or (isinstance(outcome, Replied) and isinstance(outcome.body, list)):
+        # A refusal does not show that the engine is well: it may be refusing everybody.
+        if isinstance(outcome, Replied) and isinstance(outcome.body, list):
             self._life.last_answer = self._life.world.loop.time()
         self._life.under_way -= Counter(ordinals)
 
@@ -435,7 +441,7 @@ class World:
             elif not bad:
                 key = scenario.key(number)
                 waited = database.since.get(message.id, 0.0) - self._at(message)
-                if number >= scenario.rows.count and scenario.roomy and waited > PROMPT_S:
+                if number >= scenario.rows.count and scenario.roomy and waited > PROMPT_S + scenario.backlog_s:
                     self.fail("poison", f"{message.id} is good and waited {waited:.0f} s")
                 if outcome not in (None, scenario.rows.prediction(number)):
                     self.fail("answered once", f"{message.id} has the answer {outcome!r}")
