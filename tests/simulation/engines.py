@@ -171,7 +171,10 @@ class SimulatedEngine:
 
     async def healthy(self) -> bool:
         await asyncio.sleep(self._wire())
-        if self._stalled_until > self._loop.time() and self._rng.random() < 0.5:
+        # One that resets every connection and fails its health check as well is dead, by all that can be told from outside, and
+        # a row that is alone with it would be condemned.
+        resets = self._climate().fails_everybody(self._loop.time()) is Fails.RESET
+        if self._stalled_until > self._loop.time() and self._rng.random() < 0.5 and not resets:
             await asyncio.sleep(5.0)
             return False
         return self.up
@@ -218,7 +221,7 @@ class SimulatedEngine:
         if request.over:
             return
         if not self.up:
-            self._reply(request, Gone("connection refused"))
+            self._reply(request, Gone("connection refused", reached=False))
             return
         self._requests[request] = None
         if how := climate.fails_everybody(now):

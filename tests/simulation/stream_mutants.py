@@ -8,10 +8,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from nightshift.driver.engine import Gone
 from nightshift.driver.health import EngineBudget
+from nightshift.driver.sender import Sender
 from nightshift.driver.trial import Trial
 from nightshift.stream.hold import Held, Hold
 from nightshift.stream.lanes import Lanes
@@ -106,6 +109,15 @@ def _keeps_all_at_the_end() -> tuple[Change, ...]:
     return ((Subscriber, "_give_back", keep),)
 
 
+def _refused_connections_count() -> tuple[Change, ...]:
+    settle = Sender._settle
+
+    async def blaming(self: Sender, group: Any, request: Any, outcome: Any) -> Any:
+        return await settle(self, group, request, replace(outcome, reached=True) if isinstance(outcome, Gone) else outcome)
+
+    return ((Sender, "_settle", blaming),)
+
+
 def _pulls_nothing_to_compare() -> tuple[Change, ...]:
     return ((Trial, "needs_others", property(lambda self: False)),)
 
@@ -154,5 +166,6 @@ STREAM_MUTANTS: Final = (
     Mutant("a drain gives nothing back", _of("drain"), _keeps_all_at_the_end),
     Mutant("nothing is pulled to compare a failing message with", _of("poison"), _pulls_nothing_to_compare),
     Mutant("a batch with one unwritable answer is refused whole", _of("poison"), _a_batch_is_refused_whole),
+    Mutant("a refused connection counts as a death", _of("poison"), _refused_connections_count),
     Mutant("a duplicate counts as new", _of("computed again", "crash"), _a_duplicate_is_new),
 )

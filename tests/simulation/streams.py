@@ -29,6 +29,8 @@ from tests.simulation.virtual import Deadlock, Livelock, Process, TimeIsUp, Virt
 
 BEGAN: Final = datetime(2026, 11, 20, tzinfo=UTC)
 AFTER_CALM_S: Final = 7200.0
+SLOW_S: Final = 3600.0
+"""More for each message that hangs: it takes a request's place until the time limit, in each of its tries."""
 FURTHER_S: Final = 300.0
 """After the calm, a good message comes every so often while others are left: what fails alone, with no other to compare it
 with, may be the engine's fault."""
@@ -191,6 +193,7 @@ class _Engine(EngineEvents):
     def answered(self, ordinals: list[int], outcome: SendResult) -> None:
         # A refusal does not show that the engine is well: it may be refusing everybody.
         if isinstance(outcome, Replied) and isinstance(outcome.body, list):
+            self._life.check_patience()
             self._life.last_answer = self._life.world.loop.time()
         self._life.under_way -= Counter(ordinals)
 
@@ -207,6 +210,7 @@ class Life:
         self.name = name
         self.process = Process(name)
         self.drained_at: float | None = None
+        self.drained_calmly = False
         self.frozen_once = False
         self.last_answer = loop.time()
         self.given_back = 0
@@ -231,11 +235,16 @@ class Life:
             now=lambda: BEGAN.timestamp() + loop.time(),
         )
 
-    def _pulling(self, most: int) -> None:
+    def check_patience(self) -> None:
+        """Called before each answer and each pull: nothing was given back since the last of them, or its engine was silent."""
         silent = self.world.loop.time() - self.last_answer
-        if self.stats.given_back > self.given_back and silent < FAILING_S and not self.frozen_once:
+        hasty = self.stats.given_back > self.given_back and silent < FAILING_S
+        if hasty and not self.frozen_once and self.drained_at is None:
             self.world.fail("attempts", f"{self.name} gave messages back, though its engine answered {silent:.0f} s ago")
         self.given_back = self.stats.given_back
+
+    def _pulling(self, most: int) -> None:
+        self.check_patience()
         if most + self.stats.held > AHEAD * max(self.world.scenario.limits.window_most, self.world.scenario.rows_per_request):
             self.world.fail("pull", f"{self.name} holds {self.stats.held} and pulls {most} more")
         bound = self.world.scenario.limits.buffer_bytes
@@ -248,7 +257,8 @@ class World:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.loop = VirtualLoop(deadline=scenario.calm_at + AFTER_CALM_S)
+        slow = list(scenario.rows.natures.values()).count(Nature.SLOW)
+        self.loop = VirtualLoop(deadline=scenario.calm_at + AFTER_CALM_S + slow * SLOW_S)
         self.pull, self.sink, self.climate = scenario.pull, scenario.sink, scenario.climate
         self.violations: list[str] = []
         self.seen: Counter[str] = Counter()
@@ -298,6 +308,8 @@ class World:
             self.loop.after(FURTHER_S, self._publish_further)
 
     def _start(self) -> None:
+        if self._closing:
+            return
         life = Life(self, f"s{self._lives}")
         self._lives += 1
         self._alive.append(life)
@@ -329,12 +341,8 @@ class World:
         if took > DRAIN_S and not life.frozen_once:
             self.fail("drain", f"{life.name} took {took:.1f} s")
         kept = life.got & set(self.subscription.leased(life.name))
-        if code == exits.DONE and kept and self.scenario.pull.latency_s < 0.5 and self._reliable and not life.frozen_once:
+        if code == exits.DONE and kept and self.scenario.pull.latency_s < 0.5 and life.drained_calmly and not life.frozen_once:
             self.fail("drain", f"{life.name} kept the leases of {kept}")
-
-    @property
-    def _reliable(self) -> bool:
-        return self.pull == Weather(latency_s=self.pull.latency_s, late_s=self.pull.late_s)
 
     def _happen(self, event: tuple[float, str, float, float]) -> None:
         _, what, pick, seconds = event
@@ -363,6 +371,7 @@ class World:
     def _drain(self, life: Life) -> None:
         if life.drained_at is None:
             life.drained_at = self.loop.time()
+            life.drained_calmly = self.pull == Weather(latency_s=self.pull.latency_s, late_s=self.pull.late_s)
         self.loop.within(life.process, life.subscriber.drain)
 
     def _thaw(self, life: Life) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from nightshift.driver.http import ConnectionLost, HttpClient, NoDescriptors, ReplyTooLarge, Response
+from nightshift.driver.http import ConnectionLost, HttpClient, NoDescriptors, NotConnected, ReplyTooLarge, Response
 from nightshift.tasks.base import Reason
 
 REQUEST_TIMEOUT_S: Final = 600.0
@@ -99,10 +99,14 @@ class Busy(_Said):
 
 @dataclass(frozen=True, slots=True)
 class Gone(_Said):
-    """No connection, or it broke before the reply was whole, or the engine says that it is dead. status: of a whole reply."""
+    """No connection, or it broke before the reply was whole, or the engine says that it is dead.
+
+    status: of a whole reply. reached: whether the engine may have had the request.
+    """
 
     message: str
     status: int | None = None
+    reached: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,8 @@ class EngineClient:
             return Failed(str(error))
         except NoDescriptors as error:
             return Unsent(str(error))
+        except NotConnected as error:
+            return Gone(str(error), reached=False)
         except OSError as error:
             return Gone(str(error))
         return judge(reply.status, self._without_secrets(reply), reply.headers)

@@ -45,6 +45,10 @@ class ReplyTooLarge(ConnectionLost):
     """The reply's body is larger than the client accepts."""
 
 
+class NotConnected(ConnectionLost):
+    """There was no connection, so the server has never had the request."""
+
+
 class NoDescriptors(ConnectionLost):
     """This process, or its machine, has no file descriptor left for another connection."""
 
@@ -125,15 +129,15 @@ class HttpClient:
     ) -> Response:
         """One request and its whole reply, whatever its status.
 
-        Raises TimeoutError after `timeout_s`, ConnectionLost when there is no complete reply (NoDescriptors if there could be
-        none), ValueError for a method, path or
-        header that cannot be sent. If a reused connection turns out closed, the request is sent again on a new one, so the
-        server may see it twice.
+        Raises TimeoutError after `timeout_s`, ConnectionLost when there is no complete reply (NotConnected or NoDescriptors if
+        there could be none), ValueError for a method, path or header that cannot be sent. If a reused connection turns out
+        closed, the request is sent again on a new one, so the server may see it twice.
         """
         data = [self._head(method, path, headers) + b"%d\r\n\r\n" % len(body), body]
         if len(body) < JOINED_MAX_BYTES:
             data = [b"".join(data)]
         deadline = asyncio.get_running_loop().time() + timeout_s
+        sent = False
         try:
             while self.idle:
                 connection = self.idle.pop()
@@ -141,9 +145,14 @@ class HttpClient:
                     try:
                         return await connection.exchange(data, deadline)
                     except _Unanswered:
+                        sent = True
                         break
             connection = await self._connect(deadline)
             return await connection.exchange(data, deadline)
+        except NotConnected as error:
+            if sent:
+                raise ConnectionLost(str(error)) from error
+            raise
         except _Timeout:
             raise TimeoutError(f"no reply within {timeout_s:g} s") from None
 
@@ -182,10 +191,10 @@ class HttpClient:
                     # Whoever else needs one, the store above all, would find none as long as all of these are kept alive.
                     self._most = min(self._most, max(1, (len(self.all) + self._opening) * 3 // 4))
                     raise NoDescriptors(f"no connection: {error}") from error
-                raise ConnectionLost(f"no connection: {error}") from error
+                raise NotConnected(f"no connection: {error}") from error
             if deadline <= latest:
                 raise _Timeout from None
-            raise ConnectionLost(f"no connection within {self._connect_timeout_s:g} s") from error
+            raise NotConnected(f"no connection within {self._connect_timeout_s:g} s") from error
         if self._closed:
             connection.fail("the client was closed")
         return connection

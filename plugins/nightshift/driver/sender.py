@@ -192,7 +192,9 @@ class Sender:
             case Failed(message, timeout, status):
                 log.warning("engine error", extra={"fields": {"rows": len(group.rows), "error": str(outcome)[:200]}})
                 return Fault("timeout" if timeout else "failed", message, status)
-            case Gone(message, status):
+            case Gone(message, status, reached):
+                # What was refused as the engine was dead already did not kill it.
+                group.resting = not reached
                 if await self._health.alive(outcome):
                     return Fault("gone", message, status)
                 self._scheduler.returned(group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -37,13 +38,35 @@ async def test_an_engine_that_hangs_or_has_gone() -> None:
     async with serving(script) as url:
         engine = EngineClient(url, "m", request_timeout_s=0.1)
         assert await engine.send("/x", b"{}") == Failed("no reply within 0.1 s", timeout=True)
-    assert isinstance(await engine.send("/x", b"{}"), Gone)
+    refused = await engine.send("/x", b"{}")
+    assert isinstance(refused, Gone)
+    assert not refused.reached
     assert not await engine.healthy()
     assert not await engine.wait_healthy(0)
     assert await engine.load() is None
     with pytest.raises(ConnectionLost):
         await engine.version()
     await engine._client.close()
+
+
+@on_both_loops
+async def test_an_engine_that_goes_with_a_request_on_a_reused_connection_has_had_it() -> None:
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(0, reader, writer)
+        await peer.request()
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await peer.request()
+        server.close()
+        writer.close()
+
+    server = await asyncio.start_server(accepted, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    async with EngineClient(f"http://{host}:{port}", "m", request_timeout_s=LONG_S) as engine:
+        assert await engine.send("/x", b"{}") == Replied({})
+        lost = await engine.send("/x", b"{}")
+    assert isinstance(lost, Gone)
+    assert "no connection" in lost.message
+    assert lost.reached
 
 
 @on_both_loops
