@@ -11,11 +11,12 @@ from pathlib import Path
 import grpc
 import uvicorn
 
+from local.data_file import DataDirError
 from local.pubsub import streaming
 from local.pubsub.broker import Broker
 from local.pubsub.clock import Clock
 from local.pubsub.control import HEALTH_PATH, application
-from local.pubsub.database import Database, DataDirError
+from local.pubsub.database import Database
 from local.pubsub.faults import Faults
 from local.pubsub.service import Services
 from local.pubsub.state import State

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import uvicorn
 
+from local.data_file import DataDirError
 from local.storage.app import HEALTH_PATH, Application
-from local.storage.database import DataDirError
 from local.storage.store import open_state
 
 KEEP_ALIVE_S = 600

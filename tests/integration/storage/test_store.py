@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from local.data_file import DataDirError
 from local.storage.bodies import Body
-from local.storage.database import DataDirError
 from local.storage.preconditions import Preconditions
 from local.storage.store import Store, open_state
 from local.storage.stored import StoredObject
