@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from local import hub
+from local.environments import python_of
+
+
+def command(*arguments: str) -> list[str]:
+    """What starts a server."""
+    return [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *arguments]
 
 
 def environment() -> dict[str, str]:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from local import vllm
-from local.environments import ROOT, python_of
+from local.environments import ROOT
 from local.ports import new_port
 from nightshift.jobset.manifest.server import server_args
 from nightshift.spec import JobSpec
@@ -37,7 +37,7 @@ class Engine:
         port = new_port()
         self.url = f"http://127.0.0.1:{port}"
         arguments = [argument.replace("$(ENGINE_PORT)", str(port)) for argument in self._arguments]
-        command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *arguments]
+        command = vllm.command(*arguments)
         with self._log.open("wb") as log:
             environment = {**os.environ, **vllm.environment()}
             self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)

@@ -179,7 +179,7 @@ def vllm(spec: JobSpec, folder: Path, guard: Guard) -> Kept:
     port = new_port()
     arguments = [argument.replace("$(ENGINE_PORT)", str(port)) for argument in server_args(spec)]
     environment = {**os.environ, **local_vllm.environment()}
-    command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *arguments]
+    command = local_vllm.command(*arguments)
     return Kept(guard, command, environment, folder / "vllm.log", port, "/health")
 
 

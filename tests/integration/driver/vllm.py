@@ -47,7 +47,7 @@ class Vllm:
 
     def start(self) -> None:
         environment = {**os.environ, **vllm.environment()}
-        command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *self._arguments]
+        command = vllm.command(*self._arguments)
         with open(self._log, "ab") as log:
             # A server outlives no test process, however that one ends: two of them leave nothing of a small machine to others.
             self._process = subprocess.Popen(
