@@ -344,7 +344,8 @@ class PodAudit(ClientEvents, EngineEvents):
     def _judge_canary(self, ordinals: list[int]) -> None:
         """A row that is answered already may be sent again, one request at a time, while a request has failed and no other was
         answered since."""
-        known = all(n in self._finished or n in self._audit.saved or self._audit.chunk_of(n) in self._seen for n in ordinals)
+        # What is committed may be known from the pages of a listing that goes on.
+        known = all(n in self._finished or self._audit.durable(n) for n in ordinals)
         if not (known and self._fault and self._canary is None):
             self._audit.fail("recomputed", f"{self.name} sends rows {ordinals} again as a canary, for no reason")
 
