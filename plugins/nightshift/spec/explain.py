@@ -165,16 +165,19 @@ class _Words:
     def _part(self, name: str, field: FieldInfo) -> type[BaseModel] | None:
         if name == "request":
             return self._request
-        kind = field.annotation
-        return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+        # A section that may be left out is a union with None.
+        kinds = (field.annotation, *get_args(field.annotation))
+        return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
     def _places(self) -> list[tuple[str, ...]]:
         """The path of every known key."""
-        found: list[tuple[str, ...]] = []
-        for name, field in self._model.model_fields.items():
-            part = self._part(name, field)
-            found += [(name,), *((name, inner) for inner in (part.model_fields if part else ()))]
-        return found
+        return list(self._places_in(self._model, ()))
+
+    def _places_in(self, model: type[BaseModel], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for name, field in model.model_fields.items():
+            yield (*above, name)
+            if part := self._part(name, field):
+                yield from self._places_in(part, (*above, name))
 
 
 def _tasks_with(key: str) -> list[str]:

@@ -124,6 +124,64 @@ class DeadLetterTopic(Section):
     )
 
 
+class Subscribers(Section):
+    """How many processes pull."""
+
+    min: int = Field(default=1, ge=0, le=1000, description="The fewest; 0 needs KEDA.", examples=[1])
+    max: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="The most; by default as many as servers.max can answer, and never more.",
+        examples=[4],
+    )
+
+
+class Servers(Section):
+    """How many engines answer."""
+
+    min: int = Field(default=1, ge=0, le=1000, description="The fewest; 0 needs KEDA.", examples=[1])
+    max: int = Field(ge=1, le=1000, description="The most: as many as your quota of accelerators allows.", examples=[4])
+    waiting_requests: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Requests that wait in each server (vllm:num_requests_waiting) before another is started; by default a "
+        "quarter of engine.max_num_seqs, the least that subscribers keep waiting in a server that is busy.",
+        examples=[16],
+    )
+
+
+class Scaling(Section):
+    """How many subscribers and servers there are. None of it affects answers."""
+
+    messages_per_second: float = Field(
+        gt=0,
+        allow_inf_nan=False,
+        description="Messages that one subscriber gets answered in a second while there is a backlog, as measured.",
+        examples=[40],
+    )
+    subscribers_per_server: int = Field(
+        default=1,
+        ge=1,
+        le=100,
+        description="How many subscribers shared each server when messages_per_second was measured.",
+        examples=[1],
+    )
+    subscribers: Subscribers = Field(default=Subscribers())
+    servers: Servers
+
+    @property
+    def subscribers_max(self) -> int:
+        """The most subscribers: what is stated, else as many as the servers can answer."""
+        return self.subscribers.max or self.servers.max * self.subscribers_per_server
+
+    @property
+    def messages_per_second_max(self) -> float:
+        """What all subscribers together get answered, at most."""
+        return self.messages_per_second * self.subscribers_max
+
+
 class StreamSpec(Work):
     """One stream: the messages of a subscription, turned into predictions by a model, written to a database."""
 
@@ -134,6 +192,19 @@ class StreamSpec(Work):
     sink: Sink
     dead_letters: DeadLetterTopic
     compute: Machine
+    scaling: Scaling | None = Field(
+        default=None, description="For autoscaling; `nightshift render` needs it, a subscriber does not."
+    )
+
+    @property
+    def waiting_requests(self) -> int:
+        """Requests that wait in each server before another is started.
+
+        Subscribers keep at least a quarter of what is computed waiting (`nightshift.driver.window`), so that much shows a
+        server that has no room left. Without `scaling`, the default.
+        """
+        stated = self.scaling.servers.waiting_requests if self.scaling else None
+        return stated or max(1, self.engine.max_num_seqs // 4)
 
     @property
     def summary(self) -> str:

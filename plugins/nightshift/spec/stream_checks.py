@@ -31,6 +31,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from _sink(document)
     yield from _latency(document)
     yield from compute(document)
+    yield from _scaling(document)
 
 
 def _columns(document: Document) -> Columns | None:
@@ -138,6 +139,34 @@ def _latency(document: Document) -> Iterator[Finding]:
     if isinstance(flush, str) and re.fullmatch(MOMENT_PATTERN, flush) and moment_seconds(flush) >= duration_seconds(target):
         problem = f"A message that waits {flush} for others is not answered within {target}"
         yield Finding(("latency", "flush"), problem, "Write a smaller flush, or a larger target")
+
+
+def _scaling(document: Document) -> Iterator[Finding]:
+    for who in ("subscribers", "servers"):
+        least, most = (_count(document.get("scaling", who, end)) for end in ("min", "max"))
+        if least is not None and most is not None and least > most:
+            problem = f"The fewest {who}, {least}, are more than the most, {most}"
+            yield Finding(("scaling", who, "min"), problem, f"Write {most} or less, or raise scaling.{who}.max")
+    servers, each = (_count(document.get("scaling", *path)) for path in (("servers", "max"), ("subscribers_per_server",)))
+    if servers is None:
+        return  # the model says so
+    answered = servers * (each or 1)
+    end = "min" if document.get("scaling", "subscribers", "max") is None else "max"
+    count = _count(document.get("scaling", "subscribers", end))
+    if count is not None and count > answered:
+        keep = "keep" if servers > 1 else "keeps"
+        problem = f"{_n(servers, 'server')} {keep} {_n(answered, 'subscriber')} busy, not {count}: the others would only wait"
+        remedy = f"Write {answered} or less, or raise scaling.servers.max if the quota allows it"
+        yield Finding(("scaling", "subscribers", end), problem, remedy)
+
+
+def _count(value: Any) -> int | None:
+    """A whole number of at least 0; None for what the model refuses."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _n(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _texts(value: Any) -> tuple[str, ...]:
