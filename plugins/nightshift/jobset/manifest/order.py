@@ -9,24 +9,31 @@ from nightshift.profiles import WorkerShape
 from nightshift.run.names import RunRef
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
-from nightshift.spec import JobSpec
+from nightshift.spec import JobSpec, StreamSpec
 
 
-@dataclass(frozen=True)
-class Order:
-    """name: of the JobSet. workers: pods, or slices if a worker has several hosts. rows, pins: of the run."""
+@dataclass(frozen=True, kw_only=True)
+class ServerOrder:
+    """An engine: what it serves, and on what. name: of the object that its pods belong to."""
 
     name: str
-    spec: JobSpec
-    run: RunRef
+    spec: JobSpec | StreamSpec
     settings: Settings
     worker: WorkerShape
-    workers: int
-    rows: int
-    role: Role
     pins: Pins
 
     @property
     def patience_seconds(self) -> int:
         """How long the server may take to load."""
         return LOAD_PATIENCE * self.worker.load_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order(ServerOrder):
+    """A run's JobSet. workers: pods, or slices if a worker has several hosts. rows, pins: of the run."""
+
+    spec: JobSpec
+    run: RunRef
+    workers: int
+    rows: int
+    role: Role

@@ -67,7 +67,17 @@ def render(
     if not plan.rows:
         raise ValueError(f"run {run.prefix} has no rows, so it needs no JobSet")
     worker = spec.compute.worker(profile)
-    order = Order(name, spec, run, settings, worker, workers or plan.workers, plan.rows, role, pins)
+    order = Order(
+        name=name,
+        spec=spec,
+        settings=settings,
+        worker=worker,
+        pins=pins,
+        run=run,
+        workers=workers or plan.workers,
+        rows=plan.rows,
+        role=role,
+    )
     labels = _labels(order)
     kueue = {QUEUE_LABEL: spec.queue, QUEUE_PRIORITY_LABEL: spec.priority}
     template = {

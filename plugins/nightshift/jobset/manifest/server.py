@@ -11,12 +11,12 @@ from typing import Any, Final
 from nightshift.jobset.labels import JOB_INDEX_LABEL
 from nightshift.jobset.manifest import disk
 from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
-from nightshift.jobset.manifest.order import Order
+from nightshift.jobset.manifest.order import ServerOrder
 from nightshift.jobset.manifest.weights import is_mounted, model_args
 from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
-from nightshift.spec import JobSpec
+from nightshift.spec import JobSpec, StreamSpec
 from nightshift.tasks.base import load_kind
 
 MASTER_PORT: Final = 29501
@@ -53,7 +53,7 @@ exec python3 -m vllm.entrypoints.openai.api_server "$@"
 
 
 def server_args(
-    spec: JobSpec, worker: WorkerShape | None = None, *, mounted: bool = False, commit: str | None = None
+    spec: JobSpec | StreamSpec, worker: WorkerShape | None = None, *, mounted: bool = False, commit: str | None = None
 ) -> list[str]:
     """vLLM's arguments on one host: the model, what the task kind needs, the engine's settings, then the user's own flags.
 
@@ -64,7 +64,7 @@ def server_args(
     return ["--model", model, *flags, *_common(spec, worker or spec.compute.worker()), *_own_flags(spec)]
 
 
-def launch(order: Order) -> dict[str, Any]:
+def launch(order: ServerOrder) -> dict[str, Any]:
     """``command`` and ``args`` of the server's container."""
     started = _start(order)
     if order.settings.local_folder:
@@ -74,7 +74,7 @@ def launch(order: Order) -> dict[str, Any]:
     return started
 
 
-def _start(order: Order) -> dict[str, Any]:
+def _start(order: ServerOrder) -> dict[str, Any]:
     spec, worker = order.spec, order.worker
     args = server_args(spec, worker, mounted=is_mounted(order), commit=order.pins.commit)
     if worker.hosts == 1:
@@ -91,7 +91,7 @@ def _start(order: Order) -> dict[str, Any]:
     }
 
 
-def image(order: Order) -> str:
+def image(order: ServerOrder) -> str:
     """The run's own, as it was when the run was opened: a later setting is for later runs."""
     name = image_setting(order.worker, order.settings)
     return pinned_image(order.pins, name) or str(getattr(order.settings, name))
@@ -110,7 +110,7 @@ def image_setting(worker: WorkerShape, settings: Settings) -> str:
     return "cpu_server_image" if worker.machine is None and not settings.local_folder else "server_image"
 
 
-def environment(order: Order) -> list[dict[str, Any]]:
+def environment(order: ServerOrder) -> list[dict[str, Any]]:
     worker = order.worker
     env: list[dict[str, Any]] = [
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
@@ -143,7 +143,7 @@ def _threads() -> list[dict[str, Any]]:
     return [{"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"}, {"name": "OMP_NUM_THREADS", "valueFrom": request}]
 
 
-def _kv_cache(spec: JobSpec) -> list[dict[str, Any]]:
+def _kv_cache(spec: JobSpec | StreamSpec) -> list[dict[str, Any]]:
     """The size of the KV cache of an engine that computes on the CPU, unless the job's own flags decide it.
 
     By default vLLM's CPU build claims most of the node's memory, whatever the container's limit is, and does not start if other
@@ -154,7 +154,7 @@ def _kv_cache(spec: JobSpec) -> list[dict[str, Any]]:
     return [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": str(CPU_KV_CACHE_GIB)}]
 
 
-def _common(spec: JobSpec, worker: WorkerShape) -> list[str]:
+def _common(spec: JobSpec | StreamSpec, worker: WorkerShape) -> list[str]:
     args = ["--served-model-name", spec.model.name, "--port", "$(ENGINE_PORT)"]
     args += [*load_kind(spec).server_args, "--max-num-seqs", str(spec.engine.max_num_seqs)]
     if spec.engine.max_model_len is not None:
@@ -167,7 +167,7 @@ def _common(spec: JobSpec, worker: WorkerShape) -> list[str]:
     return args
 
 
-def _own_flags(spec: JobSpec) -> list[str]:
+def _own_flags(spec: JobSpec | StreamSpec) -> list[str]:
     args = []
     for flag, value in spec.engine.args.items():
         if value is True:

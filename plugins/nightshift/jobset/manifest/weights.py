@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.jobset.manifest.order import Order
-from nightshift.spec import JobSpec
+from nightshift.jobset.manifest.order import ServerOrder
+from nightshift.spec import JobSpec, StreamSpec
 
 MOUNT_PATH: Final = "/weights"
 # What Google recommends for weights: each file is fetched once, in parallel, to the node's disk, and never changes.
@@ -18,7 +18,7 @@ _MOUNT_OPTIONS: Final = (
 )
 
 
-def model_args(spec: JobSpec, *, mounted: bool = False, commit: str | None = None) -> tuple[str, list[str]]:
+def model_args(spec: JobSpec | StreamSpec, *, mounted: bool = False, commit: str | None = None) -> tuple[str, list[str]]:
     """The model as vLLM takes it, and its flags. commit: of a model on the Hub, if the run pins one.
 
     vLLM uses --revision for the tokenizer too (``ModelConfig``, vLLM 0.32), and transformers for the repository's own code. A
@@ -34,11 +34,11 @@ def model_args(spec: JobSpec, *, mounted: bool = False, commit: str | None = Non
     return (MOUNT_PATH, []) if mounted else (spec.model.uri, ["--load-format", "runai_streamer"])
 
 
-def is_mounted(order: Order) -> bool:
+def is_mounted(order: ServerOrder) -> bool:
     return order.settings.weights == "mount" and order.spec.model.uri.startswith("gs://")
 
 
-def volumes(order: Order) -> list[dict[str, Any]]:
+def volumes(order: ServerOrder) -> list[dict[str, Any]]:
     if not is_mounted(order):
         return []
     bucket, _, folder = order.spec.model.uri.removeprefix("gs://").partition("/")
@@ -48,10 +48,10 @@ def volumes(order: Order) -> list[dict[str, Any]]:
     return [{"name": "weights", "csi": csi}]
 
 
-def mounts(order: Order) -> list[dict[str, Any]]:
+def mounts(order: ServerOrder) -> list[dict[str, Any]]:
     return [{"name": "weights", "mountPath": MOUNT_PATH, "readOnly": True}] if is_mounted(order) else []
 
 
-def pod_annotations(order: Order) -> dict[str, str]:
+def pod_annotations(order: ServerOrder) -> dict[str, str]:
     """The annotations that make GKE add the container that mounts the bucket."""
     return {"gke-gcsfuse/volumes": "true"} if is_mounted(order) else {}
