@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "batch": {"driver", "exits", "run", "spec", "store", "tasks"},
     "stream": {"driver", "exits", "run", "spec", "tasks"},
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
+    "serving": {"jobset", "run", "settings", "spec"},
     "warehouse": {"run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},
     "doctor": {"", "jobset", "run", "settings", "spec", "store", "warehouse"},
@@ -49,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "operators": {"doctor", "exits", "hooks", "jobset", "lineage", "run", "settings", "spec", "store", "triggers", "warehouse"},
     "plugin": {"operators", "timetables"},
     "provider": set(),
-    "cli": {"", "batch", "doctor", "exits", "jobset", "operators", "spec", "status", "stream"},
+    "cli": {"", "batch", "doctor", "exits", "jobset", "operators", "serving", "spec", "status", "stream"},
 }
 AIRFLOW_ROOMS = {"hooks", "operators", "plugin", "timetables", "triggers"}
 

@@ -29,6 +29,13 @@ def test_help_names_the_commands() -> None:
     assert all(command in done.stdout for command in ("validate", "schema"))
 
 
+def test_the_module_is_the_command() -> None:
+    command = [sys.executable, "-m", "nightshift.cli", "--version"]
+    done = subprocess.run(command, cwd=ROOT / "plugins", capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("nightshift ")
+
+
 def test_starting_imports_nothing_heavy() -> None:
     program = (
         "import sys; sys.path.insert(0, 'plugins'); import nightshift.cli;"

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 DEMO = "dags/jobs/package-embeddings.yaml"
+STREAM = "streams/package-texts.yaml"
 DAY = ("--partition", "2026-11-20")
 
 
@@ -100,6 +101,16 @@ def test_workers_are_planned_from_rows(tmp_path: Path) -> None:
     assert few < many
 
 
+def test_a_stream_is_several_documents() -> None:
+    """What they are: test_serving.py."""
+    done = nightshift_render(STREAM, "--keda", NIGHTSHIFT_PROJECT="acme", NIGHTSHIFT_NAMESPACE="live")
+    assert (done.returncode, done.stderr) == (0, "")
+    documents = list(yaml.safe_load_all(done.stdout))
+
+    assert {each["metadata"]["namespace"] for each in documents} == {"live"}
+    assert {"Deployment", "ScaledObject", "ConfigMap"} <= {each["kind"] for each in documents}
+
+
 def test_what_the_command_line_says_wins() -> None:
     _, manifest = rendered(DEMO, *DAY, "--profile", "gpu-l4-spot", "--workers", "7", "--rows", "500")
 
@@ -128,6 +139,13 @@ def test_a_helper_is_another_jobset_of_the_same_run() -> None:
             (DEMO, *DAY, "--profile", "gpu-l5"),
             "argument --profile: There is no compute profile 'gpu-l5'. Did you mean 'gpu-l4'?",
         ),
+        ((DEMO,), f"{DEMO}: --partition: A run has a day. Say which, for example --partition 2026-11-20."),
+        ((DEMO, *DAY, "--keda"), f"{DEMO}: --keda: The file describes a nightly job, which has no such thing. Leave it out."),
+        ((STREAM, *DAY), f"{STREAM}: --partition: The file describes a stream, which has no such thing. Leave it out."),
+        ((STREAM, "--canary", "absent.yaml"), "absent.yaml: The file cannot be read"),
+        (("tests/unit/bad_streams/sink.yaml",), "tests/unit/bad_streams/sink.yaml:11: sink.table:"),
+        ((STREAM, "--canary-percent", "101"), "argument --canary-percent: '101' is not a whole number from 0 to 100"),
+        ((STREAM, "--gateway", "g"), f"{STREAM}: --gateway: Subscribers have to know its address."),
         ((DEMO, *DAY, "--rows", "0"), "argument --rows: '0' is not a whole number of 1 or more"),
     ],
 )

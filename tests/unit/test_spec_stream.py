@@ -63,6 +63,21 @@ def test_the_schema_agrees_about_the_example_and_about_a_bad_one() -> None:
         jsonschema.validate(stream(source__format="xml"), schema)
 
 
+def test_scaling_has_honest_defaults(tmp_path: Path) -> None:
+    """What a machine can do is measured, and how many there are is a quota: neither has a default."""
+    spec = load_stream(write(tmp_path, stream(scaling={"messages_per_second": 10, "servers": {"max": 3}})))
+    assert spec.scaling is not None
+
+    assert (spec.scaling.subscribers.min, spec.scaling.subscribers_max, spec.scaling.servers.min) == (1, 3, 1)
+    assert (spec.scaling.messages_per_second_max, spec.waiting_requests) == (30, 16)
+    for missing, rest in (("messages_per_second", {"servers": {"max": 3}}), ("servers", {"messages_per_second": 10})):
+        assert f"scaling.{missing}: The key is missing." in problems(write(tmp_path, stream(scaling=rest)))
+
+
+def test_a_stream_needs_no_scaling(tmp_path: Path) -> None:
+    assert load_stream(write(tmp_path, stream(scaling=None))).scaling is None
+
+
 def test_a_stream_is_not_a_night_and_a_night_is_not_a_stream() -> None:
     assert "source: The file describes a stream. Run it with nightshift stream" in problems(EXAMPLE, as_job=True)
     assert "source: The file describes a nightly job. Airflow runs it" in problems(DEMO)

@@ -136,7 +136,8 @@ class Load:
 class EngineClient:
     """A vLLM server at `base_url`, serving `model`. Use as an async context manager.
 
-    headers: sent with every request; their values never appear in a result. Raises WrongEngine for a URL or headers that
+    headers: sent with every request; their values never appear in a result. connection_life_s: finite if several servers may
+    share the address (`nightshift.driver.http.HttpClient`). Raises WrongEngine for a URL or headers that
     cannot be used.
     """
 
@@ -147,10 +148,13 @@ class EngineClient:
         *,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         headers: Mapping[str, str] | None = None,
+        connection_life_s: float = math.inf,
     ) -> None:
         own = {name: value for name, value in (headers or {}).items() if name.lower() != "content-type"}
         try:
-            self._client = HttpClient(base_url, headers={**own, "Content-Type": "application/json"})
+            self._client = HttpClient(
+                base_url, headers={**own, "Content-Type": "application/json"}, connection_life_s=connection_life_s
+            )
         except ValueError as error:
             raise WrongEngine(f"cannot send requests to the engine: {error}") from None
         self._model = model

@@ -69,7 +69,8 @@ class Response:
 class HttpClient:
     """Requests to the host of `base_url` (http or https; a path in it is put before every request's path).
 
-    headers: sent with every request. ssl_context: the default one if None. body_max_bytes: of one reply. Opens one
+    headers: sent with every request. ssl_context: the default one if None. body_max_bytes: of one reply. connection_life_s: a
+    connection that is older is not used again, so that servers which join behind one address get their part. Opens one
     connection per concurrent request. Raises ValueError for a URL or headers that cannot be sent; its message
     shows no header's value.
     """
@@ -82,6 +83,7 @@ class HttpClient:
         ssl_context: ssl.SSLContext | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        connection_life_s: float = math.inf,
     ) -> None:
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or not url.hostname:
@@ -105,6 +107,7 @@ class HttpClient:
         self._name = f"{url.scheme}://{authority}{self._prefix}"
         self._connect_timeout_s = connect_timeout_s
         self.body_max_bytes = body_max_bytes
+        self.connection_life_s = connection_life_s
         self._heads: dict[tuple[str, str], bytes] = {}
         # Used from the end: the connection used last is the least likely to have been closed since.
         self.idle: list[_Connection] = []
@@ -141,7 +144,9 @@ class HttpClient:
         try:
             while self.idle:
                 connection = self.idle.pop()
-                if connection.usable:
+                if connection.old:
+                    connection.fail("it is too old")
+                elif connection.usable:
                     try:
                         return await connection.exchange(data, deadline)
                     except _Unanswered:
@@ -242,7 +247,12 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Response] | None = None
         self.usable = False
+        self._made_at = loop.time()
         self._begin()
+
+    @property
+    def old(self) -> bool:
+        return self._loop.time() - self._made_at >= self._client.connection_life_s
 
     def _begin(self) -> None:
         """Forgets the last reply."""
@@ -356,7 +366,8 @@ class _Connection(asyncio.Protocol):
         waiter, self._waiter = self._waiter, None
         body = bytes(self._body)
         too_large = len(body) > self._client.body_max_bytes
-        if self._keep and not too_large and not self._client.has_too_many and not self._transport.get_write_buffer_size():
+        keep = self._keep and not self.old and not too_large and not self._client.has_too_many
+        if keep and not self._transport.get_write_buffer_size():
             self._client.idle.append(self)
         else:
             # A server that answers before it has read the request may never read the rest of it.

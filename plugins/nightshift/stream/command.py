@@ -33,6 +33,10 @@ AGAIN_S: Final = 5.0
 """Between two tries to open the database as the process starts."""
 
 
+CONNECTION_LIFE_S: Final = 30.0
+"""A Service chooses a server for each connection. So long does a subscriber take to use a server that has joined."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What the command line and the environment say. project: of short names of subscription and topic."""
@@ -106,7 +110,12 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
     model = f"{spec.model.name}@{spec.model.revision}"
     sink = PostgresSink(options.sink_url, Table(spec, kind.prediction_type), model)
     window, requests = first_window(spec.engine.max_num_seqs, kind)
-    async with EngineClient(options.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
+    async with EngineClient(
+        options.engine_url,
+        spec.model.name,
+        request_timeout_s=spec.request.timeout_seconds,
+        connection_life_s=CONNECTION_LIFE_S,
+    ) as engine:
         if not await _open(sink, drain) or not await meet(engine, drain, float("inf")):
             return exits.DONE
         await engine.version(max_model_len=spec.engine.max_model_len)

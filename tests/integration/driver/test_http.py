@@ -266,6 +266,30 @@ async def test_the_connection_used_last_is_used_first() -> None:
 
 
 @on_both_loops
+async def test_a_connection_that_is_too_old_is_not_used_again() -> None:
+    """Servers that join behind one address get their part of the requests."""
+    numbers: list[int] = []
+
+    async def script(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            numbers.append(peer.number)
+            peer.send(OK)
+
+    async with serving(script) as url, HttpClient(url, connection_life_s=0.2) as client:
+        await get(client)
+        await get(client)
+        await asyncio.sleep(0.3)
+        await get(client)
+        assert len(client.all) == 1
+    async with serving(script) as url, HttpClient(url, connection_life_s=0.0) as client:
+        await get(client)
+        assert not client.idle
+
+    assert numbers == [0, 0, 1, 0]
+
+
+@on_both_loops
 async def test_a_slow_reply_times_out_and_its_connection_is_not_used_again() -> None:
     closed = asyncio.Event()
 

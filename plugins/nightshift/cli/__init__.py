@@ -11,11 +11,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Final
 
 from nightshift import __version__, exits
+from nightshift.cli import values
 
 BAD_INPUT: Final = 2
 
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument(
         "--watch",
         nargs="?",
-        type=_seconds,
+        type=values.seconds,
         const=5.0,
         metavar="SECONDS",
         help="repeat until all chunks are committed (default interval: 5 s)",
@@ -65,20 +65,34 @@ def _parser() -> argparse.ArgumentParser:
 def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     render = commands.add_parser(
         "render",
-        help="print the JobSet that a job's night would submit (docs/compute.md)",
-        description="Prints the Kubernetes JobSet of a job for one partition as YAML, with this deployment's NIGHTSHIFT_* "
-        "variables if they are set. Contacts no service and submits nothing.",
+        help="print what a job or a stream is in a cluster (docs/compute.md, docs/streams.md)",
+        description="Prints as YAML the Kubernetes JobSet of a job for one partition, or the Deployments of a stream with all "
+        "that belongs to them, with this deployment's NIGHTSHIFT_* variables if they are set. Contacts no service and submits "
+        "nothing.",
     )
-    render.add_argument("file", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/")
-    render.add_argument(
-        "--partition", type=_day, required=True, metavar="DATE", help="the day of the run, for example 2026-11-20"
+    render.add_argument("file", type=Path, metavar="FILE", help="the YAML file of a job or a stream")
+    job = render.add_argument_group("jobs")
+    job.add_argument(
+        "--partition", type=values.day, metavar="DATE", help="the day of the run, for example 2026-11-20; required"
     )
-    render.add_argument("--rows", type=_positive, metavar="N", help="rows of the run; workers are planned from them")
-    render.add_argument("--profile", type=_profile, metavar="P", help="use this compute profile instead of the job's")
-    render.add_argument("--workers", type=_positive, metavar="N", help="use N workers instead of the planned number")
-    render.add_argument(
-        "--helper", action="store_true", help="print the additional JobSet that helps a run on a fallback profile"
+    job.add_argument("--rows", type=values.positive, metavar="N", help="rows of the run; workers are planned from them")
+    job.add_argument("--profile", type=values.profile, metavar="P", help="use this compute profile instead of the job's")
+    job.add_argument("--workers", type=values.positive, metavar="N", help="use N workers instead of the planned number")
+    job.add_argument("--helper", action="store_true", help="print the additional JobSet that helps a run on a fallback profile")
+    stream = render.add_argument_group("streams")
+    stream.add_argument(
+        "--keda", action="store_true", help="scale with KEDA's ScaledObjects, to zero too, instead of autoscalers"
     )
+    stream.add_argument("--engine-url", metavar="URL", help="let subscribers call this, and print no servers")
+    stream.add_argument(
+        "--gateway",
+        metavar="[NAMESPACE/]NAME",
+        help="the Inference Gateway behind --engine-url: print servers, their pool and the route to them",
+    )
+    stream.add_argument(
+        "--canary", type=Path, metavar="FILE", help="the stream with another model version, for a part of the requests"
+    )
+    stream.add_argument("--canary-percent", type=values.percent, metavar="N", help="how large that part is (default: 10)")
     render.set_defaults(command=_render)
 
 
@@ -113,7 +127,7 @@ def _add_stream(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="the server (default: the variable ENGINE_URL)",
     )
     stream.add_argument(
-        "--metrics-port", type=_port, metavar="N", help="serve Prometheus metrics at this port; 0 takes a free one"
+        "--metrics-port", type=values.port, metavar="N", help="serve Prometheus metrics at this port; 0 takes a free one"
     )
     stream.set_defaults(command=_stream)
 
@@ -134,12 +148,15 @@ def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     batch.add_argument("--model", metavar="NAME", help="replaces the model that the lines name")
     batch.add_argument(
         "--max-inflight",
-        type=_positive,
+        type=values.positive,
         metavar="N",
         help="requests in flight at once (default: enough to keep the server busy)",
     )
     batch.add_argument(
-        "--chunk-rows", type=_positive, metavar="N", help="lines that are saved together (default: depends on the file's size)"
+        "--chunk-rows",
+        type=values.positive,
+        metavar="N",
+        help="lines that are saved together (default: depends on the file's size)",
     )
     batch.add_argument(
         "--state", metavar="DIR_OR_URL", help="where progress is kept (default: OUTPUT.nightshift, next to the output)"
@@ -148,10 +165,10 @@ def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     batch.add_argument("--clean", action="store_true", help="remove the progress once the output is written")
     batch.add_argument("--fail-on-error", action="store_true", help="exit with 1 when lines failed")
     batch.add_argument(
-        "--timeout", type=_limit, default=600.0, metavar="SECONDS", help="time limit of one request (default: 600)"
+        "--timeout", type=values.limit, default=600.0, metavar="SECONDS", help="time limit of one request (default: 600)"
     )
     batch.add_argument(
-        "--wait", type=_limit, default=300.0, metavar="SECONDS", help="how long to wait for the server (default: 300)"
+        "--wait", type=values.limit, default=300.0, metavar="SECONDS", help="how long to wait for the server (default: 300)"
     )
     batch.set_defaults(command=_batch)
 
@@ -167,7 +184,7 @@ def _add_batcher(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     batcher.add_argument("--upstream", required=True, metavar="URL", help="the server, without /v1")
     batcher.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    batcher.add_argument("--port", type=_port, default=8081, help="port to listen on; 0 takes a free one (default: 8081)")
+    batcher.add_argument("--port", type=values.port, default=8081, help="port to listen on; 0 takes a free one (default: 8081)")
     numbers = (
         ("--max-batch-size", 32, "N", "items in a merged request; a caller with more goes alone (default: 32)"),
         ("--max-upstream", 8, "N", "requests to the server at once (default: 8)"),
@@ -176,15 +193,23 @@ def _add_batcher(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         ("--max-memory-mb", 512, "MIB", "memory of all requests in hand; beyond it, 429 (default: 512)"),
     )
     for name, default, unit, text in numbers:
-        batcher.add_argument(name, type=_positive, default=default, metavar=unit, help=text)
+        batcher.add_argument(name, type=values.positive, default=default, metavar=unit, help=text)
     batcher.add_argument(
-        "--max-latency", type=_wait, default=0.02, metavar="SECONDS", help="how long a caller waits for others (default: 0.02)"
+        "--max-latency",
+        type=values.wait,
+        default=0.02,
+        metavar="SECONDS",
+        help="how long a caller waits for others (default: 0.02)",
     )
     batcher.add_argument(
-        "--timeout", type=_limit, default=600.0, metavar="SECONDS", help="time limit of a request to the server (default: 600)"
+        "--timeout",
+        type=values.limit,
+        default=600.0,
+        metavar="SECONDS",
+        help="time limit of a request to the server (default: 600)",
     )
     batcher.add_argument(
-        "--endpoints", type=_names, metavar="NAMES", help="merge only these, for example embeddings,score (default: all)"
+        "--endpoints", type=values.names, metavar="NAMES", help="merge only these, for example embeddings,score (default: all)"
     )
     batcher.add_argument(
         "--key-header",
@@ -207,72 +232,6 @@ def _add_batcher(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what callers of a merged request get as usage, of which the server reports only the sum (default: omit)",
     )
     batcher.set_defaults(command=_batcher)
-
-
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a date; write YEAR-MONTH-DAY, for example 2026-11-20") from None
-
-
-def _profile(text: str) -> str:
-    from pydantic_core import PydanticCustomError
-
-    from nightshift.spec import names
-
-    try:
-        return names.profile(text)
-    except PydanticCustomError as error:
-        raise argparse.ArgumentTypeError(error.message()) from None
-
-
-def _limit(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and up to 86400")
-    return value
-
-
-def _port(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdecimal() else -1
-    if not 0 <= value <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return value
-
-
-def _wait(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 60:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 60")
-    return value
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in text.split(","))
-
-
-def _positive(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdecimal() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return value
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400; write RUN_URL before --watch")
-    return value
 
 
 def _validate(options: argparse.Namespace) -> int:
@@ -304,8 +263,33 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _render(options: argparse.Namespace) -> int:
+    from nightshift.spec import StreamSpec, load_files
+
+    specs, errors = load_files([options.file])
+    for problem in errors.values():
+        print(problem, file=sys.stderr)
+    if errors:
+        return BAD_INPUT
+    is_stream = isinstance(specs[options.file], StreamSpec)
+    for_jobs = ("partition", "rows", "profile", "workers", "helper")
+    for_streams = ("keda", "engine_url", "gateway", "canary", "canary_percent")
+    misplaced = [name for name in (for_jobs if is_stream else for_streams) if getattr(options, name) not in (None, False)]
+    if misplaced:
+        names, kind = (
+            ", ".join("--" + name.replace("_", "-") for name in misplaced),
+            "a stream" if is_stream else "a nightly job",
+        )
+        print(f"{options.file}: {names}: The file describes {kind}, which has no such thing. Leave it out.", file=sys.stderr)
+        return BAD_INPUT
+    return _render_stream(options) if is_stream else _render_job(options)
+
+
+def _render_job(options: argparse.Namespace) -> int:
     from nightshift.jobset import preview
 
+    if options.partition is None:
+        print(f"{options.file}: --partition: A run has a day. Say which, for example --partition 2026-11-20.", file=sys.stderr)
+        return BAD_INPUT
     return preview.run(
         preview.Options(
             file=options.file,
@@ -314,6 +298,21 @@ def _render(options: argparse.Namespace) -> int:
             profile=options.profile,
             workers=options.workers,
             helper=options.helper,
+        )
+    )
+
+
+def _render_stream(options: argparse.Namespace) -> int:
+    from nightshift.serving import order, preview
+
+    return preview.run(
+        preview.Options(
+            file=options.file,
+            keda=options.keda,
+            engine_url=options.engine_url,
+            gateway=options.gateway,
+            canary=options.canary,
+            canary_percent=order.CANARY_PERCENT if options.canary_percent is None else options.canary_percent,
         )
     )
 
@@ -413,7 +412,3 @@ def _batcher(options: argparse.Namespace) -> int:
             estimate_usage=options.usage == "estimate",
         )
     )
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

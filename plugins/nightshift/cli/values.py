@@ -1,0 +1,79 @@
+"""Values of the command line: each function returns what a text says, or raises argparse.ArgumentTypeError."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import date
+
+
+def day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date; write YEAR-MONTH-DAY, for example 2026-11-20") from None
+
+
+def percent(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdecimal() else -1
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 100")
+    return value
+
+
+def profile(text: str) -> str:
+    from pydantic_core import PydanticCustomError
+
+    from nightshift.spec import names
+
+    try:
+        return names.profile(text)
+    except PydanticCustomError as error:
+        raise argparse.ArgumentTypeError(error.message()) from None
+
+
+def limit(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and up to 86400")
+    return value
+
+
+def port(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdecimal() else -1
+    if not 0 <= value <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return value
+
+
+def wait(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 60:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 60")
+    return value
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(","))
+
+
+def positive(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return value
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400; write RUN_URL before --watch")
+    return value
