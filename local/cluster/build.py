@@ -76,6 +76,16 @@ MODULES: Final = (
         },
     ),
     Module("pause", {"pause": "."}),
+    # What others run in a cluster, so that the API server can judge a stream's manifests: no program of theirs is built.
+    Module(
+        "crds",
+        {},
+        {
+            "gateway-crds.yaml": ("sigs.k8s.io/gateway-api", "config/crd"),
+            "inference-crds.yaml": ("sigs.k8s.io/gateway-api-inference-extension", "config/crd"),
+            "keda-crds.yaml": ("github.com/kedacore/keda/v2", "config/crd"),
+        },
+    ),
 )
 
 
@@ -149,6 +159,8 @@ def _build(module: Module, home: Path, say: Callable[[str], None]) -> None:
         say(f"building {program}")
         _go(source, "build", *flags, "-o", str(home / "bin" / program), package)
     for file, (name, folder) in module.manifests.items():
+        # A module of which nothing is built has not been fetched yet.
+        _go(source, "mod", "download", name)
         place = Path(_go(source, "list", "-m", "-f", "{{.Dir}}", name).strip(), folder)
         (home / "manifests" / file).write_text(_run(str(Programs()["kubectl"]), "kustomize", str(place)))
 

@@ -17,54 +17,29 @@ from nightshift.serving.order import StreamOrder, Variant
 from nightshift.serving.preview import Options, preview
 from nightshift.serving.render import Unrenderable, render
 from nightshift.settings import Settings
-from nightshift.spec import StreamSpec
-from tests.unit.spec_file import ROOT, changed, write
+from tests.stream_manifests import CANARY, EXAMPLE, GATEWAY, PLAIN, SCALING, VARIANTS, a_stream, an_order
+from tests.unit.spec_file import changed, write
 
 pytestmark = pytest.mark.unit
 
-EXAMPLE = ROOT / "streams/package-texts.yaml"
 GOLDEN = Path(__file__).parent / "manifests/streams"
 SETTINGS = Settings(bucket="runs", project="acme")
-SCALING: dict[str, Any] = {"messages_per_second": 12.5, "servers": {"max": 4}}
-PLAIN = Variant()
-CANARY = {"name": "all-minilm-l6-v2", "uri": "gs://models/minilm/2", "revision": "2"}
-GATEWAY = Variant(engine_url="http://models.internal/texts", gateway="gateways/inference")
-
-
-def a_stream(**changes: Any) -> StreamSpec:
-    return StreamSpec.model_validate(changed(EXAMPLE, **{"scaling": SCALING, **changes}))
-
-
-def an_order(variant: Variant = PLAIN, settings: Settings = SETTINGS, **changes: Any) -> StreamOrder:
-    return StreamOrder(a_stream(**changes), "job: package-texts\n", settings, variant)
 
 
 def rendered(variant: Variant = PLAIN, **changes: Any) -> dict[tuple[str, str], dict[str, Any]]:
     """By kind and name."""
-    return {(each["kind"], each["metadata"]["name"]): each for each in render(an_order(variant, **changes))}
+    return {(each["kind"], each["metadata"]["name"]): each for each in render(an_order(variant, SETTINGS, **changes))}
 
 
 def refused(variant: Variant = PLAIN, **changes: Any) -> list[str]:
     with pytest.raises(Unrenderable) as caught:
-        render(an_order(variant, **changes))
+        render(an_order(variant, SETTINGS, **changes))
     return caught.value.problems
 
 
 def golden() -> Iterator[tuple[str, str]]:
-    canary = a_stream(model=CANARY, scaling={"messages_per_second": 1, "servers": {"max": 2}})
-    variants: dict[str, tuple[Variant, dict[str, Any]]] = {
-        "plain": (PLAIN, {}),
-        "gpu": (
-            Variant(),
-            {"compute": {"profile": "gpu-l4-spot"}, "source__subscription": "projects/other/subscriptions/texts"},
-        ),
-        "keda": (Variant(keda=True), {"scaling": {**SCALING, "subscribers": {"min": 0}, "servers": {"min": 0, "max": 4}}}),
-        "servers-of-others": (Variant(engine_url="https://vllm.example/v2"), {}),
-        "gateway": (GATEWAY, {}),
-        "canary": (Variant(engine_url="http://10.0.0.9", gateway="inference", canary=canary, canary_percent=25), {}),
-    }
-    for name, (variant, changes) in variants.items():
-        yield name, "---\n".join(to_yaml(each) for each in render(an_order(variant, **changes)))
+    for name, (variant, changes) in VARIANTS.items():
+        yield name, "---\n".join(to_yaml(each) for each in render(an_order(variant, SETTINGS, **changes)))
 
 
 @pytest.mark.parametrize(("name", "text"), list(golden()), ids=lambda value: value if "\n" not in value else "")
@@ -232,8 +207,7 @@ def test_a_gateway_routes_the_url_that_subscribers_call() -> None:
 
 
 def test_a_canary_gets_its_share_and_has_servers_of_its_own() -> None:
-    canary = a_stream(model=CANARY, scaling={"messages_per_second": 1, "servers": {"max": 2}})
-    found = rendered(Variant(engine_url="http://10.0.0.9", gateway="inference", canary=canary, canary_percent=25))
+    found = rendered(VARIANTS["canary"][0])
     route = found["HTTPRoute", "package-texts"]["spec"]
     args = {
         name: found["Deployment", f"package-texts-{name}"]["spec"]["template"]["spec"]["containers"][0]["args"]

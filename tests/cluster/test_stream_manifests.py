@@ -1,0 +1,126 @@
+"""A stream's manifests, in every variant, are accepted by a real API server that has the kinds of the gateway and of KEDA.
+
+Their kinds come from the projects' own modules (local/cluster/programs/crds), Google's PodMonitoring from tests/cluster/crds. A
+dry run of a Deployment makes no pods, so the pod of each template is tried by itself, under the standard that it must satisfy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from local.cluster import build
+from local.cluster.processes import StartError
+from nightshift.profiles import PROFILES
+from nightshift.serving.render import render
+from nightshift.settings import Settings
+from tests.cluster.kube import OURS, Kubernetes, Namespace
+from tests.cluster.test_manifests import CRDS, RESTRICTED, STANDARD, dry_run
+from tests.stream_manifests import PLAIN, VARIANTS, an_order
+
+pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(600)]
+
+KINDS = ("ScaledObject", "TriggerAuthentication", "InferencePool", "HTTPRoute")
+"""That the variants use; the modules have many more."""
+
+
+@pytest.fixture(scope="module")
+def kinds(cluster: Kubernetes) -> None:
+    if not OURS:
+        pytest.skip("only a cluster of our own is given new kinds")
+    documents = list(yaml.safe_load_all((CRDS / "podmonitorings.yaml").read_text()))
+    for file in ("keda-crds.yaml", "inference-crds.yaml", "gateway-crds.yaml"):
+        found = yaml.safe_load_all(build.Programs().manifest(file).read_text())
+        documents += [each for each in found if each["kind"] == "CustomResourceDefinition" and _names(each)["kind"] in KINDS]
+    assert len(documents) == len(KINDS) + 1
+    cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(documents))
+    names = [f"crd/{each['metadata']['name']}" for each in documents]
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+
+
+def _names(crd: dict[str, Any]) -> dict[str, Any]:
+    names: dict[str, Any] = crd["spec"]["names"]
+    return names
+
+
+@pytest.fixture
+def restricted(namespace: Namespace, kinds: None) -> Namespace:
+    namespace.cluster.kubectl("label", "namespace", namespace.name, RESTRICTED)
+    for account in ("nightshift-worker", "package-texts-subscriber"):
+        namespace.kubectl("create", "serviceaccount", account)
+    return namespace
+
+
+def settings(namespace: Namespace) -> Settings:
+    return Settings(bucket="runs", project="acme", namespace=namespace.name, image_pull_policy="IfNotPresent")
+
+
+def of_all_variants(namespace: Namespace) -> list[dict[str, Any]]:
+    """Under names that tell the variants apart."""
+    found = []
+    for number, (variant, changes) in enumerate(VARIANTS.values()):
+        for document in render(an_order(variant, settings(namespace), **changes)):
+            document["metadata"]["name"] += f"-{number}"
+            found.append(document)
+    return found
+
+
+def pods_of(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As the Deployments' controller would create them."""
+    found = []
+    for number, document in enumerate(each for each in documents if each["kind"] == "Deployment"):
+        template = document["spec"]["template"]
+        metadata = {**template["metadata"], "name": f"{document['metadata']['name']}-{number}"}
+        found.append({"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata})
+    return found
+
+
+def test_every_variant_is_accepted(restricted: Namespace) -> None:
+    documents = of_all_variants(restricted)
+
+    said = dry_run(restricted, documents)
+
+    assert said.count("serverside-applied") == len(documents)
+    assert set(KINDS) < {each["kind"] for each in documents}
+
+
+def test_pods_on_every_machine_are_admitted_under_the_standard_of_their_overlay(restricted: Namespace) -> None:
+    on_tpus: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for name in PROFILES:
+        pods = pods_of(render(an_order(PLAIN, settings(restricted), compute={"profile": name})))
+        subscriber, server = pods
+        for pod in pods:
+            pod["metadata"]["name"] += f"-{name}"
+        others.append(subscriber)
+        (on_tpus if name.startswith("tpu-") else others).append(server)
+
+    assert dry_run(restricted, others).count("serverside-applied") == len(others)
+    restricted.cluster.kubectl("label", "--overwrite", "namespace", restricted.name, f"{STANDARD}=baseline")
+    assert dry_run(restricted, on_tpus).count("serverside-applied") == len(on_tpus) > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value", "said"),
+    [
+        ("HTTPRoute", ("spec", "rules", 0, "backendRefs", 0, "share"), 10, "share"),
+        ("InferencePool", ("spec", "endpointPicker"), {}, "endpointPicker"),
+        ("ScaledObject", ("spec", "minReplicas"), 0, "minReplicas"),
+        ("HorizontalPodAutoscaler", ("spec", "metrics", 0, "type"), "Extern", "Extern"),
+        ("PodMonitoring", ("spec", "endpoints", 0, "every"), "30s", "every"),
+    ],
+)
+def test_the_api_server_does_refuse_a_mistake(
+    restricted: Namespace, kind: str, path: tuple[str | int, ...], value: Any, said: str
+) -> None:
+    """Else the tests above prove nothing."""
+    document: Any = next(each for each in of_all_variants(restricted) if each["kind"] == kind)
+    place = document
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+
+    with pytest.raises(StartError, match=said):
+        dry_run(restricted, [document])
