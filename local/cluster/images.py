@@ -1,6 +1,6 @@
 """Container images without a registry: root file systems packed as `docker save` packs them, and the driver's Dockerfile.
 
-Images are kept in nightshift's cache: Debian with Python by its name, the driver by a digest of everything that goes into it.
+Images are kept in nightshift's cache: Debian with Python by its name, those of our code by a digest of what goes into them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from local.cluster.build import Programs
 from local.cluster.layout import Layout
 from local.cluster.processes import run
 from local.environments import ROOT, cache_dir, uv_program
-from local.stack.parts import DRIVER_IMAGE
+from local.stack.parts import DRIVER_IMAGE, STREAM_IMAGE
 
 SUITE: Final = "bookworm"
 # vLLM on a CPU needs libnuma.
@@ -33,17 +33,10 @@ OPEN_HOME: Final = 'chmod 755 "$1/root"'
 EXCLUDED: Final = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
 PYTHON: Final = f"localhost/python:{SUITE}-4"
 """Raise the number when the way of making the image changes."""
-DRIVER_REFERENCE: Final = f"docker.io/{DRIVER_IMAGE}"
-"""What a node calls it when a manifest names `DRIVER_IMAGE`."""
-DRIVER_INPUTS: Final = (
-    "images/driver/Dockerfile",
-    "requirements/driver.txt",
-    "pyproject.toml",
-    "README.md",
-    "plugins/nightshift",
-)
-DRIVER_RECIPE: Final = "1"
+DRIVER_INPUTS: Final = ("images/driver/Dockerfile", "pyproject.toml", "README.md", "plugins/nightshift")
+DRIVER_RECIPE: Final = "2"
 DRIVERS_KEPT: Final = 3
+"""Of each image."""
 WHEEL_PLATFORMS: Final = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "any")
 PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -112,51 +105,65 @@ def python(say: Callable[[str], None]) -> Path:
 
 def driver(say: Callable[[str], None]) -> Path:
     """The driver's image, named `DRIVER_IMAGE`, built from this clone's images/driver/Dockerfile on `PYTHON`."""
+    return _of_our_code(DRIVER_IMAGE, "driver.txt", say)
+
+
+def stream(say: Callable[[str], None]) -> Path:
+    """The same for a stream's subscribers, named `STREAM_IMAGE`."""
+    return _of_our_code(STREAM_IMAGE, "stream.txt", say)
+
+
+def _of_our_code(name: str, requirements: str, say: Callable[[str], None]) -> Path:
+    """requirements: the file in requirements/ that the image installs."""
     base = python(say)
     with tempfile.TemporaryDirectory() as copy:
         # A copy, so that the image matches its name even if files are edited meanwhile.
         context = Path(copy)
         digest = hashlib.sha256(f"{PYTHON} {DRIVER_RECIPE}".encode())
-        for file in sorted(file for place in DRIVER_INPUTS for file in _files(ROOT / place)):
-            content, name = file.read_bytes(), file.relative_to(ROOT)
-            digest.update(str(name).encode() + b"\0" + content)
-            (context / name).parent.mkdir(parents=True, exist_ok=True)
-            (context / name).write_bytes(content)
+        places = (*DRIVER_INPUTS, f"requirements/{requirements}")
+        for file in sorted(file for place in places for file in _files(ROOT / place)):
+            content, path = file.read_bytes(), file.relative_to(ROOT)
+            digest.update(str(path).encode() + b"\0" + content)
+            (context / path).parent.mkdir(parents=True, exist_ok=True)
+            (context / path).write_bytes(content)
 
         def make(folder: Path) -> Path:
-            say(f"building the image {DRIVER_IMAGE}")
-            return _build_driver(context, base, folder)
+            say(f"building the image {name}")
+            return _build(name, requirements, context, base, folder)
 
-        image = _kept(f"driver-{digest.hexdigest()[:16]}", make)
+        kind = requirements.removesuffix(".txt")
+        image = _kept(f"{kind}-{digest.hexdigest()[:16]}", make)
     # Each change of the code makes another image of half a gigabyte; keep the newest few, for clones side by side.
-    for old in sorted(image.parent.glob("driver-*.tar"), key=lambda file: file.stat().st_mtime)[:-DRIVERS_KEPT]:
+    for old in sorted(image.parent.glob(f"{kind}-*.tar"), key=lambda file: file.stat().st_mtime)[:-DRIVERS_KEPT]:
         old.unlink(missing_ok=True)
     return image
 
 
-def _build_driver(context: Path, base: Path, folder: Path) -> Path:
-    wheels = _wheels(context, folder / "wheels")
+def _build(name: str, requirements: str, context: Path, base: Path, folder: Path) -> Path:
+    wheels = _wheels(context, requirements, folder / "wheels")
     # No overlay file system, no user namespace, no daemon: this works in a container or on a small machine.
     buildah = ("buildah", "--storage-driver=vfs", "--root", folder / "root", "--runroot", folder / "run")
     target = folder / "image.tar"
+    arguments = (f"BASE={PYTHON}", f"REQUIREMENTS={requirements}", "PIP_FIND_LINKS=/wheels", "PIP_NO_INDEX=1")
     run(*buildah, "pull", "--quiet", f"docker-archive:{base}", seconds=300)
     run(
         *(*buildah, "bud", "--isolation=chroot", "--pull-never", "--timestamp=0", "--quiet"),
-        *("--build-arg", f"BASE={PYTHON}", "--build-arg", "PIP_FIND_LINKS=/wheels", "--build-arg", "PIP_NO_INDEX=1"),
+        *(word for argument in arguments for word in ("--build-arg", argument)),
         *("--volume", f"{wheels}:/wheels:ro", "--file", context / "images/driver/Dockerfile"),
-        *("--tag", DRIVER_IMAGE, context),
+        *("--tag", name, context),
         seconds=600,
     )
-    run(*buildah, "push", "--quiet", DRIVER_IMAGE, f"docker-archive:{target}:{DRIVER_REFERENCE}", seconds=300)
+    # What a node calls it when a manifest names it.
+    run(*buildah, "push", "--quiet", name, f"docker-archive:{target}:docker.io/{name}", seconds=300)
     return target
 
 
-def _wheels(context: Path, folder: Path) -> Path:
-    """Everything that the driver's image installs, fetched by this machine's pip with its settings."""
+def _wheels(context: Path, requirements: str, folder: Path) -> Path:
+    """Everything that the image installs, fetched by this machine's pip with its settings."""
     # For the image's Python and Linux, whatever this machine's are.
     pip = [Path(uv_program()).with_name("pip"), "download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     pip += ["--python-version", "3.11", *(word for name in WHEEL_PLATFORMS for word in ("--platform", name))]
-    run(*pip, "--no-deps", "--requirement", context / "requirements/driver.txt", seconds=600)
+    run(*pip, "--no-deps", "--requirement", context / "requirements" / requirements, seconds=600)
     backend = tomllib.loads((context / "pyproject.toml").read_text())["build-system"]["requires"]
     run(*pip, *backend, seconds=600)
     return folder

@@ -19,7 +19,7 @@ from typing import Final
 from local.cluster import packages
 from local.cluster.images import PYTHON, python
 from local.environments import ROOT
-from local.stack.parts import DRIVER_IMAGE
+from local.stack.parts import DRIVER_IMAGE, STREAM_IMAGE
 
 VERSION: Final = DRIVER_IMAGE.rpartition(":")[2]
 CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -29,15 +29,17 @@ BASES: Final = {name: f"nightshift/base-{name}:{VERSION}" for name in ("python",
 
 @dataclass(frozen=True)
 class Image:
-    """dockerfile: below the repository's root. base: which of `BASES` stands in for its public base."""
+    """dockerfile: below the repository's root. base: which of `BASES` stands in for its public base. arguments: NAME=VALUE."""
 
     name: str
     dockerfile: str
     base: str
+    arguments: tuple[str, ...] = ()
 
 
 IMAGES: Final = (
     Image(DRIVER_IMAGE, "images/driver/Dockerfile", "python"),
+    Image(STREAM_IMAGE, "images/driver/Dockerfile", "python", ("REQUIREMENTS=stream.txt",)),
     Image(f"nightshift/airflow:{VERSION}", "images/airflow/Dockerfile", "airflow"),
     Image(f"nightshift/server-cpu:{VERSION}", "images/server-cpu/Dockerfile", "python"),
     Image(f"nightshift/local:{VERSION}", "local/Dockerfile", "python"),
@@ -92,8 +94,9 @@ def make_bases(builder: Builder) -> None:
 def make_images(builder: Builder, *, own_bases: bool) -> None:
     """Builds `IMAGES`. own_bases: on `BASES`, not on the Dockerfiles' public ones. Raises BuildError."""
     for image in IMAGES:
-        base = ("--build-arg", f"BASE={BASES[image.base]}") if own_bases else ()
-        builder.build(image.name, ROOT, "--file", str(ROOT / image.dockerfile), *base)
+        arguments = (*image.arguments, *((f"BASE={BASES[image.base]}",) if own_bases else ()))
+        options = (word for argument in arguments for word in ("--build-arg", argument))
+        builder.build(image.name, ROOT, "--file", str(ROOT / image.dockerfile), *options)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -31,6 +31,7 @@ class Settings:
         ``local:FOLDER`` for the local runtime with its state in FOLDER.
     namespace: Kubernetes namespace of the JobSets.
     driver_image, server_image: images of a worker's two containers.
+    stream_image: of a stream's subscribers.
     cpu_server_image, tpu_server_image: the server's on CPUs and TPUs, because vLLM's ordinary image needs a GPU. The local
         runtime, where an image is only a name, uses server_image on CPUs too.
     image_pull_policy: ``Always``, ``IfNotPresent`` or ``Never``; if empty, Kubernetes decides.
@@ -50,6 +51,7 @@ class Settings:
     runtime: str = "kubernetes"
     namespace: str = "nightshift"
     driver_image: str = "nightshift/driver:0.1.0"
+    stream_image: str = "nightshift/stream:0.1.0"
     server_image: str = "vllm/vllm-openai:v0.33.0"
     cpu_server_image: str = "vllm/vllm-openai-cpu:v0.31.0"
     tpu_server_image: str = "vllm/vllm-tpu:v0.27.0"

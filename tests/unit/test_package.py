@@ -77,6 +77,7 @@ class TestVersions:
         ("requirements", "file"),
         [
             pytest.param(PROJECT["dependencies"] + EXTRAS["driver"], "driver.txt", id="driver"),
+            pytest.param(PROJECT["dependencies"] + EXTRAS["driver"] + EXTRAS["stream"], "stream.txt", id="stream"),
             pytest.param(PROJECT["dependencies"] + EXTRAS["airflow"], "airflow.txt", id="airflow"),
             pytest.param(PROJECT["dependencies"] + EXTRAS["airflow"], "composer.txt", id="composer"),
         ],

@@ -1,4 +1,4 @@
-"""The subscribers: `nightshift stream` in the driver's image, with the stream's file and the sink's address."""
+"""The subscribers: `nightshift stream`, with the stream's file and the sink's address."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def _deployment(order: StreamOrder) -> dict[str, Any]:
     container = client_of(
         order.settings,
         name=SUBSCRIBER,
+        image=order.settings.stream_image,
         command=["nightshift", "stream", f"{FOLDER}/{FILE}", "--metrics-port", str(METRICS_PORT)],
         env=[
             {"name": "ENGINE_URL", "value": order.engine_url},

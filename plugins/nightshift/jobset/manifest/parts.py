@@ -65,11 +65,11 @@ def container_of(order: ServerOrder, *, sidecar: bool) -> dict[str, Any]:
     return container
 
 
-def client_of(settings: Settings, *, name: str, command: list[str], env: list[dict[str, Any]]) -> dict[str, Any]:
-    """The container of a program of the driver's image, which asks an engine."""
+def client_of(settings: Settings, *, name: str, image: str, command: list[str], env: list[dict[str, Any]]) -> dict[str, Any]:
+    """The container of a program of ours that asks an engine."""
     return {
         "name": name,
-        "image": settings.driver_image,
+        "image": image,
         **pull_policy(settings),
         "command": command,
         "env": env,

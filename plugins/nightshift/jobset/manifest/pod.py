@@ -53,4 +53,5 @@ def _driver(order: Order) -> dict[str, Any]:
         slice_ = {"fieldRef": {"fieldPath": f"metadata.labels['{JOB_INDEX_LABEL}']"}}
         env.append({"name": "NIGHTSHIFT_SHARD", "valueFrom": slice_})
         env.append({"name": "NIGHTSHIFT_ENGINE_WAIT_S", "value": str(order.patience_seconds)})
-    return client_of(order.settings, name=DRIVER, command=["python3", "-m", "nightshift.driver"], env=env)
+    settings, command = order.settings, ["python3", "-m", "nightshift.driver"]
+    return client_of(settings, name=DRIVER, image=settings.driver_image, command=command, env=env)
