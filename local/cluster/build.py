@@ -76,6 +76,7 @@ MODULES: Final = (
         },
     ),
     Module("pause", {"pause": "."}),
+    Module("metrics", {"metrics": "."}),
     # What others run in a cluster, so that the API server can judge a stream's manifests: no program of theirs is built.
     Module(
         "crds",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from local.cluster.ground import HOST, Ground
 from local.ports import new_port
+
+FRONT_PROXY: Final = "front-proxy"
+METRICS_HOST: Final = "metrics.kube-system.svc"
 
 
 def start(ground: Ground) -> None:
@@ -12,6 +17,9 @@ def start(ground: Ground) -> None:
     names = (layout.gateway, HOST, f"{layout.services}.0.1", "localhost", "kubernetes.default.svc")
     authority.issue("apiserver", "kube-apiserver", hosts=names)
     authority.issue("webhook", "webhook", hosts=(HOST, "localhost"))
+    # For API servers of others, behind this one: `local.cluster.metrics`.
+    authority.issue("front-proxy", FRONT_PROXY)
+    authority.issue("metrics", "metrics", hosts=(HOST, METRICS_HOST))
     ground.client("kubeconfig", "admin", "admin", "system:masters")
     tokens = authority.key("service-accounts")
 
@@ -42,6 +50,13 @@ def start(ground: Ground) -> None:
         f"--kubelet-client-certificate={pki}/admin.crt",
         f"--kubelet-client-key={pki}/admin.key",
         "--kubelet-preferred-address-types=InternalIP",
+        f"--requestheader-client-ca-file={pki}/ca.crt",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-username-headers=X-Remote-User",
+        f"--proxy-client-cert-file={pki}/front-proxy.crt",
+        f"--proxy-client-key-file={pki}/front-proxy.key",
     )
     ground.group.wait_for("kube-apiserver", lambda: ground.answers(f"https://{HOST}:{ground.port}/readyz"))
     common = (f"--kubeconfig={layout.kubeconfig}", "--leader-elect=false", "--secure-port=0")

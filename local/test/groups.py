@@ -115,10 +115,11 @@ GROUPS: Final = (
     _group(
         "cluster",
         "tests/cluster",
-        "plugins/nightshift/jobset plugins/nightshift/triggers plugins/nightshift/operators k8s local/cluster",
+        "plugins/nightshift/jobset plugins/nightshift/serving plugins/nightshift/triggers plugins/nightshift/operators "
+        "k8s local/cluster",
         "test driver airflow emulators server models cluster",
-        800,
-        2900,
+        810,
+        3300,
     ),
     _group(
         "chaos",

@@ -107,6 +107,15 @@ def driver_tar(cluster: Kubernetes) -> Path:
     return tar
 
 
+@pytest.fixture(scope="session")
+def stream_tar(cluster: Kubernetes) -> Path:
+    """The same of a stream's subscribers; its name is `STREAM_IMAGE`."""
+    own = _must_be_own(cluster)
+    tar = images.stream(print)
+    own.load(tar)
+    return tar
+
+
 @pytest.fixture
 def own_cluster(cluster: Kubernetes) -> Cluster:
     """For tests that are about this machine, or do what only a cluster of this machine lets them do."""

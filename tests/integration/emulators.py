@@ -185,18 +185,18 @@ def bigquery_at(directory: Path, storage: StorageEmulator) -> BigQueryEmulator:
     )
 
 
-def start_pubsub(directory: Path) -> PubSubEmulator:
-    """A Pub/Sub emulator that keeps its messages under ``directory``."""
+def start_pubsub(directory: Path, host: str = HOST) -> PubSubEmulator:
+    """A Pub/Sub emulator that keeps its messages under ``directory``. host: the address of this machine to serve at."""
     port, control_port = new_port(), new_port()
-    control = f"http://{HOST}:{control_port}"
+    control = f"http://{host}:{control_port}"
     directory.mkdir(parents=True, exist_ok=True)
-    ports = ("--host", HOST, "--port", str(port), "--control-port", str(control_port))
+    ports = ("--host", host, "--port", str(port), "--control-port", str(control_port))
     emulator = PubSubEmulator(
         command=_module("local.pubsub", *ports, "--data-dir", str(directory / "pubsub")),
         environment={},
         health_url=f"{control}/_health",
         log=directory / "pubsub.log",
-        target=f"{HOST}:{port}",
+        target=f"{host}:{port}",
         control=control,
     )
     emulator.start()
