@@ -76,7 +76,6 @@ MODULES: Final = (
         },
     ),
     Module("pause", {"pause": "."}),
-    Module("metrics", {"metrics": "."}),
     # What others run in a cluster, so that the API server can judge a stream's manifests: no program of theirs is built.
     Module(
         "crds",
@@ -90,11 +89,17 @@ MODULES: Final = (
 )
 
 
+ON_DEMAND: Final = (Module("metrics", {"metrics": "."}),)
+"""What a cluster starts without; `on_demand` builds them."""
+
+
 class Programs:
     """What was built: `programs["kubectl"]` and `manifest("jobset-crds.yaml")` are local paths."""
 
     def __init__(self) -> None:
-        self._homes = {name: _home(module) for module in MODULES for name in (*module.programs, *module.manifests)}
+        self._homes = {
+            name: _home(module) for module in (*MODULES, *ON_DEMAND) for name in (*module.programs, *module.manifests)
+        }
 
     def __getitem__(self, program: str) -> Path:
         return self._homes[program] / "bin" / program
@@ -135,6 +140,15 @@ def ensure(say: Callable[[str], None]) -> Programs:
         for module in MODULES:
             _ensure(module, say)
     return Programs()
+
+
+def on_demand(name: str, say: Callable[[str], None]) -> Path:
+    """The program of `ON_DEMAND`, built if it is missing. Raises BuildError."""
+    [module] = [each for each in ON_DEMAND if name in each.programs]
+    if not (_home(module) / ".complete").exists() and not _go_program():
+        raise BuildError(f"{name} is built from source and there is no 'go' on the PATH or in {GO_PLACE}. Install it.")
+    _ensure(module, say)
+    return Programs()[name]
 
 
 def _ensure(module: Module, say: Callable[[str], None]) -> None:

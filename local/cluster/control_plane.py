@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from local.cluster.ground import HOST, Ground
@@ -17,7 +18,6 @@ def start(ground: Ground) -> None:
     names = (layout.gateway, HOST, f"{layout.services}.0.1", "localhost", "kubernetes.default.svc")
     authority.issue("apiserver", "kube-apiserver", hosts=names)
     authority.issue("webhook", "webhook", hosts=(HOST, "localhost"))
-    # For API servers of others, behind this one: `local.cluster.metrics`.
     authority.issue("front-proxy", FRONT_PROXY)
     authority.issue("metrics", "metrics", hosts=(HOST, METRICS_HOST))
     ground.client("kubeconfig", "admin", "admin", "system:masters")
@@ -50,13 +50,7 @@ def start(ground: Ground) -> None:
         f"--kubelet-client-certificate={pki}/admin.crt",
         f"--kubelet-client-key={pki}/admin.key",
         "--kubelet-preferred-address-types=InternalIP",
-        f"--requestheader-client-ca-file={pki}/ca.crt",
-        f"--requestheader-allowed-names={FRONT_PROXY}",
-        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-        "--requestheader-group-headers=X-Remote-Group",
-        "--requestheader-username-headers=X-Remote-User",
-        f"--proxy-client-cert-file={pki}/front-proxy.crt",
-        f"--proxy-client-key-file={pki}/front-proxy.key",
+        *_aggregation(pki),
     )
     ground.group.wait_for("kube-apiserver", lambda: ground.answers(f"https://{HOST}:{ground.port}/readyz"))
     common = (f"--kubeconfig={layout.kubeconfig}", "--leader-elect=false", "--secure-port=0")
@@ -73,4 +67,17 @@ def start(ground: Ground) -> None:
     ground.group.wait_for(
         "kube-controller-manager",
         lambda: "default" in ground.kubectl("get", "serviceaccounts", "--ignore-not-found", "-o", "name"),
+    )
+
+
+def _aggregation(pki: Path) -> tuple[str, ...]:
+    """How this API server tells others behind it (`local.cluster.metrics`) who asks."""
+    return (
+        f"--requestheader-client-ca-file={pki}/ca.crt",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-username-headers=X-Remote-User",
+        f"--proxy-client-cert-file={pki}/front-proxy.crt",
+        f"--proxy-client-key-file={pki}/front-proxy.key",
     )

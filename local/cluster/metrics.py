@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from local.cluster.build import Programs
+from local.cluster import build
 from local.cluster.cluster import Cluster
 from local.cluster.control_plane import METRICS_HOST
 from local.cluster.ground import HOST
@@ -35,10 +35,14 @@ _NAME, _NAMESPACE, _ = METRICS_HOST.split(".")
 
 @contextmanager
 def served(cluster: Cluster, pubsub_control: str) -> Iterator[None]:
-    """pubsub_control: URL of the emulator's control port. Raises StartError if the metrics are not there within a minute."""
+    """pubsub_control: URL of the emulator's control port. Builds the program if it is missing.
+
+    Raises BuildError; StartError if the metrics are not there within a minute.
+    """
+    program = build.on_demand("metrics", print)
     layout, port = Layout.at(cluster.state), new_port()
     kubeconfigs = [f"--{kind}-kubeconfig={cluster.kubeconfig}" for kind in ("lister", "authentication", "authorization")]
-    command = [str(Programs()["metrics"]), f"--bind-address={HOST}", f"--secure-port={port}", *kubeconfigs]
+    command = [str(program), f"--bind-address={HOST}", f"--secure-port={port}", *kubeconfigs]
     command += [f"--tls-cert-file={layout.pki}/metrics.crt", f"--tls-private-key-file={layout.pki}/metrics.key"]
     command.append(f"--pubsub-control={pubsub_control}")
     log = layout.path / "metrics.log"

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import kubernetes.config
 import pytest
+import yaml
 
 from local.cluster import build, images, packages
 from local.cluster.cluster import STATE_VARIABLE, Cluster
 from local.cluster.faults import Faults
-from tests.cluster.kube import OURS, Existing, Kubernetes, Namespace, a_namespace, require
+from tests.cluster.kube import OURS, STREAM_KINDS, Existing, Kubernetes, Namespace, a_namespace, require
 from tests.cluster.turns import a_turn
 
 PATIENCE_S = 600
@@ -105,6 +106,22 @@ def driver_tar(cluster: Kubernetes) -> Path:
     tar = images.driver(print)
     own.load(tar)
     return tar
+
+
+@pytest.fixture(scope="session")
+def stream_kinds(cluster: Kubernetes) -> None:
+    """What a stream's manifests may have beyond Kubernetes' own kinds."""
+    if not OURS:
+        pytest.skip("only a cluster of our own is given new kinds")
+    documents = list(yaml.safe_load_all((Path(__file__).parent / "crds/podmonitorings.yaml").read_text()))
+    for file in ("keda-crds.yaml", "inference-crds.yaml", "gateway-crds.yaml"):
+        found = yaml.safe_load_all(build.Programs().manifest(file).read_text())
+        crds = [each for each in found if each["kind"] == "CustomResourceDefinition"]
+        documents += [each for each in crds if each["spec"]["names"]["kind"] in STREAM_KINDS]
+    assert len(documents) == len(STREAM_KINDS) + 1
+    cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(documents))
+    names = [f"crd/{each['metadata']['name']}" for each in documents]
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
 
 
 @pytest.fixture(scope="session")

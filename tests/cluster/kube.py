@@ -22,6 +22,10 @@ OURS = not (packages.obstacle() or build.obstacle())
 IMAGE = images.PYTHON if OURS else "python:3.11-slim"
 
 
+STREAM_KINDS = ("ScaledObject", "TriggerAuthentication", "InferencePool", "HTTPRoute")
+"""What a stream's manifests use of local/cluster/programs/crds; those modules have many more."""
+
+
 class Kubernetes(Protocol):
     """A cluster, ours or another."""
 

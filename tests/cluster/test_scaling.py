@@ -32,7 +32,6 @@ from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
 from tests.cluster.kube import IMAGE, Namespace
 from tests.cluster.relay import Relay
-from tests.cluster.test_stream_manifests import kinds
 from tests.cluster.watch import Watch
 from tests.integration.emulators import PROJECT, start_postgres, start_pubsub
 from tests.integration.pubsub.support import PubSub
@@ -42,15 +41,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 ENGINE: Final = Path(__file__).with_name("engine.py")
 SEATS: Final = 8
 ROW_S: Final = 0.5
-MESSAGES: Final = 3000
-"""At 16 a second and server, two servers take a minute and a half for them."""
+MESSAGES: Final = 4000
+"""At 16 a second and server, two servers take two minutes for them."""
 SUBSCRIBERS, SERVERS = "texts-subscriber", "texts-server"
 QUICK_S: Final = 15
 """In place of the minutes that the autoscaler waits otherwise; it looks every 15 s."""
 PATIENCE_S: Final = 300.0
 SMALL: Final = {"requests": {"cpu": "10m"}}
-
-__all__ = ["kinds"]
 
 
 @dataclass
@@ -143,7 +140,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(own_cluster: Cluster, namespace: Namespace, kinds: None, stream_tar: Path, tmp_path: Path) -> Iterator[Stage]:
+def stage(own_cluster: Cluster, namespace: Namespace, stream_kinds: None, stream_tar: Path, tmp_path: Path) -> Iterator[Stage]:
     database = start_postgres(tmp_path)
     emulator = start_pubsub(tmp_path, own_cluster.gateway)
     pubsub = PubSub(emulator)
@@ -215,7 +212,7 @@ def test_subscribers_and_servers_follow_the_work_and_nothing_is_lost(stage: Stag
 
     found = counts(deployments)
     assert (max(found[SUBSCRIBERS]), max(found[SERVERS])) == (4, 2), found
-    assert limited(autoscalers, SUBSCRIBERS), "3000 messages at 200 each would be 15 subscribers"
+    assert limited(autoscalers, SUBSCRIBERS), "4000 messages at 200 each would be 20 subscribers"
     assert stage.dead() == []
     answered = stage.answered()
     assert (len(answered), set(answered.values())) == (MESSAGES, {1})

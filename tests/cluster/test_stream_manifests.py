@@ -9,44 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
-from local.cluster import build
 from local.cluster.processes import StartError
 from nightshift.profiles import PROFILES
 from nightshift.serving.render import render
 from nightshift.settings import Settings
-from tests.cluster.kube import OURS, Kubernetes, Namespace
-from tests.cluster.test_manifests import CRDS, RESTRICTED, STANDARD, dry_run
+from tests.cluster.kube import STREAM_KINDS, Namespace
+from tests.cluster.test_manifests import RESTRICTED, STANDARD, dry_run
 from tests.stream_manifests import PLAIN, VARIANTS, an_order
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(600)]
 
-KINDS = ("ScaledObject", "TriggerAuthentication", "InferencePool", "HTTPRoute")
-"""That the variants use; the modules have many more."""
-
-
-@pytest.fixture(scope="module")
-def kinds(cluster: Kubernetes) -> None:
-    if not OURS:
-        pytest.skip("only a cluster of our own is given new kinds")
-    documents = list(yaml.safe_load_all((CRDS / "podmonitorings.yaml").read_text()))
-    for file in ("keda-crds.yaml", "inference-crds.yaml", "gateway-crds.yaml"):
-        found = yaml.safe_load_all(build.Programs().manifest(file).read_text())
-        documents += [each for each in found if each["kind"] == "CustomResourceDefinition" and _names(each)["kind"] in KINDS]
-    assert len(documents) == len(KINDS) + 1
-    cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(documents))
-    names = [f"crd/{each['metadata']['name']}" for each in documents]
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
-
-
-def _names(crd: dict[str, Any]) -> dict[str, Any]:
-    names: dict[str, Any] = crd["spec"]["names"]
-    return names
-
 
 @pytest.fixture
-def restricted(namespace: Namespace, kinds: None) -> Namespace:
+def restricted(namespace: Namespace, stream_kinds: None) -> Namespace:
     namespace.cluster.kubectl("label", "namespace", namespace.name, RESTRICTED)
     for account in ("nightshift-worker", "package-texts-subscriber"):
         namespace.kubectl("create", "serviceaccount", account)
@@ -83,7 +59,7 @@ def test_every_variant_is_accepted(restricted: Namespace) -> None:
     said = dry_run(restricted, documents)
 
     assert said.count("serverside-applied") == len(documents)
-    assert set(KINDS) < {each["kind"] for each in documents}
+    assert set(STREAM_KINDS) < {each["kind"] for each in documents}
 
 
 def test_pods_on_every_machine_are_admitted_under_the_standard_of_their_overlay(restricted: Namespace) -> None:
