@@ -3,6 +3,7 @@
 ====================================  ============================================================================
 ``GET /_health``                      200 once both ports listen
 ``GET /subscriptions``                name -> statistics (`statistics_of`)
+``GET /metrics``                      backlogs for Prometheus, as Cloud Monitoring's PromQL names them
 ``GET /deliveries?subscription=NAME`` message id -> how often it was delivered since this process started
 ``GET, POST, DELETE /faults``         the faults of now; order one (`local.pubsub.faults.Faults.order`); end all
 ``POST /clock``                       ``{"advance_s": 600}`` moves the emulator's clock forward
@@ -28,6 +29,11 @@ from local.pubsub.faults import BadOrder, Faults
 from local.pubsub.state import SubscriptionState
 
 HEALTH_PATH = "/_health"
+PROMETHEUS = {
+    "num_undelivered_messages": "num_undelivered_messages",
+    "oldest_unacked_message_age": "oldest_unacked_message_age_s",
+}
+"""Metrics of Cloud Monitoring, below ``pubsub.googleapis.com/subscription``, and their keys in `statistics_of`."""
 
 
 def application(broker: Broker, faults: Faults) -> Starlette:
@@ -35,6 +41,7 @@ def application(broker: Broker, faults: Faults) -> Starlette:
     routes = [
         Route(HEALTH_PATH, control.health),
         Route("/subscriptions", control.subscriptions),
+        Route("/metrics", control.metrics),
         Route("/deliveries", control.deliveries),
         Route("/faults", control.faults, methods=["GET", "POST", "DELETE"]),
         Route("/clock", control.clock, methods=["POST"]),
@@ -83,6 +90,17 @@ class Control:
     async def subscriptions(self, _: Request) -> Response:
         now = self._state.clock.now()
         return JSONResponse({name: statistics_of(each, now) for name, each in self._state.subscriptions.items()})
+
+    async def metrics(self, _: Request) -> Response:
+        now = self._state.clock.now()
+        lines = []
+        for name, each in self._state.subscriptions.items():
+            found = statistics_of(each, now)
+            project, short = name.split("/")[1::2]
+            labels = f'monitored_resource="pubsub_subscription",project_id="{project}",subscription_id="{short}"'
+            for metric, key in PROMETHEUS.items():
+                lines.append(f"pubsub_googleapis_com:subscription_{metric}{{{labels}}} {found[key]}\n")
+        return PlainTextResponse("".join(lines))
 
     async def deliveries(self, request: Request) -> Response:
         found = self._state.subscriptions.get(request.query_params.get("subscription", ""))

@@ -102,7 +102,14 @@ GROUPS: Final = (
     _group(
         "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 20, 20
     ),
-    _group("integration/stream", "tests/integration/stream", "plugins/nightshift/stream", "test emulators", 80, 220),
+    _group(
+        "integration/stream",
+        "tests/integration/stream",
+        "plugins/nightshift/stream plugins/nightshift/status",
+        "test emulators",
+        80,
+        260,
+    ),
     _group("integration/storage", "tests/integration/storage", "local/storage", "test emulators", 30, 60),
     _group(
         "integration/warehouse",

@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "batch": {"driver", "exits", "run", "spec", "store", "tasks"},
     "stream": {"driver", "exits", "run", "spec", "tasks"},
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
-    "serving": {"jobset", "run", "settings", "spec"},
+    "serving": {"jobset", "run", "settings", "spec", "status"},
     "warehouse": {"run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},
     "doctor": {"", "jobset", "run", "settings", "spec", "store", "warehouse"},

@@ -42,17 +42,29 @@ def _parser() -> argparse.ArgumentParser:
     schema.add_argument("--stream", action="store_true", help="of a stream's file instead (docs/stream.schema.json)")
     schema.set_defaults(command=_schema)
 
-    status = commands.add_parser("status", help="show a run's progress from its ledger alone, during the run and after it")
-    status.add_argument("url", metavar="RUN_URL", help="gs://BUCKET/JOB/PARTITION/RUN or file:///FOLDER/JOB/PARTITION/RUN")
+    status = commands.add_parser(
+        "status", help="show a run's progress from its ledger alone, or a stream's backlog, rates and latency from Prometheus"
+    )
+    status.add_argument(
+        "url",
+        metavar="RUN_URL",
+        help="gs://BUCKET/JOB/PARTITION/RUN or file:///FOLDER/JOB/PARTITION/RUN; or a stream's YAML file",
+    )
     status.add_argument(
         "--watch",
         nargs="?",
         type=values.seconds,
         const=5.0,
         metavar="SECONDS",
-        help="repeat until all chunks are committed (default interval: 5 s)",
+        help="repeat until all chunks are committed, a stream's until Ctrl-C (default interval: 5 s)",
     )
-    status.add_argument("--json", action="store_true", help="one JSON object per line (keys: docs/status.md)")
+    status.add_argument(
+        "--json", action="store_true", help="one JSON object per line (keys: docs/status.md, of a stream docs/streams.md)"
+    )
+    status.add_argument("--prometheus", metavar="URL", help="for a stream: ask this one instead of Cloud Monitoring")
+    status.add_argument(
+        "--window", type=values.seconds, metavar="SECONDS", help="for a stream: take rates over so long (default: 600)"
+    )
     status.set_defaults(command=_status)
     _add_render(commands)
     _add_doctor(commands)
@@ -257,6 +269,14 @@ def _schema(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
+    if Path(options.url).is_file():
+        from nightshift.status import stream
+
+        window = options.window or stream.WINDOW_S
+        return stream.run(stream.Options(Path(options.url), options.prometheus, window, options.watch, options.json))
+    if options.prometheus or options.window:
+        print(f"{options.url}: --prometheus and --window are for the file of a stream. Leave them out.", file=sys.stderr)
+        return BAD_INPUT
     from nightshift.status import command
 
     return command.run(options.url, every_s=options.watch, as_json=options.json)

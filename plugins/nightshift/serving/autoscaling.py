@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from nightshift.serving.objects import an_object
 from nightshift.serving.order import SUBSCRIBER, StreamOrder, quantity, scaling_of
+from nightshift.status import queries
 
 BACKLOG: Final = "pubsub.googleapis.com|subscription|num_undelivered_messages"
 """As Google's adapter (custom-metrics-stackdriver-adapter) names Cloud Monitoring's metric; so the next two."""
@@ -21,13 +22,6 @@ SUBSCRIPTION_LABEL: Final = "resource.labels.subscription_id"
 WAITING: Final = "prometheus.googleapis.com|vllm:num_requests_waiting|gauge"
 
 KEDA: Final = "keda.sh/v1alpha1"
-_PROMETHEUS: Final = "https://monitoring.googleapis.com/v1/projects/{project}/location/global/prometheus"
-"""Where Cloud Monitoring answers PromQL, about its own metrics and those of managed Prometheus."""
-_BACKLOG_QUERY: Final = (
-    "sum(pubsub_googleapis_com:subscription_num_undelivered_messages"
-    '{{monitored_resource="pubsub_subscription",subscription_id="{name}"}})'
-)
-_WAITING_QUERY: Final = 'sum(vllm:num_requests_waiting{{namespace="{namespace}",job="{name}"}})'
 
 _DOWN_SUBSCRIBERS_S: Final = 300
 _DOWN_SERVERS_S: Final = 600
@@ -58,7 +52,7 @@ def of_servers(order: StreamOrder, component: str) -> list[dict[str, Any]]:
         per_server = backlog_per_subscriber(order) * scaling_of(spec).subscribers_per_server
         # A server that is not there has no requests that wait: from zero, only the backlog brings it up.
         triggers = [_trigger(order, _backlog_query(order), per_server, lost_is_zero=False)]
-        query = _WAITING_QUERY.format(namespace=order.settings.namespace, name=order.name(component))
+        query = f'sum({queries.WAITING}{{namespace="{order.settings.namespace}",job="{order.name(component)}"}})'
         triggers.append(_trigger(order, query, spec.waiting_requests, lost_is_zero=True))
         return [_scaled_object(order, component, replicas, triggers, _DOWN_SERVERS_S)]
     target = {"type": "AverageValue", "averageValue": quantity(spec.waiting_requests)}
@@ -108,7 +102,7 @@ def _scaled_object(
 
 
 def _backlog_query(order: StreamOrder) -> str:
-    return _BACKLOG_QUERY.format(name=order.subscription[1])
+    return f"sum({queries.of_subscription(queries.BACKLOG, order.subscription[1])})"
 
 
 def _trigger(order: StreamOrder, query: str, threshold: float, *, lost_is_zero: bool) -> dict[str, Any]:
@@ -117,7 +111,7 @@ def _trigger(order: StreamOrder, query: str, threshold: float, *, lost_is_zero: 
         "type": "prometheus",
         "metricType": "AverageValue",
         "metadata": {
-            "serverAddress": _PROMETHEUS.format(project=order.subscription[0]),
+            "serverAddress": queries.GOOGLE.format(project=order.subscription[0]),
             "query": query,
             "threshold": quantity(threshold),
             # Any message, waiting or held, keeps one running: a backlog without arrivals is not idle.

@@ -105,7 +105,7 @@ class Running:
         }
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "nightshift.cli", "stream", str(stage.file)],
+                [sys.executable, "-m", "nightshift.cli", "stream", str(stage.file), "--metrics-port", "0"],
                 env={**os.environ, **settings, **environment},
                 stdout=output,
                 stderr=output,
@@ -113,6 +113,11 @@ class Running:
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def metrics_port(self) -> int:
+        """Once it serves them."""
+        wait_until(lambda: self.said("metrics"), "its metrics are served")
+        return next(int(line["port"]) for line in self.lines() if line["message"] == "metrics")
 
     def said(self, message: str) -> bool:
         return any(line["message"] == message for line in self.lines())

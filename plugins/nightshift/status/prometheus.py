@@ -1,0 +1,59 @@
+"""A Prometheus that is asked one number at a time. Cloud Monitoring is one, with a token."""
+
+from __future__ import annotations
+
+import json
+import math
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, Final
+
+TIMEOUT_S: Final = 30.0
+GOOGLE_HOST: Final = "monitoring.googleapis.com"
+SCOPE: Final = "https://www.googleapis.com/auth/monitoring.read"
+_TEXT_MAX: Final = 300
+
+
+class NoAnswer(Exception):
+    """Prometheus does not answer, or not with a number; the message says what it said."""
+
+
+class Prometheus:
+    """url: without ``/api/v1``. Raises NoAnswer if it is Google's and there is no account to ask as."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        google = urllib.parse.urlsplit(url).hostname == GOOGLE_HOST
+        self._headers = {"Authorization": f"Bearer {_token()}"} if google else {}
+
+    def ask(self, query: str) -> float | None:
+        """The number that an instant query has now; None if there is none. Raises NoAnswer."""
+        url = f"{self._url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=self._headers), timeout=TIMEOUT_S) as reply:
+                result = json.load(reply)["data"]["result"]
+            value = float(result[0]["value"][1]) if result else math.nan
+        except urllib.error.HTTPError as error:
+            raise NoAnswer(f"{self._url} answers {error.code}: {error.read()[:_TEXT_MAX].decode(errors='replace')}") from error
+        except (OSError, ValueError) as error:
+            raise NoAnswer(f"{self._url}: {error}") from error
+        except (KeyError, IndexError, TypeError) as error:
+            raise NoAnswer(f"{self._url} is not a Prometheus: its answer has no result") from error
+        return value if math.isfinite(value) else None
+
+
+def _token() -> str:
+    """Of the account that Google's clients find by themselves."""
+    try:
+        import google.auth
+        from google.auth.exceptions import GoogleAuthError
+        from google.auth.transport.requests import Request
+    except ModuleNotFoundError as error:
+        raise NoAnswer(f"the package {error.name} is not installed. Install nightshift[driver,stream]") from error
+    try:
+        credentials: Any = google.auth.default(scopes=[SCOPE])[0]
+        credentials.refresh(Request())
+    except GoogleAuthError as error:
+        raise NoAnswer(f"there is no Google account to ask as: {error}") from error
+    return str(credentials.token)

@@ -1,0 +1,159 @@
+"""The command ``nightshift status`` for a stream: backlog, rates and latency, and whether the servers can keep up.
+
+Arrivals are what was acknowledged plus what the backlog grew by: Pub/Sub counts publishing for a topic, not for a subscription.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nightshift.spec import SpecErrors, StreamSpec, load_stream
+from nightshift.status.prometheus import NoAnswer, Prometheus
+from nightshift.status.queries import BACKLOG, GOOGLE, OLDEST, of_stream, of_subscription
+
+DONE: Final = 0
+UNAVAILABLE: Final = 1
+BAD_INPUT: Final = 2
+INTERRUPTED: Final = 130
+WINDOW_S: Final = 600
+NOTICEABLE: Final = 1.05
+"""Arrivals are an estimate: so many times what can be answered are worth a warning."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """prometheus: its URL; None for the project's own at Google. window_s: over which rates are taken."""
+
+    file: Path
+    prometheus: str | None = None
+    window_s: float = WINDOW_S
+    every_s: float | None = None
+    as_json: bool = False
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Of now; None for what Prometheus does not have. Rates: messages a second. Times: seconds. dead: in the window."""
+
+    backlog: float | None
+    oldest_s: float | None
+    arriving: float | None
+    answered: float | None
+    dead: float | None
+    subscribers: int
+    p50_s: float | None
+    p99_s: float | None
+
+
+def run(options: Options) -> int:
+    """Prints the stream's status: once, or every `every_s` seconds until Ctrl-C. The exit code."""
+    try:
+        spec = load_stream(options.file)
+        prometheus = Prometheus(options.prometheus or _google(spec))
+        while True:
+            numbers = measure(prometheus, spec, options.window_s)
+            shown = to_json(spec, numbers) if options.as_json else text(spec, numbers, options.window_s)
+            print(shown, flush=True)
+            if options.every_s is None:
+                return DONE
+            time.sleep(options.every_s)
+    except SpecErrors as error:
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    except ValueError as error:
+        print(f"{options.file}: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except NoAnswer as error:
+        print(f"nightshift status: {error}", file=sys.stderr)
+        return UNAVAILABLE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _google(spec: StreamSpec) -> str:
+    """Raises ValueError if nothing says which project."""
+    parts = spec.source.subscription.split("/")
+    project = parts[1] if len(parts) > 1 else os.environ.get("NIGHTSHIFT_PROJECT")
+    if not project:
+        raise ValueError("source.subscription has no project. Set NIGHTSHIFT_PROJECT, or say --prometheus URL.")
+    return GOOGLE.format(project=project)
+
+
+def measure(prometheus: Prometheus, spec: StreamSpec, window_s: float) -> Numbers:
+    """Asks for every number. Raises NoAnswer."""
+    over, job = f"[{round(window_s)}s]", spec.job
+    subscription = spec.source.subscription.rpartition("/")[2]
+    backlog, oldest = (of_subscription(metric, subscription) for metric in (BACKLOG, OLDEST))
+    growth = prometheus.ask(f"sum(deriv({backlog}{over}))")
+    acknowledged = prometheus.ask(f"sum(rate({of_stream('nightshift_stream_acknowledged_total', job)}{over}))")
+    outcomes = {name: of_stream("nightshift_stream_messages_total", job, outcome=name) for name in ("answered", "dead_letter")}
+    latency = f"sum by (le) (rate({of_stream('nightshift_stream_latency_seconds_bucket', job)}{over}))"
+    return Numbers(
+        backlog=prometheus.ask(f"sum({backlog})"),
+        oldest_s=prometheus.ask(f"max({oldest})"),
+        arriving=None if growth is None or acknowledged is None else max(0.0, growth + acknowledged),
+        answered=prometheus.ask(f"sum(rate({outcomes['answered']}{over}))"),
+        dead=prometheus.ask(f"sum(increase({outcomes['dead_letter']}{over}))"),
+        subscribers=int(prometheus.ask(f"count({of_stream('nightshift_stream_messages_held', job)})") or 0),
+        p50_s=prometheus.ask(f"histogram_quantile(0.5, {latency})"),
+        p99_s=prometheus.ask(f"histogram_quantile(0.99, {latency})"),
+    )
+
+
+def warnings(spec: StreamSpec, numbers: Numbers) -> Iterator[str]:
+    """What is wrong, and what to do about it."""
+    target, most = spec.latency.target_seconds, spec.scaling and spec.scaling.messages_per_second_max
+    if most and numbers.arriving is not None and numbers.arriving > NOTICEABLE * most:
+        yield (
+            f"{_rate(numbers.arriving)} arrive, and scaling.servers.max answers {_rate(most)}: the backlog grows until fewer "
+            "arrive. Raise it if the quota of accelerators allows it, or take a smaller model."
+        )
+    if numbers.p99_s is not None and numbers.p99_s > target:
+        yield f"One message of a hundred takes {numbers.p99_s:,.0f} s or more; latency.target is {spec.latency.target}."
+    elif numbers.oldest_s is not None and numbers.oldest_s > target:
+        yield f"A message has waited for {numbers.oldest_s:,.0f} s; latency.target is {spec.latency.target}."
+    if not numbers.subscribers:
+        yield f"Prometheus knows no subscriber of this stream: none runs, or none is scraped with nightshift_job={spec.job}."
+    if numbers.backlog is None:
+        yield f"Prometheus knows no subscription {spec.source.subscription}: its name may be wrong, or it is new."
+
+
+def text(spec: StreamSpec, numbers: Numbers, window_s: float) -> str:
+    """Lines for a terminal, without a newline at the end."""
+    scaling = spec.scaling
+    most = f"; {scaling.subscribers_max:,} can answer {_rate(scaling.messages_per_second_max)}" if scaling else ""
+    who = f"{numbers.subscribers:,} subscriber{'' if numbers.subscribers == 1 else 's'}"
+    oldest = f", the oldest {numbers.oldest_s:,.0f} s old" if numbers.backlog and numbers.oldest_s is not None else ""
+    lines = [
+        f"{spec.job}  {spec.task} by {spec.model.name} {spec.summary}",
+        f"backlog     {_number(numbers.backlog)} messages{oldest}",
+        f"arriving    {_rate(numbers.arriving)}, over the last {window_s:,.0f} s",
+        f"answered    {_rate(numbers.answered)} by {who}{most}",
+        f"latency     p50 {_number(numbers.p50_s, '.2f')} s, p99 {_number(numbers.p99_s, '.2f')} s",
+        f"dead        {_number(numbers.dead)} messages",
+    ]
+    return "\n".join([*lines, *(f"WARNING     {warning}" for warning in warnings(spec, numbers))])
+
+
+def to_json(spec: StreamSpec, numbers: Numbers) -> str:
+    """One object on one line; docs/streams.md lists its keys."""
+    document: dict[str, Any] = {"version": 1, "job": spec.job, "observed_at": time.time(), **vars(numbers)}
+    document["target_s"] = spec.latency.target_seconds
+    document["answered_most"] = spec.scaling.messages_per_second_max if spec.scaling else None
+    return json.dumps({**document, "warnings": list(warnings(spec, numbers))})
+
+
+def _rate(value: float | None) -> str:
+    """Of a stream that answers thousands a second, or one in a minute."""
+    return "unknown" if value is None else f"{value:,.1f}/s" if value >= 10 else f"{value:.2g}/s"
+
+
+def _number(value: float | None, form: str = ".0f") -> str:
+    return "unknown" if value is None else f"{value:,{form}}"
