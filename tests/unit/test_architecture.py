@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "status": {"run", "spec", "store"},
     "driver": {"exits", "run", "spec", "store", "tasks"},
     "batch": {"driver", "exits", "run", "spec", "store", "tasks"},
-    "stream": {"driver", "exits", "run", "spec", "tasks"},
+    "stream": {"driver", "exits", "run", "spec", "store", "tasks"},
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
     "serving": {"jobset", "run", "settings", "spec"},
     "warehouse": {"run", "settings", "spec", "store", "tasks"},

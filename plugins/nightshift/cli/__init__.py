@@ -114,7 +114,7 @@ def _add_stream(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     stream = commands.add_parser(
         "stream",
         help="answer the messages of a subscription as they come (docs/streams.md)",
-        description="Pulls a subscription's messages, has the engine answer them, writes each answer to the database, and "
+        description="Pulls a subscription's messages, has the engine answer them, writes each answer to the sink, and "
         "acknowledges it then. Runs until SIGTERM; what it cannot finish within 15 s it gives back.",
         epilog="NIGHTSHIFT_PROJECT is the project of names without one. Exit codes: 0 nothing is held any more; 2 bad input; "
         "75 something is, and will be delivered again; 78 trying again cannot help.",
@@ -327,22 +327,13 @@ def _doctor(options: argparse.Namespace) -> int:
 def _stream(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(exits.DONE))
-    sink = os.environ.get("NIGHTSHIFT_SINK_URL")
-    missing = [
-        name
-        for name, value in (("ENGINE_URL, or --engine-url", options.engine_url), ("NIGHTSHIFT_SINK_URL", sink))
-        if not value
-    ]
-    if missing:
-        print(*(f"{name} is not set." for name in missing), sep="\n", file=sys.stderr)
-        return BAD_INPUT
     from nightshift.stream import command
 
     code = command.run(
         command.Options(
             file=options.file,
-            engine_url=options.engine_url,
-            sink_url=sink or "",
+            engine_url=options.engine_url or "",
+            sink_url=os.environ.get("NIGHTSHIFT_SINK_URL", ""),
             project=os.environ.get("NIGHTSHIFT_PROJECT"),
             metrics_port=options.metrics_port,
         )

@@ -12,14 +12,14 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from nightshift.fields.mistakes import Finding
+from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.spec import stream_checks
 from nightshift.spec.checks import check
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.explain import explain
 from nightshift.spec.model import JobSpec
-from nightshift.spec.stream import StreamSpec
+from nightshift.spec.stream import FileSink, StreamSpec
 from nightshift.spec.tables import may_be, projects_unknown
 
 MISTAKES_MAX: Final = 50
@@ -142,18 +142,42 @@ def _taken(spec: JobSpec | StreamSpec, holders: Mapping[Path, JobSpec | StreamSp
         match spec, holder:
             case JobSpec(), JobSpec():
                 yield from _one_destination(spec.destination.table, holder.destination.table, file)
-            case StreamSpec(), StreamSpec() if spec.source.subscription == holder.source.subscription:
-                problem = f"The subscription is already that of {file}, and each stream would take messages from the other"
-                yield Finding(("source", "subscription"), problem, "Make a subscription of its own for each stream")
+            case StreamSpec(), StreamSpec():
+                yield from _one_stream(spec, holder, file)
+        if (ours := _stream_table(spec)) and (theirs := _stream_table(holder) or _night_table(holder)):
+            yield from _one_destination(ours, theirs, file, ("sink", "bigquery"))
+        elif (ours := _night_table(spec)) and (theirs := _stream_table(holder)):
+            yield from _one_destination(ours, theirs, file, ("destination", "table"))
 
 
-def _one_destination(table: str, other: str, file: Path) -> Iterator[Finding]:
+def _one_stream(spec: StreamSpec, holder: StreamSpec, file: Path) -> Iterator[Finding]:
+    if spec.source.subscription == holder.source.subscription:
+        problem = f"The subscription is already that of {file}, and each stream would take messages from the other"
+        yield Finding(("source", "subscription"), problem, "Make a subscription of its own for each stream")
+    match spec.sink, holder.sink:
+        case FileSink(files=ours), FileSink(files=theirs) if f"{ours}/".startswith(f"{theirs}/") or theirs.startswith(
+            f"{ours}/"
+        ):
+            problem = f"The folder {ours} is already that of {file}, or one is inside the other: their files would be mixed"
+            yield Finding(("sink", "files"), problem, "Give each stream a folder of its own")
+
+
+def _stream_table(spec: JobSpec | StreamSpec) -> str | None:
+    """The table of BigQuery that a stream's files are loaded into."""
+    return spec.sink.bigquery if isinstance(spec, StreamSpec) and isinstance(spec.sink, FileSink) else None
+
+
+def _night_table(spec: JobSpec | StreamSpec) -> str | None:
+    return spec.destination.table if isinstance(spec, JobSpec) else None
+
+
+def _one_destination(table: str, other: str, file: Path, path: FieldPath = ("destination", "table")) -> Iterator[Finding]:
     if not may_be(table, other):
         return
     problem = f"The table {table} is already the destination of {file}, and each job would replace the other's predictions"
     apart = ", or if they are in different projects, write the project in both files"
     remedy = f"Give one of the two jobs another table{apart if projects_unknown(table, other) else ''}"
-    yield Finding(("destination", "table"), problem, remedy)
+    yield Finding(path, problem, remedy)
 
 
 def load_all(folder: str | Path, *, relative_to: Path | None = None) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:

@@ -1,21 +1,24 @@
-"""The stream that a user writes: a job whose rows are messages and whose predictions go into a database as they come.
+"""The stream that a user writes: a job whose rows are messages and whose predictions go to a database or files as they come.
 
 `StreamSpec` is the whole file; `nightshift.spec.stream_checks` checks its values against each other.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
+from nightshift.fields.mistakes import nearest
 from nightshift.fields.parts import ColumnName, Duration, InputColumn, Moment, SchemaText, Section, Text, pattern
 from nightshift.fields.values import duration_seconds, moment_seconds
-from nightshift.spec import names
+from nightshift.spec import names, stream_files
 from nightshift.spec.model import Machine, Work
 
 Subscription = Annotated[str, AfterValidator(names.subscription)]
 Topic = Annotated[str, AfterValidator(names.topic)]
+FolderUrl = Annotated[str, AfterValidator(names.folder_url), pattern(names.FOLDER_URL_PATTERN)]
+BigQueryTable = Annotated[str, AfterValidator(names.table_name), pattern(names.TABLE_PATTERN)]
 SqlTable = Annotated[str, AfterValidator(names.sql_table), pattern(names.SQL_TABLE_PATTERN)]
 
 TEXT_COLUMN: Final = "text"
@@ -100,7 +103,7 @@ class Latency(Section):
         return moment_seconds(self.flush)
 
 
-class Sink(Section):
+class TableSink(Section):
     """Where the predictions go: a table of PostgreSQL or AlloyDB."""
 
     table: SqlTable = Field(
@@ -110,9 +113,64 @@ class Sink(Section):
     column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
 
     @property
-    def dead_letters_table(self) -> str:
-        """With its schema, if the table has one."""
+    def place(self) -> str:
+        """Where the predictions go, in words."""
+        return self.table
+
+    @property
+    def dead_letters_place(self) -> str:
+        """The table of dead letters, with its schema if the table has one."""
         return f"{self.table}{DEAD_LETTERS}"
+
+
+class FileSink(Section):
+    """Where the predictions go: Parquet files on Cloud Storage, which a loader brings into a table of BigQuery."""
+
+    files: FolderUrl = Field(
+        description="The folder of the files: gs://BUCKET/FOLDER. Answers and dead letters have folders of their own in it.",
+        examples=["gs://catalog-streams/package-texts"],
+    )
+    column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
+    rows: int = Field(
+        default=10_000,
+        ge=1,
+        le=100_000,
+        description="A file is written as soon as so many rows are there, or 64 MiB of messages and answers.",
+        examples=[10_000],
+    )
+    every: Moment = Field(
+        default="30s",
+        description="How long a row may wait for others of its file: 10s, 1m.",
+        examples=["30s"],
+    )
+    bigquery: BigQueryTable | None = Field(
+        default=None,
+        description="dataset.table or project.dataset.table, into which `nightshift load-stream` merges the files. "
+        "By default it has nothing to do.",
+        examples=["catalog.package_vectors"],
+    )
+
+    @property
+    def place(self) -> str:
+        """Where the predictions go, in words."""
+        return self.files
+
+    @property
+    def dead_letters_place(self) -> str:
+        """The folder of the dead letters."""
+        return f"{self.files}/{stream_files.DEAD}"
+
+    @property
+    def every_seconds(self) -> float:
+        return moment_seconds(self.every)
+
+
+def sink_model(value: object) -> type[TableSink] | type[FileSink]:
+    """What a section `sink` is to be read as, by its keys: one of them may be misspelt."""
+    if not isinstance(value, dict) or ("table" in value and "files" not in value):
+        return TableSink
+    own = FileSink.model_fields.keys() - TableSink.model_fields.keys()
+    return FileSink if any(nearest(str(key), sorted(own)) for key in value) else TableSink
 
 
 class DeadLetterTopic(Section):
@@ -183,13 +241,13 @@ class Scaling(Section):
 
 
 class StreamSpec(Work):
-    """One stream: the messages of a subscription, turned into predictions by a model, written to a database."""
+    """One stream: the messages of a subscription, turned into predictions by a model, written to a database or to files."""
 
     NOUN: ClassVar = "stream"
 
     source: Messages
     latency: Latency
-    sink: Sink
+    sink: TableSink | FileSink
     dead_letters: DeadLetterTopic
     compute: Machine
     scaling: Scaling | None = Field(
@@ -209,4 +267,9 @@ class StreamSpec(Work):
     @property
     def summary(self) -> str:
         """Where its messages come from and its predictions go, in words."""
-        return f"from {self.source.subscription} into {self.sink.table} within {self.latency.target}"
+        return f"from {self.source.subscription} into {self.sink.place} within {self.latency.target}"
+
+    @field_validator("sink", mode="before")
+    @classmethod
+    def _by_its_keys(cls, value: Any) -> Any:
+        return sink_model(value).model_validate(value) if isinstance(value, dict) else value

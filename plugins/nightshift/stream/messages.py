@@ -46,7 +46,8 @@ class Answered:
 class Dead:
     """A message that cannot be answered. reason: one word, as in a nightly dead letter. text: the engine's words, or ours.
 
-    status: of the engine's reply, if there was one. tries: requests that it was sent in.
+    status: of the engine's reply, if there was one. tries: requests that it was sent in. key: as in `Answered`; None if it
+    could not be read.
     """
 
     message: Message
@@ -54,6 +55,7 @@ class Dead:
     text: str
     status: int | None
     tries: int
+    key: tuple[str, ...] | None = None
 
 
 Outcome = Answered | Dead

@@ -342,11 +342,13 @@ async def until(fact: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def until_available(call: Callable[[], Awaitable[None]]) -> None:
+async def until_available(call: Callable[[], Awaitable[object]]) -> None:
     """Repeats a call as the subscriber does."""
     for tries in range(TRIES):
         try:
-            return await call()
+            await call()
         except Unavailable:
             await asyncio.sleep(0.01 * tries)
+        else:
+            return
     raise AssertionError(f"unavailable {TRIES} times")
