@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "stream": {"driver", "exits", "run", "spec", "store", "tasks"},
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
     "serving": {"jobset", "run", "settings", "spec"},
-    "warehouse": {"run", "settings", "spec", "store", "tasks"},
+    "warehouse": {"exits", "run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},
     "doctor": {"", "jobset", "run", "settings", "spec", "store", "warehouse"},
     "hooks": {"doctor", "jobset", "settings", "store", "warehouse"},
@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "operators": {"doctor", "exits", "hooks", "jobset", "lineage", "run", "settings", "spec", "store", "triggers", "warehouse"},
     "plugin": {"operators", "timetables"},
     "provider": set(),
-    "cli": {"", "batch", "doctor", "exits", "jobset", "operators", "serving", "spec", "status", "stream"},
+    "cli": {"", "batch", "doctor", "exits", "jobset", "operators", "serving", "spec", "status", "stream", "warehouse"},
 }
 AIRFLOW_ROOMS = {"hooks", "operators", "plugin", "timetables", "triggers"}
 

@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_batch(commands)
     _add_stream(commands)
+    _add_load_stream(commands)
     _add_batcher(commands)
     return parser
 
@@ -130,6 +131,26 @@ def _add_stream(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--metrics-port", type=values.port, metavar="N", help="serve Prometheus metrics at this port; 0 takes a free one"
     )
     stream.set_defaults(command=_stream)
+
+
+def _add_load_stream(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    load = commands.add_parser(
+        "load-stream",
+        help="merge the new files of a stream into its table in BigQuery (docs/streams.md)",
+        description="Looks for files of the stream that are not in its table yet, loads them, and merges them in one "
+        "transaction. Run it as often as you like, also twice at a time.",
+        epilog="NIGHTSHIFT_PROJECT, NIGHTSHIFT_BUCKET, NIGHTSHIFT_LOCATION and NIGHTSHIFT_DATASET are the deployment's. Exit "
+        "codes: 0 all that was new is in the table; 2 bad input; 75 something does not answer, run it again; 78 trying again "
+        "cannot help.",
+    )
+    load.add_argument("file", type=Path, metavar="STREAM_FILE", help="a stream's YAML file with sink.files and sink.bigquery")
+    load.add_argument(
+        "--days",
+        type=_positive,
+        metavar="N",
+        help="look at messages published in the last N days (default: 8; longer than the subscription keeps messages)",
+    )
+    load.set_defaults(command=_load_stream)
 
 
 def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -341,6 +362,12 @@ def _stream(options: argparse.Namespace) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _load_stream(options: argparse.Namespace) -> int:
+    from nightshift.warehouse import stream_command
+
+    return stream_command.run(stream_command.Options(file=options.file, days=options.days))
 
 
 def _batch(options: argparse.Namespace) -> int:
