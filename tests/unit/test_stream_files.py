@@ -80,20 +80,12 @@ class Objects(ObjectStorage):
         }
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Folder:
     """A sink over a folder in memory."""
 
     def __init__(self, form: Format, objects: Objects | None = None) -> None:
         self.objects = objects or Objects()
-        self.clock = Clock()
-        self.sink = FileSink(self.objects, form, rows=3, every_s=10, now=lambda: BEGAN, steady=self.clock)
+        self.sink = FileSink(self.objects, form, rows=3, every_s=10, now=lambda: BEGAN)
 
     async def knows(self, name: str) -> bool:
         (standing,) = await self.sink.known([(a_message(name), None)])
@@ -224,18 +216,6 @@ class TestWhatIsKnown:
             with pytest.raises(Unavailable):
                 await folder.sink.write([an_answer("a")])
             assert not await folder.knows("a")
-
-        does(main())
-
-    def test_is_forgotten_after_a_while(self, folder: Folder) -> None:
-        async def main() -> None:
-            await folder.sink.write([an_answer("a")])
-            folder.clock.now = files.REMEMBER_S
-            await folder.sink.write([an_answer("b")])
-            assert await folder.knows("a")
-            folder.clock.now += 1
-            await folder.sink.write([an_answer("c")])
-            assert [await folder.knows(name) for name in "abc"] == [False, True, True]
 
         does(main())
 

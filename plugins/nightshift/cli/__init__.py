@@ -146,7 +146,7 @@ def _add_load_stream(commands: argparse._SubParsersAction[argparse.ArgumentParse
     load.add_argument("file", type=Path, metavar="STREAM_FILE", help="a stream's YAML file with sink.files and sink.bigquery")
     load.add_argument(
         "--days",
-        type=_positive,
+        type=values.positive,
         metavar="N",
         help="look at messages published in the last N days (default: 8; longer than the subscription keeps messages)",
     )

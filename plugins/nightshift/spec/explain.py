@@ -15,7 +15,7 @@ from nightshift.fields.mistakes import FieldPath, Finding, choice, nearest
 from nightshift.spec import names
 from nightshift.spec.document import Document
 from nightshift.spec.model import Work
-from nightshift.spec.stream import StreamSpec, sink_model
+from nightshift.spec.stream import StreamSpec, sink_model, source_model
 from nightshift.tasks import TASK_KINDS, request_model
 
 _EXPECTED: Final = {
@@ -40,7 +40,7 @@ def explain(error: ValidationError, document: Document, model: type[Work]) -> It
     task = document.get("task")
     parts: dict[str, type[BaseModel] | None] = {"request": request_model(task) if task in TASK_KINDS else None}
     if model is StreamSpec:
-        parts["sink"] = sink_model(document.get("sink"))
+        parts |= {"source": source_model(document.get("source")), "sink": sink_model(document.get("sink"))}
     words = _Words(document, model, parts)
     items = error.errors(include_url=False)
     unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]

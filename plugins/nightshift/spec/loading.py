@@ -19,7 +19,7 @@ from nightshift.spec.document import BYTES_MAX, Document, Unreadable
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.explain import explain
 from nightshift.spec.model import JobSpec
-from nightshift.spec.stream import FileSink, StreamSpec
+from nightshift.spec.stream import FileSink, Messages, StreamSpec
 from nightshift.spec.tables import may_be, projects_unknown
 
 MISTAKES_MAX: Final = 50
@@ -44,7 +44,7 @@ def load_stream(path: str | Path, *, shown: Path | None = None) -> StreamSpec:
     spec, document = _load(Path(path), shown or Path(path))
     if isinstance(spec, StreamSpec):
         return spec
-    remedy = "Airflow runs it if it is in dags/jobs/; a stream has source.subscription"
+    remedy = "Airflow runs it if it is in dags/jobs/; a stream has source.subscription or source.prefix"
     raise SpecErrors(
         _located(shown or Path(path), document, [Finding(("source",), "The file describes a nightly job", remedy)])
     )
@@ -72,8 +72,10 @@ def _load(path: Path, file: Path) -> tuple[JobSpec | StreamSpec, Document]:
 
 
 def _is_stream(document: Document) -> bool:
-    """A stream is a job whose source is a subscription. Its sections of its own show it, too, if the source is broken."""
-    return any(document.get(*path) is not None for path in (("source", "subscription"), ("sink",), ("latency",)))
+    """A stream is a job whose source is a subscription or a folder. If the source is broken, sections of its own show it."""
+    return any(
+        document.get(*path) is not None for path in (("source", "subscription"), ("source", "prefix"), ("sink",), ("latency",))
+    )
 
 
 def _read(path: Path, file: Path) -> Document:
@@ -151,9 +153,10 @@ def _taken(spec: JobSpec | StreamSpec, holders: Mapping[Path, JobSpec | StreamSp
 
 
 def _one_stream(spec: StreamSpec, holder: StreamSpec, file: Path) -> Iterator[Finding]:
-    if spec.source.subscription == holder.source.subscription:
-        problem = f"The subscription is already that of {file}, and each stream would take messages from the other"
-        yield Finding(("source", "subscription"), problem, "Make a subscription of its own for each stream")
+    match spec.source, holder.source:
+        case Messages(subscription=ours), Messages(subscription=theirs) if ours == theirs:
+            problem = f"The subscription is already that of {file}, and each stream would take messages from the other"
+            yield Finding(("source", "subscription"), problem, "Make a subscription of its own for each stream")
     match spec.sink, holder.sink:
         case FileSink(files=ours), FileSink(files=theirs) if f"{ours}/".startswith(f"{theirs}/") or theirs.startswith(
             f"{ours}/"

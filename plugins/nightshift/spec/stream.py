@@ -80,6 +80,56 @@ class Messages(Section):
         strict=False,
     )
 
+    @property
+    def place(self) -> str:
+        """Where the rows come from, in words."""
+        return self.subscription
+
+
+class Watched(Section):
+    """Where the rows come from: a folder on Cloud Storage, each of whose objects has rows."""
+
+    prefix: FolderUrl = Field(
+        description="The folder that is watched: gs://BUCKET/FOLDER. What begins with _ or . is left alone.",
+        examples=["gs://catalog-incoming/texts"],
+    )
+    format: Literal["json", "text", "parquet", "avro"] = Field(
+        default="json",
+        description="What an object is: lines that are JSON objects, lines of text in UTF-8 (the column text), Parquet, or an "
+        "Avro object container file.",
+        examples=["json"],
+    )
+    every: Moment = Field(default="10s", description="How often the folder is listed.", examples=["10s"])
+    optional: tuple[InputColumn, ...] = Field(
+        default=(),
+        description="Columns that a row may lack: they read as NULL. Without another it is a dead letter.",
+        examples=[["description"]],
+        strict=False,
+    )
+    key: tuple[ColumnName, ...] = Field(
+        default=(),
+        description="Columns that tell one row of the sink from another; of rows with the same key that of the newest object "
+        "counts. By default every row has its own.",
+        examples=[["name", "version"]],
+        strict=False,
+    )
+
+    @property
+    def place(self) -> str:
+        """Where the rows come from, in words."""
+        return self.prefix
+
+    @property
+    def every_seconds(self) -> float:
+        return moment_seconds(self.every)
+
+
+def source_model(value: object) -> type[Messages] | type[Watched]:
+    """What a section `source` is to be read as, by its keys: one of them may be misspelt."""
+    if not isinstance(value, dict) or ("subscription" in value and "prefix" not in value):
+        return Messages
+    return Watched if any(nearest(str(key), ["prefix"]) for key in value) else Messages
+
 
 class Latency(Section):
     """How long a message may take."""
@@ -241,11 +291,11 @@ class Scaling(Section):
 
 
 class StreamSpec(Work):
-    """One stream: the messages of a subscription, turned into predictions by a model, written to a database or to files."""
+    """One stream: messages or rows of a folder, turned into predictions by a model, written to a table or to files."""
 
     NOUN: ClassVar = "stream"
 
-    source: Messages
+    source: Messages | Watched
     latency: Latency
     sink: TableSink | FileSink
     dead_letters: DeadLetterTopic
@@ -267,9 +317,14 @@ class StreamSpec(Work):
     @property
     def summary(self) -> str:
         """Where its messages come from and its predictions go, in words."""
-        return f"from {self.source.subscription} into {self.sink.place} within {self.latency.target}"
+        return f"from {self.source.place} into {self.sink.place} within {self.latency.target}"
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _source_by_its_keys(cls, value: Any) -> Any:
+        return source_model(value).model_validate(value) if isinstance(value, dict) else value
 
     @field_validator("sink", mode="before")
     @classmethod
-    def _by_its_keys(cls, value: Any) -> Any:
+    def _sink_by_its_keys(cls, value: Any) -> Any:
         return sink_model(value).model_validate(value) if isinstance(value, dict) else value

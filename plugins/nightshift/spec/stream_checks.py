@@ -15,7 +15,16 @@ from nightshift.spec import stream_files
 from nightshift.spec.checks import compute
 from nightshift.spec.document import Document
 from nightshift.spec.input_checks import Columns, request
-from nightshift.spec.stream import DEAD_LETTERS, MESSAGE_COLUMNS, TEXT_COLUMN, FileSink, TableSink, sink_model
+from nightshift.spec.stream import (
+    DEAD_LETTERS,
+    MESSAGE_COLUMNS,
+    TEXT_COLUMN,
+    FileSink,
+    TableSink,
+    Watched,
+    sink_model,
+    source_model,
+)
 
 NAME_BYTES_MAX: Final = 63
 """Of a column in PostgreSQL, which cuts longer names without a word (its documentation, "Identifiers and Key Words")."""
@@ -24,8 +33,11 @@ NAME_BYTES_MAX: Final = 63
 def check(document: Document) -> Iterator[Finding]:
     """Every mistake between values. Values of a wrong type are skipped: the model reports them."""
     columns = _columns(document)
-    yield from _avro(document)
-    yield from _attributes(document)
+    if _watched(document):
+        yield from _folders(document)
+    else:
+        yield from _avro(document)
+        yield from _attributes(document)
     yield from _key(document, columns)
     yield from request(document, columns)
     yield from _ordering(document)
@@ -40,14 +52,30 @@ def _columns(document: Document) -> Columns | None:
     match document.get("source", "format"):
         case "text":
             data: tuple[str, ...] | None = (TEXT_COLUMN,)
-        case "avro":
+        case "avro" if not _watched(document):
             data = _avro_fields(document)
         case _:
             data = None
     if data is None:
         return None
-    names = dict.fromkeys((*data, *_texts(document.get("source", "attributes")), *MESSAGE_COLUMNS))
-    return Columns(tuple(names), "the message", "A message has", "List it under source.attributes if it is an attribute")
+    names = tuple(dict.fromkeys((*data, *_texts(document.get("source", "attributes")), *MESSAGE_COLUMNS)))
+    if _watched(document):
+        return Columns(names, "the row", "A row has", "Choose another format if an object has other columns")
+    return Columns(names, "the message", "A message has", "List it under source.attributes if it is an attribute")
+
+
+def _watched(document: Document) -> bool:
+    return source_model(document.get("source")) is Watched
+
+
+def _folders(document: Document) -> Iterator[Finding]:
+    prefix, files = document.get("source", "prefix"), document.get("sink", "files")
+    if not isinstance(prefix, str) or not isinstance(files, str):
+        return
+    ours, theirs = f"{prefix.rstrip('/')}/", f"{files.rstrip('/')}/"
+    if ours.startswith(theirs) or theirs.startswith(ours):
+        problem = f"The stream would watch its own files: {files} and {prefix} are the same folder, or one is inside the other"
+        yield Finding(("sink", "files"), problem, "Write another folder")
 
 
 def _avro_fields(document: Document) -> tuple[str, ...] | None:
@@ -112,7 +140,7 @@ def _key(document: Document, columns: Columns | None) -> Iterator[Finding]:
 
 
 def _ordering(document: Document) -> Iterator[Finding]:
-    if document.get("source", "ordering") is True and not _in_postgres(document):
+    if document.get("source", "ordering") is True and not _in_postgres(document) and not _watched(document):
         problem = "Files have no order, so there is nothing to gain from answering messages one after the other"
         yield Finding(("source", "ordering"), problem, "Leave ordering out: of one key, the newest message counts in any case")
     if document.get("source", "ordering_keys") is not None and document.get("source", "ordering") is not True:
@@ -168,6 +196,10 @@ def _latency(document: Document) -> Iterator[Finding]:
     if isinstance(flush, str) and re.fullmatch(MOMENT_PATTERN, flush) and moment_seconds(flush) >= duration_seconds(target):
         problem = f"A message that waits {flush} for others is not answered within {target}"
         yield Finding(("latency", "flush"), problem, "Write a smaller flush, or a larger target")
+    listed = document.get("source", "every")
+    if isinstance(listed, str) and re.fullmatch(MOMENT_PATTERN, listed) and moment_seconds(listed) >= duration_seconds(target):
+        problem = f"A folder that is listed every {listed} has rows that are not answered within {target}"
+        yield Finding(("source", "every"), problem, "Write a smaller source.every, or a larger target")
     every = document.get("sink", "every") or (None if _in_postgres(document) else FileSink.model_fields["every"].default)
     if isinstance(every, str) and re.fullmatch(MOMENT_PATTERN, every) and moment_seconds(every) >= duration_seconds(target):
         problem = f"A row that waits {every} for others of its file is not there within {target}"

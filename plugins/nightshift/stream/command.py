@@ -21,12 +21,13 @@ from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.stats import Stats
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
-from nightshift.spec.stream import TableSink
+from nightshift.spec.stream import Messages, TableSink
 from nightshift.stream.decoding import Decoder
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 
 if TYPE_CHECKING:
     from nightshift.stream.files import FileSink
+    from nightshift.stream.parts import Source
     from nightshift.stream.postgres import PostgresSink
 
     AnySink = FileSink | PostgresSink
@@ -67,7 +68,9 @@ def run(options: Options) -> int:
             return BAD_INPUT
         kind = load_kind(spec)
         decoder = Decoder(spec, kind.columns)
-        names = _full(spec.source.subscription, "subscriptions", options), _full(spec.dead_letters.topic, "topics", options)
+        source = spec.source
+        place = _full(source.subscription, "subscriptions", options) if isinstance(source, Messages) else source.prefix
+        topic = _full(spec.dead_letters.topic, "topics", options)
     except SpecErrors as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
@@ -82,11 +85,11 @@ def run(options: Options) -> int:
         return BAD_INPUT
     log_to_stdout()
     started = time.monotonic()
-    log.info("started", extra={"fields": {"stream": spec.job, "subscription": names[0], "sink": spec.sink.place}})
+    log.info("started", extra={"fields": {"stream": spec.job, "source": place, "sink": spec.sink.place}})
     try:
         # Never closed, as the driver's: that would wait for threads.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        code = runner.run(_work(options, spec, kind, decoder, names))
+        code = runner.run(_work(options, spec, kind, decoder, (place, topic)))
     except (WrongEngine, WrongModel, pubsub.PubSubRefused, SinkRefused) as error:
         log.error("cannot continue", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG
@@ -118,7 +121,7 @@ def _missing(spec: StreamSpec, options: Options) -> list[str]:
 async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Decoder, names: tuple[str, str]) -> int:
     from nightshift.stream.announcement import Announcement
     from nightshift.stream.metrics import StreamCollector
-    from nightshift.stream.pubsub import Subscription, Topic
+    from nightshift.stream.pubsub import Topic
     from nightshift.stream.stats import StreamStats
     from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 
@@ -140,11 +143,11 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
         subscriber = Subscriber(
             kind=kind,
             engine=engine,
-            source=Subscription(names[0]),
+            source=_source(spec, names[0]),
             sink=sink,
-            dead_letters=Topic(names[1], Announcement(spec.job, spec.source.subscription, spec.sink.dead_letters_place)),
+            dead_letters=Topic(names[1], Announcement(spec.job, spec.source.place, spec.sink.dead_letters_place)),
             decoder=decoder,
-            ordered=spec.source.ordering,
+            ordered=isinstance(spec.source, Messages) and spec.source.ordering,
             limits=SubscriberLimits(
                 window_start=window,
                 requests_most=requests,
@@ -156,6 +159,20 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
         )
         drain.attach(subscriber.drain)
         return await subscriber.run()
+
+
+def _source(spec: StreamSpec, name: str) -> Source:
+    """name: of the subscription, with its project."""
+    if isinstance(spec.source, Messages):
+        from nightshift.stream.pubsub import Subscription
+
+        return Subscription(name)
+    from nightshift.store import open_store
+    from nightshift.stream.objects import WatchedFolder
+    from nightshift.stream.watched import Watched
+
+    folder = WatchedFolder(open_store(spec.source.prefix), spec.job, spec.source.format)
+    return Watched(folder, every_s=spec.source.every_seconds, rng=random.Random())
 
 
 def _sink(options: Options, spec: StreamSpec, kind: TaskKind) -> AnySink:
@@ -175,7 +192,6 @@ def _sink(options: Options, spec: StreamSpec, kind: TaskKind) -> AnySink:
         rows=spec.sink.rows,
         every_s=spec.sink.every_seconds,
         now=lambda: datetime.now(UTC),
-        steady=time.monotonic,
     )
 
 

@@ -28,12 +28,9 @@ SomeOutcome = TypeVar("SomeOutcome", bound=Outcome)
 
 BYTES_MOST: Final = 64 << 20
 """Of the messages and answers of a file, in memory."""
-REMEMBER_S: Final = 1800.0
-"""Three times as long as a lease may be: a message whose acknowledgement was lost comes again when its lease ends."""
 REMEMBER_MOST: Final = 500_000
-"""Ids that are remembered: about 100 MB. Above 280 messages a second this is less than REMEMBER_S."""
-
-
+"""Ids that are remembered: about 100 MB. A message whose acknowledgement was lost comes again when its lease ends, after ten
+minutes at most; one that another process held meanwhile may come much later."""
 DESCRIPTION: Final = "stream.json"
 """Beside the folders: what the files are of."""
 _REFUSALS: Final = (401, 403, 404)
@@ -52,7 +49,7 @@ class Files(Protocol):
 
 
 class FileSink:
-    """`nightshift.stream.parts.Sink`. objects: of the stream's folder. now(): in UTC. steady(): seconds of a steady clock.
+    """`nightshift.stream.parts.Sink`. objects: of the stream's folder. now(): in UTC.
 
     rows, every_s: how many rows a file has, and how long one waits for others.
     """
@@ -65,14 +62,13 @@ class FileSink:
         rows: int,
         every_s: float,
         now: Callable[[], datetime],
-        steady: Callable[[], float],
     ) -> None:
         # One file is written while the next is collected.
         self.collect = Collect(rows=rows, size=BYTES_MOST, age_s=every_s, aside=2 * rows)
         self._objects = objects
         self._form = form
         self._now = now
-        self._written = _Written(steady)
+        self._written = _Written()
 
     async def open(self) -> None:
         """Says in the folder what its files are. Raises SinkRefused if they are another's, Locked, Unavailable."""
@@ -128,20 +124,18 @@ class FileSink:
 class _Written:
     """The ids of messages that this process has written, the latest of them."""
 
-    def __init__(self, steady: Callable[[], float]) -> None:
-        self._steady = steady
-        self._since: OrderedDict[str, float] = OrderedDict()
+    def __init__(self) -> None:
+        # Not a dict, which takes longer and longer to find its first key while keys are taken from its front.
+        self._ids: OrderedDict[str, None] = OrderedDict()
 
     def has(self, message: str) -> bool:
-        return message in self._since
+        return message in self._ids
 
     def add(self, messages: Iterator[str]) -> None:
-        now = self._steady()
         for message in messages:
-            self._since[message] = now
-            self._since.move_to_end(message)
-        while self._since and (len(self._since) > REMEMBER_MOST or next(iter(self._since.values())) < now - REMEMBER_S):
-            self._since.popitem(last=False)
+            self._ids[message] = None
+        while len(self._ids) > REMEMBER_MOST:
+            self._ids.popitem(last=False)
 
 
 def _by_hour(outcomes: Sequence[SomeOutcome]) -> list[list[SomeOutcome]]:
