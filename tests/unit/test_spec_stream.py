@@ -134,10 +134,11 @@ def test_a_folder_is_watched_and_files_are_written(tmp_path: Path) -> None:
     assert isinstance(spec.sink, FileSink)
     assert (spec.source.format, spec.source.every_seconds, spec.sink.every_seconds, spec.sink.rows) == ("json", 10, 30, 10_000)
     assert spec.summary == "from gs://bucket/in into gs://bucket/answers within 60s"
-    assert spec.sink.dead_letters_place == "gs://bucket/answers/dead_letters"
+    assert spec.sink.dead_letters_place == "the folder gs://bucket/answers/dead_letters"
+    assert spec.source.origin == ("prefix", "gs://bucket/in")
     sink = load_stream(EXAMPLE).sink
     assert isinstance(sink, TableSink)
-    assert (sink.place, sink.dead_letters_place) == ("package_vectors", "package_vectors_dead_letters")
+    assert (sink.place, sink.dead_letters_place) == ("package_vectors", "the table package_vectors_dead_letters")
 
 
 @pytest.mark.parametrize("other", ["gs://bucket/answers", "gs://bucket/answers/inside", "gs://bucket"])

@@ -140,6 +140,16 @@ class TestRows:
 
         does(main())
 
+    def test_nor_more_than_ten_megabytes_at_once(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watched, "PULL_BYTES_MOST", 20)
+        place.put("a.json", *({"n": n} for n in range(5)))
+
+        async def main() -> None:
+            reader = Reader(place)
+            assert [len(await reader.pull()) for _ in range(4)] == [3, 2, 0, 0]
+
+        does(main())
+
     def test_what_is_hidden_is_left_alone(self, place: Place) -> None:
         for path in ("_tmp/a.json", ".hidden", "a/_part/b.json", "shown.json"):
             place.put(path, {"n": 0})

@@ -85,6 +85,11 @@ class Messages(Section):
         """Where the rows come from, in words."""
         return self.subscription
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        """What kind of source it is, and its name."""
+        return "subscription", self.subscription
+
 
 class Watched(Section):
     """Where the rows come from: a folder on Cloud Storage, each of whose objects has rows."""
@@ -118,6 +123,11 @@ class Watched(Section):
     def place(self) -> str:
         """Where the rows come from, in words."""
         return self.prefix
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """What kind of source it is, and its name."""
+        return "prefix", self.prefix
 
     @property
     def every_seconds(self) -> float:
@@ -168,9 +178,14 @@ class TableSink(Section):
         return self.table
 
     @property
-    def dead_letters_place(self) -> str:
-        """The table of dead letters, with its schema if the table has one."""
+    def dead_letters_table(self) -> str:
+        """With its schema, if the table has one."""
         return f"{self.table}{DEAD_LETTERS}"
+
+    @property
+    def dead_letters_place(self) -> str:
+        """Where dead letters are kept whole, in words."""
+        return f"the table {self.dead_letters_table}"
 
 
 class FileSink(Section):
@@ -207,8 +222,8 @@ class FileSink(Section):
 
     @property
     def dead_letters_place(self) -> str:
-        """The folder of the dead letters."""
-        return f"{self.files}/{stream_files.DEAD}"
+        """Where dead letters are kept whole, in words."""
+        return f"the folder {self.files}/{stream_files.DEAD}"
 
     @property
     def every_seconds(self) -> float:

@@ -20,6 +20,7 @@ from nightshift.spec.stream import (
     MESSAGE_COLUMNS,
     TEXT_COLUMN,
     FileSink,
+    Latency,
     TableSink,
     Watched,
     sink_model,
@@ -201,8 +202,11 @@ def _latency(document: Document) -> Iterator[Finding]:
         problem = f"A folder that is listed every {listed} has rows that are not answered within {target}"
         yield Finding(("source", "every"), problem, "Write a smaller source.every, or a larger target")
     every = document.get("sink", "every") or (None if _in_postgres(document) else FileSink.model_fields["every"].default)
-    if isinstance(every, str) and re.fullmatch(MOMENT_PATTERN, every) and moment_seconds(every) >= duration_seconds(target):
-        problem = f"A row that waits {every} for others of its file is not there within {target}"
+    if not isinstance(every, str) or not re.fullmatch(MOMENT_PATTERN, every):
+        return
+    waits = flush if isinstance(flush, str) and re.fullmatch(MOMENT_PATTERN, flush) else Latency.model_fields["flush"].default
+    if moment_seconds(waits) < duration_seconds(target) <= moment_seconds(waits) + moment_seconds(every):
+        problem = f"A row that waits {waits} for its request and {every} for its file is not there within {target}"
         yield Finding(("sink", "every"), problem, "Write a smaller sink.every, or a larger target")
 
 

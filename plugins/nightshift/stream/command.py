@@ -145,7 +145,7 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
             engine=engine,
             source=_source(spec, names[0]),
             sink=sink,
-            dead_letters=Topic(names[1], Announcement(spec.job, spec.source.place, spec.sink.dead_letters_place)),
+            dead_letters=Topic(names[1], Announcement(spec.job, spec.source.origin, spec.sink.dead_letters_place)),
             decoder=decoder,
             ordered=isinstance(spec.source, Messages) and spec.source.ordering,
             limits=SubscriberLimits(

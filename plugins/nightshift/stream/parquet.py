@@ -32,14 +32,13 @@ class Format:
         self._model = model
         self._answers = stream_files.answer_schema(self._keys, self._column, prediction).with_metadata(metadata)
         self._dead = stream_files.dead_schema(self._keys).with_metadata(metadata)
-        self._job = spec.job
+        self._job, self._task = spec.job, spec.task
         self._identity = [spec.job, model, self._column, *self._keys]
 
     @property
     def description(self) -> bytes:
-        """What all files of the folder have in common, as JSON: whose they are, and their columns."""
-        columns = {field.name: str(field.type) for field in self._answers}
-        return json.dumps({"stream": self._job, "key": list(self._keys), "columns": columns}).encode()
+        """What all files of the folder have in common, as JSON: whose they are, and what decides their columns."""
+        return canonical_json({"stream": self._job, "task": self._task, "key": self._keys, "column": self._column})
 
     def name(self, kind: str, outcomes: Sequence[Outcome]) -> str:
         """The file's path below the stream's folder. All messages were published in the same hour.

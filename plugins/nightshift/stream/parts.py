@@ -75,7 +75,7 @@ class Collect:
     """How outcomes are collected for one `Sink.write`. rows: so many at most. size: bytes of their messages and answers.
 
     age_s: how long the oldest waits for others, in seconds. aside: so many messages that wait here, or are being written, do
-    not count as held when more are pulled.
+    not count as held when more are pulled, unless what waits has the size of a whole `Sink.write`.
     """
 
     rows: int

@@ -48,7 +48,7 @@ class Table:
         self._sink = spec.sink
         self._prediction = prediction
         self.name = sql.Identifier(*self._sink.table.split("."))
-        self.dead = sql.Identifier(*self._sink.dead_letters_place.split("."))
+        self.dead = sql.Identifier(*self._sink.dead_letters_table.split("."))
         self.keyed = bool(spec.source.key)
         self.keys = spec.source.key or (MESSAGE_ID,)
         self.prediction_type = ""

@@ -95,6 +95,8 @@ class Settler:
     @property
     def aside(self) -> int:
         """Messages that have their outcome and wait for nothing but the sink, as far as they leave room for others."""
+        if self._outcomes.size >= self._outcomes.size_most:
+            return 0
         return min(len(self._outcomes) + self._writing + len(self._graves) + len(self._done), self._aside)
 
     async def run(self) -> None:

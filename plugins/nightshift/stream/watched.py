@@ -33,6 +33,8 @@ WAIT_S: Final = 1.0
 """How long a pull waits at most when there is nothing."""
 LEASE_S: Final = 60.0
 """Of a row, from its delivery; the subscriber extends it."""
+PULL_BYTES_MOST: Final = 10 << 20
+"""Of the rows of one pull, but for the last row."""
 LOOK_S: Final = 1.0
 """Between two looks for leases that are over."""
 
@@ -249,10 +251,12 @@ class Watched:
 def _take(rows: Iterator[bytes], most: int) -> tuple[list[bytes], Exception | None]:
     """Up to so many rows, and the error that came after them; no rows and no error at the end."""
     taken: list[bytes] = []
+    size = 0
     try:
         for data in rows:
             taken.append(data)
-            if len(taken) == most:
+            size += len(data)
+            if len(taken) == most or size >= PULL_BYTES_MOST:
                 break
     except Exception as error:
         return taken, error
