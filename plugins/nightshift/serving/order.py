@@ -115,8 +115,8 @@ class StreamOrder:
         variant, stated = self.variant, self.spec.scaling is not None
         if not isinstance(self.spec.source, Messages):
             yield (
-                "source.prefix: A watched folder has no backlog that an autoscaler can read, and one process reads it as well as "
-                "several. Run `nightshift stream` in a Deployment of your own, or have a subscription."
+                "source.prefix: A watched folder has no backlog that an autoscaler can read, and several processes read the same "
+                "objects. Run `nightshift stream` in a Deployment of your own, or have a subscription."
             )
         if not stated:
             yield (
