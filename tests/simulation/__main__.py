@@ -4,7 +4,7 @@ python -m tests.simulation --seed N [--trace] [--without kill,lost_reply]     on
 python -m tests.simulation --seeds A:B                                        many, in as many processes as there are cores
 python -m tests.simulation --soak MINUTES                                     random seeds until the time is over
 python -m tests.simulation --publishing --seed N [--trace], or --seeds A:B    the same for the schedules of publishing
-python -m tests.simulation --streams --seed N, or --seeds A:B                 the same for the schedules of streams
+python -m tests.simulation --streams --seed N, or --seeds A:B [--files]       the same for the schedules of streams
 python -m tests.simulation --mutants                                          search a seed for each mutant: *mutants.json
 
 Exit code 1 when a schedule failed; the failing seeds are named, each is the whole reproduction.
@@ -47,6 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     what.add_argument("--mutants", action="store_true", help="find the first schedule that catches each mutant")
     parser.add_argument("--publishing", action="store_true", help="with --seed or --seeds: schedules of publishing")
     parser.add_argument("--streams", action="store_true", help="with --seed or --seeds: schedules of streams")
+    parser.add_argument("--files", action="store_true", help="with --streams: files as the sink")
     parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happens")
     parser.add_argument("--without", default="", metavar="A,B", help=f"switch faults off: {', '.join(SWITCHES)}")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
@@ -60,8 +61,11 @@ def main(arguments: Sequence[str]) -> int:
         if options.seed is None and not options.seeds:
             parser.error("--publishing and --streams need --seed or --seeds")
         if options.seed is not None:
-            return _one_publishing(options.seed, options.trace) if options.publishing else _one_stream(options.seed)
-        run, of = (publishing.outcome, "publishing") if options.publishing else (streams.outcome, "streams")
+            return (
+                _one_publishing(options.seed, options.trace) if options.publishing else _one_stream(options.seed, options.files)
+            )
+        others = streams.outcome_of_files if options.files else streams.outcome
+        run, of = (publishing.outcome, "publishing") if options.publishing else (others, "streams")
         return _many_others(run, of, range(*map(int, options.seeds.split(":"))), options.processes)
     if options.seed is not None:
         return _one(options.seed, options.trace, without)
@@ -123,11 +127,12 @@ def _one_publishing(seed: int, tracing: bool) -> int:
     return 0
 
 
-def _one_stream(seed: int) -> int:
+def _one_stream(seed: int, files: bool) -> int:
     logging.basicConfig(format="%(message)s")
-    print(streams.draw(seed))
+    scenario = streams.draw(seed)
+    print(streams.into_files(scenario) if files else scenario)
     try:
-        print(f"all invariants hold: {streams.simulate(seed)}")
+        print(f"all invariants hold: {streams.simulate_files(seed) if files else streams.simulate(seed)}")
     except Violated as error:
         print(error)
         return 1

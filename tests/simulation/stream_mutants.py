@@ -5,7 +5,9 @@ stream_mutants.json names a schedule for each, as mutants.json does for the driv
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,17 +18,21 @@ from nightshift.driver.engine import Gone
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.sender import Sender
 from nightshift.driver.trial import Trial
+from nightshift.store import StoreUnavailable
+from nightshift.stream import files, watched
 from nightshift.stream.hold import Held, Hold
 from nightshift.stream.lanes import Lanes
 from nightshift.stream.leases import Leases
-from nightshift.stream.messages import Dead
-from nightshift.stream.parts import Standing, Unwritable, insist
+from nightshift.stream.messages import Dead, Delivery, Outcome
+from nightshift.stream.parquet import Format
+from nightshift.stream.parts import Collect, Standing, Unwritable, insist
 from nightshift.stream.settle import UNWRITABLE, Settler
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
-from tests.simulation import stream_parts, streams
+from nightshift.stream.watched import Watched
+from tests.simulation import stream_parts, streams, watching
 from tests.simulation.mutants import Mutant
 from tests.simulation.replaced import Change
-from tests.simulation.streams import simulate
+from tests.simulation.streams import simulate, simulate_files
 
 SEEDS_FILE: Final = Path(__file__).with_suffix(".json")
 
@@ -37,10 +43,11 @@ def seeds() -> dict[str, int]:
 
 def search(tried: range) -> Iterator[tuple[Mutant, int | None, str]]:
     """For each mutant the first schedule that catches it."""
-    for mutant in STREAM_MUTANTS:
-        found = ((seed, broken[0]) for seed in tried if (broken := mutant.broken(simulate, seed)))
-        seed, what = next(found, (None, "NOT CAUGHT"))
-        yield mutant, seed, what
+    for mutants, run in ((STREAM_MUTANTS, simulate), (FILE_MUTANTS, simulate_files), (WATCHED_MUTANTS, watching.simulate)):
+        for mutant in mutants:
+            found = ((seed, broken[0]) for seed in tried if (broken := mutant.broken(run, seed)))
+            seed, what = next(found, (None, "NOT CAUGHT"))
+            yield mutant, seed, what
 
 
 def _acknowledged_early() -> tuple[Change, ...]:
@@ -127,7 +134,7 @@ def _a_batch_is_refused_whole() -> tuple[Change, ...]:
         try:
             await insist(self._patience, lambda: self._sink.write([each for _, each in answered]), "answers")
         except Unwritable as error:
-            return [(held, Dead(held.message, UNWRITABLE, str(error), None, 1)) for held, _ in answered]
+            return [(held, Dead(held.message, UNWRITABLE, str(error), None, 1, each.key)) for held, each in answered]
         for held, _ in answered:
             self.acknowledge(held)
         self._settled([held for held, _ in answered])
@@ -146,6 +153,61 @@ def _a_duplicate_is_new() -> tuple[Change, ...]:
         return fresh
 
     return ((Hold, "take", twice),)
+
+
+def _named_anew() -> tuple[Change, ...]:
+    name, numbers = Format.name, itertools.count()
+
+    def numbered(self: Format, kind: str, outcomes: Sequence[Outcome]) -> str:
+        return f"{name(self, kind, outcomes)}-{next(numbers)}"
+
+    return ((Format, "name", numbered),)
+
+
+def _hours_together() -> tuple[Change, ...]:
+    return ((files, "_by_hour", lambda outcomes: [list(outcomes)]),)
+
+
+def _forgets() -> tuple[Change, ...]:
+    return ((files._Written, "has", lambda self, message: False),)
+
+
+def _collects(**terms: float) -> tuple[Change, ...]:
+    return ((files, "Collect", lambda **said: Collect(**{**said, **terms})),)
+
+
+def _done_when_read() -> tuple[Change, ...]:
+    finish = Watched._finish
+
+    async def hasty(self: Watched, of: Any) -> None:
+        if of.exhausted:
+            of.left.clear()
+        await finish(self, of)
+
+    return ((Watched, "_finish", hasty),)
+
+
+def _read_on_after_a_fault() -> tuple[Change, ...]:
+    def deaf(rows: Iterator[bytes], most: int) -> tuple[list[bytes], None]:
+        taken = []
+        with contextlib.suppress(StoreUnavailable):
+            for data in rows:
+                taken.append(data)
+                if len(taken) == most:
+                    break
+        return taken, None
+
+    return ((watched, "_take", deaf),)
+
+
+def _rows_named_by_their_delivery() -> tuple[Change, ...]:
+    row = Watched._row
+
+    def counted(self: Watched, of: Any, data: bytes) -> Delivery:
+        delivery = row(self, of, data)
+        return replace(delivery, message=replace(delivery.message, id=f"{of.found.name}/{delivery.ack_id}"))
+
+    return ((Watched, "_row", counted),)
 
 
 def _of(*names: str) -> frozenset[str]:
@@ -169,3 +231,18 @@ STREAM_MUTANTS: Final = (
     Mutant("a refused connection counts as a death", _of("poison"), _refused_connections_count),
     Mutant("a duplicate counts as new", _of("computed again", "crash"), _a_duplicate_is_new),
 )
+FILE_MUTANTS: Final = (
+    Mutant("acknowledged before the file is there", _of("never acked unanswered"), _acknowledged_early),
+    Mutant("a file has a new name each time it is put", _of("twice"), _named_anew),
+    Mutant("a folder gets messages of the next hour", _of("folder"), _hours_together),
+    Mutant("what was written is forgotten at once", _of("twice", "computed again"), _forgets),
+    Mutant("a file waits until it is full", _of("liveness", "poison"), functools.partial(_collects, age_s=1e6)),
+    Mutant("what waits for its file does not count", _of("pull"), functools.partial(_collects, aside=10**9)),
+)
+"""Those of files as the sink, caught by `simulate_files`."""
+WATCHED_MUTANTS: Final = (
+    Mutant("an object is done when it is read", _of("done early"), _done_when_read),
+    Mutant("a fault of the store is the end of an object", _of("done early", "answered once"), _read_on_after_a_fault),
+    Mutant("a row is named by its delivery", _of("answered once"), _rows_named_by_their_delivery),
+)
+"""Those of a watched folder as the source, caught by `watching.simulate`."""

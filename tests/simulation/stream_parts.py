@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from nightshift.stream.messages import Answered, Dead, Delivery, Message
-from nightshift.stream.parts import Standing, Unavailable, Unwritable
+from nightshift.stream.parts import Collect, Standing, Unavailable, Unwritable
 from tests.simulation.virtual import VirtualLoop
 
 T = TypeVar("T")
@@ -25,6 +25,8 @@ DEADLINE_S: Final = 10.0
 """Of a lease, from its delivery: the least that a subscription may have."""
 GIVES_UP_S: Final = 30.0
 """How long a client library tries before it reports that nothing answers."""
+COLLECT: Final = Collect(rows=500, size=float("inf"), age_s=0.02, aside=0)
+"""As `nightshift.stream.postgres` has it."""
 POLL_S: Final = 2.0
 """How long a pull waits for a message."""
 
@@ -269,12 +271,14 @@ class Database:
             if row is None or age(each.message) > age(row.message):
                 self.rows[each.key] = each
 
-    def bury(self, dead: Sequence[Dead]) -> None:
+    def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
         for each in dead:
-            if each.message.id not in self.outcomes:
+            over = each.key is not None and self._known(each.message, each.key) is Standing.OVER
+            if each.message.id not in self.outcomes and not over:
                 self.outcomes[each.message.id] = "dead"
                 self.since.setdefault(each.message.id, self._now())
                 self.dead[each.message.id] = each
+        return frozenset(each.message.id for each in dead) - self.dead.keys()
 
 
 def age(message: Message) -> tuple[Any, str]:
@@ -284,6 +288,8 @@ def age(message: Message) -> tuple[Any, str]:
 
 class Sink:
     """`nightshift.stream.parts.Sink` of one process."""
+
+    collect = COLLECT
 
     def __init__(self, database: Database, network: Network) -> None:
         self._database = database
@@ -295,8 +301,8 @@ class Sink:
     async def write(self, answered: Sequence[Answered]) -> None:
         await self._network.call(lambda: self._database.write(list(answered)))
 
-    async def bury(self, dead: Sequence[Dead]) -> None:
-        await self._network.call(lambda: self._database.bury(list(dead)))
+    async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
+        return await self._network.call(lambda: self._database.bury(list(dead)))
 
 
 class Topic:

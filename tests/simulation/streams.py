@@ -1,8 +1,9 @@
-"""A stream under seeded schedules of faults: nightshift's own subscriber over a simulated Pub/Sub, database and engine.
+"""A stream under seeded schedules of faults: nightshift's own subscriber over a simulated Pub/Sub, sink and engine.
 
 A violation names its invariant: answered once, never acked unanswered, poison, pull, attempts, drain, order,
-computed again, liveness, crash. What stands in is time, chance, the services and the engine; what is not simulated is HTTP,
-gRPC and SQL, which the integration tests have.
+computed again, liveness, crash. Of files as a sink also: twice (one process never writes a message into two files, and only a
+message that was delivered again is in two), folder (all copies of a message are in the folder of its hour). What stands in is
+time, chance, the services and the engine; what is not simulated is HTTP, gRPC and SQL, which the integration tests have.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from nightshift import exits
 from nightshift.driver.engine import Replied, SendResult
 from nightshift.driver.stats import Stats
 from nightshift.stream.messages import Message
+from nightshift.stream.parts import Sink as SinkOfStream
 from nightshift.stream.stats import StreamStats
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
+from tests.simulation import stream_files
 from tests.simulation.check import Violated
 from tests.simulation.engines import Climate, EngineEvents, Failing, Fails, SimulatedEngine
 from tests.simulation.rows import REASONS, Kept, Kind, Nature, Rows
 from tests.simulation.stream_parts import Database, Network, Sink, Source, Subscription, Topic, Weather, age
 from tests.simulation.virtual import Deadlock, Livelock, Process, TimeIsUp, VirtualLoop
 
-BEGAN: Final = datetime(2026, 11, 20, tzinfo=UTC)
+BEGAN: Final = datetime(2026, 11, 20, 12, 55, tzinfo=UTC)
+"""Files have folders by the hour, so a new one begins meanwhile."""
 AFTER_CALM_S: Final = 7200.0
 SLOW_S: Final = 3600.0
 """More for each message that hangs: it takes a request's place until the time limit, in each of its tries."""
@@ -49,8 +53,19 @@ ENGINE_FAULTS: Final = {"busy": 0.3, "failed": 0.2, "invalid": 0.2, "aborted": 0
 
 
 @dataclass(frozen=True)
+class FileTerms:
+    """Of a sink that is files: rows of each, and how long one waits for others."""
+
+    rows: int
+    every_s: float
+
+
+@dataclass(frozen=True)
 class Scenario:
-    """All that is drawn. keys: of each message's row in the sink. unwritable: messages whose answer the database refuses."""
+    """All that is drawn. keys: of each message's row in the sink. unwritable: messages whose answer the sink refuses.
+
+    files: None if the sink is a database.
+    """
 
     seed: int
     rows: Rows
@@ -67,6 +82,7 @@ class Scenario:
     processes: int
     events: tuple[tuple[float, str, float, float], ...]
     calm_at: float
+    files: FileTerms | None = None
 
     def key(self, number: int) -> str:
         return self.keys[number] if number < len(self.keys) else f"further {number}"
@@ -160,6 +176,13 @@ def draw(seed: int) -> Scenario:
     )
 
 
+def into_files(scenario: Scenario) -> Scenario:
+    """The same schedule with files as its sink."""
+    rng = random.Random(f"stream files {scenario.seed}")
+    terms = FileTerms(rng.choice((1, 5, 20, 500)), rng.choice((0.5, 5.0, 20.0)))
+    return replace(scenario, ordered=False, lanes=("",) * len(scenario.lanes), files=terms)
+
+
 def _weather(rng: random.Random, faults: Mapping[str, float], calm_at: float) -> Weather:
     drawn: dict[str, Any] = {name: rng.uniform(0, most) for name, most in faults.items() if rng.random() < 0.25}
     outages: tuple[tuple[float, float], ...] = ()
@@ -224,7 +247,7 @@ class Life:
             kind=Kind(scenario.rows, scenario.rows_per_request, Kept()),
             engine=self.engine,
             source=Source(loop, world.subscription, pulls, name, self._pulling, self.got.update),
-            sink=Sink(world.database, writes),
+            sink=self._sink(writes),
             dead_letters=Topic(world.topic, Network(loop, lambda: world.pull, world.rng(f"{name} topic"))),
             decoder=Decoder(scenario),  # type: ignore[arg-type]
             ordered=scenario.ordered,
@@ -233,6 +256,22 @@ class Life:
             stats=Stats(),
             stream_stats=self.stats,
             now=lambda: BEGAN.timestamp() + loop.time(),
+        )
+
+    def _sink(self, network: Network) -> SinkOfStream:
+        world, scenario = self.world, self.world.scenario
+        if not isinstance(world.database, stream_files.Folder):
+            return Sink(world.database, network)
+        assert scenario.files is not None
+        return stream_files.sink(
+            world.database,
+            network,
+            self.name,
+            unwritable=scenario.unwritable,
+            rows=scenario.files.rows,
+            every_s=scenario.files.every_s,
+            loop=world.loop,
+            began=BEGAN,
         )
 
     def check_patience(self) -> None:
@@ -245,7 +284,9 @@ class Life:
 
     def _pulling(self, most: int) -> None:
         self.check_patience()
-        if most + self.stats.held > AHEAD * max(self.world.scenario.limits.window_most, self.world.scenario.rows_per_request):
+        aside = 2 * self.world.scenario.files.rows if self.world.scenario.files else 0
+        can_take = AHEAD * max(self.world.scenario.limits.window_most, self.world.scenario.rows_per_request)
+        if most + self.stats.held > can_take + aside:
             self.world.fail("pull", f"{self.name} holds {self.stats.held} and pulls {most} more")
         bound = self.world.scenario.limits.buffer_bytes
         if self.stats.held_bytes > bound and self.stats.held > 1:
@@ -262,7 +303,9 @@ class World:
         self.pull, self.sink, self.climate = scenario.pull, scenario.sink, scenario.climate
         self.violations: list[str] = []
         self.seen: Counter[str] = Counter()
-        self.database = Database(scenario.unwritable, self.loop.time)
+        self.database = (
+            stream_files.Folder(self.loop.time, self.fail) if scenario.files else Database(scenario.unwritable, self.loop.time)
+        )
         self.topic: Counter[str] = Counter()
         self._first: dict[tuple[str, str], float] = {}
         self.subscription = Subscription(
@@ -416,7 +459,8 @@ class World:
             self.fail("order", f"{life.name} computes {dict(life.under_way)} at once")
         if twice := [ordinal for ordinal, count in life.under_way.items() if count > 1]:
             self.fail("computed again", f"{life.name} computes {twice} twice at once")
-        known = self.database.since
+        # A folder cannot be asked, so a process knows only of its own files.
+        known = self.database.written_by[life.name] if isinstance(self.database, stream_files.Folder) else self.database.since
         late = [n for n in ordinals if known.get(f"{n}", self.loop.time()) < self._first[life.name, f"{n}"]]
         if late:
             self.fail("computed again", f"{life.name} computes {late}, which had their outcomes when they were delivered to it")
@@ -458,8 +502,16 @@ class World:
         rows = {key[0]: row.message.id for key, row in database.rows.items()}
         if rows != {key: message.id for key, message in newest.items()}:
             self.fail("answered once", f"the sink has {rows}, expected {newest}")
+        self._check_copies()
         if extra := {message for message in self.topic if message not in database.dead}:
             self.fail("poison", f"the topic of dead letters has {extra}, which have other outcomes")
+
+    def _check_copies(self) -> None:
+        copies = self.database.copies if isinstance(self.database, stream_files.Folder) else Counter[str]()
+        for name, count in copies.items():
+            self.seen["copies"] += count - 1
+            if count > self.subscription.states[name].deliveries:
+                self.fail("twice", f"{name} is in {count} files, and was delivered less often")
 
     def _at(self, message: Message) -> float:
         return (message.published - BEGAN).total_seconds()
@@ -491,10 +543,20 @@ def simulate(seed: int, change: Callable[[Scenario], Scenario] = lambda scenario
     return Report(seed, world.scenario.rows.count, world.seen["delivered"], took, world.seen)
 
 
-def outcome(seed: int) -> Report | str:
+def simulate_files(seed: int) -> Report:
+    """The same with files as the sink."""
+    return simulate(seed, into_files)
+
+
+def outcome_of_files(seed: int) -> Report | str:
+    """As `outcome`, with files as the sink."""
+    return outcome(seed, into_files)
+
+
+def outcome(seed: int, change: Callable[[Scenario], Scenario] = lambda scenario: scenario) -> Report | str:
     """The report of a schedule, or what it violated."""
     try:
-        return simulate(seed)
+        return simulate(seed, change)
     except Violated as error:
         return str(error)
     except Exception as error:  # The simulator's own mistake must not end the others' runs.

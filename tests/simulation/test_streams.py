@@ -6,16 +6,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from tests.simulation import watching
 from tests.simulation.mutants import Mutant
-from tests.simulation.stream_mutants import STREAM_MUTANTS, seeds
-from tests.simulation.streams import EVENTS, Report, draw, outcome, simulate
+from tests.simulation.stream_mutants import FILE_MUTANTS, STREAM_MUTANTS, WATCHED_MUTANTS, seeds
+from tests.simulation.streams import EVENTS, Report, draw, outcome, outcome_of_files, simulate, simulate_files
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
 
 GATE_SEEDS = range(200)
+FILE_SEEDS = range(20)
+ALL_FILE_SEEDS = range(len(FILE_SEEDS), 2_000)
+WATCHED_SEEDS = range(50)
+ALL_WATCHED_SEEDS = range(len(WATCHED_SEEDS), 5_000)
 ALL_SEEDS = range(len(GATE_SEEDS), 10_000)
 SLICES = 20
 HINT = "to see one: PYTHONPATH=plugins python -m tests.simulation --streams --seed N"
@@ -26,14 +32,14 @@ def slices(of: range) -> list[range]:
     return [of[at : at + size] for at in range(0, len(of), size)]
 
 
-def must_keep_every_invariant(of: range) -> Counter[str]:
+def must_keep_every_invariant(of: range, run: Callable[[int], Report | Counter[str] | str] = outcome) -> Counter[str]:
     seen: Counter[str] = Counter()
     failed = []
-    for found in map(outcome, of):
-        if isinstance(found, Report):
-            seen += found.seen
-        else:
+    for found in map(run, of):
+        if isinstance(found, str):
             failed.append(found)
+        else:
+            seen += found.seen if isinstance(found, Report) else found
     assert not failed, "\n".join([*failed[:5], f"{len(failed)} failed; {HINT}"])
     return seen
 
@@ -42,6 +48,18 @@ def must_keep_every_invariant(of: range) -> Counter[str]:
 @pytest.mark.parametrize("of", slices(GATE_SEEDS), ids=lambda of: f"from-{of.start}")
 def test_every_schedule_of_a_stream_keeps_every_invariant(of: range) -> None:
     must_keep_every_invariant(of)
+
+
+@pytest.mark.gate
+def test_schedules_with_files_as_the_sink_keep_every_invariant() -> None:
+    seen = must_keep_every_invariant(FILE_SEEDS, outcome_of_files)
+
+    assert seen["copies"] > 0, "no message was ever in two files, so nothing says that they are allowed"
+
+
+@pytest.mark.gate
+def test_schedules_of_a_watched_folder_keep_every_invariant() -> None:
+    must_keep_every_invariant(WATCHED_SEEDS, watching.outcome)
 
 
 @pytest.mark.gate
@@ -61,18 +79,44 @@ def test_every_further_schedule_of_a_stream_keeps_every_invariant(of: range) -> 
     must_keep_every_invariant(of)
 
 
+@pytest.mark.parametrize("of", slices(ALL_FILE_SEEDS), ids=lambda of: f"from-{of.start}")
+def test_every_further_schedule_with_files_keeps_every_invariant(of: range) -> None:
+    must_keep_every_invariant(of, outcome_of_files)
+
+
+@pytest.mark.parametrize("of", slices(ALL_WATCHED_SEEDS), ids=lambda of: f"from-{of.start}")
+def test_every_further_schedule_of_a_watched_folder_keeps_every_invariant(of: range) -> None:
+    must_keep_every_invariant(of, watching.outcome)
+
+
 @pytest.mark.gate
-@pytest.mark.parametrize("mutant", STREAM_MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "mutant", [*STREAM_MUTANTS, *FILE_MUTANTS, *WATCHED_MUTANTS], ids=lambda mutant: mutant.name.replace(" ", "-")
+)
 def test_a_mutant_of_the_subscriber_is_caught(mutant: Mutant) -> None:
     seed = seeds()[mutant.name]
 
+    others = simulate_files if mutant in FILE_MUTANTS else watching.simulate
+    run: Callable[[int], object] = simulate if mutant in STREAM_MUTANTS else others
     hint = "`--mutants` searches the seeds again"
-    assert mutant.broken(simulate, seed), f"seed {seed} does not break {set(mutant.breaks)}; {hint}"
+    assert mutant.broken(run, seed), f"seed {seed} does not break {set(mutant.breaks)}; {hint}"
 
 
 @pytest.mark.gate
-def test_the_schedules_of_the_mutants_of_the_subscriber_pass_without_them() -> None:
-    failed = [found for seed in sorted(set(seeds().values()) - set(GATE_SEEDS)) if isinstance(found := outcome(seed), str)]
+@pytest.mark.parametrize(
+    ("mutants", "run", "run_anyway"),
+    [
+        (STREAM_MUTANTS, outcome, GATE_SEEDS),
+        (FILE_MUTANTS, outcome_of_files, FILE_SEEDS),
+        (WATCHED_MUTANTS, watching.outcome, WATCHED_SEEDS),
+    ],
+    ids=["database", "files", "watched"],
+)
+def test_the_schedules_of_the_mutants_of_the_subscriber_pass_without_them(
+    mutants: tuple[Mutant, ...], run: Callable[[int], object], run_anyway: range
+) -> None:
+    kept = {seeds()[mutant.name] for mutant in mutants}
+    failed = [found for seed in sorted(kept - set(run_anyway)) if isinstance(found := run(seed), str)]
 
     assert failed == []
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from nightshift.driver.engine import Load, Refused, Replied, SendResult
 from nightshift.driver.stats import Stats
 from nightshift.stream.messages import Answered, Dead, Delivery, Message
-from nightshift.stream.parts import Standing, Unavailable, Unwritable
+from nightshift.stream.parts import Collect, Standing, Unavailable, Unwritable
 from nightshift.stream.stats import StreamStats
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, Reason, RowName
@@ -24,6 +24,8 @@ BEGAN: Final = datetime(2026, 11, 20, tzinfo=UTC)
 OVER_S: Final = 3600.0
 """Virtual time after which a test that still waits has failed."""
 GARBAGE: Final = "garbage"
+AT_ONCE: Final = Collect(rows=500, size=float("inf"), age_s=0.02, aside=0)
+"""As a database has it."""
 Reply = Callable[[list[str]], Awaitable[SendResult]]
 
 
@@ -131,9 +133,14 @@ class Source:
 
 
 class Sink:
-    """refused: ids whose answers are unwritable. away: it takes no outcome. standings: what it knows of messages, by id."""
+    """refused: ids whose answers are unwritable. away: it takes no outcome. standings: what it knows of messages, by id.
 
-    def __init__(self) -> None:
+    answered_elsewhere: ids of messages that another has answered meanwhile.
+    """
+
+    def __init__(self, collect: Collect) -> None:
+        self.collect = collect
+        self.answered_elsewhere: frozenset[str] = frozenset()
         self.refused: set[str] = set()
         self.away = False
         self.standings: dict[str, Standing | Dead] = {}
@@ -152,9 +159,11 @@ class Sink:
         self.writes.append([each.message.id for each in answered])
         self.rows |= {each.message.id: each.prediction for each in answered}
 
-    async def bury(self, dead: Sequence[Dead]) -> None:
+    async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
         self._take()
-        self.dead |= {each.message.id: each for each in dead}
+        others = frozenset(each.message.id for each in dead) & self.answered_elsewhere
+        self.dead |= {each.message.id: each for each in dead if each.message.id not in others}
+        return others
 
     def _take(self) -> None:
         self.tries += 1
@@ -201,10 +210,11 @@ class Bench:
         reply: Reply = capitals,
         flush_s: float = 0.5,
         ordered: bool = False,
+        collect: Collect = AT_ONCE,
     ) -> None:
         self.loop = loop
         self.engine = Engine(loop, reply)
-        self.source, self.sink, self.topic = Source(), Sink(), Topic()
+        self.source, self.sink, self.topic = Source(), Sink(collect), Topic()
         self.stats = StreamStats()
         self.subscriber = Subscriber(
             kind=kind or Kind(4),

@@ -38,10 +38,10 @@ ALLOWED: dict[str, set[str]] = {
     "status": {"run", "spec", "store"},
     "driver": {"exits", "run", "spec", "store", "tasks"},
     "batch": {"driver", "exits", "run", "spec", "store", "tasks"},
-    "stream": {"driver", "exits", "run", "spec", "tasks"},
+    "stream": {"driver", "exits", "run", "spec", "store", "tasks"},
     "jobset": {"exits", "profiles", "run", "settings", "spec", "tasks"},
     "serving": {"jobset", "run", "settings", "spec", "status"},
-    "warehouse": {"run", "settings", "spec", "store", "tasks"},
+    "warehouse": {"exits", "run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},
     "doctor": {"", "jobset", "run", "settings", "spec", "store", "warehouse"},
     "hooks": {"doctor", "jobset", "settings", "store", "warehouse"},
@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "operators": {"doctor", "exits", "hooks", "jobset", "lineage", "run", "settings", "spec", "store", "triggers", "warehouse"},
     "plugin": {"operators", "timetables"},
     "provider": set(),
-    "cli": {"", "batch", "doctor", "exits", "jobset", "operators", "serving", "spec", "status", "stream"},
+    "cli": {"", "batch", "doctor", "exits", "jobset", "operators", "serving", "spec", "status", "stream", "warehouse"},
 }
 AIRFLOW_ROOMS = {"hooks", "operators", "plugin", "timetables", "triggers"}
 

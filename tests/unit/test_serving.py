@@ -159,6 +159,22 @@ def test_subscribers_have_an_account_of_their_own_and_the_sinks_url_is_only_in_a
     assert found["Service", "package-texts-server"]["spec"]["ports"][0]["port"] == 8000
 
 
+def test_files_need_no_secret_and_no_way_to_a_database() -> None:
+    found = rendered(sink={"files": "gs://bucket/answers", "column": "embedding"})
+    pod = found["Deployment", "package-texts-subscriber"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    policy = found["NetworkPolicy", "package-texts-subscriber"]["spec"]
+
+    assert "NIGHTSHIFT_SINK_URL" not in {each["name"] for each in container["env"]}
+    assert 5432 not in [port["port"] for rule in policy["egress"] for port in rule["ports"]]
+
+
+def test_a_watched_folder_cannot_be_scaled_by_its_backlog() -> None:
+    [problem] = refused(source={"prefix": "gs://bucket/in", "key": ["name", "version"]})
+
+    assert problem.startswith("source.prefix: A watched folder has no backlog that an autoscaler can read")
+
+
 def test_a_subscriber_has_time_to_drain() -> None:
     """15 s (nightshift.driver.drain), and the server outlives no grace."""
     for name in ("subscriber", "server"):

@@ -10,11 +10,13 @@ import pytest
 
 from nightshift.spec import JobSpec, SpecErrors, StreamSpec, load, load_all, load_files, load_stream
 from nightshift.spec.schema import json_schema, json_schema_text
+from nightshift.spec.stream import FileSink, Messages, TableSink, Watched
 from nightshift.tasks.base import load_kind
 from tests.unit.spec_file import DEMO, ROOT, changed, write
 
 pytestmark = pytest.mark.unit
 
+FILES = {"files": "gs://bucket/answers", "column": "embedding"}
 EXAMPLE = ROOT / "streams/package-texts.yaml"
 
 
@@ -32,6 +34,7 @@ def problems(path: Path, *, as_job: bool = False) -> str:
 def test_the_example_loads() -> None:
     spec = load_stream(EXAMPLE)
 
+    assert isinstance(spec.source, Messages)
     assert (spec.source.subscription, spec.source.format, spec.source.key) == ("package-texts", "json", ("name", "version"))
     assert (spec.latency.target_seconds, spec.latency.flush_seconds) == (60, 0.5)
     assert (spec.source.ordering, spec.source.attributes) == (False, ())
@@ -59,8 +62,10 @@ def test_the_schema_agrees_about_the_example_and_about_a_bad_one() -> None:
     schema = json_schema(StreamSpec)
     jsonschema.validate(stream(), schema)
 
-    with pytest.raises(jsonschema.ValidationError, match="is not one of"):
+    with pytest.raises(jsonschema.ValidationError, match="is not valid under any of the given schemas") as caught:
         jsonschema.validate(stream(source__format="xml"), schema)
+    assert any("is not one of" in each.message for each in caught.value.context or ())
+    jsonschema.validate(stream(source={"prefix": "gs://bucket/texts"}, sink=FILES), schema)
 
 
 def test_scaling_has_honest_defaults(tmp_path: Path) -> None:
@@ -120,3 +125,39 @@ def test_a_short_time(tmp_path: Path, written: str, seconds: float) -> None:
 @pytest.mark.parametrize("written", ["0s", "11m", "2 s", "1h", 2, "1.5s"])
 def test_a_time_that_is_not_short(tmp_path: Path, written: Any) -> None:
     assert "latency.flush:" in problems(write(tmp_path, stream(latency={"target": "1h", "flush": written})))
+
+
+def test_a_folder_is_watched_and_files_are_written(tmp_path: Path) -> None:
+    spec = load_stream(write(tmp_path, stream(source={"prefix": "gs://bucket/in", "key": ["name"]}, sink=FILES)))
+
+    assert isinstance(spec.source, Watched)
+    assert isinstance(spec.sink, FileSink)
+    assert (spec.source.format, spec.source.every_seconds, spec.sink.every_seconds, spec.sink.rows) == ("json", 10, 30, 10_000)
+    assert spec.summary == "from gs://bucket/in into gs://bucket/answers within 60s"
+    assert spec.sink.dead_letters_place == "the folder gs://bucket/answers/dead_letters"
+    assert spec.source.origin == ("prefix", "gs://bucket/in")
+    sink = load_stream(EXAMPLE).sink
+    assert isinstance(sink, TableSink)
+    assert (sink.place, sink.dead_letters_place) == ("package_vectors", "the table package_vectors_dead_letters")
+
+
+@pytest.mark.parametrize("other", ["gs://bucket/answers", "gs://bucket/answers/inside", "gs://bucket"])
+def test_two_streams_do_not_mix_their_files(tmp_path: Path, other: str) -> None:
+    one = write(tmp_path, stream(sink=FILES), "a.yaml")
+    source = {"subscription": "others", "key": ["name"]}
+    sink = {**FILES, "files": other if other != "gs://bucket" else "gs://bucket/answers-too"}
+    two = write(tmp_path, stream(job="other", source=source, sink=sink), "b.yaml")
+    _, errors = load_files([one, two])
+
+    said = str(errors.get(two, ""))
+    assert ("sink.files: The folder" in said) == (other != "gs://bucket")
+
+
+def test_a_stream_and_a_night_do_not_share_a_table(tmp_path: Path) -> None:
+    night = write(tmp_path, DEMO.read_text(), "a.yaml")
+    table = load(DEMO).destination.table
+    live = write(tmp_path, stream(sink={**FILES, "bigquery": table}), "b.yaml")
+
+    for first, second, field in ((night, live, "sink.bigquery"), (live, night, "destination.table")):
+        _, errors = load_files([first, second])
+        assert f"{field}: The table {table} is already the destination of" in str(errors[second])

@@ -102,6 +102,16 @@ def test_the_subscription_is_asked_for_without_its_project() -> None:
     assert not any("projects/" in query for query in asked.queries)
 
 
+def test_a_watched_folder_has_no_backlog_that_could_be_asked_for() -> None:
+    watched = a_stream(source={"prefix": "gs://bucket/in"})
+    asked: Any = Asked(deriv=1.0, acknowledged=10.0, answered=9.0)
+    found = measure(asked, watched, 60)
+
+    assert (found.backlog, found.oldest_s, found.arriving, found.answered) == (None, None, None, 9.0)
+    assert not any("subscription" in query for query in asked.queries)
+    assert list(warnings(watched, numbers(backlog=None, oldest_s=None, arriving=None))) == []
+
+
 def test_the_documented_keys() -> None:
     page = (EXAMPLE.parents[1] / "docs/streams.md").read_text()
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from nightshift import cli
-from nightshift.stream import command
+from nightshift.driver.drain import DrainOnSignal
+from nightshift.stream import command, postgres
 from nightshift.stream.command import Options
+from nightshift.stream.parts import Locked, SinkRefused, Unavailable
 from tests.unit.spec_file import DEMO, ROOT, write
 from tests.unit.test_spec_stream import EXAMPLE, stream
 
@@ -153,3 +157,75 @@ class TestTheFile:
         said = self.refusal(capsys, file, "p")
         assert said.startswith(f"{file}: source.avro_schema is not an Avro schema: ")
         assert "letters" in said
+
+
+class _Door:
+    """A sink that opens after these errors."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.tries = 0
+
+    async def open(self) -> None:
+        self.tries += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+class TestTheSinkAtTheStart:
+    @pytest.fixture(autouse=True)
+    def no_waiting(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(command, "AGAIN_S", 0.001)
+
+    def open(self, door: _Door) -> bool:
+        async def main() -> bool:
+            drain = DrainOnSignal()
+            return await command._open(door, drain)  # type: ignore[arg-type]
+
+        return asyncio.run(main())
+
+    def test_one_that_is_away_is_waited_for(self) -> None:
+        door = _Door(*(Unavailable("no route") for _ in range(50)))
+
+        assert self.open(door)
+        assert door.tries == 51
+
+    def test_one_that_does_not_let_us_in_ends_the_process_with_its_words(self) -> None:
+        door = _Door(*(Locked("password authentication failed") for _ in range(50)))
+        with pytest.raises(SinkRefused, match="the sink said so 6 times: password authentication failed"):
+            self.open(door)
+
+        assert door.tries == command.LOCKED_TRIES
+
+    def test_a_password_that_is_changed_meanwhile_is_waited_for(self) -> None:
+        assert self.open(_Door(*(Locked("password authentication failed") for _ in range(command.LOCKED_TRIES - 1))))
+
+    def test_only_tries_in_a_row_count(self) -> None:
+        errors = [Locked("no"), Locked("no"), Locked("no"), Unavailable("away")] * 3
+
+        assert self.open(_Door(*errors))
+
+
+@pytest.mark.parametrize(
+    ("words", "locked"),
+    [
+        ('connection failed: FATAL:  password authentication failed for user "u"', True),
+        ('connection failed: FATAL:  database "d" does not exist', True),
+        ('connection failed: FATAL:  role "u" does not exist', True),
+        ('connection failed: FATAL:  no pg_hba.conf entry for host "1.2.3.4", user "u"', True),
+        ("connection failed: fe_sendauth: no password supplied", True),
+        ("connection failed: FATAL:  the database system is starting up", False),
+        ("connection failed: FATAL:  sorry, too many clients already", False),
+        ("connection timeout expired", False),
+        ("connection is bad: connection refused", False),
+    ],
+)
+def test_which_words_of_a_server_mean_that_it_does_not_let_us_in(words: str, locked: bool) -> None:
+    assert postgres._is_locked(psycopg.OperationalError(words)) == locked
+
+
+def test_files_need_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = write(tmp_path, stream(sink={"files": "gs://bucket/answers", "column": "embedding"}))
+
+    assert command.run(Options(file, "", "", None)) == 2
+    assert capsys.readouterr().err == "ENGINE_URL, or --engine-url is not set.\n"

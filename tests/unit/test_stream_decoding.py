@@ -216,6 +216,22 @@ class TestAvro:
 
         assert said.startswith("the message is not a record of the stream's Avro schema: ")
 
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ('{"name": 5}', "name is <5> of type <class 'int'> expected string"),
+            ('{"name": null}', "name) is None expected string"),
+            ('{"name": "a", "weight": "1.5"}', "weight is <1.5> of type <class 'str'> expected double"),
+            ('{"name": "a", "weight": true}', "weight is <True> of type <class 'bool'> expected double"),
+            ('{"name": "a", "text": {"string": 5}}', "text is <5> of type <class 'int'> expected null; "),
+        ],
+    )
+    def test_json_of_other_types_than_the_schemas_is_said(self, reading: Reading, text: str, why: str) -> None:
+        said = reading.problem(in_json(text), **self.FORM)
+
+        assert said.startswith("the message is not a record of the stream's Avro schema: ")
+        assert why in said
+
     def test_json_that_is_not_utf8_is_said(self, reading: Reading) -> None:
         message = a_message(b'{"name": "\xff"}', **{ENCODING: "JSON"})
 

@@ -242,7 +242,7 @@ class TestAnnouncement:
     """A dead letter as its topic gets it."""
 
     def of(self, message: Message, text: str = "no", status: int | None = 400) -> tuple[bytes, dict[str, str]]:
-        announcement = Announcement("texts", "texts-sub", "catalog.texts_dead_letters")
+        announcement = Announcement("texts", ("subscription", "texts-sub"), "the table catalog.texts_dead_letters")
         data, attributes = announcement.of(Dead(message, "rejected", text, status, 3))
         self.within_limits(data, attributes)
         return data, attributes

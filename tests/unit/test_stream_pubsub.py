@@ -56,7 +56,7 @@ def a_subscription(client: Client) -> Subscription:
 
 
 def a_topic(client: Client) -> Topic:
-    topic = Topic("projects/p/topics/t", Announcement("texts", "texts-sub", "texts_dead_letters"))
+    topic = Topic("projects/p/topics/t", Announcement("texts", ("subscription", "texts-sub"), "the table texts_dead_letters"))
     topic._client = client  # type: ignore[assignment]
     return topic
 

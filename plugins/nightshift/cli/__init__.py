@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from nightshift import __version__, exits
-from nightshift.cli import values
+from nightshift.cli import batcher, streams, values
+from nightshift.cli.values import Commands
 
 BAD_INPUT: Final = 2
 
@@ -69,12 +70,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_render(commands)
     _add_doctor(commands)
     _add_batch(commands)
-    _add_stream(commands)
-    _add_batcher(commands)
+    streams.add_to(commands)
+    batcher.add_to(commands)
     return parser
 
 
-def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_render(commands: Commands) -> None:
     render = commands.add_parser(
         "render",
         help="print what a job or a stream is in a cluster (docs/compute.md, docs/streams.md)",
@@ -108,7 +109,7 @@ def _add_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     render.set_defaults(command=_render)
 
 
-def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_doctor(commands: Commands) -> None:
     doctor = commands.add_parser(
         "doctor",
         help="ask, before a night does, whether everything that it needs is there (docs/doctor.md)",
@@ -122,29 +123,7 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     doctor.set_defaults(command=_doctor)
 
 
-def _add_stream(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    stream = commands.add_parser(
-        "stream",
-        help="answer the messages of a subscription as they come (docs/streams.md)",
-        description="Pulls a subscription's messages, has the engine answer them, writes each answer to the database, and "
-        "acknowledges it then. Runs until SIGTERM; what it cannot finish within 15 s it gives back.",
-        epilog="NIGHTSHIFT_PROJECT is the project of names without one. Exit codes: 0 nothing is held any more; 2 bad input; "
-        "75 something is, and will be delivered again; 78 trying again cannot help.",
-    )
-    stream.add_argument("file", type=Path, metavar="STREAM_FILE", help="a stream's YAML file")
-    stream.add_argument(
-        "--engine-url",
-        default=os.environ.get("ENGINE_URL"),
-        metavar="URL",
-        help="the server (default: the variable ENGINE_URL)",
-    )
-    stream.add_argument(
-        "--metrics-port", type=values.port, metavar="N", help="serve Prometheus metrics at this port; 0 takes a free one"
-    )
-    stream.set_defaults(command=_stream)
-
-
-def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_batch(commands: Commands) -> None:
     batch = commands.add_parser(
         "batch",
         help="send an OpenAI batch file to a server; run it again to resume where it stopped",
@@ -183,67 +162,6 @@ def _add_batch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--wait", type=values.limit, default=300.0, metavar="SECONDS", help="how long to wait for the server (default: 300)"
     )
     batch.set_defaults(command=_batch)
-
-
-def _add_batcher(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    batcher = commands.add_parser(
-        "batcher",
-        help="stand in front of a server and merge the requests of callers that wait (docs/batcher.md)",
-        description="Collects single requests to endpoints that take lists (embeddings, completions, classify, pooling, score, "
-        "KServe's predict and infer) into one, sends it when it is full or its first caller has waited long enough, and gives "
-        "each caller its own answer or error. Passes everything else through. Needs nightshift[driver,stream].",
-        epilog="Exit codes: 0 drained after a signal; 1 drained, but callers were cut off; 2 wrong command line.",
-    )
-    batcher.add_argument("--upstream", required=True, metavar="URL", help="the server, without /v1")
-    batcher.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    batcher.add_argument("--port", type=values.port, default=8081, help="port to listen on; 0 takes a free one (default: 8081)")
-    numbers = (
-        ("--max-batch-size", 32, "N", "items in a merged request; a caller with more goes alone (default: 32)"),
-        ("--max-upstream", 8, "N", "requests to the server at once (default: 8)"),
-        ("--max-queue", 1024, "N", "callers in hand; beyond it, 429 (default: 1024)"),
-        ("--max-body-mb", 8, "MIB", "size of one request; beyond it, 413 (default: 8)"),
-        ("--max-memory-mb", 512, "MIB", "memory of all requests in hand; beyond it, 429 (default: 512)"),
-    )
-    for name, default, unit, text in numbers:
-        batcher.add_argument(name, type=values.positive, default=default, metavar=unit, help=text)
-    batcher.add_argument(
-        "--max-latency",
-        type=values.wait,
-        default=0.02,
-        metavar="SECONDS",
-        help="how long a caller waits for others (default: 0.02)",
-    )
-    batcher.add_argument(
-        "--timeout",
-        type=values.limit,
-        default=600.0,
-        metavar="SECONDS",
-        help="time limit of a request to the server (default: 600)",
-    )
-    batcher.add_argument(
-        "--endpoints", type=values.names, metavar="NAMES", help="merge only these, for example embeddings,score (default: all)"
-    )
-    batcher.add_argument(
-        "--key-header",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="merge only requests with the same value of this header",
-    )
-    batcher.add_argument(
-        "--ignore-header",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="merge requests whatever their value of this header",
-    )
-    batcher.add_argument(
-        "--usage",
-        choices=("omit", "estimate"),
-        default="omit",
-        help="what callers of a merged request get as usage, of which the server reports only the sum (default: omit)",
-    )
-    batcher.set_defaults(command=_batcher)
 
 
 def _validate(options: argparse.Namespace) -> int:
@@ -344,34 +262,6 @@ def _doctor(options: argparse.Namespace) -> int:
     return command.run(command.Options(job=options.file, as_json=options.json), AirflowConnections)
 
 
-def _stream(options: argparse.Namespace) -> int:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(exits.DONE))
-    sink = os.environ.get("NIGHTSHIFT_SINK_URL")
-    missing = [
-        name
-        for name, value in (("ENGINE_URL, or --engine-url", options.engine_url), ("NIGHTSHIFT_SINK_URL", sink))
-        if not value
-    ]
-    if missing:
-        print(*(f"{name} is not set." for name in missing), sep="\n", file=sys.stderr)
-        return BAD_INPUT
-    from nightshift.stream import command
-
-    code = command.run(
-        command.Options(
-            file=options.file,
-            engine_url=options.engine_url,
-            sink_url=sink or "",
-            project=os.environ.get("NIGHTSHIFT_PROJECT"),
-            metrics_port=options.metrics_port,
-        )
-    )
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 def _batch(options: argparse.Namespace) -> int:
     # Before the imports, which take a moment: a signal during them must not print a traceback.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -399,36 +289,3 @@ def _batch(options: argparse.Namespace) -> int:
     sys.stderr.flush()
     # Not sys.exit, as in nightshift.driver.__main__: obstore's threads may abort an interpreter that is shutting down.
     os._exit(code)
-
-
-def _batcher(options: argparse.Namespace) -> int:
-    try:
-        from nightshift.stream.batcher import server
-        from nightshift.stream.batcher.app import Limits
-        from nightshift.stream.batcher.routes import NAMES
-    except ModuleNotFoundError as error:
-        if str(error.name).partition(".")[0] == "nightshift":
-            raise
-        print(f"nightshift batcher needs the package {error.name}: install nightshift[driver,stream]", file=sys.stderr)
-        return BAD_INPUT
-    limits = Limits(
-        batch_items=options.max_batch_size,
-        latency_s=options.max_latency,
-        upstream=options.max_upstream,
-        queue=options.max_queue,
-        body_bytes=options.max_body_mb << 20,
-        memory_bytes=options.max_memory_mb << 20,
-        timeout_s=options.timeout,
-    )
-    return server.run(
-        server.Options(
-            upstream=options.upstream,
-            host=options.host,
-            port=options.port,
-            limits=limits,
-            endpoints=options.endpoints or NAMES,
-            key_headers=tuple(options.key_header),
-            ignored_headers=tuple(options.ignore_header),
-            estimate_usage=options.usage == "estimate",
-        )
-    )

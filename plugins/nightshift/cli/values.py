@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 from datetime import date
+from typing import TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What a parser of commands adds them to."""
 
 
 def day(text: str) -> date:

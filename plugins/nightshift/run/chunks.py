@@ -179,7 +179,7 @@ def _table(keys: pa.Table, results: Sequence[Result], prediction_type: pa.DataTy
     arrays = {
         columns.ORDINAL: pa.array([result.ordinal for result in results], pa.int64()),
         **{name: keys.column(name) for name in keys.column_names},
-        columns.PREDICTION: _predictions([result.prediction for result in results], prediction_type),
+        columns.PREDICTION: prediction_array([result.prediction for result in results], prediction_type),
         columns.DEAD_REASON: pa.array([result.reason for result in results], pa.string()),
         columns.DEAD_MESSAGE: pa.array([result.message if with_status else result.text for result in results], pa.string()),
         columns.ATTEMPTS: pa.array([result.attempts for result in results], pa.int32()),
@@ -189,7 +189,7 @@ def _table(keys: pa.Table, results: Sequence[Result], prediction_type: pa.DataTy
     return pa.table(arrays)
 
 
-def _predictions(values: list[Any], prediction_type: pa.DataType) -> pa.Array:
+def prediction_array(values: list[Any], prediction_type: pa.DataType) -> pa.Array:
     """The column of these predictions; None is a dead letter's."""
     if prediction_type != VECTORS or not all(value is None or _is_vector(value) for value in values):
         return pa.array(values, prediction_type)

@@ -13,7 +13,7 @@ from nightshift.jobset.manifest.order import ServerOrder
 from nightshift.run.pins import UNPINNED
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
-from nightshift.spec.stream import Scaling
+from nightshift.spec.stream import Messages, Scaling, TableSink
 
 SUBSCRIBER: Final = "subscriber"
 SERVER: Final = "server"
@@ -65,9 +65,16 @@ class StreamOrder:
 
     @property
     def subscription(self) -> tuple[str, str]:
-        """Its project and its name."""
+        """Its project and its name. Raises ValueError if the stream watches a folder."""
+        if not isinstance(self.spec.source, Messages):
+            raise ValueError(f"the stream {self.spec.job} has no subscription")
         parts = self.spec.source.subscription.split("/")
         return (parts[1], parts[3]) if len(parts) > 1 else (self.settings.project, parts[0])
+
+    @property
+    def in_database(self) -> bool:
+        """Whether its answers go to a table, whose database only a Secret knows, and not to files."""
+        return isinstance(self.spec.sink, TableSink)
 
     @property
     def engine_url(self) -> str:
@@ -106,6 +113,11 @@ class StreamOrder:
     def problems(self) -> Iterator[str]:
         """A line for each thing that keeps this from being rendered: FIELD or OPTION: problem. remedy."""
         variant, stated = self.variant, self.spec.scaling is not None
+        if not isinstance(self.spec.source, Messages):
+            yield (
+                "source.prefix: A watched folder has no backlog that an autoscaler can read, and several processes read the "
+                "same objects. Run `nightshift stream` in a Deployment of your own, or have a subscription."
+            )
         if not stated:
             yield (
                 "scaling: The key is missing, and replicas are planned from it. Measure what one subscriber gets answered "

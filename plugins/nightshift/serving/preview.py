@@ -74,13 +74,17 @@ def _header(order: StreamOrder, file: Path, *, missing: bool) -> list[str]:
         f"What `nightshift render` makes of {file}; nothing was asked and nothing applied.",
         f"{least} to {most} subscribers: one for each {share} in the backlog of {subscription} (project {project}).",
         f"They answer at most {scaling.messages_per_second_max:g} messages a second. If more arrive, the backlog grows.",
-        f"Not in here: the Secret {sink_secret(order)}, whose key {SINK_KEY} is the sink's URL (docs/streams.md, Deploy).",
     ]
+    if order.in_database:
+        lines.append(
+            f"Not in here: the Secret {sink_secret(order)}, whose key {SINK_KEY} is the sink's URL (docs/streams.md, Deploy)."
+        )
     if missing:
         lines.append("{} is not set here: {} stands for it.".format(*_PROJECT))
     if settings.pod_patch:
         lines.append("NIGHTSHIFT_POD_PATCH is for the pods of runs, and is not merged here: patch these with kustomize.")
-    lines.append(f"Subscribers may reach every address at port {SINK_PORT}; name your database's in the NetworkPolicy.")
+    if order.in_database:
+        lines.append(f"Subscribers may reach every address at port {SINK_PORT}; name your database's in the NetworkPolicy.")
     if order.variant.gateway:
         lines.append(
             "Every address may reach the servers: name the gateway's in their NetworkPolicy. The endpoint picker, "

@@ -45,6 +45,7 @@ def _file(order: StreamOrder) -> dict[str, Any]:
 
 
 def _deployment(order: StreamOrder) -> dict[str, Any]:
+    address = {"name": "NIGHTSHIFT_SINK_URL", "valueFrom": {"secretKeyRef": {"name": sink_secret(order), "key": SINK_KEY}}}
     container = client_of(
         order.settings,
         name=SUBSCRIBER,
@@ -53,10 +54,8 @@ def _deployment(order: StreamOrder) -> dict[str, Any]:
         env=[
             {"name": "ENGINE_URL", "value": order.engine_url},
             {"name": "NIGHTSHIFT_PROJECT", "value": order.settings.project},
-            {
-                "name": "NIGHTSHIFT_SINK_URL",
-                "valueFrom": {"secretKeyRef": {"name": sink_secret(order), "key": SINK_KEY}},
-            },
+            # A pod does not start while a Secret that it names is missing.
+            *([address] if order.in_database else []),
         ],
     )
     container["livenessProbe"] = {**_PROBE, "periodSeconds": 30, "failureThreshold": 4}
@@ -72,11 +71,11 @@ def _deployment(order: StreamOrder) -> dict[str, Any]:
 
 
 def _policy(order: StreamOrder) -> dict[str, Any]:
-    """Pub/Sub is https, which k8s/base/network.yaml allows."""
+    """Pub/Sub and Cloud Storage are https, which k8s/base/network.yaml allows."""
     if order.variant.engine_url:
         engine: dict[str, Any] = {"ports": [tcp(order.engine_port)]}
     else:
         engine = {"to": [{"podSelector": {"matchLabels": order.labels(SERVER)}}], "ports": [tcp(ENGINE_PORT)]}
     # The Secret alone knows the database's address, and most are private.
-    sink = {"ports": [tcp(SINK_PORT)]}
-    return policy(order, SUBSCRIBER, ingress=[from_collectors(METRICS_PORT)], egress=[engine, sink])
+    sink = [{"ports": [tcp(SINK_PORT)]}] if order.in_database else []
+    return policy(order, SUBSCRIBER, ingress=[from_collectors(METRICS_PORT)], egress=[engine, *sink])

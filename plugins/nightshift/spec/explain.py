@@ -15,6 +15,7 @@ from nightshift.fields.mistakes import FieldPath, Finding, choice, nearest
 from nightshift.spec import names
 from nightshift.spec.document import Document
 from nightshift.spec.model import Work
+from nightshift.spec.stream import StreamSpec, sink_model, source_model
 from nightshift.tasks import TASK_KINDS, request_model
 
 _EXPECTED: Final = {
@@ -37,7 +38,10 @@ _LIMITS: Final = {
 def explain(error: ValidationError, document: Document, model: type[Work]) -> Iterator[Finding]:
     """A finding for each error, at the place in the document. model: what it was read as."""
     task = document.get("task")
-    words = _Words(document, model, request_model(task) if task in TASK_KINDS else None)
+    parts: dict[str, type[BaseModel] | None] = {"request": request_model(task) if task in TASK_KINDS else None}
+    if model is StreamSpec:
+        parts |= {"source": source_model(document.get("source")), "sink": sink_model(document.get("sink"))}
+    words = _Words(document, model, parts)
     items = error.errors(include_url=False)
     unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
     misspelt = {(*path[:-1], words.slip_of(path)) for path in unknown}
@@ -50,12 +54,15 @@ def explain(error: ValidationError, document: Document, model: type[Work]) -> It
 
 
 class _Words:
-    """Problem and remedy of pydantic's errors. request: the model of the section of that name; None for an unknown task."""
+    """Problem and remedy of pydantic's errors. parts: the models of sections that have several, by their names.
 
-    def __init__(self, document: Document, model: type[Work], request: type[BaseModel] | None) -> None:
+    None: which one it is cannot be told.
+    """
+
+    def __init__(self, document: Document, model: type[Work], parts: Mapping[str, type[BaseModel] | None]) -> None:
         self._document = document
         self._model = model
-        self._request = request
+        self._parts = parts
 
     def of(self, item: ErrorDetails, path: FieldPath) -> tuple[str, str]:
         kind, context = item["type"], item.get("ctx", {})
@@ -163,8 +170,8 @@ class _Words:
         return field
 
     def _part(self, name: str, field: FieldInfo) -> type[BaseModel] | None:
-        if name == "request":
-            return self._request
+        if name in self._parts:
+            return self._parts[name]
         # A section that may be left out is a union with None.
         kinds = (field.annotation, *get_args(field.annotation))
         return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)

@@ -12,14 +12,14 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from nightshift.fields.mistakes import Finding
+from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.spec import stream_checks
 from nightshift.spec.checks import check
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.explain import explain
 from nightshift.spec.model import JobSpec
-from nightshift.spec.stream import StreamSpec
+from nightshift.spec.stream import FileSink, Messages, StreamSpec
 from nightshift.spec.tables import may_be, projects_unknown
 
 MISTAKES_MAX: Final = 50
@@ -44,7 +44,7 @@ def load_stream(path: str | Path, *, shown: Path | None = None) -> StreamSpec:
     spec, document = _load(Path(path), shown or Path(path))
     if isinstance(spec, StreamSpec):
         return spec
-    remedy = "Airflow runs it if it is in dags/jobs/; a stream has source.subscription"
+    remedy = "Airflow runs it if it is in dags/jobs/; a stream has source.subscription or source.prefix"
     raise SpecErrors(
         _located(shown or Path(path), document, [Finding(("source",), "The file describes a nightly job", remedy)])
     )
@@ -72,8 +72,10 @@ def _load(path: Path, file: Path) -> tuple[JobSpec | StreamSpec, Document]:
 
 
 def _is_stream(document: Document) -> bool:
-    """A stream is a job whose source is a subscription. Its sections of its own show it, too, if the source is broken."""
-    return any(document.get(*path) is not None for path in (("source", "subscription"), ("sink",), ("latency",)))
+    """A stream is a job whose source is a subscription or a folder. If the source is broken, sections of its own show it."""
+    return any(
+        document.get(*path) is not None for path in (("source", "subscription"), ("source", "prefix"), ("sink",), ("latency",))
+    )
 
 
 def _read(path: Path, file: Path) -> Document:
@@ -142,18 +144,43 @@ def _taken(spec: JobSpec | StreamSpec, holders: Mapping[Path, JobSpec | StreamSp
         match spec, holder:
             case JobSpec(), JobSpec():
                 yield from _one_destination(spec.destination.table, holder.destination.table, file)
-            case StreamSpec(), StreamSpec() if spec.source.subscription == holder.source.subscription:
-                problem = f"The subscription is already that of {file}, and each stream would take messages from the other"
-                yield Finding(("source", "subscription"), problem, "Make a subscription of its own for each stream")
+            case StreamSpec(), StreamSpec():
+                yield from _one_stream(spec, holder, file)
+        if (ours := _stream_table(spec)) and (theirs := _stream_table(holder) or _night_table(holder)):
+            yield from _one_destination(ours, theirs, file, ("sink", "bigquery"))
+        elif (ours := _night_table(spec)) and (theirs := _stream_table(holder)):
+            yield from _one_destination(ours, theirs, file, ("destination", "table"))
 
 
-def _one_destination(table: str, other: str, file: Path) -> Iterator[Finding]:
+def _one_stream(spec: StreamSpec, holder: StreamSpec, file: Path) -> Iterator[Finding]:
+    match spec.source, holder.source:
+        case Messages(subscription=ours), Messages(subscription=theirs) if ours == theirs:
+            problem = f"The subscription is already that of {file}, and each stream would take messages from the other"
+            yield Finding(("source", "subscription"), problem, "Make a subscription of its own for each stream")
+    match spec.sink, holder.sink:
+        case FileSink(files=ours), FileSink(files=theirs) if f"{ours}/".startswith(f"{theirs}/") or theirs.startswith(
+            f"{ours}/"
+        ):
+            problem = f"The folder {ours} is already that of {file}, or one is inside the other: their files would be mixed"
+            yield Finding(("sink", "files"), problem, "Give each stream a folder of its own")
+
+
+def _stream_table(spec: JobSpec | StreamSpec) -> str | None:
+    """The table of BigQuery that a stream's files are loaded into."""
+    return spec.sink.bigquery if isinstance(spec, StreamSpec) and isinstance(spec.sink, FileSink) else None
+
+
+def _night_table(spec: JobSpec | StreamSpec) -> str | None:
+    return spec.destination.table if isinstance(spec, JobSpec) else None
+
+
+def _one_destination(table: str, other: str, file: Path, path: FieldPath = ("destination", "table")) -> Iterator[Finding]:
     if not may_be(table, other):
         return
     problem = f"The table {table} is already the destination of {file}, and each job would replace the other's predictions"
     apart = ", or if they are in different projects, write the project in both files"
     remedy = f"Give one of the two jobs another table{apart if projects_unknown(table, other) else ''}"
-    yield Finding(("destination", "table"), problem, remedy)
+    yield Finding(path, problem, remedy)
 
 
 def load_all(folder: str | Path, *, relative_to: Path | None = None) -> tuple[dict[Path, JobSpec], dict[Path, SpecErrors]]:

@@ -23,6 +23,7 @@ URI_PATTERN: Final = r"^(hf://[^/\s]+/[^/\s]+|gs://[^/\s]+/\S*[^/\s])$"
 
 PUBSUB_PATTERN: Final = r"^[A-Za-z][-A-Za-z0-9._~+%]{2,254}$"
 SQL_TABLE_PATTERN: Final = r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$"
+FOLDER_URL_PATTERN: Final = r"^gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9](/[A-Za-z0-9_~][-A-Za-z0-9_.~]{0,199}){1,10}$"
 
 PARTITION_COLUMN: Final = "partition_date"
 
@@ -246,5 +247,16 @@ def sql_table(value: str) -> str:
             f"{value!r} is not a valid table name here",
             "Write table or schema.table in lower-case letters, digits and underscores, each part up to 63 characters, not "
             "starting with a digit, for example catalog.package_vectors",
+        )
+    return value
+
+
+def folder_url(value: str) -> str:
+    """``gs://BUCKET/FOLDER``, whose names need no escaping in a URL or in BigQuery's wildcards."""
+    if not re.fullmatch(FOLDER_URL_PATTERN, value):
+        raise mistake(
+            f"{value!r} is not a folder on Cloud Storage",
+            "Write gs://BUCKET/FOLDER without a slash at its end, the folders with only letters, digits, dashes, underscores, "
+            "dots and tildes in their names, for example gs://catalog-streams/package-texts",
         )
     return value

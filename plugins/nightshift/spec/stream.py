@@ -1,21 +1,24 @@
-"""The stream that a user writes: a job whose rows are messages and whose predictions go into a database as they come.
+"""The stream that a user writes: a job whose rows are messages and whose predictions go to a database or files as they come.
 
 `StreamSpec` is the whole file; `nightshift.spec.stream_checks` checks its values against each other.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
+from nightshift.fields.mistakes import nearest
 from nightshift.fields.parts import ColumnName, Duration, InputColumn, Moment, SchemaText, Section, Text, pattern
 from nightshift.fields.values import duration_seconds, moment_seconds
-from nightshift.spec import names
+from nightshift.spec import names, stream_files
 from nightshift.spec.model import Machine, Work
 
 Subscription = Annotated[str, AfterValidator(names.subscription)]
 Topic = Annotated[str, AfterValidator(names.topic)]
+FolderUrl = Annotated[str, AfterValidator(names.folder_url), pattern(names.FOLDER_URL_PATTERN)]
+BigQueryTable = Annotated[str, AfterValidator(names.table_name), pattern(names.TABLE_PATTERN)]
 SqlTable = Annotated[str, AfterValidator(names.sql_table), pattern(names.SQL_TABLE_PATTERN)]
 
 TEXT_COLUMN: Final = "text"
@@ -77,6 +80,66 @@ class Messages(Section):
         strict=False,
     )
 
+    @property
+    def place(self) -> str:
+        """Where the rows come from, in words."""
+        return self.subscription
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """What kind of source it is, and its name."""
+        return "subscription", self.subscription
+
+
+class Watched(Section):
+    """Where the rows come from: a folder on Cloud Storage, each of whose objects has rows."""
+
+    prefix: FolderUrl = Field(
+        description="The folder that is watched: gs://BUCKET/FOLDER. What begins with _ or . is left alone.",
+        examples=["gs://catalog-incoming/texts"],
+    )
+    format: Literal["json", "text", "parquet", "avro"] = Field(
+        default="json",
+        description="What an object is: lines that are JSON objects, lines of text in UTF-8 (the column text), Parquet, or an "
+        "Avro object container file.",
+        examples=["json"],
+    )
+    every: Moment = Field(default="10s", description="How often the folder is listed.", examples=["10s"])
+    optional: tuple[InputColumn, ...] = Field(
+        default=(),
+        description="Columns that a row may lack: they read as NULL. Without another it is a dead letter.",
+        examples=[["description"]],
+        strict=False,
+    )
+    key: tuple[ColumnName, ...] = Field(
+        default=(),
+        description="Columns that tell one row of the sink from another; of rows with the same key that of the newest object "
+        "counts. By default every row has its own.",
+        examples=[["name", "version"]],
+        strict=False,
+    )
+
+    @property
+    def place(self) -> str:
+        """Where the rows come from, in words."""
+        return self.prefix
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """What kind of source it is, and its name."""
+        return "prefix", self.prefix
+
+    @property
+    def every_seconds(self) -> float:
+        return moment_seconds(self.every)
+
+
+def source_model(value: object) -> type[Messages] | type[Watched]:
+    """What a section `source` is to be read as, by its keys: one of them may be misspelt."""
+    if not isinstance(value, dict) or ("subscription" in value and "prefix" not in value):
+        return Messages
+    return Watched if any(nearest(str(key), ["prefix"]) for key in value) else Messages
+
 
 class Latency(Section):
     """How long a message may take."""
@@ -100,7 +163,7 @@ class Latency(Section):
         return moment_seconds(self.flush)
 
 
-class Sink(Section):
+class TableSink(Section):
     """Where the predictions go: a table of PostgreSQL or AlloyDB."""
 
     table: SqlTable = Field(
@@ -110,9 +173,69 @@ class Sink(Section):
     column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
 
     @property
+    def place(self) -> str:
+        """Where the predictions go, in words."""
+        return self.table
+
+    @property
     def dead_letters_table(self) -> str:
         """With its schema, if the table has one."""
         return f"{self.table}{DEAD_LETTERS}"
+
+    @property
+    def dead_letters_place(self) -> str:
+        """Where dead letters are kept whole, in words."""
+        return f"the table {self.dead_letters_table}"
+
+
+class FileSink(Section):
+    """Where the predictions go: Parquet files on Cloud Storage, which a loader brings into a table of BigQuery."""
+
+    files: FolderUrl = Field(
+        description="The folder of the files: gs://BUCKET/FOLDER. Answers and dead letters have folders of their own in it.",
+        examples=["gs://catalog-streams/package-texts"],
+    )
+    column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
+    rows: int = Field(
+        default=10_000,
+        ge=1,
+        le=100_000,
+        description="A file is written as soon as so many rows are there, or 64 MiB of messages and answers.",
+        examples=[10_000],
+    )
+    every: Moment = Field(
+        default="30s",
+        description="How long a row may wait for others of its file: 10s, 1m.",
+        examples=["30s"],
+    )
+    bigquery: BigQueryTable | None = Field(
+        default=None,
+        description="dataset.table or project.dataset.table, into which `nightshift load-stream` merges the files. "
+        "By default it has nothing to do.",
+        examples=["catalog.package_vectors"],
+    )
+
+    @property
+    def place(self) -> str:
+        """Where the predictions go, in words."""
+        return self.files
+
+    @property
+    def dead_letters_place(self) -> str:
+        """Where dead letters are kept whole, in words."""
+        return f"the folder {self.files}/{stream_files.DEAD}"
+
+    @property
+    def every_seconds(self) -> float:
+        return moment_seconds(self.every)
+
+
+def sink_model(value: object) -> type[TableSink] | type[FileSink]:
+    """What a section `sink` is to be read as, by its keys: one of them may be misspelt."""
+    if not isinstance(value, dict) or ("table" in value and "files" not in value):
+        return TableSink
+    own = FileSink.model_fields.keys() - TableSink.model_fields.keys()
+    return FileSink if any(nearest(str(key), sorted(own)) for key in value) else TableSink
 
 
 class DeadLetterTopic(Section):
@@ -183,13 +306,13 @@ class Scaling(Section):
 
 
 class StreamSpec(Work):
-    """One stream: the messages of a subscription, turned into predictions by a model, written to a database."""
+    """One stream: messages or rows of a folder, turned into predictions by a model, written to a table or to files."""
 
     NOUN: ClassVar = "stream"
 
-    source: Messages
+    source: Messages | Watched
     latency: Latency
-    sink: Sink
+    sink: TableSink | FileSink
     dead_letters: DeadLetterTopic
     compute: Machine
     scaling: Scaling | None = Field(
@@ -209,4 +332,14 @@ class StreamSpec(Work):
     @property
     def summary(self) -> str:
         """Where its messages come from and its predictions go, in words."""
-        return f"from {self.source.subscription} into {self.sink.table} within {self.latency.target}"
+        return f"from {self.source.place} into {self.sink.place} within {self.latency.target}"
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _source_by_its_keys(cls, value: Any) -> Any:
+        return source_model(value).model_validate(value) if isinstance(value, dict) else value
+
+    @field_validator("sink", mode="before")
+    @classmethod
+    def _sink_by_its_keys(cls, value: Any) -> Any:
+        return sink_model(value).model_validate(value) if isinstance(value, dict) else value

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
+from nightshift.spec.stream import Messages
 from nightshift.status.prometheus import NoAnswer, Prometheus
 from nightshift.status.queries import BACKLOG, GOOGLE, OLDEST, of_stream, of_subscription
 
@@ -77,27 +78,34 @@ def run(options: Options) -> int:
         return INTERRUPTED
 
 
+def _subscription(spec: StreamSpec) -> str | None:
+    """Its name, maybe with its project; None for a watched folder, of whose backlog Prometheus knows nothing."""
+    return spec.source.subscription if isinstance(spec.source, Messages) else None
+
+
 def _google(spec: StreamSpec) -> str:
     """Raises ValueError if nothing says which project."""
-    parts = spec.source.subscription.split("/")
+    parts = (_subscription(spec) or "").split("/")
     project = parts[1] if len(parts) > 1 else os.environ.get("NIGHTSHIFT_PROJECT")
     if not project:
-        raise ValueError("source.subscription has no project. Set NIGHTSHIFT_PROJECT, or say --prometheus URL.")
+        raise ValueError(f"{'source.subscription' if parts[0] else 'the stream'} has no project. Set NIGHTSHIFT_PROJECT, or say --prometheus URL.")
     return GOOGLE.format(project=project)
 
 
 def measure(prometheus: Prometheus, spec: StreamSpec, window_s: float) -> Numbers:
     """Asks for every number. Raises NoAnswer."""
     over, job = f"[{round(window_s)}s]", spec.job
-    subscription = spec.source.subscription.rpartition("/")[2]
-    backlog, oldest = (of_subscription(metric, subscription) for metric in (BACKLOG, OLDEST))
-    growth = prometheus.ask(f"sum(deriv({backlog}{over}))")
+    backlog = oldest = growth = None
+    if subscription := _subscription(spec):
+        waiting, ages = (of_subscription(metric, subscription.rpartition("/")[2]) for metric in (BACKLOG, OLDEST))
+        backlog, oldest = prometheus.ask(f"sum({waiting})"), prometheus.ask(f"max({ages})")
+        growth = prometheus.ask(f"sum(deriv({waiting}{over}))")
     acknowledged = prometheus.ask(f"sum(rate({of_stream('nightshift_stream_acknowledged_total', job)}{over}))")
     outcomes = {name: of_stream("nightshift_stream_messages_total", job, outcome=name) for name in ("answered", "dead_letter")}
     latency = f"sum by (le) (rate({of_stream('nightshift_stream_latency_seconds_bucket', job)}{over}))"
     return Numbers(
-        backlog=prometheus.ask(f"sum({backlog})"),
-        oldest_s=prometheus.ask(f"max({oldest})"),
+        backlog=backlog,
+        oldest_s=oldest,
         arriving=None if growth is None or acknowledged is None else max(0.0, growth + acknowledged),
         answered=prometheus.ask(f"sum(rate({outcomes['answered']}{over}))"),
         dead=prometheus.ask(f"sum(increase({outcomes['dead_letter']}{over}))"),
@@ -121,8 +129,8 @@ def warnings(spec: StreamSpec, numbers: Numbers) -> Iterator[str]:
         yield f"A message has waited for {numbers.oldest_s:,.0f} s; latency.target is {spec.latency.target}."
     if not numbers.subscribers:
         yield f"Prometheus knows no subscriber of this stream: none runs, or none is scraped with nightshift_job={spec.job}."
-    if numbers.backlog is None:
-        yield f"Prometheus knows no subscription {spec.source.subscription}: its name may be wrong, or it is new."
+    if numbers.backlog is None and (subscription := _subscription(spec)):
+        yield f"Prometheus knows no subscription {subscription}: its name may be wrong, or it is new."
 
 
 def text(spec: StreamSpec, numbers: Numbers, window_s: float) -> str:

@@ -18,11 +18,14 @@ PREFIX: Final = "nightshift_"
 
 @dataclass(frozen=True)
 class Announcement:
-    """Of the dead letters of one stream. table: where they are kept whole."""
+    """Of the dead letters of one stream. origin: what its messages come from, "subscription" or "prefix", and its name.
+
+    place: where dead letters are kept whole, in words.
+    """
 
     job: str
-    subscription: str
-    table: str
+    origin: tuple[str, str]
+    place: str
 
     def of(self, dead: Dead) -> tuple[bytes, dict[str, str]]:
         """Data and attributes of the message. What would make it too large is left out, and an attribute says so."""
@@ -35,7 +38,7 @@ class Announcement:
             "message_id": message.id,
             "publish_time": message.published.isoformat(),
             "job": self.job,
-            "subscription": self.subscription,
+            self.origin[0]: self.origin[1],
         }
         attributes = {f"{PREFIX}{name}": _cut(value) for name, value in own.items() if value}
         theirs = {name: value for name, value in message.attributes.items() if not name.startswith((RESERVED, PREFIX))}
@@ -49,7 +52,7 @@ class Announcement:
             left_out.append(f"{len(data)} bytes of data")
             data = b""
         if left_out:
-            attributes[f"{PREFIX}left_out"] = _cut(f"{' and '.join(left_out)}; the table {self.table} has the whole message")
+            attributes[f"{PREFIX}left_out"] = _cut(f"{' and '.join(left_out)}; {self.place} has the whole message")
         return data, kept | attributes
 
 

@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,17 +21,24 @@ from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.stats import Stats
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
+from nightshift.spec.stream import Messages, TableSink
 from nightshift.stream.decoding import Decoder
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 
 if TYPE_CHECKING:
+    from nightshift.stream.files import FileSink
+    from nightshift.stream.parts import Source
     from nightshift.stream.postgres import PostgresSink
+
+    AnySink = FileSink | PostgresSink
 
 log = logging.getLogger("nightshift.stream")
 
 BAD_INPUT: Final = 2
 AGAIN_S: Final = 5.0
-"""Between two tries to open the database as the process starts."""
+"""Between two tries to open the sink as the process starts."""
+LOCKED_TRIES: Final = 6
+"""So often in a row the sink itself must say that it does not let us in: somebody may be changing a password."""
 
 
 CONNECTION_LIFE_S: Final = 30.0
@@ -39,7 +47,10 @@ CONNECTION_LIFE_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line and the environment say. project: of short names of subscription and topic."""
+    """What the command line and the environment say. project: of short names of subscription and topic.
+
+    engine_url, sink_url (of the database): empty if they are not set.
+    """
 
     file: Path
     engine_url: str
@@ -52,9 +63,14 @@ def run(options: Options) -> int:
     """Runs the stream; returns the exit code. Bad input is reported on stderr, all else in the log on stdout."""
     try:
         spec = load_stream(options.file)
+        if missing := _missing(spec, options):
+            print(*missing, sep="\n", file=sys.stderr)
+            return BAD_INPUT
         kind = load_kind(spec)
         decoder = Decoder(spec, kind.columns)
-        names = _full(spec.source.subscription, "subscriptions", options), _full(spec.dead_letters.topic, "topics", options)
+        source = spec.source
+        place = _full(source.subscription, "subscriptions", options) if isinstance(source, Messages) else source.prefix
+        topic = _full(spec.dead_letters.topic, "topics", options)
     except SpecErrors as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
@@ -62,18 +78,19 @@ def run(options: Options) -> int:
         print(f"{options.file}: {error}", file=sys.stderr)
         return BAD_INPUT
     try:
-        from nightshift.stream import postgres, pubsub, schema
+        from nightshift.stream import postgres, pubsub
+        from nightshift.stream.parts import SinkRefused
     except ModuleNotFoundError as error:
         print(f"The package {error.name} is not installed. Install nightshift[driver,stream].", file=sys.stderr)
         return BAD_INPUT
     log_to_stdout()
     started = time.monotonic()
-    log.info("started", extra={"fields": {"stream": spec.job, "subscription": names[0], "sink": spec.sink.table}})
+    log.info("started", extra={"fields": {"stream": spec.job, "source": place, "sink": spec.sink.place}})
     try:
         # Never closed, as the driver's: that would wait for threads.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        code = runner.run(_work(options, spec, kind, decoder, names))
-    except (WrongEngine, WrongModel, pubsub.PubSubRefused, schema.SinkRefused) as error:
+        code = runner.run(_work(options, spec, kind, decoder, (place, topic)))
+    except (WrongEngine, WrongModel, pubsub.PubSubRefused, SinkRefused) as error:
         log.error("cannot continue", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG
     except postgres.BadUrl as error:
@@ -94,12 +111,17 @@ def _full(name: str, kind: str, options: Options) -> str:
     return f"projects/{options.project}/{kind}/{name}"
 
 
+def _missing(spec: StreamSpec, options: Options) -> list[str]:
+    """What is not set and is needed, a line for each."""
+    engine = [] if options.engine_url else ["ENGINE_URL, or --engine-url is not set."]
+    database = isinstance(spec.sink, TableSink) and not options.sink_url
+    return engine + (["NIGHTSHIFT_SINK_URL is not set."] if database else [])
+
+
 async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Decoder, names: tuple[str, str]) -> int:
     from nightshift.stream.announcement import Announcement
     from nightshift.stream.metrics import StreamCollector
-    from nightshift.stream.postgres import PostgresSink
-    from nightshift.stream.pubsub import Subscription, Topic
-    from nightshift.stream.schema import Table
+    from nightshift.stream.pubsub import Topic
     from nightshift.stream.stats import StreamStats
     from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 
@@ -107,8 +129,7 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
     stats, counts = Stats(), StreamStats()
     if options.metrics_port is not None:
         serve_metrics(options.metrics_port, StatsCollector(stats), StreamCollector(counts))
-    model = f"{spec.model.name}@{spec.model.revision}"
-    sink = PostgresSink(options.sink_url, Table(spec, kind.prediction_type), model)
+    sink = _sink(options, spec, kind)
     window, requests = first_window(spec.engine.max_num_seqs, kind)
     async with EngineClient(
         options.engine_url,
@@ -122,11 +143,11 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
         subscriber = Subscriber(
             kind=kind,
             engine=engine,
-            source=Subscription(names[0]),
+            source=_source(spec, names[0]),
             sink=sink,
-            dead_letters=Topic(names[1], Announcement(spec.job, spec.source.subscription, spec.sink.dead_letters_table)),
+            dead_letters=Topic(names[1], Announcement(spec.job, spec.source.origin, spec.sink.dead_letters_place)),
             decoder=decoder,
-            ordered=spec.source.ordering,
+            ordered=isinstance(spec.source, Messages) and spec.source.ordering,
             limits=SubscriberLimits(
                 window_start=window,
                 requests_most=requests,
@@ -140,16 +161,54 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
         return await subscriber.run()
 
 
-async def _open(sink: PostgresSink, drain: DrainOnSignal) -> bool:
-    """Opens the database, however long it is away; False if the process must end first."""
-    from nightshift.stream.parts import Unavailable
+def _source(spec: StreamSpec, name: str) -> Source:
+    """name: of the subscription, with its project."""
+    if isinstance(spec.source, Messages):
+        from nightshift.stream.pubsub import Subscription
 
+        return Subscription(name)
+    from nightshift.store import open_store
+    from nightshift.stream.objects import WatchedFolder
+    from nightshift.stream.watched import Watched
+
+    folder = WatchedFolder(open_store(spec.source.prefix), spec.job, spec.source.format)
+    return Watched(folder, every_s=spec.source.every_seconds, rng=random.Random())
+
+
+def _sink(options: Options, spec: StreamSpec, kind: TaskKind) -> AnySink:
+    model = f"{spec.model.name}@{spec.model.revision}"
+    if isinstance(spec.sink, TableSink):
+        from nightshift.stream.postgres import PostgresSink
+        from nightshift.stream.schema import Table
+
+        return PostgresSink(options.sink_url, Table(spec, kind.prediction_type), model)
+    from nightshift.store import ObjectStorage, open_store
+    from nightshift.stream.files import FileSink
+    from nightshift.stream.parquet import Format
+
+    return FileSink(
+        ObjectStorage(open_store(spec.sink.files)),
+        Format(spec, kind.prediction_type, model),
+        rows=spec.sink.rows,
+        every_s=spec.sink.every_seconds,
+        now=lambda: datetime.now(UTC),
+    )
+
+
+async def _open(sink: AnySink, drain: DrainOnSignal) -> bool:
+    """Opens the sink, however long it is away; False if the process must end first. Raises SinkRefused."""
+    from nightshift.stream.parts import Locked, SinkRefused, Unavailable
+
+    locked = 0
     while not drain.asked.is_set():
         try:
             await sink.open()
             return True
         except Unavailable as error:
-            log.warning("waiting for the database", extra={"fields": {"error": str(error)}})
+            locked = locked + 1 if isinstance(error, Locked) else 0
+            if locked == LOCKED_TRIES:
+                raise SinkRefused(f"the sink said so {locked} times: {error}") from error
+            log.warning("waiting for the sink", extra={"fields": {"error": str(error)}})
         try:
             async with asyncio.timeout(AGAIN_S):
                 await drain.asked.wait()

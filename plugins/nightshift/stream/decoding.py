@@ -13,8 +13,8 @@ from uuid import UUID
 
 import orjson
 
-from nightshift.spec.stream import MESSAGE_ID, ORDERING_KEY, PUBLISH_TIME, TEXT_COLUMN
-from nightshift.stream.messages import Message
+from nightshift.spec.stream import MESSAGE_ID, ORDERING_KEY, PUBLISH_TIME, TEXT_COLUMN, Messages
+from nightshift.stream.messages import PROBLEM, Message
 from nightshift.tasks.base import BadInput
 
 if TYPE_CHECKING:
@@ -34,15 +34,19 @@ class Decoder:
     """Reads the messages of one stream. columns: those that its task kind reads. Raises ValueError for a broken Avro schema."""
 
     def __init__(self, spec: StreamSpec, columns: tuple[str, ...]) -> None:
-        self._source = spec.source
-        self._columns = tuple(dict.fromkeys((*columns, *spec.source.key)))
-        self._avro = _AvroReader(spec.source.avro_schema) if spec.source.avro_schema is not None else None
-        self._patterns = None if spec.source.ordering_keys is None else tuple(map(_pattern, spec.source.ordering_keys))
+        self._source = source = spec.source
+        self._columns = tuple(dict.fromkeys((*columns, *source.key)))
+        schema, keys = (source.avro_schema, source.ordering_keys) if isinstance(source, Messages) else (None, None)
+        self._avro = None if schema is None else _AvroReader(schema)
+        self._patterns = None if keys is None else tuple(map(_pattern, keys))
 
     def row(self, message: Message) -> Row:
         """The message's columns. Raises BadInput, whose message says what is wrong with it."""
-        self._check_order(message)
-        values = {**self._data(message), **self._attributes(message), **_own(message)}
+        if isinstance(self._source, Messages):
+            self._check_order(message, self._source)
+            values = {**self._data(message), **self._attributes(message, self._source), **_own(message)}
+        else:
+            values = {**self._of_folder(message), **_own(message)}
         lacking = [name for name in self._columns if name not in values]
         optional = self._source.optional
         if missing := [name for name in lacking if name not in optional]:
@@ -55,8 +59,8 @@ class Decoder:
             return (message.id,)
         return tuple(_key_text(name, row[name]) for name in self._source.key)
 
-    def _check_order(self, message: Message) -> None:
-        if not self._source.ordering:
+    def _check_order(self, message: Message, source: Messages) -> None:
+        if not source.ordering:
             return
         if not message.ordering_key:
             raise BadInput("the message has no ordering key, but the stream answers in order")
@@ -74,12 +78,18 @@ class Decoder:
                 return self._avro.record(message)
         return _json_object(message.data)
 
-    def _attributes(self, message: Message) -> Mapping[str, str | None]:
-        missing = [name for name in self._source.attributes if name not in (*message.attributes, *self._source.optional)]
+    def _of_folder(self, message: Message) -> Mapping[str, Any]:
+        """What a row of a watched folder has: `nightshift.stream.rows` made it."""
+        if (problem := message.attributes.get(PROBLEM)) is not None:
+            raise BadInput(problem)
+        return {TEXT_COLUMN: _text(message.data)} if self._source.format == "text" else _json_object(message.data)
+
+    def _attributes(self, message: Message, source: Messages) -> Mapping[str, str | None]:
+        missing = [name for name in source.attributes if name not in (*message.attributes, *source.optional)]
         if missing:
             raise BadInput(f"the message lacks the attribute {' and '.join(map(repr, missing))}")
         # A missing one is NULL even if the data has a field of its name: a column has one meaning in all messages.
-        return {name: message.attributes.get(name) for name in self._source.attributes}
+        return {name: message.attributes.get(name) for name in source.attributes}
 
 
 def _own(message: Message) -> Mapping[str, Any]:
@@ -115,12 +125,15 @@ class _AvroReader:
     def record(self, message: Message) -> Mapping[str, Any]:
         """The record in the data, in the encoding that the message names. Raises BadInput."""
         import fastavro
+        from fastavro.validation import ValidationError, validate
 
         try:
             if message.attributes.get(ENCODING) == "JSON":
                 # fastavro reads one record in each line, and takes NaN and half a surrogate pair.
                 line = orjson.dumps(orjson.loads(_text(message.data))).decode()
                 (value,) = fastavro.json_reader(io.StringIO(line), self._schema)
+                # It reads a number where the schema has text, and the other way round.
+                validate(value, self._schema)
             else:
                 stream = io.BytesIO(message.data)
                 value = fastavro.schemaless_reader(stream, self._schema, None)
@@ -128,6 +141,9 @@ class _AvroReader:
                     raise BadInput(f"the message has {left} bytes more than a record of the stream's Avro schema")
         except BadInput:
             raise
+        except ValidationError as error:
+            said = "; ".join(map(str, error.errors))
+            raise BadInput(f"the message is not a record of the stream's Avro schema: {said}") from None
         except Exception as error:  # As above: EOFError, IndexError, ValueError and others, all about this message.
             raise BadInput(f"the message is not a record of the stream's Avro schema: {error!r}") from None
         assert isinstance(value, dict)

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
+
+PROBLEM: Final = "nightshift_problem"
+"""The attribute that says why an object of a watched folder cannot be read. Its message has no data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a subscription, the same in every delivery. id: Pub/Sub's. published: in UTC, to the microsecond."""
+    """One message of a subscription, or row of a folder, the same in every delivery.
+
+    id: Pub/Sub's, or of object, version and row. published: in UTC, to the microsecond; when the object was created.
+    """
 
     id: str
     data: bytes
@@ -46,7 +52,8 @@ class Answered:
 class Dead:
     """A message that cannot be answered. reason: one word, as in a nightly dead letter. text: the engine's words, or ours.
 
-    status: of the engine's reply, if there was one. tries: requests that it was sent in.
+    status: of the engine's reply, if there was one. tries: requests that it was sent in. key: as in `Answered`; None if it
+    could not be read.
     """
 
     message: Message
@@ -54,6 +61,7 @@ class Dead:
     text: str
     status: int | None
     tries: int
+    key: tuple[str, ...] | None = None
 
 
 Outcome = Answered | Dead

@@ -1,5 +1,5 @@
-"""What a subscriber needs of the world: where messages come from, where outcomes go. `nightshift.stream.pubsub` and
-`nightshift.stream.postgres` are the real ones; a simulator has others.
+"""What a subscriber needs of the world: where messages come from, where outcomes go. `nightshift.stream.pubsub`,
+`nightshift.stream.postgres` and `nightshift.stream.files` are the real ones; a simulator has others.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol, TypeVar
 
@@ -25,8 +26,16 @@ class Unavailable(Exception):
     """Pub/Sub or the database does not answer now. The same call may succeed later, and may have succeeded already."""
 
 
+class Locked(Unavailable):
+    """What answers is the server itself, and it does not let us in. Somebody may be changing a password at this moment."""
+
+
+class SinkRefused(Exception):
+    """The sink refuses for good: it is not what the stream needs, or this account may not use it."""
+
+
 class Unwritable(Exception):
-    """The database refuses at least one of these rows as it is."""
+    """The sink refuses at least one of these rows as it is."""
 
 
 class Standing(Enum):
@@ -61,19 +70,35 @@ class DeadLetters(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Collect:
+    """How outcomes are collected for one `Sink.write`. rows: so many at most. size: bytes of their messages and answers.
+
+    age_s: how long the oldest waits for others, in seconds. aside: so many messages that wait here, or are being written, do
+    not count as held when more are pulled, unless what waits has the size of a whole `Sink.write`.
+    """
+
+    rows: int
+    size: float
+    age_s: float
+    aside: int
+
+
 class Sink(Protocol):
-    """Where outcomes are kept. A message has one outcome: the first that is written. Every method raises Unavailable."""
+    """Where outcomes are kept. Every method raises Unavailable, and may have had its effect then: a repetition is harmless."""
+
+    collect: Collect
 
     async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
         """What is known of each message, given with its key if that could be read."""
         ...
 
     async def write(self, answered: Sequence[Answered]) -> None:
-        """Keeps all of these or none; of two messages with one key the newer one stays. Raises Unwritable."""
+        """Keeps these answers. Raises Unwritable, with none of them kept."""
         ...
 
-    async def bury(self, dead: Sequence[Dead]) -> None:
-        """Keeps all of these or none."""
+    async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
+        """Keeps these dead letters. Returns the ids of those that are none: they have another outcome already."""
         ...
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -19,8 +21,8 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from nightshift.stream.messages import Answered, Dead, Message
-from nightshift.stream.parts import Standing, Unavailable, Unwritable
-from nightshift.stream.schema import SinkRefused, Table, literal
+from nightshift.stream.parts import Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
+from nightshift.stream.schema import Table, literal
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,13 @@ Connection = psycopg.AsyncConnection[TupleRow]
 CONNECT_S: Final = 10
 STATEMENT_S: Final = 30
 """A statement that takes longer is broken off, and tried again."""
+COLLECT: Final = Collect(rows=500, size=float("inf"), age_s=0.02, aside=0)
+"""A transaction for each answer would cost more than the answers. While the database is away, what waits leaves no room."""
 _ROWS_AT_FAULT: Final = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
+_LOCKED: Final = re.compile(
+    r'authentication failed for user|no pg_hba\.conf entry for|role ".*" (?:does not exist|is not permitted to log in)'
+    r'|database ".*" does not exist|no password supplied'
+)
 # The last one: of the table, which has a constraint that is checked late.
 _FOR_GOOD: Final = (psycopg.ProgrammingError, psycopg.NotSupportedError, errors.ObjectNotInPrerequisiteState)
 
@@ -44,6 +52,8 @@ class PostgresSink:
 
     Raises BadUrl.
     """
+
+    collect = COLLECT
 
     def __init__(self, url: str, table: Table, model: str) -> None:
         _check(url)
@@ -85,16 +95,20 @@ class PostgresSink:
         )
         dead = {row[0]: row[1:] for row in await found.fetchall()}
         keyed = [(message, key) for message, key in messages if key is not None and message.id not in dead]
-        over: set[str] = set()
-        if keyed:
-            columns: list[Any] = [[key[place] for _, key in keyed] for place in range(len(self._table.keys))]
-            published, names = [message.published for message, _ in keyed], [message.id for message, _ in keyed]
-            rows = await connection.execute(self._table.superseded, [*columns, published, names])
-            over = {row[0] for row in await rows.fetchall()}
+        over = await self._over(connection, keyed)
         return [
             Dead(message, *dead[message.id]) if message.id in dead else (Standing.OVER if message.id in over else Standing.NEW)
             for message, _ in messages
         ]
+
+    async def _over(self, connection: Connection, keyed: Sequence[tuple[Message, tuple[str, ...]]]) -> set[str]:
+        """The ids of those messages that are answered, or superseded by an answer to a newer one of their key."""
+        if not keyed:
+            return set()
+        columns: list[Any] = [[key[place] for _, key in keyed] for place in range(len(self._table.keys))]
+        published, names = [message.published for message, _ in keyed], [message.id for message, _ in keyed]
+        rows = await connection.execute(self._table.superseded, [*columns, published, names])
+        return {row[0] for row in await rows.fetchall()}
 
     async def write(self, answered: Sequence[Answered]) -> None:
         # In the order of their keys, so that two subscribers which write the same ones do not wait for each other in a circle.
@@ -111,33 +125,48 @@ class PostgresSink:
         key = each.key if self._table.keyed else ()
         return [*key, prediction, message.id, message.published, self._model, each.tries, message.id]
 
-    async def bury(self, dead: Sequence[Dead]) -> None:
-        rows = [
-            [
-                each.message.id,
-                each.message.published,
-                _holdable(each.message.ordering_key),
-                Jsonb({_holdable(name): _holdable(value) for name, value in each.message.attributes.items()}),
-                each.message.data,
-                each.reason,
-                _holdable(each.text),
-                each.status,
-                each.tries,
-                self._model,
-                each.message.id,
-            ]
-            for each in sorted(dead, key=lambda each: each.message.id)
-        ]
-
-        async def insert(connection: Connection) -> None:
-            await connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._table.name))
-            async with connection.cursor() as cursor:
-                await cursor.executemany(self._table.bury, rows)
+    async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
+        async def insert(connection: Connection) -> frozenset[str]:
+            return await self._bury(connection, dead)
 
         try:
-            await self._writing.run(insert)
+            return await self._writing.run(insert)
         except Unwritable as error:
-            raise SinkRefused(f"the table of dead letters does not take a dead letter: {error}") from error
+            if all(each.key is None for each in dead):
+                raise SinkRefused(f"the table of dead letters does not take a dead letter: {error}") from error
+            if len(dead) == 1:
+                # Its key does not fit the column, so there is no row of it.
+                return await self.bury([replace(dead[0], key=None)])
+            middle = len(dead) // 2
+            return await self.bury(dead[:middle]) | await self.bury(dead[middle:])
+
+    async def _bury(self, connection: Connection, dead: Sequence[Dead]) -> frozenset[str]:
+        await connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._table.name))
+        over = await self._over(connection, [(each.message, each.key) for each in dead if each.key is not None])
+        rows = [self._dead_row(each) for each in sorted(dead, key=lambda each: each.message.id) if each.message.id not in over]
+        async with connection.cursor() as cursor:
+            await cursor.executemany(self._table.bury, rows)
+        ids = [each.message.id for each in dead]
+        found = await connection.execute(
+            sql.SQL("SELECT message_id FROM {} WHERE message_id = ANY(%s)").format(self._table.dead), [ids]
+        )
+        return frozenset(ids) - {row[0] for row in await found.fetchall()}
+
+    def _dead_row(self, each: Dead) -> list[Any]:
+        message = each.message
+        return [
+            message.id,
+            message.published,
+            _holdable(message.ordering_key),
+            Jsonb({_holdable(name): _holdable(value) for name, value in message.attributes.items()}),
+            message.data,
+            each.reason,
+            _holdable(each.text),
+            each.status,
+            each.tries,
+            self._model,
+            message.id,
+        ]
 
 
 class _Session:
@@ -162,7 +191,7 @@ class _Session:
                 raise SinkRefused(_said(error)) from error
             except (psycopg.Error, OSError) as error:
                 await self._drop()
-                raise Unavailable(_said(error)) from error
+                raise (Locked if _is_locked(error) else Unavailable)(_said(error)) from error
             except asyncio.CancelledError:
                 # What the server still does of it must not meet the next transaction.
                 await self._drop()
@@ -186,6 +215,15 @@ class _Session:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _is_locked(error: BaseException) -> bool:
+    """Whether the server itself says that it will not let us in: a connection that fails has no SQLSTATE, only its words.
+
+    Of the classes 28, invalid authorization, and 3D, no such database (PostgreSQL's "Error Codes"). libpq does not hand on the
+    code of a connection that was refused, so the words decide; those of a server that speaks another language do not.
+    """
+    return isinstance(error, psycopg.OperationalError) and _LOCKED.search(str(error)) is not None
 
 
 def _check(url: str) -> None:

@@ -11,6 +11,10 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from nightshift.spec.stream import TableSink
+from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH_TIME, TRIES
+from nightshift.stream.parts import SinkRefused
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -18,24 +22,18 @@ if TYPE_CHECKING:
 
 Connection = psycopg.AsyncConnection[TupleRow]
 
-MESSAGE_ID: Final = "nightshift_message_id"
-PUBLISH_TIME: Final = "nightshift_publish_time"
 OWN: Final = {
     MESSAGE_ID: "text NOT NULL",
     PUBLISH_TIME: "timestamptz NOT NULL",
-    "nightshift_model": "text NOT NULL",
-    "nightshift_tries": "integer NOT NULL",
-    "nightshift_answered_at": "timestamptz NOT NULL DEFAULT now()",
+    MODEL: "text NOT NULL",
+    TRIES: "integer NOT NULL",
+    ANSWERED_AT: "timestamptz NOT NULL DEFAULT now()",
 }
 """The columns that nightshift adds to the key and the prediction."""
 DEAD: Final = """
     message_id text PRIMARY KEY, publish_time timestamptz NOT NULL, ordering_key text NOT NULL, attributes jsonb NOT NULL,
     data bytea NOT NULL, reason text NOT NULL, text text NOT NULL, status integer, tries integer NOT NULL,
     model text NOT NULL, dead_at timestamptz NOT NULL DEFAULT now()"""
-
-
-class SinkRefused(Exception):
-    """The database refuses for good: the tables are not what the stream needs, or this user may not use them."""
 
 
 class Table:
@@ -45,11 +43,12 @@ class Table:
     """
 
     def __init__(self, spec: StreamSpec, prediction: pa.DataType) -> None:
+        assert isinstance(spec.sink, TableSink)
         self._spec = spec
+        self._sink = spec.sink
         self._prediction = prediction
-        path = spec.sink.table.split(".")
-        self.name = sql.Identifier(*path)
-        self.dead = sql.Identifier(*spec.sink.dead_letters_table.split("."))
+        self.name = sql.Identifier(*self._sink.table.split("."))
+        self.dead = sql.Identifier(*self._sink.dead_letters_table.split("."))
         self.keyed = bool(spec.source.key)
         self.keys = spec.source.key or (MESSAGE_ID,)
         self.prediction_type = ""
@@ -58,7 +57,7 @@ class Table:
     async def prepare(self, connection: Connection) -> None:
         """Makes what is missing, and learns the types of what is there. Raises SinkRefused."""
         # Two subscribers that start together would both make the table, and one of them fail.
-        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._spec.sink.table])
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._sink.table])
         columns = await self._columns(connection, self.name)
         if not columns:
             await self._create(connection)
@@ -70,17 +69,17 @@ class Table:
         if not await self._is_unique(connection):
             listed = ", ".join(map(_quoted, self.keys))
             raise SinkRefused(
-                f"the table {self._spec.sink.table} has no unique index on {listed}, so nothing would keep a row from being "
+                f"the table {self._sink.table} has no unique index on {listed}, so nothing would keep a row from being "
                 f"written twice: CREATE UNIQUE INDEX ON {self.name.as_string(None)} ({listed})"
             )
-        self.prediction_type = columns[self._spec.sink.column]
+        self.prediction_type = columns[self._sink.column]
         self._key_types = tuple(columns[key] for key in self.keys)
 
     async def _create(self, connection: Connection) -> None:
         keys = [sql.SQL("{} text").format(sql.Identifier(key)) for key in self._spec.source.key]
         own = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in OWN.items()]
         kind = await self._wanted_type(connection)
-        column = sql.SQL("{} {} NOT NULL").format(sql.Identifier(self._spec.sink.column), sql.SQL(kind))
+        column = sql.SQL("{} {} NOT NULL").format(sql.Identifier(self._sink.column), sql.SQL(kind))
         primary = sql.SQL("PRIMARY KEY ({})").format(_joined(self.keys))
         parts = sql.SQL(", ").join([*keys, column, *own, primary])
         await connection.execute(sql.SQL("CREATE TABLE {} ({})").format(self.name, parts))
@@ -120,11 +119,11 @@ class Table:
         return dict(await found.fetchall())
 
     def _check(self, columns: Mapping[str, str]) -> None:
-        lacking = [name for name in (*self.keys, self._spec.sink.column, *OWN) if name not in columns]
+        lacking = [name for name in (*self.keys, self._sink.column, *OWN) if name not in columns]
         if lacking:
             adds = ", ".join(f"ADD COLUMN {_quoted(name)} {OWN.get(name, 'TYPE')}" for name in lacking)
             raise SinkRefused(
-                f"the table {self._spec.sink.table} lacks {', '.join(lacking)}. Name a table that does not exist, or "
+                f"the table {self._sink.table} lacks {', '.join(lacking)}. Name a table that does not exist, or "
                 f"ALTER TABLE {self.name.as_string(None)} {adds}"
             )
 
@@ -142,14 +141,14 @@ class Table:
     @cached_property
     def upsert(self) -> sql.Composed:
         """Parameters: key columns and prediction as text, message id, publish time, model, tries, and the message id again."""
-        columns = (*self._spec.source.key, self._spec.sink.column, *list(OWN)[:4])
+        columns = (*self._spec.source.key, self._sink.column, *list(OWN)[:4])
         key_types = self._key_types if self.keyed else ()
         casts = [sql.SQL("%s::text::{}").format(sql.SQL(kind)) for kind in (*key_types, self.prediction_type)]
         own = [sql.SQL(each) for each in ("%s::text", "%s::timestamptz", "%s::text", "%s::int")]
-        updated = [name for name in (self._spec.sink.column, *list(OWN)[:4]) if name not in self.keys]
+        updated = [name for name in (self._sink.column, *list(OWN)[:4]) if name not in self.keys]
         return sql.SQL(
             "INSERT INTO {table} AS t ({columns}) SELECT {values} WHERE NOT EXISTS (SELECT FROM {dead} WHERE message_id = %s) "
-            "ON CONFLICT ({keys}) DO UPDATE SET {updates}, nightshift_answered_at = now() "
+            "ON CONFLICT ({keys}) DO UPDATE SET {updates}, {answered_at} = now() "
             "WHERE (t.{time}, t.{id}) < (EXCLUDED.{time}, EXCLUDED.{id})"
         ).format(
             table=self.name,
@@ -158,6 +157,7 @@ class Table:
             dead=self.dead,
             keys=_joined(self.keys),
             updates=sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in updated),
+            answered_at=sql.Identifier(ANSWERED_AT),
             time=sql.Identifier(PUBLISH_TIME),
             id=sql.Identifier(MESSAGE_ID),
         )

@@ -12,18 +12,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from nightshift.driver.budget import bytes_of
 from nightshift.driver.patience import Patience
+from nightshift.stream.bundling import Bundler
 from nightshift.stream.hold import Held, Hold
 from nightshift.stream.messages import Answered, Dead, Outcome
 from nightshift.stream.parts import DeadLetters, Sink, Source, Unwritable, insist
 from nightshift.stream.stats import StreamStats
 
-WRITE_MOST: Final = 500
-"""Outcomes in one transaction."""
-COLLECT_S: Final = {"outcomes": 0.02, "graves": 0.02, "done": 0.1}
-"""How long the first outcome, dead letter or acknowledgement waits for others: calls cost more than what they carry."""
+DONE_MOST: Final = 500
+"""Messages in one call to Pub/Sub."""
+COLLECT_S: Final = {"graves": 0.02, "done": 0.1}
+"""How long the first dead letter or acknowledgement waits for others: calls cost more than what they carry. How long an
+outcome waits is the sink's business (`nightshift.stream.parts.Collect`)."""
 UNWRITABLE: Final = "unwritable"
-"""The reason of a dead letter whose answer the database refuses."""
+"""The reason of a dead letter whose answer the sink refuses."""
 
 T = TypeVar("T")
 
@@ -58,10 +61,14 @@ class Settler:
         self._now = now
         self._settled = settled
         self._freed = freed
-        self._outcomes: deque[_Pending] = deque()
+        collect = sink.collect
+        self._aside = collect.aside
+        self._outcomes: Bundler[_Pending] = Bundler(items_most=collect.rows, size_most=collect.size, wait_s=collect.age_s)
+        self._writing = 0
+        self._ending = False
         self._graves: deque[tuple[Held, Dead]] = deque()
         self._done: deque[Held] = deque()
-        self._work = {name: asyncio.Event() for name in COLLECT_S}
+        self._work = {name: asyncio.Event() for name in ("outcomes", *COLLECT_S)}
         self._busy = 0
         self._idle = asyncio.Event()
 
@@ -69,8 +76,10 @@ class Settler:
         """Takes an outcome. One for a message that was given back is thrown away."""
         if self._hold.has(held):
             held.judged = True
-            self._outcomes.append((held, outcome))
-            self._work["outcomes"].set()
+            size = held.message.size + (bytes_of(outcome.prediction) if isinstance(outcome, Answered) else 0)
+            self._outcomes.add((held, outcome), size, asyncio.get_running_loop().time())
+            if len(self._outcomes) == 1 or self._outcomes.full:
+                self._work["outcomes"].set()
 
     def announce(self, held: Held, dead: Dead) -> None:
         """The sink has the message as a dead letter; the topic may not have it."""
@@ -83,6 +92,13 @@ class Settler:
         self._done.append(held)
         self._work["done"].set()
 
+    @property
+    def aside(self) -> int:
+        """Messages that have their outcome and wait for nothing but the sink, as far as they leave room for others."""
+        if self._outcomes.size >= self._outcomes.size_most:
+            return 0
+        return min(len(self._outcomes) + self._writing + len(self._graves) + len(self._done), self._aside)
+
     async def run(self) -> None:
         """Works for ever."""
         async with asyncio.TaskGroup() as group:
@@ -91,33 +107,49 @@ class Settler:
             group.create_task(self._acknowledge())
 
     async def end(self, deadline: float) -> None:
-        """Waits until nothing is left to do, until `deadline` (the loop's time)."""
+        """Collects no more, and waits until nothing is left to do, until `deadline` (the loop's time)."""
+        self._ending = True
+        self._work["outcomes"].set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                while self._busy or self._outcomes or self._graves or self._done:
+                while self._busy or len(self._outcomes) or self._graves or self._done:
                     self._idle.clear()
                     await self._idle.wait()
 
     async def _write(self) -> None:
         while True:
-            batch = await self._next(self._outcomes, "outcomes")
+            batch = await self._next_outcomes()
             answered = [(held, outcome) for held, outcome in batch if isinstance(outcome, Answered)]
             dead = [(held, outcome) for held, outcome in batch if isinstance(outcome, Dead)]
             if answered:
                 dead += await self._write_answers(answered)
             if dead:
-                await insist(self._patience, lambda: self._sink.bury([each for _, each in dead]), "dead letters")  # noqa: B023
-                self._count_dead(dead)
+                await self._keep_dead(dead)
+            self._writing = 0
             self._rest()
 
+    async def _next_outcomes(self) -> list[_Pending]:
+        """Waits until as many have come as go together, or the oldest has waited long enough."""
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = self._outcomes.flush() if self._ending else self._outcomes.due(loop.time())
+            if batch is not None:
+                self._busy += 1
+                self._writing = len(batch)
+                return batch
+            self._work["outcomes"].clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._outcomes.next_due):
+                    await self._work["outcomes"].wait()
+
     async def _write_answers(self, answered: list[tuple[Held, Answered]]) -> list[tuple[Held, Dead]]:
-        """Writes these answers; returns those that the database refuses, as dead letters."""
+        """Writes these answers; returns those that the sink refuses, as dead letters."""
         try:
             await insist(self._patience, lambda: self._sink.write([each for _, each in answered]), "answers")
         except Unwritable as error:
             if len(answered) == 1:
                 ((held, answer),) = answered
-                return [(held, Dead(held.message, UNWRITABLE, str(error), None, answer.tries))]
+                return [(held, Dead(held.message, UNWRITABLE, str(error), None, answer.tries, answer.key))]
             middle = len(answered) // 2
             return [*await self._write_answers(answered[:middle]), *await self._write_answers(answered[middle:])]
         now = self._now()
@@ -128,8 +160,14 @@ class Settler:
         self._settled([held for held, _ in answered])
         return []
 
-    def _count_dead(self, dead: list[tuple[Held, Dead]]) -> None:
+    async def _keep_dead(self, dead: list[tuple[Held, Dead]]) -> None:
+        """Keeps these dead letters. One whose message has another outcome is none, and nobody is told of it."""
+        others = await insist(self._patience, lambda: self._sink.bury([each for _, each in dead]), "dead letters")
         for held, each in dead:
+            if each.message.id in others:
+                self._stats.over += 1
+                self.acknowledge(held)
+                continue
             self._stats.dead += 1
             self._stats.dead_reasons[each.reason] += 1
             held.settled = True
@@ -170,6 +208,7 @@ class Settler:
         while not queue:
             self._work[name].clear()
             await self._work[name].wait()
-        await asyncio.sleep(COLLECT_S[name])
+        if len(queue) < DONE_MOST:
+            await asyncio.sleep(COLLECT_S[name])
         self._busy += 1
-        return [queue.popleft() for _ in range(min(len(queue), WRITE_MOST))]
+        return [queue.popleft() for _ in range(min(len(queue), DONE_MOST))]

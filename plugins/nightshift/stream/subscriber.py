@@ -167,8 +167,8 @@ class Subscriber:
         """Pulls as many messages as the engine can take; none while it cannot take any."""
         loop = asyncio.get_running_loop()
         while True:
-            rows = AHEAD * self._pump.room
-            room = self._hold.room(rows) if rows - len(self._hold) >= max(1, rows // PULLS) else 0
+            rows, aside = AHEAD * self._pump.room, self._settler.aside
+            room = self._hold.room(rows + aside) if rows - (len(self._hold) - aside) >= max(1, rows // PULLS) else 0
             if not room:
                 self._pulling.clear()
                 await self._pulling.wait()
@@ -198,7 +198,7 @@ class Subscriber:
                 held.lane = held.message.ordering_key if self._ordered else ""
                 if self._lanes.enter(held.lane, held):
                     self._wait(held)
-        self._bundling.set()
+        self._moved()
 
     def _decode(self, held: Held) -> str | None:
         """What is wrong with the message; None if nothing is."""
@@ -247,7 +247,7 @@ class Subscriber:
         if result.reason is None:
             outcome = Answered(held.message, held.key, result.prediction, result.attempts)
         else:
-            outcome = Dead(held.message, result.reason, result.message or "", result.status, result.attempts)
+            outcome = Dead(held.message, result.reason, result.message or "", result.status, result.attempts, held.key)
         self._settler.put(held, outcome)
 
     def _moved(self) -> None:

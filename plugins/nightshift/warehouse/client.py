@@ -203,7 +203,9 @@ class Warehouse:
                 self._check_location(name, dataset.location)
                 return
         self._check_location(name, table.location)
-        schema.check_compatible(table, schema.destination_fields(spec, source.columns), spec.destination)
+        destination = spec.destination
+        fields = schema.destination_fields(spec, source.columns)
+        schema.check_compatible(table, fields, destination.column, destination.partition_column)
 
     def _check_location(self, destination: str, location: str | None) -> None:
         """One BigQuery job reads and writes in one location. Better to say so before the night than at its end."""
@@ -234,26 +236,8 @@ class Warehouse:
         return bool(self._statements.rows("The dead letters of the partition", counted, parameters)[0][0])
 
     def _start_load(self, run: RunRef, step: str, table: str, fields: Sequence[Any], uris: Sequence[str], *, rows: int) -> str:
-        from google.cloud.bigquery import LoadJobConfig, ParquetOptions
-
         def start(job_id: str, attempt: int) -> None:
-            # Created first, because a load job cannot set its table's expiration.
-            self._tables.create_staging(table, fields)
-            options = ParquetOptions()  # type: ignore[no-untyped-call]
-            options.enable_list_inference = True
-            config = LoadJobConfig(
-                source_format="PARQUET", parquet_options=options, schema=fields, write_disposition="WRITE_TRUNCATE"
-            )
-            self._client.load_table_from_uri(
-                uris,
-                table,
-                job_id=job_id,
-                project=self._settings.project,
-                location=self._settings.location,
-                job_config=config,
-                retry=bounded_retry(),
-                timeout=CALL_TIMEOUT_S,
-            )
+            self._tables.load(table, fields, uris, job_id=job_id)
 
         def holds() -> bool:
             # Another try of this task may publish the run, and drop the table, at any moment.

@@ -48,7 +48,11 @@ class JobState:
 
 def job_id(deployment: str, run: RunRef, step: str, attempt: int) -> str:
     """deployment: `nightshift.settings.Settings.deployment`; two of them may have a run with the same id."""
-    return f"nightshift-{deployment}-{run.run_id}-{run.partition.replace('-', '')}-{step}-{attempt}"
+    return f"nightshift-{deployment}-{_of_run(run, step)}-{attempt}"
+
+
+def _of_run(run: RunRef, step: str) -> str:
+    return f"{run.run_id}-{run.partition.replace('-', '')}-{step}"
 
 
 class Jobs:
@@ -63,36 +67,47 @@ class Jobs:
     def find_or_start(
         self, run: RunRef, step: str, start: Callable[[str, int], object], *, holds: Callable[[], bool] | None = None
     ) -> str:
-        """The id of the job of this step: the one at work, else the one that succeeded, else a new one.
+        """`find_or_start_named` for a step of a run."""
+        remedy = "Remove the cause, then trigger the DAG with fresh."
+        return self.find_or_start_named(_of_run(run, step), f"The step {step} of run {run.run_id}", remedy, start, holds=holds)
 
+    def find_or_start_named(
+        self,
+        name: str,
+        what: str,
+        remedy: str,
+        start: Callable[[str, int], object],
+        *,
+        holds: Callable[[], bool] | None = None,
+    ) -> str:
+        """The id of the job of this name: the one at work, else the one that succeeded, else a new one.
+
+        name: part of the job's id. what, remedy: for the error after the last attempt.
         start(job_id, attempt) submits a job under that id, and must let google.api_core's Conflict through: it means that
-        another attempt of the task was faster, and its job is used. holds: whether the effect of a job that succeeded
-        still exists; if not, another job is started. Raises WarehouseError after `ATTEMPTS_MAX`
-        failures, and for a job that BigQuery refuses; WarehouseUnavailable if it cannot be reached.
+        another attempt of the task was faster, and its job is used. holds: whether the effect of a job that succeeded still
+        exists; if not, another job is started. Raises WarehouseError after `ATTEMPTS_MAX` failures, and for a job that BigQuery
+        refuses; WarehouseUnavailable if it cannot be reached.
         """
         from google.api_core.exceptions import Conflict
 
         error = None
         for attempt in range(ATTEMPTS_MAX):
-            name = job_id(self._deployment, run, step, attempt)
-            job = self.find(name)
+            numbered = f"nightshift-{self._deployment}-{name}-{attempt}"
+            job = self.find(numbered)
             if job is None:
-                with translated(f"BigQuery job {name} cannot be started"):
+                with translated(f"BigQuery job {numbered} cannot be started"):
                     try:
-                        start(name, attempt)
+                        start(numbered, attempt)
                     except Conflict:
                         # From another attempt of this task, or from our own request whose reply was lost.
-                        return name
-                return name
+                        return numbered
+                return numbered
             if job.state != "DONE":
-                return name
+                return numbered
             if job.error_result is None and (holds is None or holds()):
-                return name
+                return numbered
             error = failure(job) or "its result has been deleted."
-        raise WarehouseError(
-            f"The step {step} of run {run.run_id} was tried {ATTEMPTS_MAX} times in BigQuery; the last time: {error} "
-            "Remove the cause, then trigger the DAG with fresh."
-        )
+        raise WarehouseError(f"{what} was tried {ATTEMPTS_MAX} times in BigQuery; the last time: {error} {remedy}")
 
     def succeeded(self, run: RunRef, step: str) -> AnyJob | None:
         """The job of this step that succeeded last, or None."""

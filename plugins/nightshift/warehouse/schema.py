@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
-    from nightshift.spec.model import Destination
 
 RUN_ID_COLUMN: Final = "nightshift_run_id"
 ORDINAL_COLUMN: Final = "nightshift_ordinal"
@@ -160,7 +159,12 @@ def add_columns(table: str, fields: Sequence[SchemaField]) -> str:
 
 def destination_table(spec: JobSpec, settings: Settings) -> str:
     """``project.dataset.table`` of the destination."""
-    parts = spec.destination.table.rsplit(".", 2)
+    return full_name(spec.destination.table, settings)
+
+
+def full_name(table: str, settings: Settings) -> str:
+    """``project.dataset.table`` of a name that may lack its project."""
+    parts = table.rsplit(".", 2)
     return ".".join(parts if len(parts) == 3 else [settings.project, *parts])
 
 
@@ -169,8 +173,11 @@ def own_table(settings: Settings, name: str) -> str:
     return f"{settings.project}.{settings.dataset}.{name}"
 
 
-def check_compatible(table: Table, wanted: Sequence[SchemaField], destination: Destination) -> None:
-    """Raises WarehouseError if predictions cannot be written into an existing destination, or would be altered there."""
+def check_compatible(table: Table, wanted: Sequence[SchemaField], answers: str, partition_column: str) -> None:
+    """Raises WarehouseError if predictions cannot be written into an existing destination, or would be altered there.
+
+    answers: the column that holds them.
+    """
     name = f"{table.project}.{table.dataset_id}.{table.table_id}"
     remedy = "Write another destination.table, or drop this one if nobody needs it: nightshift creates it again."
     if table.table_type != "TABLE":
@@ -188,7 +195,7 @@ def check_compatible(table: Table, wanted: Sequence[SchemaField], destination: D
                 f"The destination {name} has the column {field.name} as {sql_type(found)}; "
                 f"this job writes {sql_type(field)}. {remedy}"
             )
-        if harm := _narrowed(found, answers=field.name == destination.column):
+        if harm := _narrowed(found, answers=field.name == answers):
             raise WarehouseError(
                 f"The destination {name} has a limit on the column {field.name}: BigQuery {harm}. Lift it: ALTER TABLE "
                 f"{quoted(name)} ALTER COLUMN {quoted(field.name)} SET DATA TYPE {sql_type(field)}. Or: {remedy}"
@@ -199,7 +206,7 @@ def check_compatible(table: Table, wanted: Sequence[SchemaField], destination: D
             f"The destination {name} requires the column {required[0]}, which this job does not write. "
             f"Allow NULL: ALTER TABLE {quoted(name)} ALTER COLUMN {quoted(required[0])} DROP NOT NULL. Or: {remedy}"
         )
-    partitioning, column = table.time_partitioning, destination.partition_column
+    partitioning, column = table.time_partitioning, partition_column
     if partitioning is None or (partitioning.field or "").lower() != column.lower() or partitioning.type_ != "DAY":
         raise WarehouseError(f"The destination {name} is not partitioned by day on {column}. {remedy}")
 

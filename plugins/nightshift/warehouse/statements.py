@@ -9,7 +9,9 @@ from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, bounded_retry
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
+    from google.cloud.bigquery import ArrayQueryParameter, Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
+
+    Parameters = Sequence[ArrayQueryParameter | ScalarQueryParameter]
 
     from nightshift.settings import Settings
 
@@ -24,9 +26,7 @@ class Statements:
         self._client = client
         self._settings = settings
 
-    def submit(
-        self, sql: str, parameters: Sequence[ScalarQueryParameter], *, job_id: str | None = None, dry_run: bool = False
-    ) -> QueryJob:
+    def submit(self, sql: str, parameters: Parameters, *, job_id: str | None = None, dry_run: bool = False) -> QueryJob:
         return self._client.query(
             sql,
             job_config=_query_config(parameters, dry_run=dry_run),
@@ -38,12 +38,12 @@ class Statements:
             job_retry=None,
         )
 
-    def rows(self, what: str, sql: str, parameters: Sequence[ScalarQueryParameter]) -> list[Row]:
+    def rows(self, what: str, sql: str, parameters: Parameters) -> list[Row]:
         """Runs a short statement and waits for its rows. Only for statements that may run twice."""
         with translated(what):
             return list(self.submit(sql, parameters).result(timeout=STATEMENT_TIMEOUT_S, retry=bounded_retry()))
 
-    def rows_if_there(self, what: str, sql: str, parameters: Sequence[ScalarQueryParameter]) -> list[Row] | None:
+    def rows_if_there(self, what: str, sql: str, parameters: Parameters) -> list[Row] | None:
         """The same; None if a table of the statement does not exist."""
         from google.api_core.exceptions import NotFound
 
@@ -55,7 +55,7 @@ class Statements:
             raise
 
 
-def _query_config(parameters: Sequence[ScalarQueryParameter], *, dry_run: bool) -> QueryJobConfig:
+def _query_config(parameters: Parameters, *, dry_run: bool) -> QueryJobConfig:
     from google.cloud.bigquery import QueryJobConfig
 
     # Counts must come from the tables, not from a cached answer.

@@ -41,6 +41,28 @@ class Tables:
             # It existed, and another try of this task dropped it before the client could look at it.
             raise WarehouseUnavailable(f"Staging table {name}: {error.message}") from error
 
+    def load(self, name: str, fields: Sequence[Any], uris: Sequence[str], *, job_id: str) -> None:
+        """Starts to load Parquet files into a staging table, in place of what it holds. Raises google.api_core's errors."""
+        from google.cloud.bigquery import LoadJobConfig, ParquetOptions
+
+        # Created first, because a load job cannot set its table's expiration.
+        self.create_staging(name, fields)
+        options = ParquetOptions()  # type: ignore[no-untyped-call]
+        options.enable_list_inference = True
+        config = LoadJobConfig(
+            source_format="PARQUET", parquet_options=options, schema=fields, write_disposition="WRITE_TRUNCATE"
+        )
+        self._client.load_table_from_uri(
+            uris,
+            name,
+            job_id=job_id,
+            project=self._settings.project,
+            location=self._settings.location,
+            job_config=config,
+            retry=bounded_retry(),
+            timeout=CALL_TIMEOUT_S,
+        )
+
     def drop_staging(self, name: str) -> None:
         with translated(f"Staging table {name}"):
             self._client.delete_table(name, not_found_ok=True, retry=bounded_retry(), timeout=CALL_TIMEOUT_S)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -50,8 +50,10 @@ class Stage:
         merged = {**JOB, **{name: {**JOB[name], **section} for name, section in job.items()}}
         merged = {name: dict(value) if isinstance(value, dict) else value for name, value in merged.items()}
         self.subscription = pubsub.subscription(self.topic, enable_message_ordering=bool(merged["source"].get("ordering")))
-        merged["source"]["subscription"] = self.subscription
-        merged["sink"]["table"] = self.table
+        if "prefix" not in merged["source"]:
+            merged["source"]["subscription"] = self.subscription
+        if "files" not in merged["sink"]:
+            merged["sink"]["table"] = self.table
         merged["dead_letters"] = {"topic": self.dead_topic}
         self.file = folder / "stream.yaml"
         self.file.write_text(yaml.safe_dump(merged))
@@ -90,6 +92,10 @@ class Stage:
     def delivered_once(self, ids: list[str]) -> bool:
         deliveries = self.pubsub.deliveries(self.subscription)
         return {each: deliveries.get(each) for each in ids} == dict.fromkeys(ids, 1)
+
+
+Staged = Callable[..., Stage]
+"""Makes a stage: what the engine does, and sections of the job that differ."""
 
 
 class Running:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from nightshift.stream.messages import Dead, Message
-from nightshift.stream.parts import Standing, Unavailable, Unwritable
+from nightshift.stream.parts import Locked, Standing, Unavailable, Unwritable
 from nightshift.stream.postgres import BadUrl, PostgresSink
 from tests.integration.emulators import PostgresServer
 from tests.integration.stream.tables import Place, a_death, a_message, an_answer
@@ -84,6 +84,39 @@ class TestTheFirstOutcomeCounts:
 
         assert place.answers() == {"1": "1", "3": "3"}
         assert place.dead() == {"2": "rejected"}
+
+    @pytest.mark.gate
+    async def test_a_message_that_was_answered_and_superseded_does_not_die(self, placed: Placed) -> None:
+        """Its row is gone; only its key tells."""
+        place = placed("name")
+        old, new = an_answer(a_message("old", 0), "x", "a"), an_answer(a_message("new", 1), "y", "a")
+        async with place.opened() as sink:
+            await sink.write([old])
+            await sink.write([new])
+            dead = [replace(a_death(old.message), key=("a",)), replace(a_death(a_message("newer", 2)), key=("a",))]
+            others = await sink.bury([*dead, replace(a_death("b"), key=("b",)), a_death("unread")])
+
+        assert others == {"old"}
+        assert place.dead().keys() == {"newer", "b", "unread"}
+
+    async def test_who_buries_hears_which_have_another_outcome_and_again_the_same(self, placed: Placed) -> None:
+        place = placed()
+        async with place.opened() as sink:
+            await sink.write([an_answer("1")])
+            for _ in range(2):
+                assert await sink.bury([a_death("1"), replace(a_death("2"), key=("2",))]) == {"1"}
+
+    async def test_a_key_that_is_not_of_the_columns_type_does_not_keep_a_dead_letter_out(self, placed: Placed) -> None:
+        place = placed("name")
+        async with place.opened():
+            place.do("ALTER TABLE {} ALTER name TYPE bigint USING 0")
+        async with place.opened() as sink:
+            await sink.write([an_answer(a_message("new", 1), "x", "7")])
+            keys = {"old": "7", "odd": "no number", "1": "1", "2": "2", "huge": "9" * 30}
+            others = await sink.bury([replace(a_death(name), key=(key,)) for name, key in keys.items()])
+
+        assert others == {"old"}
+        assert place.dead().keys() == {"odd", "1", "2", "huge"}
 
     @pytest.mark.gate
     @pytest.mark.parametrize("keys", [(), ("name",)], ids=["by id", "by key"])
@@ -324,7 +357,7 @@ class TestTheAddress:
     async def test_a_password_that_the_server_refuses_is_not_told(self, placed: Placed) -> None:
         place = placed()
         url = psycopg.conninfo.make_conninfo(place.server.url, password="hush")
-        with pytest.raises(Unavailable, match="password authentication failed") as caught:
+        with pytest.raises(Locked, match="password authentication failed") as caught:
             await place.sink(url).open()
 
         assert "hush" not in repr(caught.value) + repr(caught.value.__cause__)
@@ -342,11 +375,13 @@ async def until(fact: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def until_available(call: Callable[[], Awaitable[None]]) -> None:
+async def until_available(call: Callable[[], Awaitable[object]]) -> None:
     """Repeats a call as the subscriber does."""
     for tries in range(TRIES):
         try:
-            return await call()
+            await call()
         except Unavailable:
             await asyncio.sleep(0.01 * tries)
+        else:
+            return
     raise AssertionError(f"unavailable {TRIES} times")

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from nightshift.stream.parts import Standing, Unwritable
-from nightshift.stream.schema import OWN, SinkRefused
+from nightshift.stream.parts import SinkRefused, Standing, Unwritable
+from nightshift.stream.schema import OWN
 from tests.integration.emulators import PostgresServer
 from tests.integration.pubsub.support import unique
 from tests.integration.stream.tables import BEGAN, COMPLETION, EMBEDDING, MODEL, Place, a_death, a_message, an_answer

@@ -7,48 +7,26 @@ import io
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import fastavro
 import pytest
 from aiohttp import web
 
 from tests.integration.driver.canned import CannedEngine, Outage
-from tests.integration.emulators import PostgresServer, PubSubEmulator, start_postgres
-from tests.integration.pubsub.support import PubSub, wait_until
-from tests.integration.stream.processes import Stage, vector_text
+from tests.integration.emulators import start_postgres
+from tests.integration.pubsub.support import wait_until
+from tests.integration.stream.processes import Staged, vector_text
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 LONGER_S = 15
 """Than a subscription's own lease of 10 s: what is not extended comes again."""
-Staged = Callable[..., Stage]
 AVRO = {
     "type": "record",
     "name": "Package",
     "fields": [{"name": "name", "type": "string"}, {"name": "text", "type": "string"}],
 }
-
-
-@pytest.fixture
-def staged(pubsub_emulator: PubSubEmulator, postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Staged]:
-    """Makes a stage: sections of the job that differ, and what the engine does."""
-    pubsub = PubSub(pubsub_emulator)
-    engines: list[CannedEngine] = []
-
-    def make(*, behaviour: Any = None, server: PostgresServer = postgres_server, **job: Any) -> Stage:
-        engine = CannedEngine(behaviour)
-        engine.__enter__()
-        engines.append(engine)
-        return Stage(pubsub, server, tmp_path, engine, job)
-
-    yield make
-    for engine in engines:
-        engine.__exit__(None, None, None)
-    pubsub.end_faults()
-    pubsub.close()
 
 
 async def says_no(texts: list[str]) -> web.StreamResponse | None:

@@ -1,0 +1,146 @@
+"""The sink of files: Parquet on Cloud Storage, in folders by the hour in which messages were published.
+
+A file is there whole or not at all: it is put with the precondition that it does not exist. Its name follows from its messages,
+so a put whose reply was lost is repeated without harm. A folder of files cannot be asked which messages are in it. So this
+process remembers for a while what it has written; another process, or this one after a kill, does not, and then a message may
+be in two files. Both are in the folder of the same hour, and a reader drops the second row, as the load into BigQuery does
+(`nightshift.warehouse.stream_load`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Final, Protocol, TypeVar
+
+from nightshift.spec import stream_files
+from nightshift.store import StoreUnavailable, status_of
+from nightshift.stream.messages import Answered, Dead, Message, Outcome
+from nightshift.stream.parquet import Format
+from nightshift.stream.parts import Collect, Locked, SinkRefused, Standing, Unavailable
+
+log = logging.getLogger(__name__)
+
+SomeOutcome = TypeVar("SomeOutcome", bound=Outcome)
+
+BYTES_MOST: Final = 64 << 20
+"""Of the messages and answers of a file, in memory."""
+REMEMBER_MOST: Final = 500_000
+"""Ids that are remembered: about 100 MB. A message whose acknowledgement was lost comes again when its lease ends, after ten
+minutes at most; one that another process held meanwhile may come much later."""
+DESCRIPTION: Final = "stream.json"
+"""Beside the folders: what the files are of."""
+_REFUSALS: Final = (401, 403, 404)
+
+
+class Files(Protocol):
+    """What is needed of `nightshift.store.Objects`."""
+
+    async def create(self, path: str, body: bytes) -> bool:
+        """Creates the object, whole or not at all. False if it already exists; raises StoreUnavailable if that is unknown."""
+        ...
+
+    async def read(self, path: str) -> bytes | None:
+        """The object's bytes, None if it does not exist. Raises StoreUnavailable."""
+        ...
+
+
+class FileSink:
+    """`nightshift.stream.parts.Sink`. objects: of the stream's folder. now(): in UTC.
+
+    rows, every_s: how many rows a file has, and how long one waits for others.
+    """
+
+    def __init__(
+        self,
+        objects: Files,
+        form: Format,
+        *,
+        rows: int,
+        every_s: float,
+        now: Callable[[], datetime],
+    ) -> None:
+        # One file is written while the next is collected.
+        self.collect = Collect(rows=rows, size=BYTES_MOST, age_s=every_s, aside=2 * rows)
+        self._objects = objects
+        self._form = form
+        self._now = now
+        self._written = _Written()
+
+    async def open(self) -> None:
+        """Says in the folder what its files are. Raises SinkRefused if they are another's, Locked, Unavailable."""
+        body = self._form.description
+        try:
+            if await self._objects.create(DESCRIPTION, body) or (found := await self._objects.read(DESCRIPTION)) == body:
+                return
+        except StoreUnavailable as error:
+            cause = error.__cause__
+            refused = isinstance(cause, Exception) and status_of(cause) in _REFUSALS
+            raise (Locked if refused else Unavailable)(str(error)) from error
+        said = (found or b"").decode(errors="replace")
+        raise SinkRefused(
+            f"the folder has another stream's files, or other columns: {DESCRIPTION} says {said}, and this stream is "
+            f"{body.decode()}. Name another folder in sink.files"
+        )
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
+        return [Standing.OVER if self._written.has(message.id) else Standing.NEW for message, _ in messages]
+
+    async def write(self, answered: Sequence[Answered]) -> None:
+        now = self._now()
+        # All are encoded before any is put: what does not fit its column is refused with nothing written.
+        await self._put(
+            stream_files.ANSWERS, [(part, await self._encode(self._form.answers, part, now)) for part in _by_hour(answered)]
+        )
+
+    async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
+        now = self._now()
+        await self._put(stream_files.DEAD, [(part, await self._encode(self._form.dead, part, now)) for part in _by_hour(dead)])
+        return frozenset()
+
+    async def _encode(
+        self, encode: Callable[[Sequence[SomeOutcome], datetime], bytes], part: Sequence[SomeOutcome], now: datetime
+    ) -> bytes:
+        """In a thread: a large file takes longer than the loop may stand still."""
+        return await asyncio.to_thread(encode, part, now)
+
+    async def _put(self, kind: str, files: Sequence[tuple[Sequence[Outcome], bytes]]) -> None:
+        for outcomes, body in files:
+            name = self._form.name(kind, outcomes)
+            try:
+                fresh = await self._objects.create(name, body)
+            except StoreUnavailable as error:
+                raise Unavailable(str(error)) from error
+            self._written.add(each.message.id for each in outcomes)
+            log.info("file", extra={"fields": {"name": name, "rows": len(outcomes), "bytes": len(body), "new": fresh}})
+
+
+class _Written:
+    """The ids of messages that this process has written, the latest of them."""
+
+    def __init__(self) -> None:
+        # Not a dict, which takes longer and longer to find its first key while keys are taken from its front.
+        self._ids: OrderedDict[str, None] = OrderedDict()
+
+    def has(self, message: str) -> bool:
+        return message in self._ids
+
+    def add(self, messages: Iterator[str]) -> None:
+        for message in messages:
+            self._ids[message] = None
+        while len(self._ids) > REMEMBER_MOST:
+            self._ids.popitem(last=False)
+
+
+def _by_hour(outcomes: Sequence[SomeOutcome]) -> list[list[SomeOutcome]]:
+    """Those of one folder together, in a fixed order."""
+    parts: dict[str, list[SomeOutcome]] = {}
+    for each in sorted(outcomes, key=lambda each: (each.message.published, each.message.id)):
+        parts.setdefault(stream_files.folder("", each.message.published), []).append(each)
+    return list(parts.values())
