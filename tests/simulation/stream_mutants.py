@@ -14,9 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from nightshift.driver.engine import Gone
 from nightshift.driver.health import EngineBudget
-from nightshift.driver.sender import Sender
 from nightshift.driver.trial import Trial
 from nightshift.store import StoreUnavailable
 from nightshift.stream import files, watched
@@ -116,10 +114,7 @@ def _keeps_all_at_the_end() -> tuple[Change, ...]:
     return ((Subscriber, "_give_back", keep),)
 
 
-def _refused_connections_count() -> tuple[Change, ...]:
-    settle = Sender._settle
-
-    async def blaming(self: Sender, group: Any, request: Any, outcome: Any) -> Any:
+def blaming(self: Sender, group: Any, request: Any, outcome: Any) -> Any:
         return await settle(self, group, request, replace(outcome, reached=True) if isinstance(outcome, Gone) else outcome)
 
     return ((Sender, "_settle", blaming),)
@@ -228,7 +223,6 @@ STREAM_MUTANTS: Final = (
     Mutant("a drain gives nothing back", _of("drain"), _keeps_all_at_the_end),
     Mutant("nothing is pulled to compare a failing message with", _of("poison"), _pulls_nothing_to_compare),
     Mutant("a batch with one unwritable answer is refused whole", _of("poison"), _a_batch_is_refused_whole),
-    Mutant("a refused connection counts as a death", _of("poison"), _refused_connections_count),
     Mutant("a duplicate counts as new", _of("computed again", "crash"), _a_duplicate_is_new),
 )
 FILE_MUTANTS: Final = (

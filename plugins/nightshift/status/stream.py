@@ -88,7 +88,8 @@ def _google(spec: StreamSpec) -> str:
     parts = (_subscription(spec) or "").split("/")
     project = parts[1] if len(parts) > 1 else os.environ.get("NIGHTSHIFT_PROJECT")
     if not project:
-        raise ValueError(f"{'source.subscription' if parts[0] else 'the stream'} has no project. Set NIGHTSHIFT_PROJECT, or say --prometheus URL.")
+        what = "source.subscription" if parts[0] else "the stream"
+        raise ValueError(f"{what} has no project. Set NIGHTSHIFT_PROJECT, or say --prometheus URL.")
     return GOOGLE.format(project=project)
 
 
