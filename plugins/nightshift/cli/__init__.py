@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from nightshift import __version__, exits
-from nightshift.cli import batcher, streams, values
+from nightshift.cli import batcher, redrive, streams, values
 from nightshift.cli.values import Commands
 
 BAD_INPUT: Final = 2
@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_batch(commands)
     streams.add_to(commands)
+    redrive.add_to(commands)
     batcher.add_to(commands)
     return parser
 

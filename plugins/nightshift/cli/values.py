@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from datetime import date
+from datetime import date, datetime
 from typing import TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -22,6 +22,16 @@ def percent(text: str) -> int:
     if not 0 <= value <= 100:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 100")
     return value
+
+
+def moment(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time with its offset; write, for example, 2026-11-20T08:00Z")
+    return found
 
 
 def profile(text: str) -> str:

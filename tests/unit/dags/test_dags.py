@@ -18,6 +18,8 @@ pytestmark = pytest.mark.unit
 
 DOCTOR = "nightshift_doctor"
 """The one DAG that comes from no job file."""
+REDRIVE = "nightshift_redrive"
+"""The one that comes from the files of streams."""
 TASKS = ["plan", "extract", "infer", "seal", "publish", "audit"]
 
 
@@ -188,13 +190,53 @@ class TestTheDoctor:
         assert list(DagSerialization.from_dict(stored).get_task("examine").template_fields) == ["job"]
 
 
+class TestRedriving:
+    def test_there_is_a_dag_where_there_are_streams(self, parse: Parse) -> None:
+        assert REDRIVE not in parse().dags
+        assert REDRIVE in parse(streams=["package-texts"]).dags
+
+    def test_the_form_offers_the_streams_and_has_a_default_for_everything(self, parse: Parse) -> None:
+        dag = parse(streams=["texts", "images"]).dags[REDRIVE]
+
+        assert dag.params.dump() == {
+            "stream": "images",
+            "reasons": None,
+            "since": None,
+            "until": None,
+            "most": 1000,
+            "topic": None,
+            "dry_run": False,
+        }
+        dag.params["reasons"] = ["too_long", "rejected"]
+        for name, wrong in (("stream", "other"), ("reasons", "too_long"), ("most", 0)):
+            with pytest.raises(ValueError, match=r"is not |less than the minimum"):
+                dag.params[name] = wrong
+
+    def test_it_runs_on_request(self, parse: Parse) -> None:
+        dag = parse(streams=["texts"]).dags[REDRIVE]
+
+        assert not dag.timetable.can_be_scheduled
+        assert dag.is_paused_upon_creation is False
+        assert dag.max_active_runs == 1
+
+    def test_it_lives_through_serialization_and_keeps_native_values(self, parse: Parse) -> None:
+        stored = json.loads(json.dumps(DagSerialization.to_dict(parse(streams=["texts"]).dags[REDRIVE])))
+        again = DagSerialization.from_dict(stored)
+
+        assert again.render_template_as_native_obj
+        assert "stream" in again.get_task("redrive").template_fields
+
+    def test_the_repositorys_streams_are_those_that_its_dags_know(self) -> None:
+        assert (ROOT / "dags" / "streams").resolve() == ROOT / "streams"
+
+
 def test_parsing_loads_nothing_heavy() -> None:
     """What a DAG file imports is paid again at each parse and each task."""
     heavy = ["google.cloud", "google.auth", "kubernetes", "pyarrow", "obstore", "pandas", "requests", "grpc", "openlineage"]
     code = (
         "import sys, airflow.sdk.definitions.dag\n"
         "before = set(sys.modules)\n"
-        "import batch_inference, broken_jobs, nightshift_doctor\n"
+        "import batch_inference, broken_jobs, nightshift_doctor, nightshift_redrive\n"
         f"print([name for name in {heavy} if name in set(sys.modules) - before])\n"
     )
     environment = {
