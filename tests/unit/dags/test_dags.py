@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from airflow.sdk import Asset, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
+from nightshift.operators.assets import files_asset
 from tests.unit.dags.conftest import ROOT, Parse
 
 pytestmark = pytest.mark.unit
@@ -73,6 +75,20 @@ def test_a_destination_in_another_project_is_that_projects_asset(parse: Parse, j
     assert dag.get_task("publish").outlets == [Asset("lake.catalog.package_embeddings")]
 
 
+class TestFilesAsAnAsset:
+    def test_it_has_the_uri_that_airflow_gives_to_a_folder_of_cloud_storage(self) -> None:
+        for url in ("gs://shop/answers/texts", "gs://shop/answers/texts/"):
+            asset = files_asset(url)
+
+            assert (asset.name, asset.uri) == ("gs://shop/answers/texts", "gs://shop/answers/texts")
+            assert asset == Asset("gs://shop/answers/texts")
+
+    @pytest.mark.parametrize("url", ["shop/answers", "s3://shop/answers", "gs://", "gs:///answers"])
+    def test_anything_else_is_refused(self, url: str) -> None:
+        with pytest.raises(ValueError, match="Write gs://BUCKET/FOLDER"):
+            files_asset(url)
+
+
 def test_the_trigger_form_takes_a_date_or_nothing(parse: Parse, job_text: str) -> None:
     params = parse(job=job_text).dags["package-embeddings"].params
 
@@ -86,6 +102,26 @@ def test_a_job_without_schedule_runs_only_when_asked(parse: Parse, job_text: str
     dag = parse(job=job_text.replace('schedule: "0 2 * * *"', "schedule: null")).dags["package-embeddings"]
 
     assert not dag.timetable.can_be_scheduled
+
+
+class TestPeriods:
+    @pytest.fixture
+    def text(self, job_text: str) -> str:
+        periods = job_text.replace('schedule: "0 2 * * *"', "every: 10m")
+        return periods.replace("partition_column: snapshot_date", "partition_column: period_start")
+
+    def test_the_form_takes_a_time(self, parse: Parse, text: str) -> None:
+        dag = parse(job=text).dags["package-embeddings"]
+
+        assert dag.params.dump() == {"partition": None, "fresh": False, "republish": None}
+        dag.params["partition"] = "2026-11-19T07:10"
+
+    def test_its_page_says_so(self, parse: Parse, text: str) -> None:
+        docs = parse(job=text).dags["package-embeddings"].doc_md
+
+        assert docs is not None
+        for fact in ("every 10m, for the period that is just over", r"**@partition\_end**", "A period without rows"):
+            assert fact in docs
 
 
 def test_a_dag_lives_through_serialization(parse: Parse, job_text: str) -> None:
@@ -211,6 +247,25 @@ class TestRedriving:
         for name, wrong in (("stream", "other"), ("reasons", "too_long"), ("most", 0)):
             with pytest.raises(ValueError, match=r"is not |less than the minimum"):
                 dag.params[name] = wrong
+
+    @pytest.mark.parametrize(
+        ("asked", "found"),
+        [
+            ({}, ("texts", None, None, 1000, None, False)),
+            (
+                {"reasons": ["too_long"], "since": "2026-11-20T08:00:00Z", "most": 5, "topic": "t", "dry_run": True},
+                ("texts", ["too_long"], "2026-11-20T08:00:00Z", 5, "t", True),
+            ),
+            ({"dry_run": None}, ("texts", None, None, 1000, None, False)),
+        ],
+    )
+    def test_what_the_form_has_reaches_the_task_as_what_it_is(self, parse: Parse, asked: Any, found: tuple[Any, ...]) -> None:
+        dag = parse(streams=["texts"]).dags[REDRIVE]
+        task: Any = dag.get_task("redrive")
+        context: Any = {"params": {**dag.params.dump(), **asked}}
+        task.render_template_fields(context)
+
+        assert (task.stream, task.reasons, task.since, task.most, task.topic, task.only_count) == found
 
     def test_it_runs_on_request(self, parse: Parse) -> None:
         dag = parse(streams=["texts"]).dags[REDRIVE]
