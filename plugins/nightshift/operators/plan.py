@@ -18,6 +18,7 @@ from nightshift.spec import periods
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from obstore.store import ObjectStore
 
     from nightshift.lineage.facets import Lineage
     from nightshift.run.names import RunRef
@@ -90,6 +91,25 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
             )
 
 
+def left_out(store: ObjectStore, spec: JobSpec, partition: str) -> str | None:
+    """A sentence about the period before, if it has no run: Airflow leaves periods out while it is away, or runs take longer.
+
+    None for a job of days, whose schedule may leave days out, and for the first period of a job.
+    """
+    import obstore
+
+    if spec.every is None:
+        return None
+    earlier = periods.before(partition, spec.every)
+    start, _ = periods.bounds(earlier, spec.every)
+    if start.date() < spec.start_date or obstore.list_with_delimiter(store, f"{spec.job}/{earlier}")["common_prefixes"]:
+        return None
+    return (
+        f"The period before, {earlier}, has no run: Airflow was away when it was over, or earlier runs took too long. To "
+        f"compute it: airflow backfill create --dag-id {spec.job} --from-date {start.isoformat()} --to-date {start.isoformat()}"
+    )
+
+
 class PlanOperator(RunOperator):
     """
     Checks the job against the warehouse, freezes it into a run, and counts its rows.
@@ -137,6 +157,8 @@ class PlanOperator(RunOperator):
             self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))
         for warning in loose_ends(spec, self.pins, self.settings):
             self.log.warning(warning)
+        if gap := left_out(self.store, spec, partition):
+            self.log.warning(gap)
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
         self._tell(run, rows)
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}

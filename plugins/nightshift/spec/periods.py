@@ -45,6 +45,12 @@ def at(moment: datetime, every: str | None) -> str:
     return _name(start if start == moment else start - timedelta(seconds=duration_seconds(every or DAY)), every)
 
 
+def before(name: str, every: str | None) -> str:
+    """The partition that ends when this one begins."""
+    start, end = bounds(name, every)
+    return _name(start - (end - start), every)
+
+
 def read(text: str, every: str | None) -> str:
     """The name of the partition that a person means: 2026-11-19, or 2026-11-19T07:10 (UTC unless it says otherwise).
 

@@ -140,6 +140,7 @@ def test_airflows_tasks_take_a_period(hourly: Night, monkeypatch: pytest.MonkeyP
     planner = Planner(hourly)
     told = planner.told("2026-11-20T07:00")
     assert (told["partition"], told["rows"]) == (SEVEN, 2)
+    assert "The period before, 2026-11-20T0600, has no run" in planner.log
     assert told["run_prefix"] == hourly.run_of(SEVEN).prefix
 
     counts = planner.publish(told)
@@ -147,6 +148,8 @@ def test_airflows_tasks_take_a_period(hourly: Night, monkeypatch: pytest.MonkeyP
     assert {start for start, _, _ in shown(hourly)} == {"20T0700"}
     assert planner.told(SEVEN)["run_prefix"] == told["run_prefix"]
     assert "nothing is computed again" in planner.log
+    planner.told(EIGHT)
+    assert "The period before" not in planner.log
 
 
 def test_a_destination_that_holds_days_does_not_take_periods(hourly: Night) -> None:

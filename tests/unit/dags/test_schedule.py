@@ -163,6 +163,22 @@ class TestPeriods:
 
         assert (names[0], names[-1], len(set(names))) == ("2026-11-17T0000", "2026-11-18T2350", 288)
 
+    def test_a_backfill_of_one_moment_makes_one_period(self, timetable: Timetable) -> None:
+        """As the task plan tells a person to do for a period that was left out."""
+        found = created(timetable, "2026-11-19T07:10", "2026-11-19T07:10")
+
+        assert [info.logical_date for info in found] == [at("2026-11-19T07:10")]
+
+    def test_without_catchup_periods_that_were_over_meanwhile_are_left_out(self, timetable: Timetable) -> None:
+        last = DataInterval(at("2026-11-19T07:10"), at("2026-11-19T07:20"))
+        info = timetable.next_dagrun_info(
+            last_automated_data_interval=last, restriction=TimeRestriction(at("2026-11-01"), None, catchup=False)
+        )
+
+        assert info is not None
+        assert info.logical_date is not None
+        assert info.logical_date > at("2026-11-19T07:20"), "days have passed since"
+
 
 class TestWaiting:
     """The task plan of a run for 2026-11-19; `now` is when it starts."""
