@@ -9,9 +9,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 from airflow.sdk.bases.operator import chain
 
+from nightshift.operators.assets import table_asset
 from nightshift.operators.audit import AuditOperator
 from nightshift.operators.docs import dag_docs
 from nightshift.operators.extract import ExtractOperator
@@ -21,15 +22,23 @@ from nightshift.operators.publish import PublishOperator
 from nightshift.operators.seal import SealOperator
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load_all
+from nightshift.spec.periods import cron
 
+DAY = Param(
+    None,
+    type=["null", "string"],
+    format="date",
+    title="Partition",
+    description="The day to compute. If empty: the day before the logical date, or that date itself if it is at midnight.",
+)
+PERIOD = Param(
+    None,
+    type=["null", "string"],
+    title="Partition",
+    description="The start of the period to compute, in UTC: 2026-11-19T07:10. If empty: the one that begins at the logical "
+    "date, or else the last one that was over then.",
+)
 PARAMS = {
-    "partition": Param(
-        None,
-        type=["null", "string"],
-        format="date",
-        title="Partition",
-        description="The day to compute. If empty: the day before the logical date, or that date itself if it is at midnight.",
-    ),
     "fresh": Param(
         False,
         type=["null", "boolean"],  # without null, the form marks it as required
@@ -45,22 +54,26 @@ PARAMS = {
 }
 
 
+def schedule_of(spec: JobSpec) -> CronDataIntervalTimetable | None:
+    """A run for each period or day, from the moment when it is over. Of a day, the task plan waits for the job's own time."""
+    if spec.every:
+        return CronDataIntervalTimetable(cron(spec.every), timezone="UTC")
+    return CronDataIntervalTimetable("0 0 * * *", timezone="UTC") if spec.schedule else None
+
+
 def build(spec: JobSpec, project: str) -> DAG:
     """The DAG of one job. `project` holds the destination if its table names no project."""
-    # A URI with BigQuery's scheme would make Airflow import, at each parse, the clients of every provider that has a scheme.
-    table = Asset(spec.destination.table if spec.destination.table.count(".") > 1 else f"{project}.{spec.destination.table}")
     with DAG(
         dag_id=spec.job,
         description=spec.description,
         doc_md=dag_docs(spec),
-        # A run for each day, from the moment when the day is over; its task plan waits for the time in the job's own schedule.
-        schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC") if spec.schedule else None,
+        schedule=schedule_of(spec),
         start_date=datetime.combine(spec.start_date, time(), UTC),
         # For past days, use a backfill. Automatic catch-up could rent a hundred accelerators on the first evening.
         catchup=False,
-        # Days are independent. Three at once keep accelerators busy while another day extracts or publishes.
+        # Partitions are independent. Three at once keep accelerators busy while another one extracts or publishes.
         max_active_runs=3,
-        params=PARAMS,
+        params={"partition": PERIOD if spec.every else DAY, **PARAMS},
         tags=["nightshift", *spec.tags],
         default_args={
             "owner": spec.owner,
@@ -75,7 +88,7 @@ def build(spec: JobSpec, project: str) -> DAG:
             ExtractOperator(task_id="extract"),
             InferOperator(task_id="infer"),
             SealOperator(task_id="seal"),
-            PublishOperator(task_id="publish", outlets=[table]),
+            PublishOperator(task_id="publish", outlets=[table_asset(spec, project)]),
             AuditOperator(task_id="audit"),
         )
     return dag

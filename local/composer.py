@@ -1,7 +1,7 @@
 """``python3 -m local.composer``: what Cloud Composer 3 needs of this clone in one folder, and the commands to bring it there.
 
     dist/composer/nightshift-VERSION-py3-none-any.whl
-    dist/composer/dags/              the DAGs and the job files, without the demo's
+    dist/composer/dags/              the DAGs, the job files and the streams, without the demos'
     dist/composer/requirements.txt   the packages that Composer's image lacks, one ``name==version`` a line
     dist/composer/upstreams.json     where the package index of the commands looks first
     dist/composer/commands.txt       the commands, in order, with the variables to set
@@ -27,6 +27,7 @@ TARGET: Final = ROOT / "dist" / "composer"
 COMMANDS: Final = Path(__file__).with_name("composer_commands.txt")
 DEMO: Final = "package-embeddings.yaml"
 """The job that stays behind: the local stack makes its table, and its profile is for machines without accelerators."""
+DEMO_STREAM: Final = "package-texts.yaml"
 NO_JOB: Final = "One YAML file in this folder is one nightly job. This file only makes the folder exist in a bucket.\n"
 OURS: Final = "driver.in"
 """The file with nightshift's own needs: `requirements/airflow.txt` notes beside each pin where it comes from."""
@@ -38,7 +39,7 @@ def bundle(target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     shutil.copy(wheel, target)
-    shutil.copytree(ROOT / "dags", target / "dags", ignore=shutil.ignore_patterns("__pycache__", DEMO))
+    shutil.copytree(ROOT / "dags", target / "dags", ignore=shutil.ignore_patterns("__pycache__", DEMO, DEMO_STREAM))
     (target / "dags" / "jobs" / "README.txt").write_text(NO_JOB)
     version = wheel.name.split("-")[1]
     (target / "requirements.txt").write_text("\n".join([f"nightshift=={version}", *lacking()]) + "\n")

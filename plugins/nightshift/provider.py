@@ -11,7 +11,7 @@ from typing import Any
 def provider_info() -> dict[str, Any]:
     """The provider as ``airflow/provider_info.schema.json`` wants it. Airflow takes the version from the installed package.
 
-    It names no connection type: nightshift uses those of the Google and Kubernetes providers.
+    It names no connection type: nightshift uses those of the Google, Kubernetes and Postgres providers.
     """
     return {
         # Airflow refuses to start if this is not the name of the package.
@@ -32,6 +32,7 @@ def provider_info() -> dict[str, Any]:
                         "publish",
                         "audit",
                         "doctor",
+                        "redrive",
                         "jobset",
                         "kubernetes_engine",
                     )
@@ -42,7 +43,8 @@ def provider_info() -> dict[str, Any]:
             {
                 "integration-name": "nightshift",
                 "python-modules": [
-                    f"nightshift.hooks.{module}" for module in ("google", "jobset", "kubernetes_engine", "warehouse")
+                    f"nightshift.hooks.{module}"
+                    for module in ("google", "jobset", "kubernetes_engine", "postgres", "warehouse")
                 ],
             }
         ],

@@ -42,6 +42,7 @@ class Settings:
     service_account: Kubernetes service account of the pods (workload identity on GKE).
     gcp_conn_id: Airflow connection for BigQuery, Cloud Storage and GKE.
     kubernetes_conn_id: Airflow connection of the cluster if runtime is ``kubernetes``.
+    postgres_conn_id: Airflow connection of the database with the tables of streams.
     """
 
     bucket: str
@@ -63,6 +64,7 @@ class Settings:
     service_account: str = "nightshift-worker"
     gcp_conn_id: str = "google_cloud_default"
     kubernetes_conn_id: str = "kubernetes_default"
+    postgres_conn_id: str = "postgres_default"
 
     @property
     def deployment(self) -> str:

@@ -134,7 +134,7 @@ def test_a_helper_is_another_jobset_of_the_same_run() -> None:
             "compute_topology.yaml:27: compute.topology: tpu-v6e-spot has no",
         ),
         (("absent.yaml", *DAY), "absent.yaml: The file cannot be read"),
-        ((DEMO, "--partition", "20 Nov"), "argument --partition: '20 Nov' is not a date; write YEAR-MONTH-DAY"),
+        ((DEMO, "--partition", "20 Nov"), "--partition is '20 Nov'. Write a date, for example 2026-11-19."),
         (
             (DEMO, *DAY, "--profile", "gpu-l5"),
             "argument --profile: There is no compute profile 'gpu-l5'. Did you mean 'gpu-l4'?",

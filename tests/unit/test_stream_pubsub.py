@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +15,8 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from nightshift.stream.announcement import Announcement
 from nightshift.stream.messages import Dead, Delivery, Message
 from nightshift.stream.parts import Unavailable
-from nightshift.stream.pubsub import PubSubRefused, Subscription, Topic
+from nightshift.stream.pubsub import MessageRefused, PubSubRefused, Subscription, Topic
+from nightshift.stream.redriven import attributes_of
 
 pytestmark = pytest.mark.unit
 
@@ -81,6 +82,18 @@ async def test_a_pull_asks_for_so_many_and_gives_messages_as_they_were_published
 
     assert found == [Delivery("ack", Message("17", b"\xff", {"a": "b"}, "k", PUBLISHED))]
     assert [(request.subscription, request.max_messages) for request in client.requests] == [(NAME, 7)]
+
+
+async def test_a_redriven_message_has_its_own_id_and_the_time_of_the_original() -> None:
+    client = Client()
+    again = Timestamp()
+    again.FromDatetime(PUBLISHED + timedelta(days=3))
+    attributes = attributes_of("17", PUBLISHED, {"a": "b"})
+    message = PubsubMessage(data=b"x", attributes=attributes, message_id="99", publish_time=again)
+    client.reply = PullResponse(received_messages=[ReceivedMessage(ack_id="ack", message=message)])
+    (found,) = await a_subscription(client).pull(7)
+
+    assert found == Delivery("ack", Message("17.r1", b"x", attributes, "", PUBLISHED, PUBLISHED + timedelta(days=3)))
 
 
 async def test_ack_ids_go_in_requests_of_a_thousand_each_once() -> None:
@@ -192,6 +205,19 @@ class TestErrors:
     async def test_without_credentials_it_is_refused(self, call: str) -> None:
         with pytest.raises(PubSubRefused, match="no credentials for Pub/Sub: none found"):
             await make(call, Client(DefaultCredentialsError("none found")))  # type: ignore[no-untyped-call]
+
+
+async def test_a_message_that_is_refused_as_it_is_is_told_from_a_topic_that_refuses_everything() -> None:
+    refused = await refusal_of(an_error(exceptions.InvalidArgument))
+    gone = await refusal_of(an_error(exceptions.NotFound))
+
+    assert (type(refused), type(gone)) == (MessageRefused, PubSubRefused)
+
+
+async def refusal_of(error: Exception) -> PubSubRefused:
+    with pytest.raises(PubSubRefused) as caught:
+        await make("publish", Client(error))
+    return caught.value
 
 
 @pytest.mark.parametrize("call", ["acknowledge", "extend"])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from nightshift import __version__, exits
-from nightshift.cli import batcher, streams, values
+from nightshift.cli import batcher, redrive, streams, values
 from nightshift.cli.values import Commands
 
 BAD_INPUT: Final = 2
@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_batch(commands)
     streams.add_to(commands)
+    redrive.add_to(commands)
     batcher.add_to(commands)
     return parser
 
@@ -86,7 +87,9 @@ def _add_render(commands: Commands) -> None:
     render.add_argument("file", type=Path, metavar="FILE", help="the YAML file of a job or a stream")
     job = render.add_argument_group("jobs")
     job.add_argument(
-        "--partition", type=values.day, metavar="DATE", help="the day of the run, for example 2026-11-20; required"
+        "--partition",
+        metavar="DATE",
+        help="the day of the run, for example 2026-11-20, or the start of its period, 2026-11-20T07:10; required",
     )
     job.add_argument("--rows", type=values.positive, metavar="N", help="rows of the run; workers are planned from them")
     job.add_argument("--profile", type=values.profile, metavar="P", help="use this compute profile instead of the job's")

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from datetime import date
+from datetime import datetime
 from typing import TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What a parser of commands adds them to."""
-
-
-def day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a date; write YEAR-MONTH-DAY, for example 2026-11-20") from None
 
 
 def percent(text: str) -> int:
@@ -22,6 +15,16 @@ def percent(text: str) -> int:
     if not 0 <= value <= 100:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 100")
     return value
+
+
+def moment(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time with its offset; write, for example, 2026-11-20T08:00Z")
+    return found
 
 
 def profile(text: str) -> str:

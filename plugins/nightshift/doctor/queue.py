@@ -18,7 +18,7 @@ from nightshift.jobset.manifest.render import render
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
-from nightshift.spec import JobSpec
+from nightshift.spec import JobSpec, periods
 
 MANIFEST: Final = "manifest"
 QUEUE: Final = "queue"
@@ -42,7 +42,7 @@ def manifest(here: Surroundings) -> Iterator[Finding]:
         for profile in job.compute.profiles:
             _rendered(here, profile)
     except (PatchError, ValueError) as error:
-        mend = f"nightshift render dags/jobs/{job.job}.yaml --partition {_day(here)}"
+        mend = f"nightshift render dags/jobs/{job.job}.yaml --partition {_partition(here)}"
         yield Problem(MANIFEST, str(error), f"infer of {job.job}", mend)
         return
     yield Ok(MANIFEST, f"the JobSet of {job.job} can be rendered for {', '.join(job.compute.profiles)}")
@@ -132,16 +132,17 @@ def _read(api: JobSetApi, path: str, wrong: str, mend: str) -> dict[str, Any]:
 
 def _rendered(here: Surroundings, profile: str) -> dict[str, Any]:
     """As `infer` would submit it, with one worker unless the job says how many. Raises PatchError and ValueError."""
-    job, day = _job(here), _day(here)
+    job, partition = _job(here), _partition(here)
     workers = job.compute.workers or 1
-    run = RunRef(job.job, day, run_digest(job.job, day, job.semantic()))
+    run = RunRef(job.job, partition, run_digest(job.job, partition, job.semantic()))
     plan = Plan(run.run_id, workers, 1, workers, (InputFile("inputs/doctor.parquet", workers, (workers,), 0, ""),))
     name = digest_name(job.job, "doctor", run.prefix, profile, 1)
     return render(job, run, plan, here.settings, name=name, profile=profile, workers=workers)
 
 
-def _day(here: Surroundings) -> str:
-    return datetime.fromtimestamp(here.now(), UTC).date().isoformat()
+def _partition(here: Surroundings) -> str:
+    """The last one that is over."""
+    return periods.at(datetime.fromtimestamp(here.now(), UTC), _job(here).every)
 
 
 def _job(here: Surroundings) -> JobSpec:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from nightshift.doctor import bucket, mends
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
 from nightshift.doctor.surroundings import Surroundings
+from nightshift.spec import periods
 
 DATASET: Final = "dataset"
 LOCATION: Final = "location"
@@ -99,15 +100,15 @@ def query(here: Surroundings) -> Iterator[Finding]:
     from nightshift.warehouse import WarehouseError
 
     assert here.job is not None
-    day = (datetime.fromtimestamp(here.now(), UTC) - timedelta(days=1)).date().isoformat()
+    partition = periods.at(datetime.fromtimestamp(here.now(), UTC), here.job.every)
     try:
-        here.connections.warehouse().check_query(here.job, day)
+        here.connections.warehouse().check_query(here.job, partition)
     except WarehouseError as error:
         grant = mends.dataset_role(here.settings, "SOURCE", "bigquery.dataViewer", here.connections.google().email)
         mend = f"correct the job, or: {grant}"
         yield Problem(QUERY, str(error), f"plan of {here.job.job}", mend)
     else:
-        yield Ok(QUERY, f"{here.job.job} for {day}, by a dry run; {here.job.destination.table} takes its predictions")
+        yield Ok(QUERY, f"{here.job.job} for {partition}, by a dry run; {here.job.destination.table} takes its predictions")
 
 
 def _dataset(here: Surroundings) -> str:

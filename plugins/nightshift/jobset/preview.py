@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,7 @@ from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
 from nightshift.run.sizing import Sizing, size
 from nightshift.settings import Settings, SettingsError
-from nightshift.spec import JobSpec, SpecErrors, load
+from nightshift.spec import JobSpec, SpecErrors, load, periods
 
 BAD_INPUT: Final = 2
 ROWS: Final = 1_000_000
@@ -31,10 +30,12 @@ PLACEHOLDERS: Final = {"NIGHTSHIFT_BUCKET": "BUCKET", "NIGHTSHIFT_PROJECT": "PRO
 
 @dataclass(frozen=True)
 class Options:
-    """rows, workers, profile: None for what the job and the planner say. rows are `ROWS` then."""
+    """partition: as a person writes it. rows, workers, profile: None for what the job and the planner say. rows are `ROWS`
+    then.
+    """
 
     file: Path
-    partition: date
+    partition: str
     rows: int | None = None
     profile: str | None = None
     workers: int | None = None
@@ -59,7 +60,10 @@ def preview(options: Options, environment: Mapping[str, str]) -> str:
     spec = load(options.file)
     missing = {name: value for name, value in PLACEHOLDERS.items() if not environment.get(name)}
     settings = Settings.from_environment({**environment, **missing})
-    partition = options.partition.isoformat()
+    try:
+        partition = periods.read(options.partition, spec.every)
+    except periods.NoPartition as error:
+        raise ValueError(f"--partition is {options.partition!r}. {error}") from None
     run = RunRef(spec.job, partition, run_digest(spec.job, partition, spec.semantic()))
     rows = ROWS if options.rows is None else options.rows
     sizing = size(rows, spec, workers_max=settings.workers_max)

@@ -14,10 +14,7 @@ def dag_docs(spec: JobSpec) -> str:
     """Markdown for ``doc_md``: what the job reads, computes and writes, and how to run it for other days."""
     workers = spec.compute.workers if spec.compute.workers is not None else "as many as the deadline requires"
     facts = {
-        "Reads": (
-            f"the query below, with the partition's date as {_name('@partition')}; "
-            f"a row is identified by {', '.join(map(_name, spec.source.key))}"
-        ),
+        "Reads": (f"the query below, with {_period(spec)}; a row is identified by {', '.join(map(_name, spec.source.key))}"),
         "Computes": (
             f"{spec.task} with {_name(spec.model.name)} at revision {_name(spec.model.revision)}, from {_name(spec.model.uri)}"
         ),
@@ -25,7 +22,7 @@ def dag_docs(spec: JobSpec) -> str:
             f"{_name(spec.destination.column)} into {_name(spec.destination.table)}, "
             f"partitioned by {_name(spec.destination.partition_column)}; the whole partition is replaced"
         ),
-        "When": f"{_name(spec.schedule)} (UTC), for the day before" if spec.schedule else "only on request",
+        "When": _when(spec),
         "Text over the model's length": "is cut" if spec.request.truncates else "becomes a dead letter",
         "Dead letters tolerated": f"{spec.dead_letters.tolerate}; with more, nothing is published",
         "Deadline": spec.deadline,
@@ -50,17 +47,38 @@ def dag_docs(spec: JobSpec) -> str:
 
 {_request(spec)}
 
-**Another day**: Trigger, and choose the *partition*. **Several days**, here the 17th, 18th and 19th:
+{_others(spec)}
 
 ```sh
 airflow backfill create --dag-id {spec.job} \\
-    --from-date 2026-11-17 --to-date 2026-11-19
+    --from-date 2026-11-17 --to-date 2026-11-19{"T23:59:59Z" if spec.every else ""}
 ```
 
-A published day is not computed again, even if its source has changed since then. *fresh* computes it again, next to what
-is there, and then replaces it. A day without rows is published without rows; once its source has some, the next run of
-that day computes them. A new *tolerate*, destination or deadline applies from the next run on and causes no recomputation.
+What is published is not computed again, even if its source has changed since then. *fresh* computes it again, next to what
+is there, and then replaces it. A {"period" if spec.every else "day"} without rows is published without rows; once its
+source has some, its next run computes them. A new *tolerate*, destination or deadline applies from the next run on and causes
+no recomputation.
 """
+
+
+def _when(spec: JobSpec) -> str:
+    if spec.every:
+        return f"every {spec.every}, for the period that is just over"
+    return f"{_name(spec.schedule)} (UTC), for the day before" if spec.schedule else "only on request"
+
+
+def _period(spec: JobSpec) -> str:
+    """What the query's parameters are."""
+    if spec.every:
+        return f"the start and end of the period as {_name('@partition')} and {_name('@partition_end')}"
+    return f"the partition's date as {_name('@partition')}"
+
+
+def _others(spec: JobSpec) -> str:
+    """How to compute other partitions, up to the command of a backfill."""
+    if spec.every:
+        return "**Another period**: Trigger, and write its start as the *partition*. **All periods of some days**:"
+    return "**Another day**: Trigger, and choose the *partition*. **Several days**, here the 17th, 18th and 19th:"
 
 
 def _request(spec: JobSpec) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,11 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from nightshift.operators.due import due
 from nightshift.operators.run import RunOperator, permanent_failures
 from nightshift.operators.waiting import SHORT_WAIT_S
+from nightshift.spec import periods
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from obstore.store import ObjectStore
 
     from nightshift.lineage.facets import Lineage
     from nightshift.run.names import RunRef
@@ -26,25 +28,26 @@ if TYPE_CHECKING:
     from nightshift.warehouse import Warehouse
 
 
-def partition_of(context: Context) -> str:
-    """The one partition (YYYY-MM-DD) that a DAG run is for.
+def partition_of(context: Context, every: str | None = None) -> str:
+    """The one partition (`nightshift.spec.periods`) that a DAG run is for.
 
     The param ``partition`` (trigger form, ``--conf``, a backfill's ``--dag-run-conf``) wins. Else the run's logical date
     decides, or its start if it has none: midnight means that day, as in scheduled runs and backfills, and any other time
     means the day before, as for last night's run. The data interval is not used: Airflow's command line makes it from
     the current time, whatever the ``--logical-date``.
 
-    Raises AirflowFailException for a param that is not a date.
+    :param every: the length of the job's periods, to which the same applies as to days; None for days.
+
+    Raises AirflowFailException for a param that is not a partition.
     """
     asked = context["params"].get("partition")
     if asked:
         try:
-            return date.fromisoformat(asked).isoformat()
-        except ValueError:
-            raise AirflowFailException(f"The param partition is {asked!r}. Write a date, for example 2026-11-19.") from None
+            return periods.read(asked, every)
+        except periods.NoPartition as error:
+            raise AirflowFailException(f"The param partition is {asked!r}. {error}") from None
     dag_run = context["dag_run"]
-    moment = (dag_run.logical_date or dag_run.run_after).astimezone(UTC)
-    return (moment.date() if moment.time() == time() else moment.date() - timedelta(days=1)).isoformat()
+    return periods.at(dag_run.logical_date or dag_run.run_after, every)
 
 
 def _began(context: Context) -> datetime:
@@ -88,6 +91,25 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
             )
 
 
+def left_out(store: ObjectStore, spec: JobSpec, partition: str) -> str | None:
+    """A sentence about the period before, if it has no run: Airflow leaves periods out while it is away, or runs take longer.
+
+    None for a job of days, whose schedule may leave days out, and for the first period of a job.
+    """
+    import obstore
+
+    if spec.every is None:
+        return None
+    earlier = periods.before(partition, spec.every)
+    start, _ = periods.bounds(earlier, spec.every)
+    if start.date() < spec.start_date or obstore.list_with_delimiter(store, f"{spec.job}/{earlier}")["common_prefixes"]:
+        return None
+    return (
+        f"The period before, {earlier}, has no run: Airflow was away when it was over, or earlier runs took too long. To "
+        f"compute it: airflow backfill create --dag-id {spec.job} --from-date {start.isoformat()} --to-date {start.isoformat()}"
+    )
+
+
 class PlanOperator(RunOperator):
     """
     Checks the job against the warehouse, freezes it into a run, and counts its rows.
@@ -95,7 +117,7 @@ class PlanOperator(RunOperator):
     Returns ``{run_prefix, run_id, partition, rows, asked_at, spec}``, from which every later task knows the run and its terms.
 
     A scheduled run exists from midnight on; the task waits in the triggerer until the run is due by the job's cron. Scheduled
-    runs and backfills skip the days that the cron leaves out.
+    runs and backfills skip the days that the cron leaves out. The run of a period shorter than a day is due at once.
 
     A day without rows may get some later: once its query has rows, the next generation of its run is opened. With the param
     ``republish``, the sealed run that it names is shown again, under the terms that the job has now.
@@ -118,7 +140,7 @@ class PlanOperator(RunOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.spec import JobSpec
 
-        partition = partition_of(context)
+        partition = partition_of(context, self.job.get("every"))
         self._await_due(context, partition)
         asked_for = context["params"].get("republish")
         with permanent_failures():
@@ -135,6 +157,8 @@ class PlanOperator(RunOperator):
             self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))
         for warning in loose_ends(spec, self.pins, self.settings):
             self.log.warning(warning)
+        if gap := left_out(self.store, spec, partition):
+            self.log.warning(gap)
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
         self._tell(run, rows)
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}

@@ -35,7 +35,7 @@ def check(document: Document) -> Iterator[Finding]:
         except sql.BadQuery as error:
             yield _query_finding(document, error)
         else:
-            yield from (_query_finding(document, error) for error in sql.parameters(statement))
+            yield from (_query_finding(document, error) for error in sql.parameters(statement, periods=_has_periods(document)))
             columns = sql.columns(statement)
             yield from _repeated(path, columns or ())
             yield from _reads_destination(document, sql.tables(statement))
@@ -43,6 +43,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from _key(document, known)
     yield from request(document, known)
     yield from _chunk(document)
+    yield from _periods(document)
     yield from _destination(document)
     yield from _deadline(document)
     yield from compute(document)
@@ -90,6 +91,25 @@ def _chunk(document: Document) -> Iterator[Finding]:
         )
         smaller = f". If answers are smaller, say so with request.{request.SIZED_BY}" if request.SIZED_BY else ""
         yield Finding(("chunk_rows",), problem, f"Write {most} or less, or leave chunk_rows out: then it is planned{smaller}")
+
+
+def _has_periods(document: Document) -> bool:
+    return document.get("every") is not None
+
+
+def _periods(document: Document) -> Iterator[Finding]:
+    """What a job with periods shorter than a day needs."""
+    if not _has_periods(document):
+        return
+    if document.get("schedule") is not None:
+        remedy = "Leave one of the two out: a period's run begins when the period is over"
+        yield Finding(("every",), "The job has a schedule, too, and both say when it runs", remedy)
+    if document.get("destination", "partition_column") is None:
+        yield Finding(
+            ("destination", "partition_column"),
+            "The key is missing: a job with periods has no default for it",
+            "Name the TIMESTAMP column that says the start of the period, for example partition_column: period_start",
+        )
 
 
 def _destination(document: Document) -> Iterator[Finding]:

@@ -78,7 +78,7 @@ class _Words:
             return f"{self._shown(item, path)} is {problem.format(limit)}", f"Write {remedy.format(limit)}"
         if kind == "literal_error" and isinstance(item["input"], str):
             field = self._field(path)
-            choices = get_args(field.annotation) if field else ()
+            choices = _choices(field.annotation) if field else ()
             return f"{path[-1]} cannot be {item['input']!r}", choice(item["input"], choices)
         return self._wrong_type(item, path)
 
@@ -185,6 +185,11 @@ class _Words:
             yield (*above, name)
             if part := self._part(name, field):
                 yield from self._places_in(part, (*above, name))
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """The words of a Literal, which may be optional."""
+    return tuple(word for part in get_args(annotation) for word in (get_args(part) or (part,)) if isinstance(word, str))
 
 
 def _tasks_with(key: str) -> list[str]:

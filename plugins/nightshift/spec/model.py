@@ -18,6 +18,7 @@ from nightshift.fields.parts import ColumnName, Duration, Section, Text, enum, p
 from nightshift.fields.values import duration_seconds
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit, profile_of
 from nightshift.spec import cron, names
+from nightshift.spec.periods import Every
 from nightshift.tasks import TASK_KINDS, TaskRequest, request_model
 
 JobName = Annotated[str, AfterValidator(names.job_name), pattern(names.JOB_PATTERN)]
@@ -35,7 +36,7 @@ FlagName = Annotated[str, AfterValidator(names.engine_flag)]
 FlagValue = Annotated[bool | int | float | str, BeforeValidator(names.engine_value)]
 
 ROWS_MAX: Final = 1_000_000
-SEMANTIC: Final = ("source", "task", "model", "engine", "request")
+SEMANTIC: Final = ("source", "task", "model", "engine", "request", "every")
 """The keys of a job that affect answers."""
 
 
@@ -43,7 +44,8 @@ class Source(Section):
     """Where the rows come from."""
 
     query: Text = Field(
-        description="One SELECT in BigQuery's SQL. It must use @partition, the date of the run.",
+        description="One SELECT in BigQuery's SQL. It must use @partition, the date of the run; with every, the start of its "
+        "period, a TIMESTAMP, and may use @partition_end.",
         examples=["SELECT name, version, summary FROM `catalog.packages` WHERE snapshot_date = @partition"],
     )
     key: Annotated[tuple[ColumnName, ...], AfterValidator(names.key_columns)] = Field(
@@ -103,7 +105,7 @@ class Destination(Section):
     column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
     partition_column: ColumnName = Field(
         default=names.PARTITION_COLUMN,
-        description="The DATE column that publishing adds and that the table is partitioned by.",
+        description="The DATE column that publishing adds and that the table is partitioned by; with every, a TIMESTAMP.",
         examples=["snapshot_date"],
     )
 
@@ -247,6 +249,11 @@ class JobSpec(Work):
         description="When it runs, as cron: minute, hour, day, month, weekday. null: only on request.",
         examples=["0 2 * * *"],
     )
+    every: Every | None = Field(
+        default=None,
+        description="Instead of schedule: a run for each period of this length, which begins when the period is over.",
+        examples=["10m"],
+    )
     start_date: Annotated[datetime.date, BeforeValidator(names.day)] = Field(
         description="The first partition.", examples=["2026-11-01"]
     )
@@ -275,6 +282,8 @@ class JobSpec(Work):
     def semantic(self) -> dict[str, Any]:
         """The JSON form of everything that affects answers; `nightshift.run.names.run_digest` hashes it."""
         parts = self.model_dump(mode="json", include=set(SEMANTIC) - {"request"})
+        if self.every is None:
+            del parts["every"]  # As in the runs of releases that did not have it.
         return {**parts, "request": self.request.semantic()}
 
     def under_terms_of(self, job: JobSpec) -> JobSpec:

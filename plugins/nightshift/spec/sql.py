@@ -17,7 +17,8 @@ from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.parsers.bigquery import BigQueryParser
 from sqlglot.tokenizer_core import Token
 
-PARAMETER: Final = "partition"
+from nightshift.spec.periods import END, PARAMETER
+
 Columns = tuple[str, ...] | None
 """Column names in order, as the query spells them; None if they cannot be known."""
 COLUMNS_MAX: Final = 10_000
@@ -102,17 +103,22 @@ def _statements(query: str) -> list[exp.Expr | None]:
     return _Parser(dialect=dialect, error_level=ErrorLevel.RAISE).within(tokens).parse(tokens, query)
 
 
-def parameters(query: exp.Query) -> Iterator[BadQuery]:
-    """What is wrong with the parameters: @partition, the only one, must be used."""
+def parameters(query: exp.Query, *, periods: bool = False) -> Iterator[BadQuery]:
+    """What is wrong with the parameters: @partition must be used; with periods, @partition_end may be; there are no others."""
     used = {parameter.name for parameter in query.find_all(exp.Parameter) if _is_named(parameter)}
+    if periods:
+        known, remedy = {PARAMETER, END}, f"Write @{PARAMETER} and @{END}, the start and end of the run's period"
+        condition = f"the time, for example WHERE uploaded_at >= @{PARAMETER} AND uploaded_at < @{END}"
+    else:
+        known, remedy = {PARAMETER}, f"Write @{PARAMETER}, the date of the run; it is the only parameter"
+        condition = f"the date, for example WHERE snapshot_date = @{PARAMETER}"
     if query.find(exp.Placeholder):
-        yield BadQuery("The query uses the parameter '?'", f"Write @{PARAMETER}, the date of the run; it is the only parameter")
-    for name in sorted(used - {PARAMETER}):
-        yield BadQuery(f"The query uses @{name}", f"Write @{PARAMETER}, the date of the run; it is the only parameter")
+        yield BadQuery("The query uses the parameter '?'", remedy)
+    for name in sorted(used - known):
+        yield BadQuery(f"The query uses @{name}", remedy)
     if PARAMETER not in {name.lower() for name in used}:
         yield BadQuery(
-            f"The query does not use @{PARAMETER}, so every run would read the same rows",
-            f"Add a condition on the date, for example WHERE snapshot_date = @{PARAMETER}",
+            f"The query does not use @{PARAMETER}, so every run would read the same rows", f"Add a condition on {condition}"
         )
 
 

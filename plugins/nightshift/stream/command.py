@@ -23,6 +23,7 @@ from nightshift.driver.stats import Stats
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
 from nightshift.spec.stream import Messages, TableSink
 from nightshift.stream.decoding import Decoder
+from nightshift.stream.names import full_name
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 
 if TYPE_CHECKING:
@@ -69,8 +70,10 @@ def run(options: Options) -> int:
         kind = load_kind(spec)
         decoder = Decoder(spec, kind.columns)
         source = spec.source
-        place = _full(source.subscription, "subscriptions", options) if isinstance(source, Messages) else source.prefix
-        topic = _full(spec.dead_letters.topic, "topics", options)
+        place = (
+            full_name(source.subscription, "subscriptions", options.project) if isinstance(source, Messages) else source.prefix
+        )
+        topic = full_name(spec.dead_letters.topic, "topics", options.project)
     except SpecErrors as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
@@ -101,14 +104,6 @@ def run(options: Options) -> int:
         code = exits.RESUME
     log.info("exit", extra={"fields": {"code": code, "seconds": round(time.monotonic() - started, 1)}})
     return code
-
-
-def _full(name: str, kind: str, options: Options) -> str:
-    if "/" in name:
-        return name
-    if not options.project:
-        raise ValueError(f"{name} has no project. Write projects/PROJECT/{kind}/{name}, or set NIGHTSHIFT_PROJECT.")
-    return f"projects/{options.project}/{kind}/{name}"
 
 
 def _missing(spec: StreamSpec, options: Options) -> list[str]:

@@ -16,6 +16,7 @@ class Message:
     """One message of a subscription, or row of a folder, the same in every delivery.
 
     id: Pub/Sub's, or of object, version and row. published: in UTC, to the microsecond; when the object was created.
+    Of a redriven dead letter, both are those of `nightshift.stream.redriven`; again: when it was published again.
     """
 
     id: str
@@ -23,6 +24,12 @@ class Message:
     attributes: Mapping[str, str]
     ordering_key: str
     published: datetime
+    again: datetime | None = None
+
+    @property
+    def waits_since(self) -> datetime:
+        """When its way through the stream began."""
+        return self.again or self.published
 
     @property
     def size(self) -> int:

@@ -56,11 +56,11 @@ class PostgresSink:
     collect = COLLECT
 
     def __init__(self, url: str, table: Table, model: str) -> None:
-        _check(url)
+        check_url(url)
         self._table = table
         self._model = model
         # Asking must not wait for a long write.
-        self._asking, self._writing = _Session(url), _Session(url)
+        self._asking, self._writing = Session(url), Session(url)
 
     async def open(self) -> None:
         """Makes the tables, unless they are there. Raises SinkRefused if they are, and do not fit; Unavailable."""
@@ -169,7 +169,7 @@ class PostgresSink:
         ]
 
 
-class _Session:
+class Session:
     """One connection, opened when it is needed and again when it breaks; one transaction at a time."""
 
     def __init__(self, url: str) -> None:
@@ -226,7 +226,7 @@ def _is_locked(error: BaseException) -> bool:
     return isinstance(error, psycopg.OperationalError) and _LOCKED.search(str(error)) is not None
 
 
-def _check(url: str) -> None:
+def check_url(url: str) -> None:
     """Raises BadUrl. libpq's own words are not used: they repeat the address, or parts of it, which may be its password's."""
     try:
         parts = psycopg.conninfo.conninfo_to_dict(url)

@@ -7,9 +7,9 @@ belongs to StreamingPull; `nightshift.stream.leases` does its work here.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from datetime import UTC
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 from google.api_core import exceptions
@@ -19,6 +19,7 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOT
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 from google.pubsub_v1.types import (
     AcknowledgeRequest,
+    GetSubscriptionRequest,
     ModifyAckDeadlineRequest,
     PublishRequest,
     PubsubMessage,
@@ -27,9 +28,13 @@ from google.pubsub_v1.types import (
 )
 from google.rpc.error_details_pb2 import ErrorInfo
 
+from nightshift.stream import redriven
 from nightshift.stream.announcement import Announcement
 from nightshift.stream.messages import Dead, Delivery, Message
 from nightshift.stream.parts import Unavailable
+
+if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
 
 T = TypeVar("T")
 
@@ -45,12 +50,11 @@ PUBLISH_BYTES_MOST: Final = 9_000_000
 """Of a publish request, whose limit is 10 MB."""
 _HOPELESS: Final = (
     exceptions.NotFound,
-    exceptions.InvalidArgument,
     exceptions.PermissionDenied,
     exceptions.Unauthenticated,
 )
-
-
+_DELETED: Final = "_deleted-topic_"
+"""In place of the name of a topic that is gone (`Subscription.topic` in Pub/Sub's API)."""
 _FOR_NOW: Final = "TRANSIENT_"
 _OVER: Final = "PERMANENT_"
 """How Pub/Sub's words for single leases begin; Google's own client tells them apart by the same."""
@@ -58,6 +62,10 @@ _OVER: Final = "PERMANENT_"
 
 class PubSubRefused(Exception):
     """Pub/Sub refuses the call for good: there is no such subscription or topic, or this account may not use it."""
+
+
+class MessageRefused(PubSubRefused):
+    """Pub/Sub does not take a message, or a request, as it is."""
 
 
 class Subscription:
@@ -86,44 +94,75 @@ class Subscription:
         await self._client.transport.close()  # type: ignore[no-untyped-call]
 
 
-class Topic:
-    """`nightshift.stream.parts.DeadLetters`. name: projects/PROJECT/topics/NAME. Raises PubSubRefused."""
+class Publisher:
+    """A topic to publish on. name: projects/PROJECT/topics/NAME. credentials: by default the environment's.
 
-    def __init__(self, name: str, announcement: Announcement) -> None:
+    Every method raises Unavailable and PubSubRefused.
+    """
+
+    def __init__(self, name: str, credentials: Credentials | None = None) -> None:
         self._name = name
-        self._announcement = announcement
-        self._client = PublisherAsyncClient(transport=_transport(PublisherGrpcAsyncIOTransport))
+        self._client = PublisherAsyncClient(transport=_transport(PublisherGrpcAsyncIOTransport, credentials))
 
-    async def publish(self, dead: Sequence[Dead]) -> None:
-        for part in self._batches(dead):
-            request = PublishRequest(topic=self._name, messages=part)
-            await _call(self._client.publish(request, retry=None, timeout=4 * CALL_S))
-
-    def _batches(self, dead: Sequence[Dead]) -> Iterator[list[PubsubMessage]]:
-        """Requests within Pub/Sub's limits. All messages of a request must have the same ordering key."""
-        for key in dict.fromkeys(each.message.ordering_key for each in dead):
-            part: list[PubsubMessage] = []
-            size = 0
-            for each in dead:
-                if each.message.ordering_key != key:
-                    continue
-                data, attributes = self._announcement.of(each)
-                message = PubsubMessage(data=data, attributes=attributes, ordering_key=key)
-                own = PubsubMessage.pb(message).ByteSize()
-                if part and (len(part) == PUBLISH_MOST or size + own > PUBLISH_BYTES_MOST):
-                    yield part
-                    part, size = [], 0
-                part.append(message)
-                size += own
-            yield part
+    async def send(self, messages: Sequence[PubsubMessage]) -> None:
+        """One request: all of them, or none."""
+        request = PublishRequest(topic=self._name, messages=messages)
+        await _call(self._client.publish(request, retry=None, timeout=4 * CALL_S))
 
     async def close(self) -> None:
         await self._client.transport.close()  # type: ignore[no-untyped-call]
 
 
+class Topic(Publisher):
+    """`nightshift.stream.parts.DeadLetters`: the topic of dead letters."""
+
+    def __init__(self, name: str, announcement: Announcement) -> None:
+        super().__init__(name)
+        self._announcement = announcement
+
+    async def publish(self, dead: Sequence[Dead]) -> None:
+        for key in dict.fromkeys(each.message.ordering_key for each in dead):
+            for part in requests_of(self._announced(each) for each in dead if each.message.ordering_key == key):
+                await self.send(part)
+
+    def _announced(self, dead: Dead) -> PubsubMessage:
+        data, attributes = self._announcement.of(dead)
+        return PubsubMessage(data=data, attributes=attributes, ordering_key=dead.message.ordering_key)
+
+
+def requests_of(messages: Iterable[PubsubMessage]) -> Iterator[list[PubsubMessage]]:
+    """Requests within Pub/Sub's limits, in order. All messages of a request must have the same ordering key, so these must."""
+    part: list[PubsubMessage] = []
+    size = 0
+    for message in messages:
+        own = PubsubMessage.pb(message).ByteSize()
+        if part and (len(part) == PUBLISH_MOST or size + own > PUBLISH_BYTES_MOST):
+            yield part
+            part, size = [], 0
+        part.append(message)
+        size += own
+    if part:
+        yield part
+
+
+async def topic_of(subscription: str, credentials: Credentials | None = None) -> str:
+    """The topic of a subscription; both as projects/PROJECT/.../NAME. Raises Unavailable, PubSubRefused."""
+    client = SubscriberAsyncClient(transport=_transport(SubscriberGrpcAsyncIOTransport, credentials))
+    try:
+        request = GetSubscriptionRequest(subscription=subscription)
+        found = await _call(client.get_subscription(request, retry=None, timeout=CALL_S))
+    finally:
+        await client.transport.close()  # type: ignore[no-untyped-call]
+    if found.topic == _DELETED:
+        raise PubSubRefused(f"the topic of {subscription} has been deleted")
+    return str(found.topic)
+
+
 async def _call(call: Awaitable[T]) -> T:
     try:
         return await call
+    except exceptions.InvalidArgument as error:
+        raise MessageRefused(f"{type(error).__name__}: {error.message}") from error
     except _HOPELESS as error:
         raise PubSubRefused(f"{type(error).__name__}: {error.message}") from error
     except (exceptions.GoogleAPICallError, exceptions.RetryError, TransportError, grpc.RpcError) as error:
@@ -152,13 +191,10 @@ def _failures(error: BaseException | None) -> list[str]:
 
 
 def _message(raw: Any) -> Message:
-    return Message(
-        id=raw.message_id,
-        data=raw.data,
-        attributes=dict(raw.attributes),
-        ordering_key=raw.ordering_key,
-        published=raw.publish_time.ToDatetime(UTC),
-    )
+    attributes, published = dict(raw.attributes), raw.publish_time.ToDatetime(UTC)
+    if (own := redriven.identity(attributes)) is not None:
+        return Message(own[0], raw.data, attributes, raw.ordering_key, own[1], again=published)
+    return Message(raw.message_id, raw.data, attributes, raw.ordering_key, published)
 
 
 def _parts(ack_ids: Sequence[str]) -> Iterator[list[str]]:
@@ -166,10 +202,11 @@ def _parts(ack_ids: Sequence[str]) -> Iterator[list[str]]:
         yield list(ack_ids[first : first + IDS_MOST])
 
 
-def _transport(kind: Any) -> Any:
+def _transport(kind: Any, credentials: Credentials | None = None) -> Any:
     """The clients of `google.pubsub_v1` do not read this variable themselves; those of `google.cloud.pubsub_v1` do."""
     emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
     options = [("grpc.max_receive_message_length", REPLY_BYTES_MOST)]
     if emulator:
         return kind(channel=grpc.aio.insecure_channel(emulator, options=options))
-    return kind(channel=kind.create_channel(kind.DEFAULT_HOST, scopes=kind.AUTH_SCOPES, options=options))
+    channel = kind.create_channel(kind.DEFAULT_HOST, credentials=credentials, scopes=kind.AUTH_SCOPES, options=options)
+    return kind(channel=channel)

@@ -33,7 +33,8 @@ OWN: Final = {
 DEAD: Final = """
     message_id text PRIMARY KEY, publish_time timestamptz NOT NULL, ordering_key text NOT NULL, attributes jsonb NOT NULL,
     data bytea NOT NULL, reason text NOT NULL, text text NOT NULL, status integer, tries integer NOT NULL,
-    model text NOT NULL, dead_at timestamptz NOT NULL DEFAULT now()"""
+    model text NOT NULL, dead_at timestamptz NOT NULL DEFAULT now(), redriven_at timestamptz, redriven_as text"""
+"""The columns of a dead letter. redriven_at, redriven_as: when it was published again, and as which message id."""
 
 
 class Table:

@@ -155,7 +155,7 @@ class Settler:
         now = self._now()
         for held, _ in answered:
             self._stats.answered += 1
-            self._stats.latency.add(now - held.message.published.timestamp())
+            self._stats.latency.add(now - held.message.waits_since.timestamp())
             self.acknowledge(held)
         self._settled([held for held, _ in answered])
         return []

@@ -44,10 +44,12 @@ COLUMNS: Final[Mapping[str, str]] = {
     "sealed_at": "TIMESTAMP",
     "published_at": "TIMESTAMP",
     "seconds": "FLOAT64",
+    "partition_time": "TIMESTAMP",
 }
 """run_id and published_at identify the row. input_rows = predictions + dead_letters. source_tables: comma-separated.
 dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.
-attempts: lives of workers that committed chunks. seconds: the length of the night as measured by the caller, or null."""
+attempts: lives of workers that committed chunks. partition_time: NULL for a day.
+seconds: the length of the night as measured by the caller, or null."""
 
 
 def audit_row(
@@ -64,10 +66,12 @@ def audit_row(
 
     Made only from recorded facts, never from the clock, so a repeat writes the same row.
     """
+    from nightshift.spec import periods
+
     return {
         "run_id": run.run_id,
         "job": run.job,
-        "partition_date": run.partition,
+        **periods.columns(run.partition),
         "generation": run.generation,
         "dag_run_id": dag_run_id,
         "owner": spec.owner,

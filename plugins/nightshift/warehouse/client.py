@@ -13,7 +13,7 @@ from nightshift.warehouse.statements import Statements
 from nightshift.warehouse.tables import Tables
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, QueryJob, ScalarQueryParameter
+    from google.cloud.bigquery import Client, QueryJob
 
     from nightshift.run.names import RunRef
     from nightshift.run.plan import ExportedSource
@@ -69,9 +69,8 @@ class Warehouse:
 
     def count_rows(self, spec: JobSpec, partition: str) -> int:
         """How many rows the query has now. The export may find others; the plan counts what it exported."""
-        rows = self._statements.rows(
-            f"The rows of job {spec.job}", query.count_statement(spec), [_date("partition", partition)]
-        )
+        what, parameters = f"The rows of job {spec.job}", query.parameters(spec, partition)
+        rows = self._statements.rows(what, query.count_statement(spec), parameters)
         return int(rows[0][0])
 
     def start_extract(self, spec: JobSpec, run: RunRef, *, holds: Callable[[], bool] | None = None) -> str:
@@ -83,7 +82,7 @@ class Warehouse:
 
         def start(job_id: str, attempt: int) -> None:
             sql = query.export_statement(spec, query.export_uri(self._settings.bucket, run, attempt))
-            self._statements.submit(sql, [_date("partition", run.partition)], job_id=job_id)
+            self._statements.submit(sql, query.parameters(spec, run.partition), job_id=job_id)
 
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
 
@@ -177,7 +176,7 @@ class Warehouse:
 
     def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
         with translated(f"The query of job {spec.job} (source.query)"):
-            job = self._statements.submit(query.bare_query(spec.source.query), [_date("partition", partition)], dry_run=True)
+            job = self._statements.submit(query.bare_query(spec.source.query), query.parameters(spec, partition), dry_run=True)
         if job.statement_type not in (None, "SELECT"):
             raise WarehouseError(f"source.query is a {job.statement_type} statement. Write one SELECT.")
         return job
@@ -257,9 +256,3 @@ def _publish_step(manifest: Mapping[str, Any], asked_at: str) -> str:
     """A run that a person asks for again has another job: that of the first request may be at work, and be refused."""
     asked = datetime.fromisoformat(asked_at).astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
     return _step(f"{asked}-publish", manifest)
-
-
-def _date(name: str, value: str) -> ScalarQueryParameter:
-    from google.cloud.bigquery import ScalarQueryParameter
-
-    return ScalarQueryParameter(name, "DATE", value)

@@ -35,8 +35,10 @@ COLUMNS: Final[Mapping[str, str]] = {
     "asked_at": "TIMESTAMP",
     "published_at": "TIMESTAMP",
     "merkle_root": "STRING",
+    "partition_time": "TIMESTAMP",
 }
-"""One row for each time that a partition was replaced. bucket: of the deployment. asked_at: see the module."""
+"""One row for each time that a partition was replaced. bucket: of the deployment. asked_at: see the module.
+partition_time: NULL for a day."""
 
 FOREIGN: Final = (
     "The partition holds rows that this job has not published, and a destination belongs to one job. Nothing was changed. "
@@ -66,12 +68,13 @@ def known(settings: Settings) -> str:
     Its columns: job, run_id, bucket (NULL if unknown), asked_at and published_at. Parameters: `parameters`.
     """
     own = quoted(table(settings))
-    here = "destination = @destination AND partition_date = @partition AND job = @job"
+    there = f"destination = @destination AND {schema.OWN_PARTITION}"
+    here = f"{there} AND job = @job"
     return (
         f"WITH known AS (SELECT job, run_id, bucket, asked_at, published_at FROM {own} WHERE {here}\n"
         "UNION ALL SELECT job, run_id, CAST(NULL AS STRING), published_at, published_at\n"
         f"FROM {quoted(audit.table(settings))} WHERE {here}\n"
-        f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE destination = @destination AND partition_date = @partition))"
+        f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE {there}))"
     )
 
 
@@ -87,7 +90,8 @@ def insert(settings: Settings) -> str:
     """Records the publication. Parameters: `parameters`, and ``merkle_root``."""
     return (
         f"INSERT INTO {quoted(table(settings))} ({', '.join(COLUMNS)})\n"
-        "VALUES (@destination, @partition, @bucket, @job, @run_id, @asked_at, CURRENT_TIMESTAMP(), @merkle_root);"
+        "VALUES (@destination, @partition_date, @bucket, @job, @run_id, @asked_at, CURRENT_TIMESTAMP(), @merkle_root,\n"
+        "  @partition_time);"
     )
 
 
@@ -114,7 +118,7 @@ def parameters(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str) ->
 
     return [
         ScalarQueryParameter("destination", "STRING", schema.destination_table(spec, settings)),
-        ScalarQueryParameter("partition", "DATE", run.partition),
+        *schema.partition_parameters(run.partition),
         ScalarQueryParameter("bucket", "STRING", settings.bucket),
         ScalarQueryParameter("job", "STRING", run.job),
         ScalarQueryParameter("run_id", "STRING", run.run_id),
@@ -132,7 +136,8 @@ def describe(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, foun
             f"{row['row_count']} of {_run_named(row)}" if row["run_id"] else f"{row['row_count']} without a run"
             for row in foreign
         )
-        delete = f"DELETE FROM {quoted(destination)} WHERE {quoted(spec.destination.partition_column)} = DATE '{run.partition}'"
+        value = f"{schema.partition_type(run.partition)} '{schema.partition_value(run.partition)}'"
+        delete = f"DELETE FROM {quoted(destination)} WHERE {quoted(spec.destination.partition_column)} = {value}"
         return (
             f"{partition} holds rows that job {run.job} has not published ({whose}). A destination belongs to one job, so they "
             f"are not replaced. Write another destination.table. Or, if nobody needs these rows, delete them: {delete}"
@@ -141,7 +146,7 @@ def describe(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, foun
         shown = found[0]
         return (
             f"{partition} shows run {shown['run_id']}, asked for at {shown['asked_at'].isoformat()}. Run {run.run_id} was "
-            f"asked for at {asked_at}, and an earlier run never replaces a later one by itself. To compute the day again, "
+            f"asked for at {asked_at}, and an earlier run never replaces a later one by itself. To compute it again, "
             f"trigger the DAG with fresh. To show run {run.run_id} again, trigger it with republish: {run.run_id}"
         )
     return None

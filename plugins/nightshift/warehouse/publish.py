@@ -76,10 +76,10 @@ COMMIT TRANSACTION;
 def dead_letters_of_partition(settings: Settings) -> str:
     """The dead letters of the partition by this job of this deployment, and by releases that did not say of which one.
 
-    Parameters: job, partition and bucket.
+    Parameters: job, bucket and those of `nightshift.warehouse.schema.partition_parameters`.
     """
     table = quoted(schema.own_table(settings, "dead_letters"))
-    return f"{table} WHERE job = @job AND partition_date = @partition AND (bucket IS NULL OR bucket = @bucket)"
+    return f"{table} WHERE job = @job AND {schema.OWN_PARTITION} AND (bucket IS NULL OR bucket = @bucket)"
 
 
 def _guards(refusals: Mapping[str, str], settings: Settings) -> str:
@@ -117,8 +117,10 @@ FROM (
 def _insert_dead_letters(spec: JobSpec, dead_letters: str, staged: str) -> str:
     key_json = ", ".join(f"{quoted(name)} AS {quoted(name)}" for name in spec.source.key)
     return f"""\
-INSERT INTO {dead_letters} (job, partition_date, run_id, ordinal, key, reason, message, attempts, bucket)
-SELECT @job, @partition, @run_id, ordinal, TO_JSON_STRING(STRUCT({key_json})), dead_reason, dead_message, attempts, @bucket
+INSERT INTO {dead_letters}
+(job, partition_date, run_id, ordinal, key, reason, message, attempts, bucket, partition_time)
+SELECT @job, @partition_date, @run_id, ordinal, TO_JSON_STRING(STRUCT({key_json})), dead_reason, dead_message, attempts,
+  @bucket, @partition_time
 FROM {staged} WHERE dead_reason IS NOT NULL;"""
 
 
@@ -164,6 +166,6 @@ def count_parameters(run: RunRef, settings: Settings) -> list[ScalarQueryParamet
     return [
         ScalarQueryParameter("bucket", "STRING", settings.bucket),
         ScalarQueryParameter("job", "STRING", run.job),
-        ScalarQueryParameter("partition", "DATE", run.partition),
+        *schema.partition_parameters(run.partition),
         ScalarQueryParameter("run_id", "STRING", run.run_id),
     ]

@@ -11,7 +11,7 @@ from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import KEY_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, sql_type
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import SchemaField
+    from google.cloud.bigquery import ScalarQueryParameter, SchemaField
 
     from nightshift.run.names import RunRef
     from nightshift.spec import JobSpec
@@ -42,6 +42,18 @@ def bare_query(sql: str) -> str:
             f"source.query has more than one statement: a semicolon ends the first in line {inner.line}. Write one SELECT."
         )
     return sql[: tokens[-1].end + 1]
+
+
+def parameters(spec: JobSpec, partition: str) -> list[ScalarQueryParameter]:
+    """@partition: the day; or of a job with periods, the start of its period, and @partition_end. partition: its name."""
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    from nightshift.spec.periods import END, PARAMETER, bounds
+
+    if spec.every is None:
+        return [ScalarQueryParameter(PARAMETER, "DATE", partition)]
+    start, end = (moment.isoformat() for moment in bounds(partition, spec.every))
+    return [ScalarQueryParameter(PARAMETER, "TIMESTAMP", start), ScalarQueryParameter(END, "TIMESTAMP", end)]
 
 
 def export_uri(bucket: str, run: RunRef, attempt: int) -> str:

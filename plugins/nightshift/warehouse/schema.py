@@ -9,7 +9,7 @@ from nightshift.warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from google.cloud.bigquery import SchemaField, Table
+    from google.cloud.bigquery import ScalarQueryParameter, SchemaField, Table
 
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 RUN_ID_COLUMN: Final = "nightshift_run_id"
 ORDINAL_COLUMN: Final = "nightshift_ordinal"
 """Two columns of every destination: they lead from a prediction back to its run, chunk and attempt."""
+
+OWN_PARTITION: Final = "partition_date = @partition_date AND partition_time IS NOT DISTINCT FROM @partition_time"
+"""A partition in nightshift's own tables. Parameters: `partition_parameters`."""
 
 STAGING: Final = "staging_"
 """What the names of staging tables begin with."""
@@ -93,13 +96,41 @@ def staging_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaFiel
     return [fields[name] for name in with_keys(spec.source.key)]
 
 
+def partition_type(name: str) -> str:
+    """What the destination's partition column holds for a partition of this name: its day, or the start of its period."""
+    from nightshift.spec import periods
+
+    return "DATE" if periods.is_day(name) else "TIMESTAMP"
+
+
+def partition_value(name: str) -> str:
+    """A value of `partition_type`, as BigQuery reads it."""
+    from nightshift.spec import periods
+
+    return name if periods.is_day(name) else periods.bounds(name, None)[0].isoformat()
+
+
+def partition_parameters(name: str) -> list[ScalarQueryParameter]:
+    """@partition, of the destination; @partition_date and @partition_time, of nightshift's own tables."""
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    from nightshift.spec import periods
+
+    own = periods.columns(name)
+    return [
+        ScalarQueryParameter("partition", partition_type(name), partition_value(name)),
+        ScalarQueryParameter("partition_date", "DATE", own["partition_date"]),
+        ScalarQueryParameter("partition_time", "TIMESTAMP", own["partition_time"]),
+    ]
+
+
 def destination_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
     from google.cloud.bigquery import SchemaField
 
     return [
         *key_fields(spec, columns),
         prediction_field(spec, spec.destination.column),
-        SchemaField(spec.destination.partition_column, "DATE"),
+        SchemaField(spec.destination.partition_column, "TIMESTAMP" if spec.every else "DATE"),
         SchemaField(RUN_ID_COLUMN, "STRING"),
         SchemaField(ORDINAL_COLUMN, "INT64"),
     ]
@@ -111,7 +142,9 @@ def destination(spec: JobSpec, columns: Mapping[str, str], settings: Settings) -
 
 
 def dead_letter_fields() -> list[SchemaField]:
-    """``key`` is a JSON object of the key columns, as text. ``bucket`` is the deployment's; releases before it left it out."""
+    """``key`` is a JSON object of the key columns, as text. ``bucket`` is the deployment's; releases before it left it out.
+    ``partition_time`` is NULL for a day.
+    """
     types = {
         "job": "STRING",
         "partition_date": "DATE",
@@ -122,6 +155,7 @@ def dead_letter_fields() -> list[SchemaField]:
         "message": "STRING",
         "attempts": "INT64",
         "bucket": "STRING",
+        "partition_time": "TIMESTAMP",
     }
     return scalar_fields(types)
 

@@ -55,7 +55,7 @@ class Stage:
         if "files" not in merged["sink"]:
             merged["sink"]["table"] = self.table
         merged["dead_letters"] = {"topic": self.dead_topic}
-        self.file = folder / "stream.yaml"
+        self.file = folder / f"stream-{unique()}.yaml"
         self.file.write_text(yaml.safe_dump(merged))
 
     @contextmanager

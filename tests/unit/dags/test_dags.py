@@ -7,17 +7,21 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from airflow.sdk import Asset, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
+from nightshift.operators.assets import files_asset
 from tests.unit.dags.conftest import ROOT, Parse
 
 pytestmark = pytest.mark.unit
 
 DOCTOR = "nightshift_doctor"
 """The one DAG that comes from no job file."""
+REDRIVE = "nightshift_redrive"
+"""The one that comes from the files of streams."""
 TASKS = ["plan", "extract", "infer", "seal", "publish", "audit"]
 
 
@@ -71,6 +75,20 @@ def test_a_destination_in_another_project_is_that_projects_asset(parse: Parse, j
     assert dag.get_task("publish").outlets == [Asset("lake.catalog.package_embeddings")]
 
 
+class TestFilesAsAnAsset:
+    def test_it_has_the_uri_that_airflow_gives_to_a_folder_of_cloud_storage(self) -> None:
+        for url in ("gs://shop/answers/texts", "gs://shop/answers/texts/"):
+            asset = files_asset(url)
+
+            assert (asset.name, asset.uri) == ("gs://shop/answers/texts", "gs://shop/answers/texts")
+            assert asset == Asset("gs://shop/answers/texts")
+
+    @pytest.mark.parametrize("url", ["shop/answers", "s3://shop/answers", "gs://", "gs:///answers"])
+    def test_anything_else_is_refused(self, url: str) -> None:
+        with pytest.raises(ValueError, match="Write gs://BUCKET/FOLDER"):
+            files_asset(url)
+
+
 def test_the_trigger_form_takes_a_date_or_nothing(parse: Parse, job_text: str) -> None:
     params = parse(job=job_text).dags["package-embeddings"].params
 
@@ -84,6 +102,26 @@ def test_a_job_without_schedule_runs_only_when_asked(parse: Parse, job_text: str
     dag = parse(job=job_text.replace('schedule: "0 2 * * *"', "schedule: null")).dags["package-embeddings"]
 
     assert not dag.timetable.can_be_scheduled
+
+
+class TestPeriods:
+    @pytest.fixture
+    def text(self, job_text: str) -> str:
+        periods = job_text.replace('schedule: "0 2 * * *"', "every: 10m")
+        return periods.replace("partition_column: snapshot_date", "partition_column: period_start")
+
+    def test_the_form_takes_a_time(self, parse: Parse, text: str) -> None:
+        dag = parse(job=text).dags["package-embeddings"]
+
+        assert dag.params.dump() == {"partition": None, "fresh": False, "republish": None}
+        dag.params["partition"] = "2026-11-19T07:10"
+
+    def test_its_page_says_so(self, parse: Parse, text: str) -> None:
+        docs = parse(job=text).dags["package-embeddings"].doc_md
+
+        assert docs is not None
+        for fact in ("every 10m, for the period that is just over", r"**@partition\_end**", "A period without rows"):
+            assert fact in docs
 
 
 def test_a_dag_lives_through_serialization(parse: Parse, job_text: str) -> None:
@@ -188,13 +226,72 @@ class TestTheDoctor:
         assert list(DagSerialization.from_dict(stored).get_task("examine").template_fields) == ["job"]
 
 
+class TestRedriving:
+    def test_there_is_a_dag_where_there_are_streams(self, parse: Parse) -> None:
+        assert REDRIVE not in parse().dags
+        assert REDRIVE in parse(streams=["package-texts"]).dags
+
+    def test_the_form_offers_the_streams_and_has_a_default_for_everything(self, parse: Parse) -> None:
+        dag = parse(streams=["texts", "images"]).dags[REDRIVE]
+
+        assert dag.params.dump() == {
+            "stream": "images",
+            "reasons": None,
+            "since": None,
+            "until": None,
+            "most": 1000,
+            "topic": None,
+            "dry_run": False,
+        }
+        dag.params["reasons"] = ["too_long", "rejected"]
+        for name, wrong in (("stream", "other"), ("reasons", "too_long"), ("most", 0)):
+            with pytest.raises(ValueError, match=r"is not |less than the minimum"):
+                dag.params[name] = wrong
+
+    @pytest.mark.parametrize(
+        ("asked", "found"),
+        [
+            ({}, ("texts", None, None, 1000, None, False)),
+            (
+                {"reasons": ["too_long"], "since": "2026-11-20T08:00:00Z", "most": 5, "topic": "t", "dry_run": True},
+                ("texts", ["too_long"], "2026-11-20T08:00:00Z", 5, "t", True),
+            ),
+            ({"dry_run": None}, ("texts", None, None, 1000, None, False)),
+        ],
+    )
+    def test_what_the_form_has_reaches_the_task_as_what_it_is(self, parse: Parse, asked: Any, found: tuple[Any, ...]) -> None:
+        dag = parse(streams=["texts"]).dags[REDRIVE]
+        task: Any = dag.get_task("redrive")
+        context: Any = {"params": {**dag.params.dump(), **asked}}
+        task.render_template_fields(context)
+
+        assert (task.stream, task.reasons, task.since, task.most, task.topic, task.only_count) == found
+
+    def test_it_runs_on_request(self, parse: Parse) -> None:
+        dag = parse(streams=["texts"]).dags[REDRIVE]
+
+        assert not dag.timetable.can_be_scheduled
+        assert dag.is_paused_upon_creation is False
+        assert dag.max_active_runs == 1
+
+    def test_it_lives_through_serialization_and_keeps_native_values(self, parse: Parse) -> None:
+        stored = json.loads(json.dumps(DagSerialization.to_dict(parse(streams=["texts"]).dags[REDRIVE])))
+        again = DagSerialization.from_dict(stored)
+
+        assert again.render_template_as_native_obj
+        assert "stream" in again.get_task("redrive").template_fields
+
+    def test_the_repositorys_streams_are_those_that_its_dags_know(self) -> None:
+        assert (ROOT / "dags" / "streams").resolve() == ROOT / "streams"
+
+
 def test_parsing_loads_nothing_heavy() -> None:
     """What a DAG file imports is paid again at each parse and each task."""
     heavy = ["google.cloud", "google.auth", "kubernetes", "pyarrow", "obstore", "pandas", "requests", "grpc", "openlineage"]
     code = (
         "import sys, airflow.sdk.definitions.dag\n"
         "before = set(sys.modules)\n"
-        "import batch_inference, broken_jobs, nightshift_doctor\n"
+        "import batch_inference, broken_jobs, nightshift_doctor, nightshift_redrive\n"
         f"print([name for name in {heavy} if name in set(sys.modules) - before])\n"
     )
     environment = {

@@ -20,6 +20,7 @@ from pendulum import DateTime
 from nightshift.operators.due import due
 from nightshift.operators.plan import PlanOperator
 from nightshift.plugin import NightshiftPlugin
+from nightshift.spec import periods
 from tests.unit.dags.conftest import Parse
 
 pytestmark = pytest.mark.unit
@@ -134,6 +135,49 @@ class TestTheNextRun:
     def _next(self, timetable: Timetable, last: DataInterval | None, first: str = "2026-11-01") -> DagRunInfo | None:
         restriction = TimeRestriction(at(first), None, catchup=False)
         return timetable.next_dagrun_info(last_automated_data_interval=last, restriction=restriction)
+
+
+class TestPeriods:
+    """A run for each period of ten minutes, when it is over."""
+
+    @pytest.fixture
+    def timetable(self, parse: Parse, job_text: str) -> Timetable:
+        text = job_text.replace('schedule: "0 2 * * *"', "every: 10m")
+        bag = parse(job=text.replace("partition_column: snapshot_date", "partition_column: period_start"))
+        return coerce_to_core_timetable(bag.dags["package-embeddings"].timetable)
+
+    def test_the_next_one_begins_when_its_period_is_over(self, timetable: Timetable) -> None:
+        last = DataInterval(at("2026-11-19T07:10"), at("2026-11-19T07:20"))
+        info = timetable.next_dagrun_info(
+            last_automated_data_interval=last, restriction=TimeRestriction(at("2026-11-01"), None, catchup=True)
+        )
+
+        assert info is not None
+        assert info.logical_date is not None
+        assert (info.logical_date, info.run_after) == (at("2026-11-19T07:20"), at("2026-11-19T07:30"))
+        assert periods.at(info.logical_date, "10m") == "2026-11-19T0720"
+
+    def test_a_backfill_makes_every_period_of_its_days(self, timetable: Timetable) -> None:
+        found = created(timetable, "2026-11-17", "2026-11-18T23:59:59")
+        names = [periods.at(info.logical_date, "10m") for info in found if info.logical_date]
+
+        assert (names[0], names[-1], len(set(names))) == ("2026-11-17T0000", "2026-11-18T2350", 288)
+
+    def test_a_backfill_of_one_moment_makes_one_period(self, timetable: Timetable) -> None:
+        """As the task plan tells a person to do for a period that was left out."""
+        found = created(timetable, "2026-11-19T07:10", "2026-11-19T07:10")
+
+        assert [info.logical_date for info in found] == [at("2026-11-19T07:10")]
+
+    def test_without_catchup_periods_that_were_over_meanwhile_are_left_out(self, timetable: Timetable) -> None:
+        last = DataInterval(at("2024-11-19T07:10"), at("2024-11-19T07:20"))
+        info = timetable.next_dagrun_info(
+            last_automated_data_interval=last, restriction=TimeRestriction(at("2024-11-01"), None, catchup=False)
+        )
+
+        assert info is not None
+        assert info.logical_date is not None
+        assert info.logical_date > at("2024-11-19T07:20"), "years have passed since"
 
 
 class TestWaiting:

@@ -1,4 +1,4 @@
-"""The one day that a DAG run is for."""
+"""The one day, or shorter period, that a DAG run is for."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+import obstore
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from obstore.store import MemoryStore
 
-from nightshift.operators.plan import partition_of
+from nightshift.operators.plan import left_out, partition_of
+from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
 
@@ -34,6 +37,62 @@ def run(*, asked: str | None = None, logical_date: datetime | None = None) -> An
 )
 def test_every_kind_of_run_has_one_day(context: Any, partition: str) -> None:
     assert partition_of(context) == partition
+
+
+@pytest.mark.parametrize(
+    ("context", "partition"),
+    [
+        pytest.param(
+            run(logical_date=datetime(2026, 11, 19, 7, 10, tzinfo=UTC)), "2026-11-19T0710", id="scheduled or backfill"
+        ),
+        pytest.param(run(), "2026-11-21T0800", id="manual, at 08:15"),
+        pytest.param(run(logical_date=NOW), "2026-11-21T0800", id="manual, the form's logical date is now"),
+        pytest.param(run(asked="2026-11-05T07:10"), "2026-11-05T0710", id="manual, with the param"),
+        pytest.param(run(asked="2026-11-05T07:10:00+05:00"), "2026-11-05T0210", id="with an offset"),
+        pytest.param(run(asked="2026-11-05T0710"), "2026-11-05T0710", id="as the run's folder is named"),
+        pytest.param(run(asked="2026-11-05"), "2026-11-05T0000", id="the first one of a day"),
+    ],
+)
+def test_every_kind_of_run_has_one_period(context: Any, partition: str) -> None:
+    assert partition_of(context, "10m") == partition
+
+
+def test_a_manual_run_at_the_start_of_a_period_is_for_that_period_as_at_midnight_for_that_day() -> None:
+    assert partition_of(run(logical_date=NOW), "15m") == "2026-11-21T0815"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("2026-11-05T07:13", "The job has periods of 10m, and none begins then. Write 2026-11-05T07:10"),
+        ("noon", "Write the start of a period of 10m in UTC, for example 2026-11-19T07:00"),
+    ],
+)
+def test_a_param_that_is_no_period_is_refused(asked: str, said: str) -> None:
+    with pytest.raises(AirflowFailException, match=said):
+        partition_of(run(asked=asked), "10m")
+
+
+class TestAPeriodThatWasLeftOut:
+    SPEC = a_spec(every="10m", source__query="SELECT id, text FROM `d.t` WHERE at >= @partition", start_date="2026-11-19")
+
+    def test_the_period_before_is_named_with_the_command_that_computes_it(self) -> None:
+        said = left_out(MemoryStore(), self.SPEC, "2026-11-20T0000")
+
+        assert said is not None
+        assert said.startswith("The period before, 2026-11-19T2350, has no run: ")
+        moment = "2026-11-19T23:50:00+00:00"
+        assert said.endswith(f"airflow backfill create --dag-id job --from-date {moment} --to-date {moment}")
+
+    def test_nothing_is_said_if_it_has_a_run(self) -> None:
+        store = MemoryStore()
+        obstore.put(store, "job/2026-11-19T2350/0123456789abcdef/spec.json", b"{}")
+
+        assert left_out(store, self.SPEC, "2026-11-20T0000") is None
+
+    def test_nor_of_the_first_period_nor_of_days(self) -> None:
+        assert left_out(MemoryStore(), self.SPEC, "2026-11-19T0000") is None
+        assert left_out(MemoryStore(), a_spec(), "2026-11-20") is None
 
 
 def test_a_param_that_is_no_date_is_refused() -> None:

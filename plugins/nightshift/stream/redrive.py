@@ -1,0 +1,145 @@
+"""Dead letters published again on their stream's topic, for the command and for Airflow.
+
+The table of dead letters decides what there is to redrive; the topic of dead letters only announces it. A few at a time are
+published, and then marked in the table: published at least once and marked once, whatever is killed or repeated in between. A
+redriven message has an id that follows from the dead letter's (`nightshift.stream.redriven`), so its copies have one outcome.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from google.pubsub_v1.types import PubsubMessage
+
+from nightshift.stream import redriven
+from nightshift.stream.graves import Grave, Graves, Selection
+from nightshift.stream.messages import Message
+from nightshift.stream.pubsub import PUBLISH_BYTES_MOST, PUBLISH_MOST, MessageRefused, Publisher, requests_of, topic_of
+from nightshift.stream.settle import UNWRITABLE
+from nightshift.tasks.base import Reason
+
+if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
+
+    from nightshift.spec import StreamSpec
+
+REASONS: Final = (*(reason.value for reason in Reason), UNWRITABLE)
+"""Of dead letters of streams."""
+
+
+@dataclass(frozen=True)
+class Redrive:
+    """What is asked for. topic: as projects/PROJECT/topics/NAME; by default the one of the stream's subscription.
+
+    subscription: projects/PROJECT/subscriptions/NAME. dry_run: only count.
+    """
+
+    subscription: str
+    selection: Selection = field(default_factory=Selection)
+    topic: str | None = None
+    dry_run: bool = False
+
+
+@dataclass
+class Redriven:
+    """What was done. selected: numbers by reason. passed_over: redriven by somebody else meanwhile. more: there are so many
+    beyond the most. refused: ids of dead letters that Pub/Sub does not take, with its words; they are not marked."""
+
+    table: str
+    topic: str
+    dry_run: bool
+    selected: dict[str, int]
+    more: int
+    published: int = 0
+    passed_over: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.selected.items()) or "none"
+        of = f"dead letters of {self.table} ({reasons})"
+        done = f"would publish {sum(self.selected.values())} {of}" if self.dry_run else f"published {self.published} {of}"
+        rest = [
+            f"{self.passed_over} were redriven by somebody else" if self.passed_over else "",
+            f"{len(self.refused)} are refused by Pub/Sub" if self.refused else "",
+            f"{self.more} more are selected: run it again" if self.more else "",
+        ]
+        return "; ".join([f"{done} on {self.topic}", *filter(None, rest)])
+
+
+async def redrive(url: str, spec: StreamSpec, asked: Redrive, credentials: Credentials | None = None) -> Redriven:
+    """url: of the database. Raises Unavailable, after which a repeat goes on; SinkRefused, PubSubRefused, BadUrl."""
+    graves = Graves(url, spec)
+    try:
+        found, more = await graves.select(asked.selection)
+        topic = asked.topic or await topic_of(asked.subscription, credentials)
+        selected = dict(Counter(each.reason for each in found).most_common())
+        done = Redriven(graves.table, topic, asked.dry_run, selected, more)
+        if not asked.dry_run and found:
+            publisher = Publisher(topic, credentials)
+            try:
+                for part in parts_of(found):
+                    await _publish_part(graves, publisher, part, done)
+            finally:
+                await publisher.close()
+        return done
+    finally:
+        await graves.close()
+
+
+def parts_of(graves: Sequence[Grave]) -> Iterator[list[str]]:
+    """Ids of dead letters that are published and marked together: about a request's worth."""
+    part: list[str] = []
+    size = 0
+    for grave in graves:
+        if part and (len(part) == PUBLISH_MOST or size + grave.size > PUBLISH_BYTES_MOST):
+            yield part
+            part, size = [], 0
+        part.append(grave.message_id)
+        size += grave.size
+    if part:
+        yield part
+
+
+async def _publish_part(graves: Graves, publisher: Publisher, ids: list[str], done: Redriven) -> None:
+    refused: dict[str, str] = {}
+
+    async def publish(messages: Sequence[Message]) -> set[str]:
+        refused.update(await _publish(publisher, messages))
+        return {message.id for message in messages} - refused.keys()
+
+    published = await graves.redrive(ids, publish)
+    done.published += len(published)
+    done.refused |= refused
+    done.passed_over += len(ids) - len(published) - len(refused)
+
+
+async def _publish(publisher: Publisher, messages: Sequence[Message]) -> dict[str, str]:
+    """Publishes what it can; returns the ids of what Pub/Sub does not take, with its words."""
+    refused: dict[str, str] = {}
+    for key in dict.fromkeys(message.ordering_key for message in messages):
+        own = [message for message in messages if message.ordering_key == key]
+        sent = iter(own)
+        for request in requests_of([again(message) for message in own]):
+            together = [next(sent) for _ in request]
+            try:
+                await publisher.send(request)
+            except MessageRefused:
+                # One of them is to blame, and only Pub/Sub knows which.
+                for message, alone in zip(together, request, strict=True):
+                    try:
+                        await publisher.send([alone])
+                    except MessageRefused as error:
+                        refused[message.id] = str(error)
+    return refused
+
+
+def again(message: Message) -> PubsubMessage:
+    """The message of a dead letter, as it is published again."""
+    attributes = redriven.attributes_of(message.id, message.published, message.attributes)
+    return PubsubMessage(data=message.data, attributes=attributes, ordering_key=message.ordering_key)
