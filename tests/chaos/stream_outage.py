@@ -1,8 +1,8 @@
-"""``python -m tests.chaos.stream_outage [--seconds N] [--messages N]``: an engine and a database that are gone for five minutes.
+"""``python -m tests.chaos.stream_outage [--seconds N] [--messages N]``: no engine, and no database, for five minutes.
 
 Two streams beside each other, each with the processes of `tests.chaos.stream_soak` and a full backlog: one loses its engine,
-the other its database. The subscription's own dead-letter policy allows five attempts, the fewest that Pub/Sub knows. Proven with
-the emulator's own counts: no message spends an attempt, consumption goes on by itself, every message has its outcome once.
+the other its database. The subscription's own dead-letter policy allows five attempts, the fewest that Pub/Sub knows. Proven
+with the emulator's own counts: no message spends an attempt, consumption goes on by itself, every message has its outcome once.
 
 No test runs it, because it takes as long as the outage. tests/integration/stream/test_subscriber.py has outages of 15 s.
 """
