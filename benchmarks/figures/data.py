@@ -163,9 +163,9 @@ def _chat_plot(figures: Figures) -> Plot:
         "requests in flight",
         "seconds",
         (
-            line(STATIC, "usable_s", "static, p99 until its batch ends"),
-            line(STATIC, "p99_s", "static, p99 of a request"),
             line(CONTINUOUS, "p99_s", "continuous, p99 of a request"),
+            line(STATIC, "p99_s", "static, p99 of a request"),
+            line(STATIC, "usable_s", "static, p99 until its batch ends"),
             line(CONTINUOUS, "p50_s", "continuous, median"),
         ),
     )

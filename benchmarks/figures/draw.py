@@ -5,6 +5,7 @@ The same figures give the same bytes: no date, no random ids, text as text.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import matplotlib
@@ -43,12 +44,13 @@ def _panel(axes: Axes, panel: Panel) -> None:
         x, y = zip(*line.points, strict=True)
         # gid: the test of the page finds the points by it.
         axes.plot(x, y, color=colour, marker=marker, markersize=4, label=line.label, gid=line.name)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=10)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    counts = all(math.log2(x).is_integer() for line in panel.lines for x, _ in line.points)
+    axes.xaxis.set_major_locator(LogLocator(2) if counts else LogLocator(10, subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
     axes.set_title(panel.title)
