@@ -83,13 +83,13 @@ class Load:
 def measure(folder: Path, quick: bool) -> Report:
     report = Report("P14", METHOD)
     sides: dict[str, Start] = {"ours": _ours, "KServe's": partial(_kserve, _built(folder))}
-    times = 1 if quick else TIMES
+    times, step_s = (1, 1.5) if quick else (TIMES, STEP_S)
     for seconds in SERVICE_S:
         with Canned(seats=ENGINE_SEATS, seconds=seconds, width=8) as engine:
             name = f"canned engine, {seconds * 1000:.0f} ms a request"
-            _compare(report, name, sides, engine.url, 2 * LATENCY_MS / 1000 + 3 * seconds, 600.0, times)
+            _compare(report, name, sides, engine.url, 2 * LATENCY_MS / 1000 + 3 * seconds, 600.0, times, step_s)
     with _vllm(folder) as url:
-        _compare(report, "vLLM on the CPU, MiniLM", sides, url, 0.5, 100.0, times)
+        _compare(report, "vLLM on the CPU, MiniLM", sides, url, 0.5, 100.0, times, step_s)
         lost = {name: uvloop.run(_bad(start, url)) for name, start in sides.items()}
         ours, theirs = lost.values()
         name = f"callers of {ITEMS} without an answer if one request is bad: ours / KServe's"
@@ -99,12 +99,14 @@ def measure(folder: Path, quick: bool) -> Report:
     return report
 
 
-def _compare(report: Report, name: str, sides: dict[str, Start], url: str, bound_s: float, start: float, times: int) -> None:
+def _compare(
+    report: Report, name: str, sides: dict[str, Start], url: str, bound_s: float, start: float, times: int, step_s: float
+) -> None:
     rates: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(times):
         for side, begin in sides.items():
             with begin(url, LATENCY_MS) as batcher:
-                rates[side].append(_most(batcher.url, bound_s, start))
+                rates[side].append(_most(batcher.url, bound_s, start, step_s))
             say(f"P14 {name}, {side}: {rates[side][-1]:.0f} callers/s")
     ours, theirs = (median(each) for each in rates.values())
     ratio = ours / theirs
@@ -113,28 +115,28 @@ def _compare(report: Report, name: str, sides: dict[str, Start], url: str, bound
         report.note(f"{name}, {side}: {spread(each, ',.0f')} callers/s")
 
 
-def _most(url: str, bound_s: float, rate: float) -> float:
+def _most(url: str, bound_s: float, rate: float, step_s: float) -> float:
     """The highest rate that holds the bound, from `rate` on upwards (or downwards, if that does not hold)."""
     step = 1.5
-    if _holds(url, rate, bound_s):
-        while _holds(url, rate * step, bound_s):
+    if _holds(url, rate, bound_s, step_s):
+        while _holds(url, rate * step, bound_s, step_s):
             rate *= step
         low = rate
     else:
-        while not _holds(url, rate / step, bound_s):
+        while not _holds(url, rate / step, bound_s, step_s):
             rate /= step
             if rate < LEAST:
                 raise RuntimeError(f"not even {LEAST:g} caller a second is answered within {bound_s:g} s: is the machine busy?")
         low = rate / step
     for _ in range(HALVINGS):
         step = math.sqrt(step)
-        if _holds(url, low * step, bound_s):
+        if _holds(url, low * step, bound_s, step_s):
             low *= step
     return low
 
 
-def _holds(url: str, rate: float, bound_s: float) -> bool:
-    load = uvloop.run(_offer(url, rate, STEP_S, 8 * bound_s))
+def _holds(url: str, rate: float, bound_s: float, step_s: float) -> bool:
+    load = uvloop.run(_offer(url, rate, step_s, 8 * bound_s))
     say(f"P14 {rate:.0f}/s: {sorted(load.took)[-len(load.took) // 100 - 1]:.3f} s, {load.wrong} wrong")
     return load.holds(bound_s)
 
