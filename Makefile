@@ -11,13 +11,13 @@ STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))$(if $(filter-out
 export AIRFLOW BASES CLUSTER LOCATION PARTITION PROFILE PROJECT Q RUNTIME STATE WITH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-stream search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench lint format lock images composer-bundle smoke-gcp
+.PHONY: help setup demo demo-stream search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench figures lint format lock images composer-bundle smoke-gcp
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make all environments (every other target makes those that it needs)
-	@$(ENVIRONMENTS) driver stream airflow emulators server test composer
+	@$(ENVIRONMENTS) driver stream airflow emulators server test composer figures
 
 demo: ## run one night on this machine: warehouse -> vLLM -> warehouse, then a search (PARTITION=2026-11-19: another day; FRESH=1: compute it again; RUNTIME=kubernetes: run the workers as pods of a real cluster; AIRFLOW=composer: with the versions of Cloud Composer's image)
 	@$(ENVIRONMENTS) $(NIGHT)
@@ -72,6 +72,12 @@ chaos: ## inject real faults into all processes of a night, and prove that nothi
 bench: ## measure the driver and the ledger, and write docs/benchmarks.md: make bench P="p2 p6"
 	@$(ENVIRONMENTS) driver emulators server test
 	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks $(P)
+
+figures: ## measure batching on a real vLLM, and write docs/batching.md with its plots, in half an hour (DRAW_ONLY=1: from the figures that are there)
+	@$(ENVIRONMENTS) test figures $(if $(DRAW_ONLY),,server)
+	@$(if $(DRAW_ONLY),,PYTHONPATH=plugins .envs/test/bin/python -m benchmarks.figures.measure)
+	@.envs/figures/bin/python -m benchmarks.figures.draw
+	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks.figures.page
 
 lint: ## run ruff and mypy as the tests do
 	@$(ENVIRONMENTS) test

@@ -1,7 +1,8 @@
 """``python -m benchmarks.canned``: an engine that computes nothing, fast enough not to affect the measure.
 
-Speaks what the driver needs of vLLM: embeddings, chat, health, models, version, metrics. It prints its port. A request's rows
-take seats for some seconds and queue while none are free, as in a continuous batch; ``/canned`` says what arrived.
+Speaks what the driver needs of vLLM: embeddings, chat, health, models, version, metrics; and KServe's V1 ``:predict``.
+It prints its port. A request's rows take seats for some seconds and queue while none are free, as in a continuous batch;
+``/canned`` says what arrived.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Engine:
         """A request has arrived in full."""
         now = time.monotonic()
         parsed = orjson.loads(body)
-        texts = parsed.get("input")
+        predicts = path.endswith(b":predict")
+        texts = parsed.get("instances" if predicts else "input")
         rows = len(texts) if isinstance(texts, list) else 1
         self.rows += rows
         self.requests += 1
@@ -62,7 +64,7 @@ class Engine:
         seconds = self.seconds
         if self.per_token_s:
             seconds += self.per_token_s * int(parsed["messages"][0]["content"].rsplit(" ", 1)[1])
-        reply = embeddings(rows, self.width) if texts is not None else chat()
+        reply = (predictions if predicts else embeddings)(rows, self.width) if texts is not None else chat()
         if not self.seats and not seconds:
             connection.send(reply)
             return
@@ -113,6 +115,13 @@ def embeddings(rows: int, width: int) -> bytes:
     data = [{"object": "embedding", "index": index, "embedding": vector} for index in range(rows)]
     usage = {"prompt_tokens": 12 * rows, "total_tokens": 12 * rows}
     return whole(orjson.dumps({"id": "embd-1", "object": "list", "model": "m", "data": data, "usage": usage}))
+
+
+@cache
+def predictions(rows: int, width: int) -> bytes:
+    """KServe's answer to `rows` instances: a vector each, in base64."""
+    vector = base64.b64encode(array("f", [0.25] * width).tobytes()).decode()
+    return whole(orjson.dumps({"predictions": [vector] * rows}))
 
 
 @cache

@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -53,13 +53,21 @@ class Canned:
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that has ended. code: its exit code; peak_mib: its peak resident memory; log: its JSON lines."""
+    """A process that has ended. code: its exit code; peak_mib: its peak resident memory; log: its JSON lines.
+
+    spent: (the machine's monotonic clock, CPU seconds so far), every `RSS_EVERY_S`.
+    """
 
     code: int
     wall_s: float
     cpu_s: float
     peak_mib: float
     log: list[dict[str, Any]]
+    spent: list[tuple[float, float]]
+
+    def cpu_since(self, when: float) -> float:
+        """CPU seconds from then (the machine's monotonic clock) to the end."""
+        return self.cpu_s - max((cpu for at, cpu in self.spent if at <= when), default=0.0)
 
     def at(self, message: str) -> dict[str, Any]:
         return next(line for line in self.log if line["message"] == message)
@@ -74,6 +82,7 @@ class Client:
         with log.open("ab") as sink:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=sink)
         self.rss: list[tuple[float, float]] = []
+        self._spent: list[tuple[float, float]] = []
         self._peak = 0.0
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
@@ -89,6 +98,8 @@ class Client:
         if sizes is not None:
             self._peak = max(self._peak, sizes[0])
             self.rss.append((time.monotonic() - self._began, sizes[1]))
+            with suppress(OSError):  # It has ended meanwhile.
+                self._spent.append((time.monotonic(), cpu_s(self.process.pid)))
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -103,9 +114,8 @@ class Client:
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self._ended.set()
         self._sampler.join()
-        return Ended(
-            self.process.returncode, self.ended_at - self._began, usage.ru_utime + usage.ru_stime, self._peak, self.lines()
-        )
+        cpu = usage.ru_utime + usage.ru_stime
+        return Ended(self.process.returncode, self.ended_at - self._began, cpu, self._peak, self.lines(), self._spent)
 
 
 class Driver(Client):

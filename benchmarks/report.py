@@ -68,7 +68,7 @@ def _lines(report: Report, began: datetime, load_before: str) -> Iterator[str]:
     yield f"### {report.measure}, {began:%Y-%m-%d %H:%M} UTC"
     yield ""
     loads = f"load average (1 min/5 min) {load_before} before, {load()} after"
-    yield f"Commit {_commit()}, {minutes:.1f} min, {loads}. {_machine()}"
+    yield f"Commit {commit()}, {minutes:.1f} min, {loads}. {machine()}"
     yield ""
     yield "| Figure | Value | Goal | Met |"
     yield "|---|---|---|---|"
@@ -86,13 +86,15 @@ def _answer(met: bool | None) -> str:
     return "" if met is None else "yes" if met else "**no**"
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Of this clone, and whether the product was changed since."""
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     changed = subprocess.run(["git", "status", "--porcelain", "plugins"], cwd=ROOT, capture_output=True, text=True).stdout
     return (head.stdout.strip() or "unknown") + (" with uncommitted changes in plugins/" if changed.strip() else "")
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Processor, memory, and the versions that matter."""
     libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     return f"{os.cpu_count()} cores {_processor()}, {_memory_gib():.0f} GiB, Python {platform.python_version()}, {libraries}."
 

@@ -40,6 +40,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "server": ("server.txt", "server-torch.txt", "server-nodeps.txt"),
     "test": ("test.txt",),
     "composer": ("composer.txt",),
+    "figures": ("figures.txt",),
 }
 
 

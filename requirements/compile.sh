@@ -11,6 +11,7 @@ compile driver.in stream.in -c driver.txt -o stream.txt
 compile emulators.in -o emulators.txt
 compile airflow.in driver.in stream.in test.in -c airflow.txt -o test.txt
 compile composer.in driver.in test.in -o composer.txt
+compile figures.in -o figures.txt
 # torch and the CUDA libraries it links go to a file of their own: they are only installed where the CPU build of the same torch
 # version is out of reach.
 compile server.in -o server-all.txt

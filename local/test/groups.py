@@ -70,7 +70,7 @@ GROUPS: Final = (
         "plugins/nightshift/driver plugins/nightshift/batch plugins/nightshift/tasks",
         "test driver emulators server models",
         430,
-        860,
+        890,
     ),
     _group(
         "integration/composer",

@@ -60,23 +60,29 @@ class Report:
 
 
 class Soak:
-    """The processes of one stream, in a folder."""
+    """The processes of one stream, in a folder. attempts: that the subscription's own dead-letter policy allows."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, attempts: int = 100) -> None:
         self._folder = folder
         self._rng = random.Random(seed)
         self.report = Report(seed)
         self.emulator: PubSubEmulator = start_pubsub(folder)
         self.server: PostgresServer = start_postgres(folder)
         self.pubsub = PubSub(self.emulator)
-        self.topic, self.dead_topic = self.pubsub.topic(), self.pubsub.topic()
-        self.subscription = self.pubsub.subscription(self.topic)
+        self.topic, self.dead_topic, spent_topic = self.pubsub.topic(), self.pubsub.topic(), self.pubsub.topic()
+        self.spent_subscription = self.pubsub.subscription(spent_topic)
+        policy = {"dead_letter_topic": spent_topic, "max_delivery_attempts": attempts}
+        self.subscription = self.pubsub.subscription(self.topic, dead_letter_policy=policy)
         self.dead_subscription = self.pubsub.subscription(self.dead_topic)
         self._engine_port = new_port()
         self._engine = self._start_engine()
         self._file = self._stream_file()
-        self._subscribers = [self._start_subscriber() for _ in range(2)]
+        self._subscribers: list[subprocess.Popen[bytes]] = []
         self.texts: dict[str, str] = {}
+
+    def subscribe(self) -> None:
+        """Starts two subscribers."""
+        self._subscribers = [self._start_subscriber() for _ in range(2)]
 
     def close(self) -> None:
         for process in (*self._subscribers, self._engine):
@@ -145,9 +151,15 @@ class Soak:
         part.start()
 
     def _restart_engine(self, pause: float) -> None:
+        self.kill_engine()
+        time.sleep(pause)
+        self.revive_engine()
+
+    def kill_engine(self) -> None:
         self._engine.kill()
         self._engine.wait()
-        time.sleep(pause)
+
+    def revive_engine(self) -> None:
         self._engine = self._start_engine()
 
     def _start_engine(self) -> subprocess.Popen[bytes]:
@@ -210,8 +222,9 @@ class Soak:
             announced.update(each.message.attributes["nightshift_message_id"] for each in received)
             self._insist(lambda received=received: self.pubsub.ack(self.dead_subscription, *received))  # type: ignore[misc]
         report.announced_again = announced.total() - len(announced)
-        if report.lost or report.twice or report.wrong or set(announced) != {name for name, _ in dead}:
-            raise Broken(f"{report}; announced {len(announced)} of {len(dead)}")
+        spent = len(self._insist(lambda: self.pubsub.pull(self.spent_subscription, 1000)))
+        if report.lost or report.twice or report.wrong or spent or set(announced) != {name for name, _ in dead}:
+            raise Broken(f"{report}; announced {len(announced)} of {len(dead)}; without attempts left {spent}")
 
 
 def soak(messages: int, faults: int, seed: int, folder: Path) -> Report:
@@ -219,6 +232,7 @@ def soak(messages: int, faults: int, seed: int, folder: Path) -> Report:
     began = time.monotonic()
     run = Soak(folder, seed)
     try:
+        run.subscribe()
         parts = max(1, messages // PART)
         due = 0.0
         for part in range(parts):

@@ -1,0 +1,3 @@
+module nightshift/benchmarks/kserve
+
+go 1.22
