@@ -114,12 +114,6 @@ def _keeps_all_at_the_end() -> tuple[Change, ...]:
     return ((Subscriber, "_give_back", keep),)
 
 
-def blaming(self: Sender, group: Any, request: Any, outcome: Any) -> Any:
-        return await settle(self, group, request, replace(outcome, reached=True) if isinstance(outcome, Gone) else outcome)
-
-    return ((Sender, "_settle", blaming),)
-
-
 def _pulls_nothing_to_compare() -> tuple[Change, ...]:
     return ((Trial, "needs_others", property(lambda self: False)),)
 

@@ -1,5 +1,6 @@
-"""What the sender tells the scheduler of a lost engine. Health and scheduler are stand-ins: schedules of the simulator in which a
-refused connection would condemn a row are too rare to search for.
+"""What the sender tells the scheduler of a lost engine.
+
+Health and scheduler are stand-ins: schedules of the simulator in which a refused connection would condemn a row are too rare.
 """
 
 from __future__ import annotations
