@@ -74,8 +74,8 @@ class DeadLetters(Protocol):
 class Collect:
     """How outcomes are collected for one `Sink.write`. rows: so many at most. size: bytes of their messages and answers.
 
-    age_s: how long the oldest waits for others, in seconds. aside: so many messages that wait here, or are being written, do
-    not count as held when more are pulled, unless what waits has the size of a whole `Sink.write`.
+    age_s: how long the first waits for others, in seconds, once what was before it is written. aside: so many messages that
+    wait here, or are being written, do not count as held when more are pulled, unless what waits has the size of a whole write.
     """
 
     rows: int

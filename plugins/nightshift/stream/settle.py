@@ -66,6 +66,7 @@ class Settler:
         self._outcomes: Bundler[_Pending] = Bundler(items_most=collect.rows, size_most=collect.size, wait_s=collect.age_s)
         self._writing = 0
         self._ending = False
+        self._enough: asyncio.Future[None] | None = None
         self._graves: deque[tuple[Held, Dead]] = deque()
         self._done: deque[Held] = deque()
         self._work = {name: asyncio.Event() for name in ("outcomes", *COLLECT_S)}
@@ -78,8 +79,9 @@ class Settler:
             held.judged = True
             size = held.message.size + (bytes_of(outcome.prediction) if isinstance(outcome, Answered) else 0)
             self._outcomes.add((held, outcome), size, asyncio.get_running_loop().time())
-            if len(self._outcomes) == 1 or self._outcomes.full:
-                self._work["outcomes"].set()
+            self._work["outcomes"].set()
+            if self._outcomes.full:
+                self._write_now()
 
     def announce(self, held: Held, dead: Dead) -> None:
         """The sink has the message as a dead letter; the topic may not have it."""
@@ -109,7 +111,7 @@ class Settler:
     async def end(self, deadline: float) -> None:
         """Collects no more, and waits until nothing is left to do, until `deadline` (the loop's time)."""
         self._ending = True
-        self._work["outcomes"].set()
+        self._write_now()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 while self._busy or len(self._outcomes) or self._graves or self._done:
@@ -129,18 +131,28 @@ class Settler:
             self._rest()
 
     async def _next_outcomes(self) -> list[_Pending]:
-        """Waits until as many have come as go together, or the oldest has waited long enough."""
-        loop = asyncio.get_running_loop()
-        while True:
-            batch = self._outcomes.flush() if self._ending else self._outcomes.due(loop.time())
-            if batch is not None:
-                self._busy += 1
-                self._writing = len(batch)
-                return batch
+        """Waits until as many have come as go together, or for as long as the sink says once there is one."""
+        while not len(self._outcomes):
             self._work["outcomes"].clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._outcomes.next_due):
-                    await self._work["outcomes"].wait()
+            await self._work["outcomes"].wait()
+        if not (self._outcomes.full or self._ending):
+            loop = asyncio.get_running_loop()
+            self._enough = loop.create_future()
+            timer = loop.call_later(self._outcomes.wait_s, self._write_now)
+            try:
+                await self._enough
+            finally:
+                timer.cancel()
+        batch = self._outcomes.flush()
+        assert batch is not None
+        self._busy += 1
+        self._writing = len(batch)
+        return batch
+
+    def _write_now(self) -> None:
+        """What has come is written without waiting for more."""
+        if self._enough is not None and not self._enough.done():
+            self._enough.set_result(None)
 
     async def _write_answers(self, answered: list[tuple[Held, Answered]]) -> list[tuple[Held, Dead]]:
         """Writes these answers; returns those that the sink refuses, as dead letters."""

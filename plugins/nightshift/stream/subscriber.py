@@ -198,7 +198,10 @@ class Subscriber:
                 held.lane = held.message.ordering_key if self._ordered else ""
                 if self._lanes.enter(held.lane, held):
                     self._wait(held)
-        self._moved()
+        self._bundling.set()
+        if self._settler.aside:
+            # What could not be read only waits for its file.
+            self._pulling.set()
 
     def _decode(self, held: Held) -> str | None:
         """What is wrong with the message; None if nothing is."""
