@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
 
 GATE_SEEDS = range(200)
 FILE_SEEDS = range(20)
-ALL_FILE_SEEDS = range(len(FILE_SEEDS), 2_000)
+ALL_FILE_SEEDS = range(len(FILE_SEEDS), 1_000)
 WATCHED_SEEDS = range(50)
-ALL_WATCHED_SEEDS = range(len(WATCHED_SEEDS), 5_000)
+ALL_WATCHED_SEEDS = range(len(WATCHED_SEEDS), 2_000)
 ALL_SEEDS = range(len(GATE_SEEDS), 10_000)
 SLICES = 20
 HINT = "to see one: PYTHONPATH=plugins python -m tests.simulation --streams --seed N"
