@@ -80,6 +80,7 @@ class Folder(Database):
         if kind == stream_files.DEAD:
             key = None if row["key_name"] is None else (row["key_name"],)
             self.dead[message.id] = Dead(message, row["reason"], row["text"], row["status"], row["tries"], key)
+            self.given_up.setdefault(message.id, self.dead[message.id])
             self.outcomes.setdefault(message.id, "dead")
         else:
             answer = Answered(message, (row["name"],), row[COLUMN], row[stream_files.TRIES])

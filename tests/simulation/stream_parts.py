@@ -245,6 +245,8 @@ class Database:
         self._now = now
         self.rows: dict[tuple[str, ...], Answered] = {}
         self.dead: dict[str, Dead] = {}
+        self.given_up: dict[str, Dead] = {}
+        """Dead letters that were to be kept, also those whose messages had other outcomes."""
         self.outcomes: dict[str, str] = {}
         """Of each message: "dead", or its prediction."""
         self.since: dict[str, float] = {}
@@ -273,6 +275,7 @@ class Database:
 
     def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
         for each in dead:
+            self.given_up.setdefault(each.message.id, each)
             over = each.key is not None and self._known(each.message, each.key) is Standing.OVER
             if each.message.id not in self.outcomes and not over:
                 self.outcomes[each.message.id] = "dead"

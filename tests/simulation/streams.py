@@ -489,8 +489,8 @@ class World:
                 self.fail("poison", f"{message.id} ({nature or 'unwritable'}) has the answer {outcome!r}")
             elif bad and outcome == "dead":
                 self._check_reason(message.id, str(REASONS[nature]) if nature else "unwritable")
-            elif not bad and outcome == "dead":
-                self.fail("poison", f"{message.id} is good, and dead: {database.dead[message.id].reason}")
+            elif not bad and (given_up := database.given_up.get(message.id)):
+                self.fail("poison", f"{message.id} is good, and given up: {given_up.reason}")
             elif not bad:
                 key = scenario.key(number)
                 waited = database.since.get(message.id, 0.0) - self._at(message)
