@@ -10,8 +10,8 @@ import pytest
 from nightshift import cli
 from nightshift.stream import redrive_command
 from nightshift.stream.redrive_command import Options
-from tests.unit.spec_file import DEMO
-from tests.unit.test_spec_stream import EXAMPLE
+from tests.unit.spec_file import DEMO, write
+from tests.unit.test_spec_stream import EXAMPLE, FILES, stream
 
 pytestmark = pytest.mark.unit
 
@@ -82,6 +82,16 @@ def test_a_short_name_needs_a_project(capsys: pytest.CaptureFixture[str], monkey
     monkeypatch.delenv("NIGHTSHIFT_PROJECT")
 
     assert "package-texts has no project" in refusal(capsys, EXAMPLE)
+
+
+def test_a_stream_that_writes_files_has_no_dead_letters_that_can_be_marked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = refusal(capsys, write(tmp_path, stream(sink=FILES)))
+
+    assert said.startswith(
+        "The dead letters of package-texts cannot be redriven: only a stream from a subscription into a table"
+    )
 
 
 def test_a_wrong_address_is_said_without_its_password(
