@@ -81,7 +81,7 @@ class Graves:
     async def redrive(self, ids: Sequence[str], publish: Callable[[Sequence[Message]], Awaitable[set[str]]]) -> set[str]:
         """Publishes these, in the order of their publishing, then marks those that `publish` says are published; returns them.
 
-        One transaction, which locks their rows: whoever redrives them at the same time passes them over. If it fails after
+        One transaction, which locks their rows: another redrive at the same time passes them over. If it fails after
         they were published, they are not marked, and are published again: under the same message id, so they stay one message.
         """
 
