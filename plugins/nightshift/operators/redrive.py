@@ -98,17 +98,16 @@ class RedriveOperator(BaseOperator):
     def _asked(self, spec: StreamSpec, project: str) -> Redrive:
         from nightshift.stream.graves import Selection
         from nightshift.stream.names import full_name, redriven_from
-        from nightshift.stream.redrive import REASONS, Redrive
+        from nightshift.stream.redrive import Redrive, check_reasons
 
         reasons = tuple(self.reasons.split(",") if isinstance(self.reasons, str) and self.reasons else self.reasons or ())
-        if unknown := [reason for reason in reasons if reason not in REASONS]:
-            raise AirflowFailException(f"There is no reason {', '.join(unknown)}. Reasons are {', '.join(REASONS)}.")
         if not str(self.most).isdecimal() or int(self.most) < 1:
             raise AirflowFailException(f"most is {self.most!r}. Write a whole number of 1 or more.")
         if str(self.only_count) not in ("True", "False"):
             raise AirflowFailException(f"only_count is {self.only_count!r}. Write True or False.")
         selection = Selection(reasons, _moment("since", self.since), _moment("until", self.until), int(self.most))
         try:
+            check_reasons(reasons)
             subscription = redriven_from(spec, project)
         except ValueError as error:
             raise AirflowFailException(str(error)) from error

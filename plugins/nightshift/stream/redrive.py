@@ -30,6 +30,12 @@ REASONS: Final = (*(reason.value for reason in Reason), UNWRITABLE)
 """Of dead letters of streams."""
 
 
+def check_reasons(reasons: Sequence[str]) -> None:
+    """Raises ValueError if no dead letter of a stream can have one of them."""
+    if unknown := [reason for reason in reasons if reason not in REASONS]:
+        raise ValueError(f"There is no reason {', '.join(unknown)}. Reasons are {', '.join(REASONS)}.")
+
+
 @dataclass(frozen=True)
 class Redrive:
     """What is asked for. topic: as projects/PROJECT/topics/NAME; by default the one of the stream's subscription.

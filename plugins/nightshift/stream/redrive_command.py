@@ -48,12 +48,14 @@ def run(options: Options) -> int:
         from nightshift.stream.parts import SinkRefused, Unavailable
         from nightshift.stream.postgres import BadUrl
         from nightshift.stream.pubsub import PubSubRefused
-        from nightshift.stream.redrive import REASONS, Redrive, redrive
+        from nightshift.stream.redrive import Redrive, check_reasons, redrive
     except ModuleNotFoundError as error:
         print(f"The package {error.name} is not installed. Install nightshift[stream].", file=sys.stderr)
         return BAD_INPUT
-    if unknown := [reason for reason in options.reasons if reason not in REASONS]:
-        print(f"There is no reason {', '.join(unknown)}. Reasons are {', '.join(REASONS)}.", file=sys.stderr)
+    try:
+        check_reasons(options.reasons)
+    except ValueError as error:
+        print(error, file=sys.stderr)
         return BAD_INPUT
     selection = Selection(options.reasons, options.since, options.until, options.most)
     try:
