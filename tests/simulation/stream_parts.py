@@ -9,6 +9,7 @@ come in any order, unless they have an ordering key.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -121,10 +122,27 @@ class Subscription:
         self._ordered = ordered
         self._numbers = 0
         self._owners: dict[str, str] = {}
+        self._waiting: list[asyncio.Future[None]] = []
         self.states: dict[str, _State] = {}
 
     def publish(self, message: Message) -> None:
         self.states[message.id] = _State(message, self._loop.time())
+        self._tell()
+
+    async def news(self, until: float) -> None:
+        """Waits until there may be something to deliver that was not there before, at most until a time."""
+        now = self._loop.time()
+        ends = (end for state in self.states.values() if not state.acknowledged for end in state.leases.values() if end > now)
+        told: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(told)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(told, min(until, *ends, until) - now)
+
+    def _tell(self) -> None:
+        for told in self._waiting:
+            if not told.done():
+                told.set_result(None)
+        self._waiting.clear()
 
     @property
     def done(self) -> bool:
@@ -190,6 +208,7 @@ class Subscription:
                 if not state.acknowledged:
                     state.acknowledged = True
                     self._acknowledging(state.message.id)
+        self._tell()
 
     def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
         if len(set(ack_ids)) != len(ack_ids) or not ack_ids:
@@ -199,6 +218,7 @@ class Subscription:
             for ack_id in set(ack_ids) & state.leases.keys():
                 if state.leases[ack_id] > now:
                     state.leases[ack_id] = now + seconds
+        self._tell()
 
 
 class Source:
@@ -228,7 +248,7 @@ class Source:
             if found or self._loop.time() >= end:
                 self._got({delivery.message.id for delivery in found})
                 return found
-            await asyncio.sleep(0.25)
+            await self._subscription.news(end)
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> None:
         await self._network.call(lambda: self._subscription.acknowledge(list(ack_ids)))

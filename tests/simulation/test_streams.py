@@ -12,6 +12,7 @@ import pytest
 
 from tests.simulation import watching
 from tests.simulation.mutants import Mutant
+from tests.simulation.runner import uncollected
 from tests.simulation.stream_mutants import FILE_MUTANTS, STREAM_MUTANTS, WATCHED_MUTANTS, seeds
 from tests.simulation.streams import EVENTS, Report, draw, outcome, outcome_of_files, simulate, simulate_files
 
@@ -35,11 +36,12 @@ def slices(of: range) -> list[range]:
 def must_keep_every_invariant(of: range, run: Callable[[int], Report | Counter[str] | str] = outcome) -> Counter[str]:
     seen: Counter[str] = Counter()
     failed = []
-    for found in map(run, of):
-        if isinstance(found, str):
-            failed.append(found)
-        else:
-            seen += found.seen if isinstance(found, Report) else found
+    with uncollected():
+        for found in map(run, of):
+            if isinstance(found, str):
+                failed.append(found)
+            else:
+                seen += found.seen if isinstance(found, Report) else found
     assert not failed, "\n".join([*failed[:5], f"{len(failed)} failed; {HINT}"])
     return seen
 
