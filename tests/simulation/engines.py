@@ -273,7 +273,9 @@ class SimulatedEngine:
             self._loop.after(self._stalled_until - self._loop.time() + self._wire(), self._finish, request)
             return
         natures = [nature for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal))]
-        if how := self._climate().fails_everybody(self._loop.time()):
+        # A bad row that was computed alone fails for its own reason, as in `_draw_fault`.
+        alone = len(request.ordinals) == len(natures) == 1
+        if not alone and (how := self._climate().fails_everybody(self._loop.time())):
             self._reply(request, FAILS[how])
         elif Nature.POISON in natures:
             self.die("poison", self._rng.uniform(0.5, 1.5) * self._climate().downtime_s)
