@@ -6,7 +6,6 @@ as Pub/Sub and the database (`stream_parts`).
 
 from __future__ import annotations
 
-import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -58,15 +57,17 @@ class Folder(Database):
     def create(self, path: str, body: bytes, who: str) -> bool:
         """A put that takes effect: makes the object unless it is there."""
         fresh = path not in self.files
-        if not fresh and self._ids(path, self.files[path]) != self._ids(path, body):
+        rows = _rows(body)
+        ids = sorted(map(_id, rows))
+        if not fresh and sorted(map(_id, _rows(self.files[path]))) != ids:
             self._fail("twice", f"{path} is to have other messages than it has")
-        for message in self._ids(path, body):
+        for message in ids:
             earlier = self.written_by[who].setdefault(message, self._clock())
             if fresh and earlier < self._clock():
                 self._fail("twice", f"{who} writes {message} into {path}, and had written it before")
         if fresh:
             self.files[path] = body
-            for row in _rows(body):
+            for row in rows:
                 self._keep(path, row)
         return fresh
 
@@ -89,9 +90,6 @@ class Folder(Database):
                 self.rows[answer.key] = answer
         if message.id in self.dead and self.outcomes[message.id] != "dead":
             self._fail("answered once", f"{message.id} has an answer, and is a dead letter")
-
-    def _ids(self, path: str, body: bytes) -> list[str]:
-        return sorted(map(_id, _rows(body)))
 
 
 class Objects:
@@ -147,7 +145,7 @@ def sink(
 
 
 def _rows(body: bytes) -> list[dict[str, Any]]:
-    return list(pq.read_table(io.BytesIO(body)).to_pylist())
+    return list(pq.ParquetFile(pa.BufferReader(body)).read(use_threads=False).to_pylist())
 
 
 def _id(row: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ ALL_FILE_SEEDS = range(len(FILE_SEEDS), 1_000)
 WATCHED_SEEDS = range(50)
 ALL_WATCHED_SEEDS = range(len(WATCHED_SEEDS), 2_000)
 ALL_SEEDS = range(len(GATE_SEEDS), 10_000)
-SLICES = 20
+SLICES = 40
 HINT = "to see one: PYTHONPATH=plugins python -m tests.simulation --streams --seed N"
 
 
