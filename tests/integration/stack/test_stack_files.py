@@ -70,9 +70,7 @@ def stack(tmp_path: Path, gate: Path) -> Iterator[Stack]:
     dags = tmp_path / "dags"
     dags.mkdir()
     with Stack(tmp_path / "state", parts=("storage", "airflow"), dags=dags, by_the_clock=True) as stack:
-        client = storage(stack)
-        client.create_bucket(BUCKET)
-        client.create_bucket(environment.BUCKET)
+        storage(stack).create_bucket(BUCKET)
         (dags / "files.py").write_text(DAGS.format(gate=str(gate)))
         yield stack
     assert stack.processes() == []
