@@ -86,7 +86,7 @@ class FilesTrigger(BaseEventTrigger):
             last = await self._settled(first)
             begin, found = first, await self._patiently(partial(asyncio.to_thread, self._look, first, last))
             for name in self._within_reach(found, last):
-                self.log.info("Period %s: %d objects appeared in %s", name, found[name], self.url)
+                self.log.info("Period %s: telling Airflow. Objects that appeared in %s: %d", name, self.url, found[name])
                 yield TriggerEvent(files_event(self.url, self.every, name, found[name]))  # type: ignore[no-untyped-call]
                 await asyncio.sleep(APART_S)
                 first = periods.after(name, self.every)
@@ -113,12 +113,12 @@ class FilesTrigger(BaseEventTrigger):
         gone = [name for name in names if periods.bounds(name, self.every)[0] < begin]
         if gone:
             self.log.warning(
-                "%d periods with objects are not fired, because they were over more than %s ago: from %s to %s. To compute "
-                "one, trigger the DAG with its name as the param partition.",
-                len(gone),
-                LOOK_BACK,
+                "Objects appeared in %s in periods that were over more than a day before (from %s to %s, in all: %d). Airflow "
+                "is not told of these. To compute one, trigger the DAG with its name as the param partition.",
+                self.url,
                 gone[0],
                 gone[-1],
+                len(gone),
             )
         return names[len(gone) :]
 
