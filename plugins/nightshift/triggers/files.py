@@ -140,7 +140,8 @@ class FilesTrigger(BaseEventTrigger):
 
     async def _remembered(self) -> str:
         """The first period to look at: the present one, if there is none yet."""
-        name = None if self.asset_state_store is None else await self.asset_state_store.aget(NEXT)
+        # Its own methods for coroutines came with Airflow 3.3.2.
+        name = None if self.asset_state_store is None else await asyncio.to_thread(self.asset_state_store.get, NEXT)
         if name is not None:
             try:
                 return periods.read(str(name), self.every)
@@ -161,7 +162,7 @@ class FilesTrigger(BaseEventTrigger):
 
     async def _store(self, first: str) -> None:
         if self.asset_state_store is not None:
-            await self.asset_state_store.aset(NEXT, first)
+            await asyncio.to_thread(self.asset_state_store.set, NEXT, first)
 
     async def _patiently(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """The first answer. As long as there is none, the log says why, and the pause doubles."""

@@ -47,11 +47,11 @@ class Airflow:
         self.kept: dict[str, Any] = {} if following is None else {"next": following}
         self.down = False
 
-    async def aget(self, key: str) -> Any:
+    def get(self, key: str) -> Any:
         self._answer()
         return self.kept.get(key)
 
-    async def aset(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: Any) -> None:
         self._answer()
         self.kept[key] = value
 
