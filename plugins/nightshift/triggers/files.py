@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -36,6 +37,8 @@ LATE: Final = timedelta(days=8)
 APART_S: Final = 10.0
 """After each event, before the next one and before it is remembered. By then Airflow has stored the event and, unless it is
 busy, made a run; events that it finds together have one run in common."""
+AT_ONCE_S: Final = 2.0
+"""Airflow's process answers in rounds, each of which takes about a second."""
 PAUSE_S: Final = 5.0
 PAUSE_MAX_S: Final = 300.0
 """Between two tries while storage or Airflow does not answer."""
@@ -88,7 +91,7 @@ class FilesTrigger(BaseEventTrigger):
             for name in self._within_reach(found, last):
                 self.log.info("Period %s: telling Airflow. Objects that appeared in %s: %d", name, self.url, found[name])
                 yield TriggerEvent(files_event(self.url, self.every, name, found[name]))  # type: ignore[no-untyped-call]
-                await asyncio.sleep(APART_S)
+                await self._taken()
                 first = periods.after(name, self.every)
                 await self._remember(first)
             if not found:
@@ -138,10 +141,27 @@ class FilesTrigger(BaseEventTrigger):
         except (obstore.exceptions.BaseError, OSError) as error:
             raise StoreUnavailable(f"list {self.url}: {error}") from error
 
+    async def _taken(self) -> None:
+        """Waits until Airflow has surely stored the last event.
+
+        Events and questions go to one process, which stores events between two rounds of answers. So it has stored what was
+        fired, once it has answered at once twice, with a pause between them.
+        """
+        at_once = 0
+        while at_once < 2:
+            await asyncio.sleep(APART_S / 2)
+            began = time.monotonic()
+            await self._patiently(self._note)
+            at_once = at_once + 1 if time.monotonic() - began < AT_ONCE_S else 0
+
+    async def _note(self) -> Any:
+        """What Airflow has noted, None if nothing."""
+        # The store's own methods for coroutines came with Airflow 3.3.2.
+        return None if self.asset_state_store is None else await asyncio.to_thread(self.asset_state_store.get, NEXT)
+
     async def _remembered(self) -> str:
         """The first period to look at: the present one, if there is none yet."""
-        # Its own methods for coroutines came with Airflow 3.3.2.
-        name = None if self.asset_state_store is None else await asyncio.to_thread(self.asset_state_store.get, NEXT)
+        name = await self._note()
         if name is not None:
             try:
                 return periods.read(str(name), self.every)

@@ -41,22 +41,24 @@ def ago(count: int) -> str:
 
 
 class Airflow:
-    """What Airflow keeps for the asset. down: it does not answer."""
+    """What Airflow keeps for the asset. refusals: how many questions it does not answer. notes_nothing: it only reads."""
 
     def __init__(self, following: str | None = None) -> None:
         self.kept: dict[str, Any] = {} if following is None else {"next": following}
-        self.down = False
+        self.refusals = 0
+        self.notes_nothing = False
 
     def get(self, key: str) -> Any:
         self._answer()
         return self.kept.get(key)
 
     def set(self, key: str, value: Any) -> None:
-        self._answer()
+        self._answer(self.notes_nothing)
         self.kept[key] = value
 
-    def _answer(self) -> None:
-        if self.down:
+    def _answer(self, refused: bool = False) -> None:
+        self.refusals -= 1
+        if refused or self.refusals >= 0:
             raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
 
 
@@ -189,11 +191,25 @@ class TestWatching:
         events = Watching(airflow, {ago(2): 1, ago(1): 1}).run()
 
         first = await take(events, 1)
-        airflow.down = True
+        airflow.notes_nothing = True
         with caplog.at_level("WARNING"):
             assert first + await take(events, 1) == [ago(2), ago(1)]
         assert "Airflow did not take down that periods before" in caplog.text
         assert airflow.kept == {"next": ago(3)}
+
+    async def test_it_is_remembered_only_after_airflow_has_answered_at_once_twice(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        airflow = Airflow(ago(3))
+        events = Watching(airflow, {ago(2): 1, ago(1): 1}).run()
+
+        first = await take(events, 1)
+        airflow.refusals = 4
+        with caplog.at_level("WARNING"):
+            assert first + await take(events, 1) == [ago(2), ago(1)]
+        assert caplog.text.count("cannot be watched now (API_SERVER_ERROR") == 4
+        assert airflow.refusals == -3  # Two answers, and the note.
+        assert airflow.kept == {"next": ago(1)}
 
     async def test_a_state_that_is_not_one_is_named_and_left(self, caplog: pytest.LogCaptureFixture) -> None:
         airflow = Airflow("yesterday")
