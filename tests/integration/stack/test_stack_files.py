@@ -98,7 +98,11 @@ def await_end(name: str, seconds_before: float = 0) -> None:
 
 def fired(airflow: Airflow) -> list[str]:
     """The periods of the asset's events, in their order."""
-    found = airflow("/api/v2/assets/events?limit=100&order_by=timestamp")["asset_events"]
+    try:
+        found = airflow("/api/v2/assets/events?limit=100&order_by=timestamp")["asset_events"]
+    except HTTPError as error:
+        # Airflow 3.3.1 answers 500 while a run of an event has not begun.
+        return [str(error)]
     return [event["extra"]["payload"]["partition"] for event in found]
 
 
@@ -141,8 +145,7 @@ def test_each_period_with_files_has_one_run_and_the_others_none(stack: Stack, ga
 
     wait_until(stack.healthy, "Airflow is well again", AIRFLOW_PATIENCE_S)
     airflow = Airflow(stack)
-    wait_until(lambda: len(fired(airflow)) >= 3, "the events are there", AIRFLOW_PATIENCE_S)
-    assert fired(airflow) == [first, second, third]
+    wait_until(lambda: fired(airflow) == [first, second, third], "the events are there", AIRFLOW_PATIENCE_S)
     wait_until(lambda: computed(airflow, "ready") == [first, second, third], "the runs have ended", AIRFLOW_PATIENCE_S)
     # Two events came while the first one's run went on; Airflow makes one run for them and forgets the second.
     assert computed(airflow, "busy") == ["running"]
