@@ -59,7 +59,7 @@ class FilesTrigger(BaseEventTrigger):
     An object counts for the period in which it was created, as Cloud Storage says, and for those that ended less than
     ``settle`` before: its rows may be from that time. Empty objects and names that begin with ``_`` or ``.`` do not count.
 
-    The first period is the one in which the trigger is first started. After an absence, the periods of the last `LOOK_BACK`
+    The first period is the first that is not settled when the trigger is first started. After an absence, the periods of the last `LOOK_BACK`
     that were not looked at are made up for. As long as storage does not answer, it is asked again.
 
     :param url: ``gs://BUCKET/FOLDER``.
@@ -160,7 +160,7 @@ class FilesTrigger(BaseEventTrigger):
         return None if self.asset_state_store is None else await asyncio.to_thread(self.asset_state_store.get, NEXT)
 
     async def _remembered(self) -> str:
-        """The first period to look at: the present one, if there is none yet."""
+        """The first period to look at. If there is none yet: the first that is not settled."""
         name = await self._note()
         if name is not None:
             try:
@@ -169,7 +169,7 @@ class FilesTrigger(BaseEventTrigger):
                 self.log.warning(
                     "Airflow's state store has %r for %s: %s Beginning with the present period", name, self.url, error
                 )
-        name = periods.holding(datetime.now(UTC), self.every)
+        name = periods.holding(datetime.now(UTC) - timedelta(seconds=duration_seconds(self.settle)), self.every)
         await self._store(name)
         return name
 
