@@ -59,8 +59,8 @@ class FilesTrigger(BaseEventTrigger):
     An object counts for the period in which it was created, as Cloud Storage says, and for those that ended less than
     ``settle`` before: its rows may be from that time. Empty objects and names that begin with ``_`` or ``.`` do not count.
 
-    The first period is the first that is not settled when the trigger is first started. After an absence, the periods of the last `LOOK_BACK`
-    that were not looked at are made up for. As long as storage does not answer, it is asked again.
+    It begins with the first period that is not settled when it is first started. After an absence, the periods of the last
+    `LOOK_BACK` that were not looked at are made up for. As long as storage does not answer, it is asked again.
 
     :param url: ``gs://BUCKET/FOLDER``.
     :param every: the length of the periods, for example ``10m``; it divides a day.
