@@ -178,8 +178,16 @@ class PlanOperator(RunOperator):
             return partition_of(context, every)
         own, others = periods_of_events(context, every)
         start_date = date.fromisoformat(self.job["start_date"])
-        missing = [name for name in within_reach(others, own, start_date) if not has_run(self.store, self.job["job"], name)]
-        for name in missing:
+        near = within_reach(others, own, start_date)
+        if far := [name for name in others if name not in near]:
+            self.log.warning(
+                "The run's events name periods that were over more than a day before, or before the job's start_date (from %s "
+                "to %s, in all: %d). These get no run. To compute one, trigger the DAG with its name as the param partition.",
+                far[0],
+                far[-1],
+                len(far),
+            )
+        for name in [name for name in near if not has_run(self.store, self.job["job"], name)]:
             run_id = start_run(context["dag_run"].dag_id, name)
             self.log.info("The event of period %s came together with others: the DAG run %s computes it", name, run_id)
         if not within_reach([own], own, start_date):
