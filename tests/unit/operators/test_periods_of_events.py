@@ -6,10 +6,13 @@ from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import obstore
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from obstore.store import MemoryStore
 
 from nightshift.operators.files import began_by_files, periods_of_events, within_reach
+from nightshift.operators.plan import PlanOperator
 
 pytestmark = pytest.mark.unit
 
@@ -35,7 +38,9 @@ def event(partition: object, seconds: float = 0) -> Any:
 def context(own: list[Any], later: list[Any] = [], *, asked: str | None = None, run_type: str = "asset_triggered") -> Any:  # noqa: B006
     return {
         "params": {"partition": asked},
-        "dag_run": SimpleNamespace(run_type=run_type, start_date=NOW + timedelta(seconds=60)),
+        "dag_run": SimpleNamespace(
+            dag_id="job", run_type=run_type, start_date=NOW + timedelta(seconds=60), logical_date=None, run_after=NOW
+        ),
         "triggering_asset_events": {"asset": own},
         "inlet_events": [Inlet([*own, *later])],
     }
@@ -79,3 +84,42 @@ def test_old_periods_are_left_to_people() -> None:
 
     assert within_reach([old, young, A], D, date(2026, 11, 1)) == [young, A]
     assert within_reach([young, A], D, date(2026, 11, 19)) == [A]
+
+
+class TestPlan:
+    """What the task does with them. Airflow, which starts the runs, is real in tests/integration/stack/test_stack_files.py."""
+
+    @pytest.fixture
+    def started(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        started: list[str] = []
+
+        def start(dag_id: str, partition: str) -> str:
+            started.append(f"{dag_id} {partition}")
+            return f"files__{partition}"
+
+        monkeypatch.setattr("nightshift.operators.plan.start_run", start)
+        return started
+
+    def partition(self, context: Any, *opened: str, start_date: str = "2026-11-01") -> str:
+        """opened: periods that have runs."""
+        task = PlanOperator(task_id="plan", spec={"job": "job", "every": "10m", "start_date": start_date})
+        task.store = MemoryStore()
+        for name in opened:
+            obstore.put(task.store, f"job/{name}/0123456789abcdef/spec.json", b"{}")
+        return task._partition(context)
+
+    def test_it_starts_a_run_for_each_other_period_that_has_none(self, started: list[str]) -> None:
+        several = context([event(A), event(D)], [event(B, 10), event(C, 20)])
+
+        assert self.partition(several, B, D) == D
+        assert started == [f"job {A}", f"job {C}"]
+
+    def test_a_run_by_hand_starts_no_other(self, started: list[str]) -> None:
+        assert self.partition(context([event(A), event(D)], asked="2026-11-05T07:10")) == "2026-11-05T0710"
+        assert self.partition(context([], run_type="manual")) == "2026-11-19T0900"
+        assert started == []
+
+    def test_what_is_before_the_jobs_first_partition_is_skipped(self, started: list[str]) -> None:
+        with pytest.raises(AirflowSkipException, match="is before the job's start_date, 2026-11-20"):
+            self.partition(context([event(A), event(D)]), start_date="2026-11-20")
+        assert started == []
