@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param
 from airflow.sdk.bases.operator import chain
 
-from nightshift.operators.assets import table_asset
+from nightshift.operators.assets import files_asset, table_asset
 from nightshift.operators.audit import AuditOperator
 from nightshift.operators.docs import dag_docs
 from nightshift.operators.extract import ExtractOperator
@@ -22,6 +22,7 @@ from nightshift.operators.publish import PublishOperator
 from nightshift.operators.seal import SealOperator
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load_all
+from nightshift.spec.model import SETTLE
 from nightshift.spec.periods import cron
 
 DAY = Param(
@@ -35,8 +36,8 @@ PERIOD = Param(
     None,
     type=["null", "string"],
     title="Partition",
-    description="The start of the period to compute, in UTC: 2026-11-19T07:10. If empty: the one that begins at the logical "
-    "date, or else the last one that was over then.",
+    description="The start of the period to compute, in UTC: 2026-11-19T07:10. If empty: the one whose files started the run; "
+    "else the one that begins at the logical date, or the last one that was over then.",
 )
 PARAMS = {
     "fresh": Param(
@@ -54,8 +55,21 @@ PARAMS = {
 }
 
 
-def schedule_of(spec: JobSpec) -> CronDataIntervalTimetable | None:
-    """A run for each period or day, from the moment when it is over. Of a day, the task plan waits for the job's own time."""
+def watched(spec: JobSpec) -> list[Asset]:
+    """The files whose appearance starts the runs of the job, if there are such."""
+    source = spec.source
+    if spec.every is None or source.watch is None:
+        return []
+    return [files_asset(source.watch, every=spec.every, settle=source.settle or SETTLE)]
+
+
+def schedule_of(spec: JobSpec) -> list[Asset] | CronDataIntervalTimetable | None:
+    """A run for each period or day, from the moment when it is over. Of a day, the task plan waits for the job's own time.
+
+    If the job watches a folder, only periods with files have one.
+    """
+    if files := watched(spec):
+        return files
     if spec.every:
         return CronDataIntervalTimetable(cron(spec.every), timezone="UTC")
     return CronDataIntervalTimetable("0 0 * * *", timezone="UTC") if spec.schedule else None
@@ -84,7 +98,7 @@ def build(spec: JobSpec, project: str) -> DAG:
         },
     ) as dag:
         chain(
-            PlanOperator(task_id="plan", spec=spec.model_dump(mode="json")),
+            PlanOperator(task_id="plan", spec=spec.model_dump(mode="json"), inlets=watched(spec)),
             ExtractOperator(task_id="extract"),
             InferOperator(task_id="infer"),
             SealOperator(task_id="seal"),

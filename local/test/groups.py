@@ -97,7 +97,7 @@ GROUPS: Final = (
         "local/stack local/demo local/smoke local/stream_demo",
         "test driver stream airflow emulators server models",
         205,
-        660,
+        960,
     ),
     _group(
         "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 20, 20

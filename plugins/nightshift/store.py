@@ -120,6 +120,14 @@ def version_of(meta: ObjectMeta) -> str:
     return str(meta["version"] or meta["e_tag"])
 
 
+def is_hidden(path: str) -> bool:
+    """Whether an object of a watched folder is left alone: a part of its name begins with ``_`` or ``.``.
+
+    The convention of Hive and Spark. path: inside the folder.
+    """
+    return any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
 def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
     """Creates the object unless it exists; returns what is stored afterwards.
 

@@ -45,11 +45,12 @@ ALLOWED: dict[str, set[str]] = {
     "lineage": {"run", "settings", "spec", "tasks"},
     "doctor": {"", "jobset", "run", "settings", "spec", "store", "warehouse"},
     "hooks": {"doctor", "jobset", "settings", "store", "warehouse"},
-    "triggers": {"", "hooks", "jobset", "settings", "warehouse"},
+    "triggers": {"", "fields", "hooks", "jobset", "settings", "spec", "store", "warehouse"},
     "timetables": set(),
     "operators": {
         "doctor",
         "exits",
+        "fields",
         "hooks",
         "jobset",
         "lineage",

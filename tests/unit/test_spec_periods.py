@@ -39,6 +39,8 @@ class TestNames:
             assert periods.bounds(name, every) == (start, start + length)
             assert periods.at(start + length - timedelta(microseconds=1), every) == periods.at(start - length, every)
             assert periods.read(name, every) == name
+            assert periods.holding(start, every) == periods.holding(start + length - timedelta(microseconds=1), every) == name
+            assert periods.before(periods.after(name, every), every) == name
 
     def test_days_are_named_as_before(self) -> None:
         assert periods.bounds("2026-11-19", None) == (START.replace(hour=0, minute=0), datetime(2026, 11, 20, tzinfo=UTC))
@@ -95,6 +97,13 @@ class TestTheRun:
 
         assert len(digests) == 2
 
+    def test_what_starts_it_is_not(self) -> None:
+        plain = a_spec(every="10m", source__query=QUERY)
+        files = a_spec(every="10m", source__query=QUERY, source__watch="gs://shop-uploads/texts", source__settle="2m")
+
+        assert files.semantic() == plain.semantic()
+        assert a_spec().semantic()["source"].keys() == {"query", "key"}
+
     def test_it_is_no_term_that_a_later_file_changes(self) -> None:
         frozen, later = a_spec(every="10m", source__query=QUERY), a_spec(every="20m", source__query=QUERY, deadline="3h")
 
@@ -111,6 +120,11 @@ class TestTheFile:
     @pytest.mark.parametrize("where", ["d >= @partition AND d < @partition_end", "d = @partition"])
     def test_one_that_is_right(self, tmp_path: Path, where: str) -> None:
         assert self.mistakes_of(tmp_path, where) == []
+
+    def test_one_whose_periods_come_from_files(self, tmp_path: Path) -> None:
+        watched = {"source__watch": "gs://shop-uploads/texts", "source__settle": "10m"}
+
+        assert self.mistakes_of(tmp_path, "d = @partition", **watched) == []
 
     def test_the_end_is_a_parameter_of_periods_alone(self, tmp_path: Path) -> None:
         (message,) = self.mistakes_of(tmp_path, "d = @partition AND e < @partition_end", every=None)
@@ -136,6 +150,23 @@ class TestTheFile:
             (
                 {"schedule": "0 2 * * *"},
                 "every: The job has a schedule, too, and both say when it runs. Leave one of the two out",
+            ),
+            (
+                {"source__watch": "gs://shop-uploads/texts", "every": None},
+                "source.watch: Files start the runs of periods, and the job has none. Add every, for example every: 10m,",
+            ),
+            (
+                {"source__watch": "shop-uploads/texts"},
+                "source.watch: 'shop-uploads/texts' is not a folder on Cloud Storage. Write gs://BUCKET/FOLDER",
+            ),
+            ({"source__settle": "2m"}, "source.settle: There is no folder that is watched. Add source.watch,"),
+            (
+                {"source__watch": "gs://shop-uploads/texts", "source__settle": "11m"},
+                "source.settle: Objects would be waited for longer than a period lasts: 11m is more than 10m. Write 10m",
+            ),
+            (
+                {"source__watch": "gs://shop-uploads/texts", "source__settle": "soon"},
+                "source.settle: 'soon' is not a duration.",
             ),
             (
                 {"destination__partition_column": None},

@@ -49,11 +49,6 @@ def dag_docs(spec: JobSpec) -> str:
 
 {_others(spec)}
 
-```sh
-airflow backfill create --dag-id {spec.job} \\
-    --from-date 2026-11-17 --to-date 2026-11-19{"T23:59:59Z" if spec.every else ""}
-```
-
 What is published is not computed again, even if its source has changed since then. *fresh* computes it again, next to what
 is there, and then replaces it. A {"period" if spec.every else "day"} without rows is published without rows; once its
 source has some, its next run computes them. A new *tolerate*, destination or deadline applies from the next run on and causes
@@ -62,6 +57,8 @@ no recomputation.
 
 
 def _when(spec: JobSpec) -> str:
+    if spec.every and spec.source.watch:
+        return f"for each period of {spec.every} in which files appeared in {_name(spec.source.watch)}, when it is over"
     if spec.every:
         return f"every {spec.every}, for the period that is just over"
     return f"{_name(spec.schedule)} (UTC), for the day before" if spec.schedule else "only on request"
@@ -75,10 +72,17 @@ def _period(spec: JobSpec) -> str:
 
 
 def _others(spec: JobSpec) -> str:
-    """How to compute other partitions, up to the command of a backfill."""
+    """How to compute other partitions."""
+    if spec.every and spec.source.watch:
+        # Airflow makes no backfills of a DAG that is scheduled on an asset.
+        command = f"""airflow dags trigger {spec.job} --conf '{{"partition": "2026-11-19T07:00"}}'"""
+        return f"**Another period**: Trigger, and write its start as the *partition*.\n\n```sh\n{command}\n```"
+    backfill = f"airflow backfill create --dag-id {spec.job} \\\n    --from-date 2026-11-17 --to-date 2026-11-19"
     if spec.every:
-        return "**Another period**: Trigger, and write its start as the *partition*. **All periods of some days**:"
-    return "**Another day**: Trigger, and choose the *partition*. **Several days**, here the 17th, 18th and 19th:"
+        said = "**Another period**: Trigger, and write its start as the *partition*. **All periods of some days**:"
+        return f"{said}\n\n```sh\n{backfill}T23:59:59Z\n```"
+    said = "**Another day**: Trigger, and choose the *partition*. **Several days**, here the 17th, 18th and 19th:"
+    return f"{said}\n\n```sh\n{backfill}\n```"
 
 
 def _request(spec: JobSpec) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from nightshift.operators.due import due
+from nightshift.operators.files import began_by_files, periods_of_events, start_run, within_reach
 from nightshift.operators.run import RunOperator, permanent_failures
 from nightshift.operators.waiting import SHORT_WAIT_S
 from nightshift.spec import periods
@@ -91,18 +92,23 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
             )
 
 
+def has_run(store: ObjectStore, job: str, partition: str) -> bool:
+    """Whether a run of the partition was ever opened."""
+    import obstore
+
+    return bool(obstore.list_with_delimiter(store, f"{job}/{partition}")["common_prefixes"])
+
+
 def left_out(store: ObjectStore, spec: JobSpec, partition: str) -> str | None:
     """A sentence about the period before, if it has no run: Airflow leaves periods out while it is away, or runs take longer.
 
-    None for a job of days, whose schedule may leave days out, and for the first period of a job.
+    None for a job of days, whose schedule may leave days out, for one whose periods come from files, and for the first period.
     """
-    import obstore
-
-    if spec.every is None:
+    if spec.every is None or spec.source.watch is not None:
         return None
     earlier = periods.before(partition, spec.every)
     start, _ = periods.bounds(earlier, spec.every)
-    if start.date() < spec.start_date or obstore.list_with_delimiter(store, f"{spec.job}/{earlier}")["common_prefixes"]:
+    if start.date() < spec.start_date or has_run(store, spec.job, earlier):
         return None
     return (
         f"The period before, {earlier}, has no run: Airflow was away when it was over, or earlier runs took too long. To "
@@ -117,7 +123,8 @@ class PlanOperator(RunOperator):
     Returns ``{run_prefix, run_id, partition, rows, asked_at, spec}``, from which every later task knows the run and its terms.
 
     A scheduled run exists from midnight on; the task waits in the triggerer until the run is due by the job's cron. Scheduled
-    runs and backfills skip the days that the cron leaves out. The run of a period shorter than a day is due at once.
+    runs and backfills skip the days that the cron leaves out. The run of a period shorter than a day is due at once; if files
+    have started it, the asset's event says which period it is for.
 
     A day without rows may get some later: once its query has rows, the next generation of its run is opened. With the param
     ``republish``, the sealed run that it names is shown again, under the terms that the job has now.
@@ -140,7 +147,7 @@ class PlanOperator(RunOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.spec import JobSpec
 
-        partition = partition_of(context, self.job.get("every"))
+        partition = self._partition(context)
         self._await_due(context, partition)
         asked_for = context["params"].get("republish")
         with permanent_failures():
@@ -163,6 +170,29 @@ class PlanOperator(RunOperator):
         self._tell(run, rows)
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}
         return {**found, "spec": spec.model_dump(mode="json")}
+
+    def _partition(self, context: Context) -> str:
+        """The run's own. If files have started it, other periods of its events that have no run get one."""
+        every: str | None = self.job.get("every")
+        if every is None or not began_by_files(context):
+            return partition_of(context, every)
+        own, others = periods_of_events(context, every)
+        start_date = date.fromisoformat(self.job["start_date"])
+        near = within_reach(others, own, start_date)
+        if far := [name for name in others if name not in near]:
+            self.log.warning(
+                "The run's events name periods that were over more than a day before, or before the job's start_date (from %s "
+                "to %s, in all: %d). These get no run. To compute one, trigger the DAG with its name as the param partition.",
+                far[0],
+                far[-1],
+                len(far),
+            )
+        for name in [name for name in near if not has_run(self.store, self.job["job"], name)]:
+            run_id = start_run(context["dag_run"].dag_id, name)
+            self.log.info("The event of period %s came together with others: the DAG run %s computes it", name, run_id)
+        if not within_reach([own], own, start_date):
+            raise AirflowSkipException(f"The period {own} is before the job's start_date, {start_date}.")
+        return own
 
     def on_time(self, context: Context, event: Any) -> dict[str, Any]:
         """Continues when the run is due."""

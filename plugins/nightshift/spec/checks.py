@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds
@@ -18,6 +18,7 @@ from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
 from nightshift.spec.input_checks import Columns, is_text, request
 from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
+from nightshift.spec.periods import Every
 from nightshift.spec.tables import may_be, projects_unknown
 from nightshift.tasks import TASK_KINDS, request_model
 
@@ -44,6 +45,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from request(document, known)
     yield from _chunk(document)
     yield from _periods(document)
+    yield from _watched(document)
     yield from _destination(document)
     yield from _deadline(document)
     yield from compute(document)
@@ -110,6 +112,29 @@ def _periods(document: Document) -> Iterator[Finding]:
             "The key is missing: a job with periods has no default for it",
             "Name the TIMESTAMP column that says the start of the period, for example partition_column: period_start",
         )
+
+
+def _watched(document: Document) -> Iterator[Finding]:
+    """What a job needs whose periods come from files."""
+    every, watch, settle = document.get("every"), document.get("source", "watch"), document.get("source", "settle")
+    if watch is not None and every is None:
+        problem = "Files start the runs of periods, and the job has none"
+        yield Finding(
+            ("source", "watch"), problem, "Add every, for example every: 10m, instead of schedule; or leave watch out"
+        )
+    if settle is None:
+        return
+    path: FieldPath = ("source", "settle")
+    if watch is None:
+        yield Finding(path, "There is no folder that is watched", "Add source.watch, gs://BUCKET/FOLDER; or leave settle out")
+    elif (
+        every in get_args(Every)
+        and isinstance(settle, str)
+        and re.fullmatch(DURATION_PATTERN, settle)
+        and duration_seconds(settle) > duration_seconds(every)
+    ):
+        problem = f"Objects would be waited for longer than a period lasts: {settle} is more than {every}"
+        yield Finding(path, problem, f"Write {every} or less, or longer periods")
 
 
 def _destination(document: Document) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ JobName = Annotated[str, AfterValidator(names.job_name), pattern(names.JOB_PATTE
 Label = Annotated[str, AfterValidator(names.label), pattern(names.LABEL_PATTERN)]
 ObjectName = Annotated[str, AfterValidator(names.object_name), pattern(names.OBJECT_PATTERN)]
 TableName = Annotated[str, AfterValidator(names.table_name), pattern(names.TABLE_PATTERN)]
+FolderUrl = Annotated[str, AfterValidator(names.folder_url), pattern(names.FOLDER_URL_PATTERN)]
 ModelUri = Annotated[str, AfterValidator(names.model_uri), pattern(names.URI_PATTERN)]
 Tolerance = Annotated[
     int | str,
@@ -36,8 +37,12 @@ FlagName = Annotated[str, AfterValidator(names.engine_flag)]
 FlagValue = Annotated[bool | int | float | str, BeforeValidator(names.engine_value)]
 
 ROWS_MAX: Final = 1_000_000
+SETTLE: Final = "1m"
+"""How long after its end a period of files is looked at, unless the job says otherwise."""
 SEMANTIC: Final = ("source", "task", "model", "engine", "request", "every")
 """The keys of a job that affect answers."""
+STARTS: Final = ("watch", "settle")
+"""The keys of its source that do not: they say which periods have a run."""
 
 
 class Source(Section):
@@ -53,6 +58,18 @@ class Source(Section):
         examples=[["name", "version"]],
         strict=False,
         json_schema_extra={"minItems": 1},
+    )
+    watch: FolderUrl | None = Field(
+        default=None,
+        description="With every: a folder on Cloud Storage. A period has a run if objects appeared there in it, and only then. "
+        "By default every period has one.",
+        examples=["gs://shop-uploads/texts"],
+    )
+    settle: Duration | None = Field(
+        default=None,
+        description="With watch: how long after its time a row may be in an object; a period is looked at that long after its "
+        f"end. By default {SETTLE}.",
+        examples=["2m"],
     )
 
 
@@ -284,6 +301,8 @@ class JobSpec(Work):
         parts = self.model_dump(mode="json", include=set(SEMANTIC) - {"request"})
         if self.every is None:
             del parts["every"]  # As in the runs of releases that did not have it.
+        for name in STARTS:
+            del parts["source"][name]
         return {**parts, "request": self.request.semantic()}
 
     def under_terms_of(self, job: JobSpec) -> JobSpec:

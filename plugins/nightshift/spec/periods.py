@@ -45,10 +45,20 @@ def at(moment: datetime, every: str | None) -> str:
     return _name(start if start == moment else start - timedelta(seconds=duration_seconds(every or DAY)), every)
 
 
+def holding(moment: datetime, every: str | None) -> str:
+    """The partition that a moment is in. moment: aware."""
+    return _name(_start(moment.astimezone(UTC), every), every)
+
+
 def before(name: str, every: str | None) -> str:
     """The partition that ends when this one begins."""
     start, end = bounds(name, every)
     return _name(start - (end - start), every)
+
+
+def after(name: str, every: str | None) -> str:
+    """The partition that begins when this one ends."""
+    return _name(bounds(name, every)[1], every)
 
 
 def read(text: str, every: str | None) -> str:

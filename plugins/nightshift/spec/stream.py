@@ -13,11 +13,10 @@ from nightshift.fields.mistakes import nearest
 from nightshift.fields.parts import ColumnName, Duration, InputColumn, Moment, SchemaText, Section, Text, pattern
 from nightshift.fields.values import duration_seconds, moment_seconds
 from nightshift.spec import names, stream_files
-from nightshift.spec.model import Machine, Work
+from nightshift.spec.model import FolderUrl, Machine, Work
 
 Subscription = Annotated[str, AfterValidator(names.subscription)]
 Topic = Annotated[str, AfterValidator(names.topic)]
-FolderUrl = Annotated[str, AfterValidator(names.folder_url), pattern(names.FOLDER_URL_PATTERN)]
 BigQueryTable = Annotated[str, AfterValidator(names.table_name), pattern(names.TABLE_PATTERN)]
 SqlTable = Annotated[str, AfterValidator(names.sql_table), pattern(names.SQL_TABLE_PATTERN)]
 

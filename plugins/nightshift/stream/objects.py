@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import obstore
 
-from nightshift.store import ObjectFile, ObjectStorage, StoreUnavailable
+from nightshift.store import ObjectFile, ObjectStorage, StoreUnavailable, is_hidden
 from nightshift.stream.rows import rows
 from nightshift.stream.watched import Found
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-HIDDEN: Final = ("_", ".")
-"""What begins with one of these is not watched, nor what is in such a folder: the convention of Hive and Spark."""
 MARKERS: Final = "_nightshift"
 
 
@@ -30,11 +28,7 @@ class WatchedFolder:
         self._objects = ObjectStorage(store)
 
     async def found(self) -> list[Found]:
-        return [
-            _found(meta)
-            async for meta in self._listed()
-            if not any(part.startswith(HIDDEN) for part in meta["path"].split("/"))
-        ]
+        return [_found(meta) async for meta in self._listed() if not is_hidden(meta["path"])]
 
     async def done(self) -> set[str]:
         return {path.rpartition("/")[2] async for path in self._objects.list(self._markers)}

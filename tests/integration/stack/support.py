@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from local.stack import Stack
 
 PATIENCE_S = 60.0
+# A loaded machine takes minutes to start Airflow.
+AIRFLOW_PATIENCE_S = 400.0
 
 
 def wait_until(fact: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
@@ -22,3 +30,30 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+class Airflow:
+    """The API of a stack's Airflow, as its user."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        login = stack.airflow()
+        self._token = ""
+        self._token = str(self("/auth/token", {"username": login["user"], "password": login["password"]})["access_token"])
+
+    def __call__(self, path: str, body: Any = None) -> Any:
+        """The reply to a GET, or to a POST of a body."""
+        headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {self._token}"} if self._token else {})
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._stack.airflow()["url"] + path, data, headers)
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return json.load(reply)
+
+    def wait_for_dag(self, dag: str) -> None:
+        def seen() -> bool:
+            try:
+                return bool(self(f"/api/v2/dags/{dag}"))
+            except urllib.error.HTTPError:
+                return False
+
+        wait_until(seen, f"Airflow has read the DAG {dag}", AIRFLOW_PATIENCE_S)

@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -18,12 +16,10 @@ import pytest
 from local.stack import Stack, StackError
 from local.stack.airflow import COMPONENTS
 from tests.airflow_cli import airflow
-from tests.integration.stack.support import wait_until
+from tests.integration.stack.support import AIRFLOW_PATIENCE_S, Airflow, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
-# A loaded machine takes minutes to start Airflow.
-PATIENCE_S = 400.0
 DAG = """
 from datetime import timedelta
 from airflow.sdk import DAG, task
@@ -77,39 +73,15 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     assert stack.processes() == []
 
 
-def _call(stack: Stack, path: str, body: Any = None, token: str = "") -> Any:
-    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(stack.airflow()["url"] + path, data, headers)
-    with urllib.request.urlopen(request, timeout=60) as reply:
-        return json.load(reply)
-
-
-def _token(stack: Stack) -> str:
-    login = stack.airflow()
-    answer = _call(stack, "/auth/token", {"username": login["user"], "password": login["password"]})
-    return str(answer["access_token"])
-
-
-def _wait_for_dag(stack: Stack, dag: str, token: str) -> None:
-    def seen() -> bool:
-        try:
-            return bool(_call(stack, f"/api/v2/dags/{dag}", token=token))
-        except urllib.error.HTTPError:
-            return False
-
-    wait_until(seen, f"Airflow has read the DAG {dag}", PATIENCE_S)
-
-
 def _run_chain(stack: Stack) -> None:
-    token = _token(stack)
-    _wait_for_dag(stack, "chain", token)
-    run = _call(stack, "/api/v2/dags/chain/dagRuns", {"logical_date": None}, token)["dag_run_id"]
+    api = Airflow(stack)
+    api.wait_for_dag("chain")
+    run = api("/api/v2/dags/chain/dagRuns", {"logical_date": None})["dag_run_id"]
 
     def state() -> str:
-        return str(_call(stack, f"/api/v2/dags/chain/dagRuns/{run}", token=token)["state"])
+        return str(api(f"/api/v2/dags/chain/dagRuns/{run}")["state"])
 
-    wait_until(lambda: state() in ("success", "failed"), "the run has ended", PATIENCE_S)
+    wait_until(lambda: state() in ("success", "failed"), "the run has ended", AIRFLOW_PATIENCE_S)
     assert state() == "success", _logs(stack)
 
 
@@ -132,7 +104,7 @@ def test_a_run_succeeds_and_writes_its_lineage(stack: Stack) -> None:
         return {"START", "COMPLETE"} <= {event["eventType"] for event in events() if event["job"]["name"] == "chain.second"}
 
     # Airflow tells of a task's end when it has ended, and of a DAG run's end as soon as its last task has.
-    wait_until(told, "the end of chain.second is told", PATIENCE_S)
+    wait_until(told, "the end of chain.second is told", AIRFLOW_PATIENCE_S)
     assert {event["job"]["namespace"] for event in events()} == {"nightshift-local"}
 
 
@@ -140,14 +112,14 @@ def test_a_run_succeeds_and_writes_its_lineage(stack: Stack) -> None:
 def test_airflow_has_nightshift_as_a_package_and_no_plugins_folder(stack: Stack) -> None:
     """As on Cloud Composer. The API server, the DAG processor, and the command each show what they have found."""
     package = stack.document()["package"]
-    token = _token(stack)
-    _wait_for_dag(stack, "where", token)
+    api = Airflow(stack)
+    api.wait_for_dag("where")
 
-    (plugin,) = [each for each in _call(stack, "/api/v2/plugins", token=token)["plugins"] if each["name"] == "nightshift"]
+    (plugin,) = [each for each in api("/api/v2/plugins")["plugins"] if each["name"] == "nightshift"]
     assert "EntryPoint(" in plugin["source"]
-    providers = _call(stack, "/api/v2/providers?limit=200", token=token)["providers"]
+    providers = api("/api/v2/providers?limit=200")["providers"]
     assert "nightshift" in [each["package_name"] for each in providers]
-    assert _call(stack, "/api/v2/dags/where/details", token=token)["description"] == f"{package}/nightshift/__init__.py"
+    assert api("/api/v2/dags/where/details")["description"] == f"{package}/nightshift/__init__.py"
     for pid in [pid for name in COMPONENTS for pid in stack.pids(name)]:
         variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
         assert f"PYTHONPATH={package}" in variables
@@ -188,38 +160,38 @@ def test_a_scheduled_run_waits_in_the_triggerer_until_it_is_due(stack: Stack) ->
     moment = (datetime.now(UTC) + timedelta(seconds=150)).replace(second=0, microsecond=0)
     dag = DUE.format(minute=moment.minute, hour=moment.hour)
     (Path(stack.document()["dags"]) / "due.py").write_text(dag)
-    token = _token(stack)
-    _wait_for_dag(stack, "due", token)
+    api = Airflow(stack)
+    api.wait_for_dag("due")
 
     def plan() -> dict[str, Any]:
-        found = _call(stack, "/api/v2/dags/due/dagRuns/~/taskInstances", token=token)["task_instances"]
+        found = api("/api/v2/dags/due/dagRuns/~/taskInstances")["task_instances"]
         return dict(found[0]) if found else {}
 
-    wait_until(lambda: plan().get("state") == "deferred", "the task waits", PATIENCE_S)
+    wait_until(lambda: plan().get("state") == "deferred", "the task waits", AIRFLOW_PATIENCE_S)
     assert plan()["trigger"]["classpath"].endswith(".DateTimeTrigger")
 
     def run() -> dict[str, Any]:
-        (found,) = _call(stack, "/api/v2/dags/due/dagRuns", token=token)["dag_runs"]
+        (found,) = api("/api/v2/dags/due/dagRuns")["dag_runs"]
         return dict(found)
 
-    wait_until(lambda: run()["state"] in ("success", "failed"), "the run has ended", PATIENCE_S)
+    wait_until(lambda: run()["state"] in ("success", "failed"), "the run has ended", AIRFLOW_PATIENCE_S)
     assert (run()["run_type"], run()["state"]) == ("scheduled", "success")
     assert plan()["try_number"] == 1
-    events = _call(stack, "/api/v2/eventLogs?dag_id=due&task_id=plan&order_by=id", token=token)["event_logs"]
+    events = api("/api/v2/eventLogs?dag_id=due&task_id=plan&order_by=id")["event_logs"]
     assert [event["event"] for event in events] == ["running", "deferred", "running", "success"]
     path = f"/api/v2/dags/due/dagRuns/{run()['dag_run_id']}/taskInstances/plan/xcomEntries/return_value?deserialize=true"
-    assert datetime.fromisoformat(_call(stack, path, token=token)["value"]) >= moment
+    assert datetime.fromisoformat(api(path)["value"]) >= moment
 
 
 def test_a_backfill_of_a_year_is_made_while_airflow_is_at_work(stack: Stack) -> None:
     # Every day of it is another chance for a component to write between the command's own reading and writing.
-    token = _token(stack)
-    _wait_for_dag(stack, "daily", token)
+    api = Airflow(stack)
+    api.wait_for_dag("daily")
 
     days = ("--from-date", "2024-01-01", "--to-date", "2024-12-31")
     airflow(stack.environment(), "backfill", "create", "--dag-id", "daily", *days)
 
-    assert _call(stack, "/api/v2/dags/daily/dagRuns?limit=1", token=token)["total_entries"] == 366
+    assert api("/api/v2/dags/daily/dagRuns?limit=1")["total_entries"] == 366
 
 
 @pytest.mark.gate
@@ -229,8 +201,8 @@ def test_a_killed_component_comes_back(stack: Stack) -> None:
     before = {name: stack.pids(name) for name in COMPONENTS}
     assert all(len(pids) == 1 for pids in before.values())
     os.kill(before[component][0], signal.SIGKILL)
-    wait_until(lambda: not stack.healthy(), "the death is noticed", PATIENCE_S)
-    wait_until(stack.healthy, "Airflow is well again", PATIENCE_S)
+    wait_until(lambda: not stack.healthy(), "the death is noticed", AIRFLOW_PATIENCE_S)
+    wait_until(stack.healthy, "Airflow is well again", AIRFLOW_PATIENCE_S)
     assert all(len(stack.pids(name)) == 1 for name in COMPONENTS)
     assert not set(before[component]) & set(stack.pids(component))
     _run_chain(stack)

@@ -76,17 +76,26 @@ def test_a_destination_in_another_project_is_that_projects_asset(parse: Parse, j
 
 
 class TestFilesAsAnAsset:
-    def test_it_has_the_uri_that_airflow_gives_to_a_folder_of_cloud_storage(self) -> None:
+    def test_its_uri_is_the_folder_and_what_its_watcher_is_told(self) -> None:
         for url in ("gs://shop/answers/texts", "gs://shop/answers/texts/"):
-            asset = files_asset(url)
+            asset = files_asset(url, every="10m", settle="90s")
 
-            assert (asset.name, asset.uri) == ("gs://shop/answers/texts", "gs://shop/answers/texts")
-            assert asset == Asset("gs://shop/answers/texts")
+            assert asset.name == asset.uri == "gs://shop/answers/texts?every=10m&settle=90s"
+            (watcher,) = asset.watchers
+            assert watcher.trigger.serialize()[1] == {"url": "gs://shop/answers/texts", "every": "10m", "settle": "90s"}
+
+    def test_periods_are_hours_unless_it_says_otherwise(self) -> None:
+        assert files_asset("gs://shop/answers").uri == "gs://shop/answers?every=1h&settle=1m"
 
     @pytest.mark.parametrize("url", ["shop/answers", "s3://shop/answers", "gs://", "gs:///answers"])
     def test_anything_else_is_refused(self, url: str) -> None:
         with pytest.raises(ValueError, match="Write gs://BUCKET/FOLDER"):
             files_asset(url)
+
+    @pytest.mark.parametrize("every", ["90s", "7m", "2d", "soon"])
+    def test_periods_divide_a_day(self, every: str) -> None:
+        with pytest.raises(ValueError, match=r"not the length of a period|is not a duration"):
+            files_asset("gs://shop/answers", every=every)
 
 
 def test_the_trigger_form_takes_a_date_or_nothing(parse: Parse, job_text: str) -> None:
@@ -122,6 +131,34 @@ class TestPeriods:
         assert docs is not None
         for fact in ("every 10m, for the period that is just over", r"**@partition\_end**", "A period without rows"):
             assert fact in docs
+
+
+class TestPeriodsOfFiles:
+    @pytest.fixture
+    def dag(self, parse: Parse, job_text: str) -> Any:
+        text = job_text.replace('schedule: "0 2 * * *"', "every: 10m")
+        text = text.replace("partition_column: snapshot_date", "partition_column: period_start")
+        bag = parse(job=text.replace("source:\n", "source:\n  watch: gs://shop-uploads/texts\n  settle: 2m\n"))
+        assert bag.import_errors == {}
+        return bag.dags["package-embeddings"]
+
+    def test_the_files_are_its_schedule_and_the_inlet_of_plan(self, dag: Any) -> None:
+        asset = files_asset("gs://shop-uploads/texts", every="10m", settle="2m")
+
+        assert list(dag.timetable.asset_condition.objects) == [asset]
+        assert dag.get_task("plan").inlets == [asset]
+
+    def test_the_watcher_is_in_what_airflow_stores(self, dag: Any) -> None:
+        stored = json.dumps(DagSerialization.to_dict(dag))
+
+        ((_, asset),) = DagSerialization.from_dict(json.loads(stored)).timetable.asset_condition.iter_assets()
+        (watcher,) = asset.watchers
+        assert watcher.trigger["classpath"] == "nightshift.triggers.files.FilesTrigger"
+
+    def test_its_page_names_the_folder_and_no_backfill(self, dag: Any) -> None:
+        assert "for each period of 10m in which files appeared in **gs://shop-uploads/texts**" in dag.doc_md
+        assert "airflow dags trigger package-embeddings" in dag.doc_md
+        assert "backfill" not in dag.doc_md
 
 
 def test_a_dag_lives_through_serialization(parse: Parse, job_text: str) -> None:

@@ -90,6 +90,11 @@ class TestAPeriodThatWasLeftOut:
 
         assert left_out(store, self.SPEC, "2026-11-20T0000") is None
 
+    def test_nor_if_only_periods_with_files_have_one(self) -> None:
+        watching = a_spec(every="10m", source__watch="gs://shop-uploads/texts", start_date="2026-11-19")
+
+        assert left_out(MemoryStore(), watching, "2026-11-20T0000") is None
+
     def test_nor_of_the_first_period_nor_of_days(self) -> None:
         assert left_out(MemoryStore(), self.SPEC, "2026-11-19T0000") is None
         assert left_out(MemoryStore(), a_spec(), "2026-11-20") is None

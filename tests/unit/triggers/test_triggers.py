@@ -20,6 +20,7 @@ from airflow.triggers.base import BaseTrigger
 import nightshift
 from nightshift.triggers.bigquery import BigQueryJobsTrigger
 from nightshift.triggers.doctor import DoctorTrigger
+from nightshift.triggers.files import FilesTrigger
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
 from nightshift.triggers.local import LocalJobSetTrigger
@@ -57,6 +58,7 @@ TRIGGERS: list[BaseTrigger] = [
         impersonation_chain=["one@example", "two@example"],
     ),
     DoctorTrigger(seconds=7.5),
+    FilesTrigger(url="gs://shop/texts", every="10m", settle="90s"),
 ]
 OF_OTHER_CLUSTERS = {"kubernetes_conn_id", "config_file", "cluster_context", "in_cluster"}
 RELEASES = Path(__file__).parent / "serialized"

@@ -1,0 +1,80 @@
+"""From the asset's events to periods: which one a DAG run is for that files have started, and who computes the others.
+
+Airflow makes one run for all events that it finds together, and may forget to make one for an event that comes while an
+earlier one waits for its run: the queue keeps the earlier one's time (`AssetManager._queue_dagruns`), and a run takes only the
+events up to that time. But all such events are there before the run begins. So a run takes the newest period of its events,
+and starts a run for each other one that has none, the forgotten ones included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from nightshift.spec import periods
+from nightshift.triggers.files import LOOK_BACK
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+def began_by_files(context: Context) -> bool:
+    """Whether an asset's event has started the DAG run, and no person has said which period it is for."""
+    return context["dag_run"].run_type == "asset_triggered" and not context["params"].get("partition")
+
+
+def periods_of_events(context: Context, every: str) -> tuple[str, list[str]]:
+    """The names of the run's own period, and of others, oldest first. Some of these may have runs already.
+
+    The task has the asset as its inlet. Raises AirflowFailException if no event names a period.
+    """
+    own = [event for events in context["triggering_asset_events"].values() for event in events]
+    named = set(_named(own, every))
+    if not named:
+        raise AirflowFailException(
+            f"The asset's event names no period of {every}: a person or another system has made it. Trigger the DAG with the "
+            'param partition instead, or give the event the extra {"payload": {"partition": "2026-11-19T0710"}}.'
+        )
+    newest = max(named)
+    dag_run = context["dag_run"]
+    since = max(event.timestamp for event in own)
+    later = context["inlet_events"][0].after(since.isoformat())
+    forgotten = [event for event in later if dag_run.start_date is None or event.timestamp <= dag_run.start_date]
+    return newest, sorted((named | set(_named(forgotten, every))) - {newest})
+
+
+def within_reach(names: Iterable[str], newest: str, start_date: date) -> list[str]:
+    """Those that are not before the job's first partition, nor over for longer than the watcher would make up for."""
+    oldest = periods.bounds(newest, None)[0] - LOOK_BACK
+    starts = {name: periods.bounds(name, None)[0] for name in names}
+    return [name for name, start in starts.items() if start >= oldest and start.date() >= start_date]
+
+
+def start_run(dag_id: str, partition: str) -> str:
+    """Starts the DAG's run of a period; its id. There is one run of this id at most, whoever starts it and how often.
+
+    Raises AirflowException.
+    """
+    from airflow.sdk.exceptions import ErrorType
+    from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    run_id = f"files__{partition}"
+    note = "Its files came in while earlier periods had no run yet."
+    reply = SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=dag_id, run_id=run_id, conf={"partition": partition}, note=note))
+    if isinstance(reply, ErrorResponse) and reply.error != ErrorType.DAGRUN_ALREADY_EXISTS:
+        raise AirflowException(f"Airflow did not start the run {run_id} of {dag_id}: {reply.error.value} {reply.detail}")
+    return run_id
+
+
+def _named(events: Iterable[Any], every: str) -> Iterable[str]:
+    for event in events:
+        payload = event.extra.get("payload")
+        partition = payload.get("partition") if isinstance(payload, dict) else None
+        try:
+            yield periods.read(str(partition), every)
+        except periods.NoPartition:
+            continue

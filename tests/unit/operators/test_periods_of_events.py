@@ -1,0 +1,125 @@
+"""From events to periods: several events of one run, events without a run, and events that say nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import obstore
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from obstore.store import MemoryStore
+
+from nightshift.operators.files import began_by_files, periods_of_events, within_reach
+from nightshift.operators.plan import PlanOperator
+
+pytestmark = pytest.mark.unit
+
+NOW = datetime(2026, 11, 19, 9, tzinfo=UTC)
+A, B, C, D = ("2026-11-19T0710", "2026-11-19T0720", "2026-11-19T0740", "2026-11-19T0800")
+
+
+class Inlet:
+    """An asset's events, as Airflow gives them to a task."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self._events = events
+
+    def after(self, moment: str) -> list[Any]:
+        return [event for event in self._events if event.timestamp >= datetime.fromisoformat(moment)]
+
+
+def event(partition: object, seconds: float = 0) -> Any:
+    payload = {"partition": partition} if isinstance(partition, str) else partition
+    return SimpleNamespace(extra={"from_trigger": True, "payload": payload}, timestamp=NOW + timedelta(seconds=seconds))
+
+
+def context(own: list[Any], later: list[Any] = [], *, asked: str | None = None, run_type: str = "asset_triggered") -> Any:  # noqa: B006
+    return {
+        "params": {"partition": asked},
+        "dag_run": SimpleNamespace(
+            dag_id="job", run_type=run_type, start_date=NOW + timedelta(seconds=60), logical_date=None, run_after=NOW
+        ),
+        "triggering_asset_events": {"asset": own},
+        "inlet_events": [Inlet([*own, *later])],
+    }
+
+
+def test_only_a_run_that_an_event_started_asks_for_its_period() -> None:
+    assert began_by_files(context([event(A)]))
+    assert not began_by_files(context([], run_type="manual"))
+    assert not began_by_files(context([event(A)], asked="2026-11-05T07:10"))
+
+
+def test_one_event_is_one_period() -> None:
+    assert periods_of_events(context([event(A)]), "10m") == (A, [])
+
+
+def test_of_several_the_newest_is_the_runs_own() -> None:
+    assert periods_of_events(context([event(B, 10), event(A), event(C, 20), event(B, 30)]), "10m") == (C, [A, B])
+
+
+def test_events_that_airflow_made_no_run_for_are_found() -> None:
+    """They came after the events of the run, and before it began. What came later has a run of its own."""
+    assert periods_of_events(context([event(A)], [event(B, 10), event(C, 60), event(D, 61)]), "10m") == (A, [B, C])
+
+
+def test_an_event_without_a_period_is_left_out() -> None:
+    odd = [
+        event(None),
+        event("noon"),
+        event({"objects": 3}),
+        event("2026-11-19T0713"),
+        SimpleNamespace(extra={}, timestamp=NOW),
+    ]
+
+    assert periods_of_events(context([*odd, event(A)]), "10m") == (A, [])
+    with pytest.raises(AirflowFailException, match=r"The asset's event names no period of 10m.*Trigger the DAG with the param"):
+        periods_of_events(context(odd), "10m")
+
+
+def test_old_periods_are_left_to_people() -> None:
+    old, young = "2026-11-18T0750", "2026-11-18T0800"
+
+    assert within_reach([old, young, A], D, date(2026, 11, 1)) == [young, A]
+    assert within_reach([young, A], D, date(2026, 11, 19)) == [A]
+
+
+class TestPlan:
+    """What the task does with them. Airflow, which starts the runs, is real in tests/integration/stack/test_stack_files.py."""
+
+    @pytest.fixture
+    def started(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        started: list[str] = []
+
+        def start(dag_id: str, partition: str) -> str:
+            started.append(f"{dag_id} {partition}")
+            return f"files__{partition}"
+
+        monkeypatch.setattr("nightshift.operators.plan.start_run", start)
+        return started
+
+    def partition(self, context: Any, *opened: str, start_date: str = "2026-11-01") -> str:
+        """opened: periods that have runs."""
+        task = PlanOperator(task_id="plan", spec={"job": "job", "every": "10m", "start_date": start_date})
+        task.store = MemoryStore()
+        for name in opened:
+            obstore.put(task.store, f"job/{name}/0123456789abcdef/spec.json", b"{}")
+        return task._partition(context)
+
+    def test_it_starts_a_run_for_each_other_period_that_has_none(self, started: list[str]) -> None:
+        several = context([event(A), event(D)], [event(B, 10), event(C, 20)])
+
+        assert self.partition(several, B, D) == D
+        assert started == [f"job {A}", f"job {C}"]
+
+    def test_a_run_by_hand_starts_no_other(self, started: list[str]) -> None:
+        assert self.partition(context([event(A), event(D)], asked="2026-11-05T07:10")) == "2026-11-05T0710"
+        assert self.partition(context([], run_type="manual")) == "2026-11-19T0900"
+        assert started == []
+
+    def test_what_is_before_the_jobs_first_partition_is_skipped(self, started: list[str]) -> None:
+        with pytest.raises(AirflowSkipException, match="is before the job's start_date, 2026-11-20"):
+            self.partition(context([event(A), event(D)]), start_date="2026-11-20")
+        assert started == []
