@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from nightshift.formats import UnreadableFormat
 from nightshift.run.names import canonical_json
 from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError
 from nightshift.run.sizing import size
@@ -81,7 +82,7 @@ def test_a_plan_of_0_1_0_is_read_though_it_does_not_record_its_source() -> None:
 
 
 def test_a_plan_of_another_version_is_refused() -> None:
-    with pytest.raises(PlanError, match="version 2"):
+    with pytest.raises(UnreadableFormat, match="version 2"):
         Plan.from_json({**a_plan(10).to_json(), "version": 2})
 
 

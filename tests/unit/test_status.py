@@ -262,14 +262,25 @@ def test_a_batch_run_with_a_spec_of_its_own(tmp_path: Path) -> None:
     assert (status.rows_total, status.rows_done, status.chunks_total, status.model, status.task) == (10, 4, 3, "tiny", None)
 
 
+def test_a_spec_of_a_later_release_is_a_problem_and_the_rows_are_counted(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.put("spec.json", b'{"version": 9, "written_by": "7.0.0", "model": ["what"]}')
+    run.commit(0)
+
+    status = run.status()
+
+    assert (status.rows_done, status.model) == (4, None)
+    assert status.problems[RUN.spec_path].endswith("Use nightshift 7.0.0 or later.")
+
+
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
         (b"[]", "plan.json is not a JSON object"),
         (b"{", "plan.json is not JSON: "),
         (b"\xff", "plan.json is not JSON: "),
-        (b'{"rows": 10}', "plan.json has version None; this nightshift reads version 1"),
-        (canonical_json({**PLAN.to_json(), "version": 2}), "plan.json has version 2; this nightshift reads version 1"),
+        (b'{"rows": 10}', "plan.json is not a valid plan: "),
+        (canonical_json({**PLAN.to_json(), "version": 2}), "plan.json has version 2 of its format; this is nightshift "),
         (canonical_json({**PLAN.to_json(), "rows": None}), "plan.json is not a valid plan: "),
         (canonical_json({**PLAN.to_json(), "files": [7]}), "plan.json is not a valid plan: "),
         (canonical_json({**PLAN.to_json(), "chunk_rows": 0}), "chunk_rows 0 and workers 2 must be at least 1"),

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from nightshift import __version__, exits
-from nightshift.cli import batcher, redrive, streams, values
+from nightshift import exits
+from nightshift.cli import batcher, redrive, streams, values, version
 from nightshift.cli.values import Commands
 
 BAD_INPUT: Final = 2
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nightshift", description="Turns a warehouse table into predictions every night.")
-    parser.add_argument("--version", action="version", version=f"nightshift {__version__}")
+    parser.add_argument("--version", action=version.Version, nargs=0, help="print the release and its commit, and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     validate = commands.add_parser("validate", help="report every mistake in the files of jobs and streams")

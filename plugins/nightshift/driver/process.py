@@ -10,6 +10,7 @@ NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, if nothi
 NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second JobSet on the same run); else "owner"
 NIGHTSHIFT_MODEL_ROOT          where the engine must have its model from, as its --model says; optional
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
+NIGHTSHIFT_TUNING              JSON, the job's `tuning` (`nightshift.spec.JobSpec`) as it is now; by default as it was frozen
 NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
 NIGHTSHIFT_BUFFER_MB           input rows held in memory at once: 256 by default, of the container's 2 GiB
 NIGHTSHIFT_FLIGHT_MB           memory of requests in flight, with their images: 512 by default; a larger one goes alone
@@ -19,14 +20,16 @@ POD_NAME, NODE_NAME            recorded in what it commits; optional
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import random
 import sys
 import time
 import uuid
-from dataclasses import dataclass
-from typing import Final, NoReturn
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
 
 import uvloop
 from obstore.exceptions import BaseError
@@ -92,6 +95,7 @@ class DriverConfig:
     flight_mb: int = 512
     engine_wait_s: float = ENGINE_BUDGET_S
     model_root: str | None = None
+    tuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bystander: bool = False
 
     @classmethod
@@ -118,6 +122,7 @@ class DriverConfig:
             flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or 512,
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
             model_root=os.environ.get("NIGHTSHIFT_MODEL_ROOT") or None,
+            tuning=_tuning(),
             bystander=shard is not None and index not in (None, 0),
         )
 
@@ -131,11 +136,26 @@ def _number(name: str) -> int | None:
     return int(value)
 
 
+def _tuning() -> Mapping[str, Mapping[str, Any]]:
+    value = os.environ.get("NIGHTSHIFT_TUNING") or "{}"
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_TUNING is not JSON: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise ConfigError(f"NIGHTSHIFT_TUNING is {value!r}, not a JSON object of objects")
+    return found
+
+
 async def work(config: DriverConfig) -> int:
     """Runs one worker to its end; returns its exit code. Raises the errors that `main` sorts."""
     drain = DrainOnSignal()
     store, run = _locate(config.run_url)
     spec, record, plan = await asyncio.to_thread(_load, store, run)
+    try:
+        spec = spec.with_tuning(config.tuning)
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_TUNING: {error}") from error
     pins = Pins.of(record)
     index = config.index
     if index is not None and index >= plan.workers:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
+from nightshift.formats import XCOM
 from nightshift.operators.due import due
 from nightshift.operators.files import began_by_files, periods_of_events, start_run, within_reach
 from nightshift.operators.run import RunOperator, permanent_failures
@@ -120,7 +121,8 @@ class PlanOperator(RunOperator):
     """
     Checks the job against the warehouse, freezes it into a run, and counts its rows.
 
-    Returns ``{run_prefix, run_id, partition, rows, asked_at, spec}``, from which every later task knows the run and its terms.
+    Returns ``{version, written_by, run_prefix, run_id, partition, rows, asked_at, spec}``, from which every later task knows
+    the run and its terms.
 
     A scheduled run exists from midnight on; the task waits in the triggerer until the run is due by the job's cron. Scheduled
     runs and backfills skip the days that the cron leaves out. The run of a period shorter than a day is due at once; if files
@@ -169,7 +171,7 @@ class PlanOperator(RunOperator):
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
         self._tell(run, rows)
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}
-        return {**found, "spec": spec.model_dump(mode="json")}
+        return {**XCOM.stamp(), **found, "spec": spec.model_dump(mode="json")}
 
     def _partition(self, context: Context) -> str:
         """The run's own. If files have started it, other periods of its events that have no run get one."""

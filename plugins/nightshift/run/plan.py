@@ -10,14 +10,13 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from obstore.store import ObjectStore
 
+from nightshift.formats import PLAN
 from nightshift.run.names import CHUNKS_MAX, RunRef, canonical_json
 from nightshift.store import create_or_read, get_bytes
-
-VERSION: Final = 1
 
 
 class PlanError(ValueError):
@@ -113,15 +112,14 @@ class Plan:
                 start += count
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": VERSION, **asdict(self)}
+        return {**PLAN.stamp(), **asdict(self)}
 
     @classmethod
     def from_json(cls, value: Any) -> Plan:
-        """Inverse of `to_json`. Raises PlanError for another version or a plan that contradicts itself."""
+        """Inverse of `to_json`. Raises UnreadableFormat, and PlanError for a plan that contradicts itself."""
         if not isinstance(value, dict):
             raise PlanError("plan.json is not a JSON object")
-        if value.get("version") != VERSION:
-            raise PlanError(f"plan.json has version {value.get('version')!r}; this nightshift reads version {VERSION}")
+        PLAN.check(value, "plan.json")
         try:
             files = tuple(
                 InputFile(file["path"], file["rows"], tuple(file["row_groups"]), file["size"], file["etag"])

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
+from nightshift.formats import MANIFEST
 from nightshift.run import chunks, tolerance
 from nightshift.run import pins as pinned
 from nightshift.run.ledger import ForeignObject, Ledger
@@ -30,7 +31,6 @@ from nightshift.run.plan import Plan
 from nightshift.spec import JobSpec, columns
 from nightshift.store import ObjectStorage, create_or_read, get_bytes
 
-VERSION: Final = 1
 READERS: Final = 8
 """Chunks read in parallel, if they are small."""
 READ_BYTES: Final = 64 << 20
@@ -69,7 +69,7 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins 
     reasons: Counter[str] = sum((item.reasons for item in checked), Counter())
     _judge(spec, plan, dead, reasons)
     manifest = {
-        "version": VERSION,
+        **MANIFEST.stamp(),
         "run_id": run.run_id,
         "job": run.job,
         "partition": run.partition,
@@ -89,9 +89,13 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins 
 
 
 def load_manifest(store: ObjectStore, run: RunRef) -> dict[str, Any] | None:
-    """The run manifest of a sealed run, else None."""
+    """The run manifest of a sealed run, else None. Raises UnreadableFormat."""
     body = get_bytes(store, run.manifest_path)
-    return None if body is None else json.loads(body)
+    if body is None:
+        return None
+    manifest: dict[str, Any] = json.loads(body)
+    MANIFEST.check(manifest, run.manifest_path)
+    return manifest
 
 
 def merkle_root(digests: Sequence[str]) -> str:

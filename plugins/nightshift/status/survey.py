@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import obstore
 from obstore.store import ObjectStore
 
+from nightshift.formats import SPEC, UnreadableFormat
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
@@ -77,7 +78,7 @@ class Survey:
     def _read_plan(self) -> Plan | None:
         try:
             return _ask(self._run.plan_path, lambda: load_plan(self._store, self._run))
-        except PlanError as error:
+        except (PlanError, UnreadableFormat) as error:
             self._problems[self._run.plan_path] = str(error)
             return None
 
@@ -255,6 +256,11 @@ class Survey:
             value = None
         if not isinstance(value, dict):
             self._problems[path] = "not a JSON object"
+            return None
+        try:
+            SPEC.check(value, "spec.json")
+        except UnreadableFormat as error:
+            self._problems[path] = str(error)
             return None
         return value
 
