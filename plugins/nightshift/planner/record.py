@@ -39,6 +39,7 @@ class Record:
 
     rows: computed, also those that were lost or computed twice. workers: that computed any. work_s: their seconds of work,
     added up. start_up_s: median seconds of each stage, by its name in STAGES; a stage that nobody saw is missing.
+    profile: the compute profile that the workers were asked for with, which says how their machines are bought.
     preemptions: of workers. alive_s: seconds from the birth of each attempt to its end, added up.
     """
 
@@ -53,6 +54,7 @@ class Record:
     output_tokens: int
     preemptions: int
     start_up_s: Mapping[str, float] = field(default_factory=dict)
+    profile: str = ""
 
     @property
     def rows_per_second(self) -> float:

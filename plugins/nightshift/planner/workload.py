@@ -1,0 +1,63 @@
+"""What a job computes, and on what: the workload by which its speed is recorded and looked up. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final
+
+from nightshift.planner.record import Workload
+from nightshift.profiles import profile_of
+from nightshift.profiles.hardware import GPUS, TPUS
+from nightshift.spec import JobSpec
+
+CPU: Final = "cpu"
+"""The hardware of a worker without an accelerator."""
+
+
+def hardware_of(profile: str) -> str:
+    """The name of a profile's accelerator in `nightshift.profiles.hardware`, or "cpu". Raises ValueError for no profile."""
+    hardware = profile_of(profile).hardware
+    return next((name for name, each in {**GPUS, **TPUS}.items() if each is hardware), CPU)
+
+
+def workload_of(spec: JobSpec, profile: str, cpus: float = 0.0) -> Workload:
+    """The job on one of its profiles. cpus: of a worker, which counts if it has no accelerator; 0 if unknown.
+
+    Which settings of the engine change answers is said by `JobSpec.semantic` alone; the others are the workload's
+    performance, with how the model is spread over accelerators. Raises ValueError if the job does not fit the profile.
+    """
+    worker = spec.compute.worker(profile)
+    semantic = spec.semantic()
+    hardware = hardware_of(profile)
+    engine = spec.engine.model_dump(mode="json")
+    deciding = semantic.get("engine", {})
+    return Workload(
+        model_uri=spec.model.uri,
+        model_revision=spec.model.revision,
+        task=spec.task,
+        answers=_digest({"task": semantic["task"], "request": semantic["request"], "engine": deciding}),
+        performance={
+            **_without(engine, deciding),
+            "tensor_parallel": worker.tensor_parallel,
+            "pipeline_parallel": worker.pipeline_parallel,
+        },
+        hardware=hardware,
+        accelerators=worker.hosts * worker.accelerators,
+        cpus=cpus if hardware == CPU else 0.0,
+    )
+
+
+def _without(settings: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """The settings that `others` lacks; of a setting that is a mapping in both, the entries that it lacks."""
+    left = {}
+    for name, value in settings.items():
+        if name not in others:
+            left[name] = value
+        elif isinstance(value, dict) and isinstance(others[name], dict) and (rest := _without(value, others[name])):
+            left[name] = rest
+    return left
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
