@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from nightshift.driver.marks import LAST_S, Birth, Marks, process_age_s
+from nightshift.driver.marks import LAST_S, Birth, Marks
 from nightshift.driver.stats import Stats
 from nightshift.run.marks import Ended, Mark, NotAMark, ended_at_age_s, period_s
 from nightshift.run.measured import look

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -84,7 +84,7 @@ class Mark:
     not_saved: int = 0
 
     def to_bytes(self) -> bytes:
-        return canonical_json({"version": VERSION, **asdict(self)})
+        return canonical_json({"version": VERSION, **{name: getattr(self, name) for name in self.__dataclass_fields__}})
 
     @classmethod
     def from_bytes(cls, body: bytes) -> Mark:
