@@ -32,7 +32,7 @@ def a_mark(attempt: str, **changes: Any) -> Mark:
 
 
 def a_part(attempt: str, rows: int, tokens: int = 0) -> Part:
-    return Part(attempt, "node", "0", rows, prompt_tokens=tokens, output_tokens=tokens)
+    return Part(attempt, "node", "0", rows, prompt_tokens=tokens, output_tokens=tokens // 10)
 
 
 def seen(*marks: Mark, starts: Starts | None = None) -> Seen:
@@ -74,7 +74,7 @@ class TestSums:
                     "rows_unused": 21,
                     "rows_lost": 8,
                     "input_tokens": 1100,
-                    "output_tokens": 440,
+                    "output_tokens": 110,
                     "alive_s": 1000.0 + 10.0 + 100.0,
                     "work_s": 660.0,
                     "engine_wait_s": 30.0,
@@ -88,7 +88,7 @@ class TestSums:
         (profile,) = measure(seen(a_mark("a", ended=None, rows_answered=3)), [a_part("a", 10, 100)])["profiles"]
 
         assert (profile["rows"], profile["rows_unused"]) == (10, 0)
-        assert (profile["input_tokens"], profile["output_tokens"]) == (100, 100)
+        assert (profile["input_tokens"], profile["output_tokens"]) == (100, 10)
 
     def test_rungs_are_apart_and_in_order(self) -> None:
         marks = [a_mark("a"), a_mark("b", profile="gpu-l4"), a_mark("c", profile="")]

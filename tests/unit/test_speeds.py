@@ -16,7 +16,7 @@ from nightshift.run import speeds
 from nightshift.run.names import canonical_json
 from nightshift.run.speeds import Nearness, keep, nearest, path_of, records_of
 from nightshift.spec.names import job_name
-from nightshift.store import StoreUnavailable, open_store
+from nightshift.store import StoreUnavailable, get_bytes, open_store
 from tests.builders import RUN, a_spec
 
 pytestmark = pytest.mark.unit
@@ -156,7 +156,7 @@ class TestNearest:
         assert [each.nearness for each in found] == list(Nearness)
 
     @pytest.mark.parametrize("change", [{"model_uri": "hf://org/other"}, {"model_revision": "r2"}, {"hardware": "h100"}])
-    def test_other_models_and_other_hardware_are_not_near(self, store: ObjectStore, change: dict[str, str]) -> None:
+    def test_other_models_and_other_hardware_are_not_near(self, store: ObjectStore, change: dict[str, Any]) -> None:
         save(store, replace(RECORD, workload=replace(WORKLOAD, **change)))
 
         assert nearest(store, WORKLOAD) == []
@@ -175,12 +175,11 @@ class TestNearest:
         others = [replace(RECORD, workload=replace(WORKLOAD, accelerators=2 + n)) for n in range(60)]
         save(store, *others)
         reads = 0
-        real = speeds.get_bytes
 
         def counted(store: ObjectStore, path: str) -> bytes | None:
             nonlocal reads
             reads += 1
-            return real(store, path)
+            return get_bytes(store, path)
 
         monkeypatch.setattr(speeds, "get_bytes", counted)
 

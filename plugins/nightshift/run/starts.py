@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from obstore.store import ObjectStore
+
 from nightshift.planner.record import STAGES
 from nightshift.run.marks import Mark
 from nightshift.run.names import RunRef, canonical_json
-from nightshift.store import Objects
+from nightshift.store import Objects, create_or_read
 
 VERSION: Final = 1
 
@@ -47,6 +49,17 @@ class Starts:
         if not isinstance(value, dict) or value.get("version") != VERSION or not isinstance(value.get("pods"), dict):
             return cls()
         return cls({pod: _readable(stages) for pod, stages in value["pods"].items()})
+
+
+def in_order(stages: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The stages that are known, as they follow one another."""
+    return [(stage, stages[stage]) for stage in STAGES if stage in stages]
+
+
+def save_starts(store: ObjectStore, run: RunRef, jobset: str, starts: Starts) -> None:
+    """Writes what was seen of a JobSet's pods, once; nothing if nothing was seen."""
+    if starts.pods:
+        create_or_read(store, run.starts_path(jobset), starts.to_bytes())
 
 
 async def read_starts(objects: Objects, run: RunRef) -> Starts:
