@@ -61,7 +61,9 @@ class TestSums:
         second = a_mark("b", rows_answered=40, input_tokens=400, output_tokens=40, work_s=60.0, start_up_s={"weights": 100.0})
         parts = [a_part("a", 50, 500), a_part("b", 40, 400)]
 
-        assert measure(seen(killed, second), parts) == {
+        starts = Starts({"pod-a": {"weights": 10.0}, "pod-b": {"weights": 20.0}})
+
+        assert measure(seen(killed, second, starts=starts), parts) == {
             "attempts": 2,
             "not_seen": 0,
             "profiles": [
@@ -79,7 +81,7 @@ class TestSums:
                     "work_s": 660.0,
                     "engine_wait_s": 30.0,
                     "cpus": 8.0,
-                    "start_up_s": {"weights": 200.0, "warm_up": 5.0},
+                    "start_up_s": {"weights": 215.0, "warm_up": 5.0},
                 }
             ],
         }
@@ -120,6 +122,14 @@ class TestSums:
 
     def test_nothing_was_seen(self) -> None:
         assert measure(Seen(), []) == {"attempts": 0, "not_seen": 0, "profiles": []}
+
+    def test_how_long_the_weights_took_is_not_known_if_the_cluster_does_not_say_when_the_driver_was_born(self) -> None:
+        mark = a_mark("a", start_up_s={"weights": 0.1, "warm_up": 5.0})
+
+        for starts in (Starts(), Starts({"pod-a": {"node": 3.0}})):
+            (profile,) = measure(seen(mark, starts=starts), [])["profiles"]
+            assert "weights" not in profile["start_up_s"]
+            assert profile["start_up_s"]["warm_up"] == 5.0
 
     def test_what_the_cluster_saw_of_a_start_is_added(self) -> None:
         """The weights were loaded for 90 s before the driver was born, and for 2 s more."""

@@ -14,7 +14,7 @@ from nightshift.planner.record import Record
 from nightshift.planner.workload import hardware_of, workload_of
 from nightshift.run import speeds
 from nightshift.run.names import canonical_json
-from nightshift.run.speeds import Nearness, keep, nearest, path_of, records_of
+from nightshift.run.speeds import Nearness, keep, nearest, path_of, records_for, records_of
 from nightshift.spec.names import job_name
 from nightshift.store import StoreUnavailable, get_bytes, open_store
 from tests.builders import RUN, a_spec
@@ -107,6 +107,11 @@ class TestRecords:
     def test_a_manifest_of_an_earlier_release_has_none(self) -> None:
         assert records_of(RUN, SPEC, {"sealed_at": "2026-11-21T03:00:00+00:00"}) == []
 
+    def test_a_start_up_without_its_largest_part_is_not_known(self) -> None:
+        (record,) = records_of(RUN, SPEC, manifest_of({"start_up_s": {"node": 20.0, "warm_up": 1.0}}))
+
+        assert record.start_up_s == {}
+
     def test_keeping_them_again_changes_nothing(self, store: ObjectStore) -> None:
         for _ in range(2):
             keep(store, RUN, SPEC, manifest_of(PROFILE))
@@ -160,6 +165,29 @@ class TestNearest:
         save(store, replace(RECORD, workload=replace(WORKLOAD, **change)))
 
         assert nearest(store, WORKLOAD) == []
+
+    def test_the_same_way_to_buy_a_machine_comes_before_a_newer_one(self, store: ObjectStore) -> None:
+        save(store, RECORD, replace(RECORD, profile="gpu-l4", sealed_at="2026-12-01T03:00:00+00:00"))
+
+        assert [each.record.profile for each in nearest(store, WORKLOAD)] == ["gpu-l4", "gpu-l4-spot"]
+        assert nearest(store, WORKLOAD, profile="gpu-l4-spot")[0].record == RECORD
+
+    def test_who_does_not_know_the_cpus_finds_any(self, store: ObjectStore) -> None:
+        record = replace(RECORD, workload=workload_of(a_spec(), "cpu", cpus=6.0), profile="cpu")
+        save(store, record)
+
+        nearness = [nearest(store, workload_of(a_spec(), "cpu", cpus=cpus))[0].nearness for cpus in (0.0, 6.0, 2.0)]
+
+        assert nearness == [Nearness.SAME, Nearness.SAME, Nearness.OTHER_SIZE]
+
+    def test_each_profile_of_a_job_has_its_own_or_that_of_the_same_hardware(self, store: ObjectStore) -> None:
+        spec = a_spec(compute={"profile": "gpu-l4-spot", "fallback": ["gpu-l4", "gpu-h100"]})
+        own = replace(RECORD, profile="gpu-l4", sealed_at="2026-11-01T03:00:00+00:00")
+        far = replace(RECORD, workload=replace(workload_of(spec, "gpu-h100"), answers="f" * 16), profile="gpu-h100")
+        save(store, RECORD, own, far)
+
+        assert records_for(store, spec) == {"gpu-l4-spot": RECORD, "gpu-l4": own}
+        assert records_for(store, spec, Nearness.OTHER_ANSWERS)["gpu-h100"] == far
 
     def test_what_is_no_record_is_passed_over(self, store: ObjectStore) -> None:
         save(store, RECORD)

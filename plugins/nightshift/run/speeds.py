@@ -45,7 +45,7 @@ class Nearness(IntEnum):
     OTHER_PERFORMANCE = 1
     """Other settings that change the speed alone."""
     OTHER_SIZE = 2
-    """A worker of more or fewer accelerators, or CPUs."""
+    """A worker of more or fewer accelerators, or of more or fewer CPUs if the workload says how many."""
     OTHER_ANSWERS = 3
     """Another task or request: its tokens are comparable, its rows are not."""
 
@@ -75,7 +75,8 @@ def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any]) -> list[
             input_tokens=each["input_tokens"],
             output_tokens=each["output_tokens"],
             preemptions=measured.preemptions_of(each),
-            start_up_s=each["start_up_s"],
+            # A sum without its largest part would be taken for all of it.
+            start_up_s=each["start_up_s"] if "weights" in each["start_up_s"] else {},
             profile=each["profile"],
         )
         found.append(record)
@@ -98,11 +99,29 @@ def path_of(record: Record) -> str:
     return f"{_model_folder(record.workload)}/{'-'.join(_marks_of(record.workload))}/{name}"
 
 
-def nearest(store: ObjectStore, workload: Workload, most: int = 5) -> list[Found]:
-    """The records nearest to a workload, at most `most`: by `Nearness`, then newest first.
+def records_for(store: ObjectStore, spec: JobSpec, farthest: Nearness = Nearness.OTHER_PERFORMANCE) -> dict[str, Record]:
+    """The nearest record for each profile of a job, its fallbacks included; a profile that nothing near is known of is missing.
 
-    All are of its model and hardware. One LIST of folders, then a page and at most `most` reads for each of at most
-    `FOLDERS_MOST`, until there are enough. A record that cannot be read is passed over. Raises StoreUnavailable.
+    Raises StoreUnavailable.
+    """
+    found = {}
+    for profile in spec.compute.profiles:
+        try:
+            workload = workload_of(spec, profile)
+        except ValueError:
+            continue  # A fallback on which the job's engine does not fit.
+        for each in nearest(store, workload, profile=profile)[:1]:
+            if each.nearness <= farthest:
+                found[profile] = each.record
+    return found
+
+
+def nearest(store: ObjectStore, workload: Workload, most: int = 5, *, profile: str = "") -> list[Found]:
+    """The records nearest to a workload, at most `most`: by `Nearness`, then those of `profile`, then newest first.
+
+    Other profiles of the same hardware are bought otherwise: they are preempted, and start, at another pace. All records are of
+    its model and hardware. One LIST of folders, then a page and at most `most` reads for each of at most `FOLDERS_MOST`, until
+    there are enough. A record that cannot be read is passed over. Raises StoreUnavailable.
     """
     found: list[Found] = []
     try:
@@ -111,7 +130,7 @@ def nearest(store: ObjectStore, workload: Workload, most: int = 5) -> list[Found
         for nearness in Nearness:
             near = [folder for each, folder in ranked[:FOLDERS_MOST] if each is nearness]
             records = [record for folder in near for record in _newest(store, folder, most)]
-            records.sort(key=lambda record: record.sealed_at, reverse=True)
+            records.sort(key=lambda record: (record.profile == profile, record.sealed_at), reverse=True)
             found += [Found(record, nearness) for record in records]
             if len(found) >= most:
                 break
@@ -138,10 +157,10 @@ def _nearness(folder: str, workload: Workload) -> Nearness | None:
     wanted, there = _marks_of(workload), folder.rstrip("/").rpartition("/")[2].split("-")
     if len(there) != len(wanted):
         return None
-    answers, *size, performance = (theirs == ours for theirs, ours in zip(there, wanted, strict=True))
+    answers, accelerators, cpus, performance = (theirs == ours for theirs, ours in zip(there, wanted, strict=True))
     if not answers:
         return Nearness.OTHER_ANSWERS
-    if not all(size):
+    if not accelerators or not (cpus or workload.cpus == 0):
         return Nearness.OTHER_SIZE
     return Nearness.SAME if performance else Nearness.OTHER_PERFORMANCE
 

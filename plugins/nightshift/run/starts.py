@@ -29,9 +29,13 @@ class Starts:
     pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def stages(self, mark: Mark) -> dict[str, float]:
-        """What cluster and attempt know together. Seconds of `weights` before and after the driver's birth are added."""
+        """What cluster and attempt know together. Seconds of `weights` before and after the driver's birth are added.
+
+        If the cluster did not see how long the driver waited to be born, nobody knows how long the weights took.
+        """
         cluster = self.pods.get(mark.pod, {})
         both = {**cluster, **mark.start_up_s}
+        both.pop("weights", None)
         if "weights" in cluster and "weights" in mark.start_up_s:
             both["weights"] = cluster["weights"] + mark.start_up_s["weights"]
         return both
