@@ -49,7 +49,7 @@ def test_what_marks_of_100_workers_cost_in_3_h_is_as_the_docstring_says() -> Non
 
 
 def test_a_killed_attempt_lived_for_half_a_period_after_its_mark_on_average() -> None:
-    assert ended_at_age_s(replace(MARK, age_s=1000.0)) == 1010.0
+    assert ended_at_age_s(replace(MARK, age_s=1000.0, next_s=20.0)) == 1010.0
     assert ended_at_age_s(replace(MARK, age_s=1000.0, ended=Ended.DRAINED)) == 1000.0
 
 
@@ -130,7 +130,8 @@ async def test_the_last_mark_says_how_the_attempt_ended_and_what_it_did() -> Non
     paths = [path async for path in store.list(RUN.attempts_folder)]
     assert paths == [RUN.mark_path(BIRTH.attempt, number) for number in (0, 1)]
     born, last = [Mark.from_bytes(await store.read(path) or b"") for path in paths]
-    assert (born.ended, born.rows_answered, born.start_up_s) == (None, 0, {})
+    assert (born.ended, born.rows_answered, born.start_up_s, born.next_s) == (None, 0, {}, 5.0)
+    assert last.next_s == 0.0
     assert (last.ended, last.profile, last.index, last.node, last.cpus) == (Ended.DONE, "gpu-l4-spot", 3, "spot-7", 8.0)
     assert (last.rows_answered, last.rows_lost, last.input_tokens, last.output_tokens) == (40, 8, 900, 300)
     assert last.work_s == 10.0

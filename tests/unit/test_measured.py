@@ -27,7 +27,7 @@ BORN, AT = "2026-11-20T01:00:00+00:00", "2026-11-20T02:00:00+00:00"
 
 
 def a_mark(attempt: str, **changes: Any) -> Mark:
-    mark = Mark(attempt, "gpu-l4-spot", "owner", 0, "node", f"pod-{attempt}", 8.0, BORN, AT, 100.0, Ended.DONE)
+    mark = Mark(attempt, "gpu-l4-spot", "owner", 0, "node", f"pod-{attempt}", 8.0, BORN, AT, 100.0, ended=Ended.DONE)
     return replace(mark, **changes)
 
 
@@ -49,6 +49,7 @@ class TestSums:
             "a",
             ended=None,
             age_s=1000.0,
+            next_s=20.0,
             rows_answered=70,
             rows_dead=1,
             rows_lost=8,

@@ -111,6 +111,7 @@ class Marks:
             born_at=_iso(now - age_s),
             at=_iso(now),
             age_s=round(age_s, 3),
+            next_s=0.0 if ended else period_s(age_s),
             ended=ended,
             rows_answered=stats.rows_answered,
             rows_dead=stats.rows_dead,

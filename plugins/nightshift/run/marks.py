@@ -27,7 +27,7 @@ MOST_S: Final = 60.0
 
 _TEXTS: Final = ("attempt", "profile", "role", "node", "pod", "born_at", "at")
 _COUNTS: Final = ("rows_answered", "rows_dead", "rows_from_partials", "rows_lost", "input_tokens", "output_tokens", "not_saved")
-_SECONDS: Final = ("age_s", "work_s", "engine_wait_s", "cpus")
+_SECONDS: Final = ("age_s", "next_s", "work_s", "engine_wait_s", "cpus")
 
 
 class NotAMark(ValueError):
@@ -55,7 +55,8 @@ class Mark:
 
     profile: "" if nobody told it. role: "owner" or "helper". index: of the worker in its JobSet; None if it has none.
     cpus: that its process may use. born_at, at: by its machine's clock, ISO 8601 in UTC. age_s: seconds since its process
-    started. ended: None while it lives. Rows and tokens are those of `nightshift.driver.stats.Stats`.
+    started. next_s: seconds until the next mark, 0 if there is none. ended: None while it lives. Rows and tokens are those of
+    `nightshift.driver.stats.Stats`.
     work_s: from its first request to its last answer. engine_wait_s: without an engine, once it had one. start_up_s: `weights`,
     from its birth until its engine answered, and `warm_up`, from then to its first answer; missing until they are over.
     not_saved: earlier marks that the store did not take.
@@ -71,6 +72,7 @@ class Mark:
     born_at: str
     at: str
     age_s: float
+    next_s: float = 0.0
     ended: Ended | None = None
     rows_answered: int = 0
     rows_dead: int = 0
@@ -112,7 +114,7 @@ def period_s(age_s: float) -> float:
 
 def ended_at_age_s(mark: Mark) -> float:
     """The age in seconds at which an attempt ended, from its last mark. If it was killed: on average half a period later."""
-    return mark.age_s if mark.ended is not None else mark.age_s + period_s(mark.age_s) / 2
+    return mark.age_s + mark.next_s / 2
 
 
 def _wrong_with(mark: Mark) -> str:
