@@ -87,6 +87,12 @@ class TestWorkload:
         for change in ({"engine__max_num_seqs": 9}, {"engine__args": {"enforce-eager": True}}, {"engine__max_model_len": 99}):
             assert workload_of(a_spec(compute__profile="gpu-l4-spot", **change), "gpu-l4-spot") != WORKLOAD
 
+    def test_what_changes_the_speed_alone_is_a_matter_of_performance(self) -> None:
+        other = workload_of(a_spec(compute__profile="gpu-l4-spot", request__rows_per_request=2), "gpu-l4-spot")
+
+        assert other.answers == WORKLOAD.answers
+        assert (other.performance["rows_per_request"], WORKLOAD.performance["rows_per_request"]) == (2, 4)
+
 
 class TestRecords:
     def test_a_record_says_what_was_measured(self) -> None:

@@ -24,21 +24,20 @@ def hardware_of(profile: str) -> str:
 def workload_of(spec: JobSpec, profile: str, cpus: float = 0.0) -> Workload:
     """The job on one of its profiles. cpus: of a worker, which counts if it has no accelerator; 0 if unknown.
 
-    Which settings of the engine change answers is said by `JobSpec.semantic` alone; the others are the workload's
+    Which settings of engine and request change answers is said by `JobSpec.semantic` alone; the others are the workload's
     performance, with how the model is spread over accelerators. Raises ValueError if the job does not fit the profile.
     """
     worker = spec.compute.worker(profile)
     semantic = spec.semantic()
     hardware = hardware_of(profile)
-    engine = spec.engine.model_dump(mode="json")
-    deciding = semantic.get("engine", {})
     return Workload(
         model_uri=spec.model.uri,
         model_revision=spec.model.revision,
         task=spec.task,
-        answers=_digest({"task": semantic["task"], "request": semantic["request"], "engine": deciding}),
+        answers=_digest({part: semantic.get(part) for part in ("task", "request", "engine")}),
         performance={
-            **_without(engine, deciding),
+            **_without(spec.engine.model_dump(mode="json"), semantic.get("engine", {})),
+            **_without(spec.request.model_dump(mode="json"), semantic.get("request", {})),
             "tensor_parallel": worker.tensor_parallel,
             "pipeline_parallel": worker.pipeline_parallel,
         },
