@@ -45,6 +45,7 @@ def _driver(order: Order) -> dict[str, Any]:
         {"name": "NIGHTSHIFT_DEAD_LETTERS", "value": str(order.spec.dead_letters.allowed(order.rows))},
         {"name": "NIGHTSHIFT_TUNING", "value": canonical_json(order.spec.tuning()).decode()},
         {"name": "NIGHTSHIFT_METRICS_PORT", "value": str(METRICS_PORT)},
+        {"name": "NIGHTSHIFT_PROFILE", "value": order.worker.profile.name},
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
