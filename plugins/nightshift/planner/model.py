@@ -96,7 +96,10 @@ def model_of(config: Mapping[str, Any], dtype: str = "auto", kv_cache_dtype: str
     images) is counted by its text part. Raises UnknownModel.
     """
     text = {**config, **_part(config)}
-    layers, hidden = _int(text, "num_hidden_layers", "n_layer", "n_layers"), _int(text, "hidden_size", "n_embd", "d_model", "dim")
+    layers, hidden = (
+        _int(text, "num_hidden_layers", "n_layer", "n_layers"),
+        _int(text, "hidden_size", "n_embd", "d_model", "dim"),
+    )
     heads = _int(text, "num_attention_heads", "n_head", "n_heads")
     vocabulary = _int(text, "vocab_size")
     kind = str(text.get("model_type", ""))
@@ -130,7 +133,9 @@ def model_of_size(size: float, dtype: str = "auto") -> Model:
     """A model of which only the bytes of its weights are known: dense, one type of number, every weight read for every token."""
     number_bytes = BYTES.get(dtype, 2.0)
     count = size / number_bytes
-    return Model(count, 0, 0, True, 0, 0, 0, None, 0, False, number_bytes, number_bytes, number_bytes, None, "the size of its files")
+    return Model(
+        count, 0, 0, True, 0, 0, 0, None, 0, False, number_bytes, number_bytes, number_bytes, None, "the size of its files"
+    )
 
 
 def _part(config: Mapping[str, Any]) -> Mapping[str, Any]:
