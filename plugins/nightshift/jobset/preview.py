@@ -14,9 +14,12 @@ from nightshift.jobset.manifest.constants import Role
 from nightshift.jobset.manifest.patch import PatchError
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.text import to_yaml
+from nightshift.planner.bounds import Limits
+from nightshift.planner.model import model_of_size
+from nightshift.planner.plan import Decision, decide, fixed
+from nightshift.planner.speed import Known, tokens_of
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
-from nightshift.run.sizing import Sizing, size
 from nightshift.settings import Settings, SettingsError
 from nightshift.spec import JobSpec, SpecErrors, load, periods
 
@@ -66,31 +69,44 @@ def preview(options: Options, environment: Mapping[str, str]) -> str:
         raise ValueError(f"--partition is {options.partition!r}. {error}") from None
     run = RunRef(spec.job, partition, run_digest(spec.job, partition, spec.semantic()))
     rows = ROWS if options.rows is None else options.rows
-    sizing = size(rows, spec, workers_max=settings.workers_max)
+    decision = _decision(options, spec, rows, settings)
+    plan = _plan(run, rows, spec, decision)
     role: Role = "helper" if options.helper else "owner"
     manifest = render(
         spec,
         run,
-        _plan(run, rows, sizing),
+        plan,
         settings,
         name=digest_name(spec.job, spec.job, TASK, run.prefix, 2 if options.helper else 1),
         profile=options.profile,
         role=role,
         workers=options.workers,
     )
-    return f"{_header(options, spec, run, sizing, settings, missing)}{to_yaml(manifest)}"
+    return f"{_header(options, spec, run, plan, settings, missing)}{to_yaml(manifest)}"
 
 
-def _plan(run: RunRef, rows: int, sizing: Sizing) -> Plan:
+def _decision(options: Options, spec: JobSpec, rows: int, settings: Settings) -> Decision:
+    """What the planner says without asking anybody for the model: from what the job states. Raises Refused."""
+    if options.workers is not None:
+        spec = spec.model_copy(update={"compute": spec.compute.model_copy(update={"workers": options.workers})})
+    gib = spec.compute.weights_gib
+    known = Known(
+        tokens_of(spec),
+        model_of_size(gib << 30, spec.engine.dtype) if gib else None,
+        "nobody was asked for the model; `nightshift plan` asks",
+    )
+    return decide(spec, rows, known, Limits(settings.workers_max))
+
+
+def _plan(run: RunRef, rows: int, spec: JobSpec, decision: Decision) -> Plan:
     files = (InputFile("inputs/preview.parquet", rows, (rows,), 0, ""),) if rows else ()
-    return Plan(run.run_id, rows, sizing.chunk_rows, sizing.workers, files)
+    workers, chunk_rows, reasons = fixed(decision, spec, rows, 0)
+    return Plan(run.run_id, rows, chunk_rows, workers, files, reasons)
 
 
-def _header(
-    options: Options, spec: JobSpec, run: RunRef, sizing: Sizing, settings: Settings, missing: Mapping[str, str]
-) -> str:
+def _header(options: Options, spec: JobSpec, run: RunRef, plan: Plan, settings: Settings, missing: Mapping[str, str]) -> str:
     assumed = f"{ROWS:,} rows, assumed: say --rows" if options.rows is None else f"{options.rows:,} rows"
-    why = f"{options.workers} workers: --workers says so" if options.workers else "; ".join(sizing.reasons)
+    why = f"{options.workers} workers: --workers says so" if options.workers else "; ".join(plan.reasons)
     lines = [
         f"What `nightshift render` makes of {options.file} for {run.partition}; nothing was asked and nothing submitted.",
         f"Run {run.url(settings.bucket)}, its first generation.",
