@@ -102,6 +102,20 @@ def question_of(
 
 def decide(spec: JobSpec, rows: int, known: Known, limits: Limits = Limits(), prices: Prices | None = None) -> Decision:
     """For the job's own profile. Raises Refused, with the three cheapest ways out, for what cannot fit."""
+    question, decision, problems = _weighed(spec, rows, known, limits)
+    if problems:
+        ways = ways_out(question, spec, known, prices)
+        raise Refused(problems, ways, _ranking(ways))
+    return decision
+
+
+def weigh(spec: JobSpec, rows: int, known: Known, limits: Limits = Limits()) -> tuple[Decision, tuple[str, ...]]:
+    """As `decide`, but with what is wrong beside the decision: for those who only want to see it."""
+    _, decision, problems = _weighed(spec, rows, known, limits)
+    return decision, problems
+
+
+def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Question, Decision, tuple[str, ...]]:
     too_large = None
     try:
         question = question_of(spec, rows, known, limits)
@@ -109,12 +123,8 @@ def decide(spec: JobSpec, rows: int, known: Known, limits: Limits = Limits(), pr
         too_large = str(error)
         question = question_of(spec, rows, replace(known, model=None, why_not=too_large), limits)
     found = answer(question)
-    problems = (too_large,) if too_large and rows else found.problems
-    if problems:
-        ways = ways_out(question, spec, known, prices)
-        raise Refused(problems, ways, _ranking(ways))
     chunk, _ = chunk_rows(spec, rows, found.workers, question.speed.rows_per_second)
-    return Decision(
+    decision = Decision(
         profile=spec.compute.profile,
         rows=rows,
         workers=_busy(found.workers, rows, chunk),
@@ -126,6 +136,7 @@ def decide(spec: JobSpec, rows: int, known: Known, limits: Limits = Limits(), pr
         speed=question.speed,
         reasons=tuple(_reasons(question, found)),
     )
+    return question, decision, (too_large,) if too_large and rows else found.problems
 
 
 def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tuple[int, int, tuple[str, ...]]:
