@@ -1,7 +1,7 @@
 """The command `nightshift`. Each command is a function that imports what it needs when it runs, so ``--help`` is quick.
 
-Exit codes: 0 done, 1 the store does not answer, `doctor` found something wrong or a `plan` does not fit, 2 bad input (every mistake on stderr);
-`batch` has its own codes.
+Exit codes: 0 done, 1 the store does not answer, `doctor` found something wrong or a `plan` does not fit, 2 bad input (every
+mistake on stderr); `batch` has its own codes.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ class ExtractOperator(RunOperator):
     """
     Exports the query to the run's folder (BigQuery ``EXPORT DATA``), then writes ``plan.json``.
 
-    How many workers there are was decided by the task ``plan``; here that decision is fitted to the rows that were exported, which may
-    be other than those that were counted (`nightshift.planner.plan.fixed`). A run that has a plan is left as it is: its rows never
-    change. Deferred while BigQuery works.
+    How many workers there are was decided by the task ``plan``; here that decision is fitted to the rows that were exported,
+    which may be other than those that were counted (`nightshift.planner.plan.fixed`). A run that has a plan is left as it is:
+    its rows never change. Deferred while BigQuery works.
 
     :param decision: path of that decision in the bucket (templated).
     """

@@ -114,9 +114,9 @@ class PlanOperator(RunOperator):
     """
     Checks the job against the warehouse, freezes it into a run, counts its rows, and decides how many workers compute them.
 
-    Returns ``{run_prefix, run_id, partition, rows, asked_at, spec, decision}``, from which every later task knows the run and its
-    terms. decision: the path of what was decided (`nightshift.run.decisions`); None for a run that is planned already. A run that
-    cannot end in time fails here, with ways out, before anything is exported and any accelerator started.
+    Returns ``{run_prefix, run_id, partition, rows, asked_at, spec, decision}``, from which every later task knows the run and
+    its terms. decision: the path of what was decided (`nightshift.run.decisions`); None for a run that is planned already. A
+    run that cannot end in time fails here, with ways out, before anything is exported and any accelerator started.
 
     A scheduled run exists from midnight on; the task waits in the triggerer until the run is due by the job's cron. Scheduled
     runs and backfills skip the days that the cron leaves out. The run of a period shorter than a day is due at once.

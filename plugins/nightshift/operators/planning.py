@@ -1,4 +1,5 @@
-"""What the planner is told: the model's config, the tokens of a sample of rows, the deployment's limits. For a task and for a command."""
+"""What the planner is told: the model's config, the tokens of a sample of rows, the deployment's limits. For a task and for a
+command."""
 
 from __future__ import annotations
 

@@ -18,16 +18,16 @@ from nightshift.profiles import WORK_SECONDS_MIN, Provisioning, WorkerShape
 from nightshift.spec.limits import WORKERS_MAX
 
 Prices = Mapping[str, float]
-"""Of one machine for an hour, by its name and the suffix of how it is bought: ``g2-standard-8-spot``. "cpu": of a worker without an
-accelerator."""
+"""Of one machine for an hour, by its name and the suffix of how it is bought: ``g2-standard-8-spot``. "cpu": of a worker
+without an accelerator."""
 
 _NO_LIMIT: Final = 10**9
 
 
 @dataclass(frozen=True)
 class Limits:
-    """workers_max: the deployment's, 0 for none; it does not bind a job that says its workers. quota: accelerators that the queue gives
-    at once (workers, for profiles without one); None if unknown."""
+    """workers_max: the deployment's, 0 for none; it does not bind a job that says its workers. quota: accelerators that the
+    queue gives at once (workers, for profiles without one); None if unknown."""
 
     workers_max: int = 0
     quota: int | None = None
@@ -85,8 +85,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """workers: at least 1, as planned or as near as the bounds allow. work_s: of each; None if the speed is unknown. finish_s: from the
-    start of the JobSet to the last row. problems: why it cannot be, in words; empty if it fits, or if nobody knows."""
+    """workers: at least 1, as planned or as near as the bounds allow. work_s: of each; None if the speed is unknown. finish_s:
+    from the start of the JobSet to the last row. problems: why it cannot be, in words; empty if it fits, or if nobody knows."""
 
     workers: int
     work_s: float | None
@@ -115,13 +115,17 @@ def answer(question: Question) -> Answer:
 
 def _problems(question: Question, workers: int, work_s: float | None) -> Iterator[str]:
     start_up, left = question.speed.start_up_s, question.deadline_s - question.speed.start_up_s
-    if workers > question.room:
+    quota = question.limits.quota
+    if quota is not None and workers * question.units > quota:
         units = "accelerators" if question.shape.machine else "workers"
-        yield f"{n(workers, 'worker')} of {question.units} need {workers * question.units:,} {units}, and the queue gives {question.limits.quota:,}"
+        wanted = workers * question.units
+        yield f"{n(workers, 'worker')} of {question.units} need {wanted:,} {units}, and the queue gives {quota:,}"
+    elif workers > question.room:
+        yield f"{n(workers, 'worker')} are more than a run may have ({WORKERS_MAX:,})"
     if left < WORK_SECONDS_MIN:
         yield (
-            f"a deadline of {minutes(question.deadline_s)} leaves {minutes(max(0.0, left))} after {minutes(start_up)} of start-up "
-            f"({question.speed.start_up_words}); it has to leave {minutes(WORK_SECONDS_MIN)}"
+            f"a deadline of {minutes(question.deadline_s)} leaves {minutes(max(0.0, left))} after {minutes(start_up)} of "
+            f"start-up ({question.speed.start_up_words}); it has to leave {minutes(WORK_SECONDS_MIN)}"
         )
     elif work_s is not None and work_s > question.usable_s:
         yield (
@@ -138,7 +142,10 @@ def _why_no_more(question: Question) -> Iterator[str]:
     if least < question.useful:
         yield f"the deadline needs {needed:,}, but there is room for {n(question.room, 'worker')}"
     elif needed > question.useful:
-        yield f"the deadline needs {needed:,}, but more than {question.useful:,} would have less than a full batch or chunk each (max_num_seqs = {question.seqs:,})"
+        yield (
+            f"the deadline needs {needed:,}, but more than {question.useful:,} would have less than a full batch or chunk each "
+            f"(max_num_seqs = {question.seqs:,})"
+        )
 
 
 def accelerator_hours(question: Question, found: Answer) -> float | None:
@@ -165,6 +172,11 @@ def minutes(seconds: float) -> str:
     if seconds < 3 * 3600:
         return f"{seconds / 60:,.0f} min"
     return f"{seconds / 3600:,.1f} h"
+
+
+def rate(per_second: float) -> str:
+    """Three digits that count."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def n(count: int, noun: str) -> str:

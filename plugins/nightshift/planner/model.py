@@ -1,8 +1,8 @@
 """How large a model is and what a token costs it, from the ``config.json`` that Hugging Face keeps beside its weights.
 
-The names are those of `transformers.PretrainedConfig` and its subclasses. Counted are the matrices that are multiplied; norms, biases
-and rotary tables are left out (less than 1 % of any model here). Sliding windows are left out too: every layer counts as if it
-saw the whole text, so long texts are estimated slower than they are.
+The names are those of `transformers.PretrainedConfig` and its subclasses. Counted are the matrices that are multiplied; norms,
+biases and rotary tables are left out (less than 1 % of any model here). Sliding windows are left out too: every layer counts as
+if it saw the whole text, so long texts are estimated slower than they are.
 """
 
 from __future__ import annotations
@@ -24,12 +24,50 @@ BYTES: Final[Mapping[str, float]] = {
 BITS_OF: Final[Mapping[str, float]] = {"fp8": 8, "fbgemm_fp8": 8, "mxfp4": 4.25, "awq": 4, "gptq": 4, "bitsandbytes": 4}
 """Bits of a weight by ``quant_method``, where the config says nothing closer. mxfp4: 4 and a scale of 8 for each 32."""
 _UNGATED: Final = frozenset(
-    "bert roberta xlm-roberta camembert distilbert electra mpnet deberta deberta-v2 albert gpt2 gpt_neo gpt_neox gptj gpt_bigcode opt "
-    "bloom falcon phi starcoder2 mpt nemotron vit".split()
+    [
+        "bert",
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "distilbert",
+        "electra",
+        "mpnet",
+        "deberta",
+        "deberta-v2",
+        "albert",
+        "gpt2",
+        "gpt_neo",
+        "gpt_neox",
+        "gptj",
+        "gpt_bigcode",
+        "opt",
+        "bloom",
+        "falcon",
+        "phi",
+        "starcoder2",
+        "mpt",
+        "nemotron",
+        "vit",
+    ]
 )
 """Kinds (``model_type``) whose feed-forward layer has two matrices; all others have a third, the gate."""
 _ENCODERS: Final = frozenset(
-    "bert roberta xlm-roberta camembert distilbert electra mpnet deberta deberta-v2 albert modernbert nomic_bert new gte".split()
+    [
+        "bert",
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "distilbert",
+        "electra",
+        "mpnet",
+        "deberta",
+        "deberta-v2",
+        "albert",
+        "modernbert",
+        "nomic_bert",
+        "new",
+        "gte",
+    ]
 )
 
 
@@ -42,11 +80,11 @@ class Model:
     """A model as the roofline sees it. All but layers are counts of numbers, not bytes.
 
     body: weights of the layers that every token is multiplied with. embedding: of the table of tokens, which is only looked up.
-    head: of the last layer over the vocabulary, 0 for an encoder; it is counted in `weights_bytes` unless it is the table of tokens
-    (tied). experts, chosen, expert: how many experts a layer of a mixture has, how many a token goes through, and the weights of one of
-    them, over all layers; 0, 0 and 0 without. cached: of keys and values, for each token of a text; None: not known. width:
-    heads x their size, over all layers. encoder: no text is generated. weight_bytes: of one weight of body and experts. number_bytes:
-    of any other number. source: where this is from, in words.
+    head: of the last layer over the vocabulary, 0 for an encoder; it is counted in `weights_bytes` unless it is the table of
+    tokens (tied). experts, chosen, expert: how many experts a layer of a mixture has, how many a token goes through, and the
+    weights of one of them, over all layers; 0, 0 and 0 without. cached: of keys and values, for each token of a text; None: not
+    known. width: heads x their size, over all layers. encoder: no text is generated. weight_bytes: of one weight of body and
+    experts. number_bytes: of any other number. source: where this is from, in words.
     """
 
     body: float
@@ -92,8 +130,8 @@ class Model:
 def model_of(config: Mapping[str, Any], dtype: str = "auto", kv_cache_dtype: str = "auto") -> Model:
     """The model of a ``config.json``. dtype, kv_cache_dtype: as vLLM takes them.
 
-    With "auto", vLLM computes models of float32 in 16 bits (its page "Engine arguments", ``--dtype``). A model of several parts (text and
-    images) is counted by its text part. Raises UnknownModel.
+    With "auto", vLLM computes models of float32 in 16 bits (its page "Engine arguments", ``--dtype``). A model of several parts
+    (text and images) is counted by its text part. Raises UnknownModel.
     """
     text = {**config, **_part(config)}
     layers, hidden = (
@@ -130,7 +168,8 @@ def model_of(config: Mapping[str, Any], dtype: str = "auto", kv_cache_dtype: str
 
 
 def model_of_size(size: float, dtype: str = "auto") -> Model:
-    """A model of which only the bytes of its weights are known: dense, one type of number, every weight read for every token."""
+    """A model of which only the bytes of its weights are known: dense, one type of number, every weight read for every
+    token."""
     number_bytes = BYTES.get(dtype, 2.0)
     count = size / number_bytes
     return Model(
@@ -146,7 +185,8 @@ def _part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _ties(kind: str) -> bool:
-    """What a config that leaves ``tie_word_embeddings`` out means: gemma's default is true, and so is PretrainedConfig's of old."""
+    """What a config that leaves ``tie_word_embeddings`` out means: gemma's default is true, and so is PretrainedConfig's of
+    old."""
     return kind.startswith(("gemma", "gpt2", "gpt_bigcode", "opt", "bloom"))
 
 

@@ -1,7 +1,7 @@
 """The planner: workers and rows per chunk of a run, or why it cannot be and what would help. Pure.
 
-The task ``plan`` asks it once and writes the decision into the run's folder; ``extract`` only fits that decision to the rows that
-were exported (`fixed`); ``nightshift plan`` and ``nightshift render`` ask the same functions.
+The task ``plan`` asks it once and writes the decision into the run's folder; ``extract`` only fits that decision to the rows
+that were exported (`fixed`); ``nightshift plan`` and ``nightshift render`` ask the same functions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.planner.bounds import Answer, Limits, Prices, Question, accelerator_hours, answer, cost, minutes, n
+from nightshift.planner.bounds import Answer, Limits, Prices, Question, accelerator_hours, answer, cost, minutes, n, rate
 from nightshift.planner.roofline import TooLarge
 from nightshift.planner.sizing import chunk_rows
 from nightshift.planner.speed import Basis, Known, Speed, speed_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 VERSION: Final = 1
+NO_LIMITS: Final = Limits()
 
 
 class NotADecision(ValueError):
@@ -33,14 +34,15 @@ class Refused(ValueError):
     def __init__(self, problems: tuple[str, ...], ways: tuple[Way, ...], ranking: str) -> None:
         self.problems, self.ways, self.ranking = problems, ways, ranking
         ends = [f"{number}. {way.sentence}." for number, way in enumerate(ways, 1)]
-        help_ = f"What would fit, {ranking} first: {' '.join(ends)}" if ends else "No change of deadline or profile would fit."
-        super().__init__(f"The run does not fit: {'; '.join(problems)}. {help_}")
+        help_ = f" What would fit, {ranking} first: {' '.join(ends)}" if ends else ""
+        super().__init__(f"The run does not fit: {'; '.join(problems)}.{help_}")
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided before any accelerator started. rows: counted by then. deadline_s, usable_s: as the bounds had them. work_s,
-    finish_s: None if the speed is unknown. reasons: of the workers; those of the chunks follow when the rows are exported."""
+    """What was decided before any accelerator started. rows: counted by then. deadline_s, usable_s: as the bounds had them.
+    work_s, finish_s: None if the speed is unknown. reasons: of the workers; those of the chunks follow when the rows are
+    exported."""
 
     profile: str
     rows: int
@@ -100,7 +102,7 @@ def question_of(
     )
 
 
-def decide(spec: JobSpec, rows: int, known: Known, limits: Limits = Limits(), prices: Prices | None = None) -> Decision:
+def decide(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, prices: Prices | None = None) -> Decision:
     """For the job's own profile. Raises Refused, with the three cheapest ways out, for what cannot fit."""
     question, decision, problems = _weighed(spec, rows, known, limits)
     if problems:
@@ -109,7 +111,7 @@ def decide(spec: JobSpec, rows: int, known: Known, limits: Limits = Limits(), pr
     return decision
 
 
-def weigh(spec: JobSpec, rows: int, known: Known, limits: Limits = Limits()) -> tuple[Decision, tuple[str, ...]]:
+def weigh(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS) -> tuple[Decision, tuple[str, ...]]:
     """As `decide`, but with what is wrong beside the decision: for those who only want to see it."""
     _, decision, problems = _weighed(spec, rows, known, limits)
     return decision, problems
@@ -142,8 +144,8 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Qu
 def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tuple[int, int, tuple[str, ...]]:
     """(workers, rows of a chunk, reasons) for the rows that were exported; input_bytes: of their files.
 
-    The workers stay as decided, less those for whom no chunk is left. The query may have found more or fewer rows than were counted
-    before: they are computed by the same workers, if these still end in time. Raises Refused if they would not.
+    The workers stay as decided, less those for whom no chunk is left. The query may have found more or fewer rows than were
+    counted before: they are computed by the same workers, if these still end in time. Raises Refused if they would not.
     """
     reasons = list(decision.reasons)
     speed = decision.speed.rows_per_second
@@ -152,8 +154,8 @@ def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tup
         work_s = rows / (speed * decision.workers) if speed else None
         if work_s is not None and rows > decision.rows and work_s > decision.usable_s:
             problem = (
-                f"{n(decision.workers, 'worker')} were decided for {decision.rows:,} rows; with the {rows:,} that were exported each "
-                f"would work for {minutes(work_s)}, and the deadline leaves {minutes(decision.usable_s)}"
+                f"decided was {n(decision.workers, 'worker')} for {decision.rows:,} rows; with the {rows:,} that were exported "
+                f"each would work for {minutes(work_s)}, and the deadline leaves {minutes(decision.usable_s)}"
             )
             raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "the cheapest")
     chunk, why = chunk_rows(spec, rows, decision.workers, speed, input_bytes)
@@ -163,7 +165,7 @@ def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tup
     return workers, chunk, (*reasons, *why)
 
 
-def table(spec: JobSpec, rows: int, known: Known, limits: Limits = Limits(), prices: Prices | None = None) -> tuple[Row, ...]:
+def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, prices: Prices | None = None) -> tuple[Row, ...]:
     """The job's profile and its fallbacks, each with the planned workers, half and twice as many."""
     found = []
     for profile in spec.compute.profiles:
@@ -203,15 +205,12 @@ def _reasons(question: Question, found: Answer) -> list[str]:
     speed = question.speed
     stated = ": the job says so" if question.workers is not None else ""
     if speed.basis is Basis.UNKNOWN:
-        first = (
-            stated
-            or ": its speed is unknown, so the deadline was not looked at; state compute.rows_per_worker_per_second or compute.workers"
-        )
+        unknown = ": its speed is unknown, so the deadline was not looked at; state compute.rows_per_worker_per_second"
+        first = stated or f"{unknown} or compute.workers"
         reasons = [f"{n(found.workers, 'worker')}{first}", f"speed {speed.words}"]
     else:
-        reasons = [
-            f"{n(found.workers, 'worker')}{stated} x {minutes(found.work_s or 0)} at {speed.rows_per_second:.3g} rows/s each "
-            f"({speed.words}); the deadline of {minutes(question.deadline_s)} allows {minutes(question.usable_s)} of work "
-            f"after {minutes(speed.start_up_s)} of start-up ({speed.start_up_words})"
-        ]
+        work = f"{minutes(found.work_s or 0)} at {rate(speed.rows_per_second)} rows/s each ({speed.words})"
+        allowed = f"the deadline of {minutes(question.deadline_s)} allows {minutes(question.usable_s)} of work"
+        after = f"after {minutes(speed.start_up_s)} of start-up ({speed.start_up_words})"
+        reasons = [f"{n(found.workers, 'worker')}{stated} x {work}; {allowed} {after}"]
     return reasons

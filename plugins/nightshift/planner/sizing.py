@@ -1,7 +1,8 @@
 """How many rows a chunk holds. Pure.
 
-A chunk is what a kill -9 can cost, and what workers at the end of a run compute twice: about two chunks of each worker, whatever the
-length of the night (docs/benchmarks.md, P7). So its length follows from how long a worker works, and is at most a minute.
+A chunk is what a kill -9 can cost, and what workers at the end of a run compute twice: about two chunks of each worker,
+whatever the length of the night (docs/benchmarks.md, P7). So its length follows from how long a worker works, and is at most a
+minute.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ CHUNK_SECONDS_MAX: Final = 60.0
 CHUNK_SECONDS_MIN: Final = 1.0
 """So that commits cost little."""
 CHUNKS_PER_WORKER: Final = 150
-"""If they are long enough. With two and a half of them computed twice at the end of a run, 1.7 % of it is waste. (P7 at one hour and 60
-chunks for each worker: 3.8 %, which is 2.3 chunks; at three hours and 180: 1.4 %, 2.6 chunks.)"""
+"""If they are long enough. With two and a half of them computed twice at the end of a run, 1.7 % of it is waste. (P7 at one
+hour and 60 chunks for each worker: 3.8 %, which is 2.3 chunks; at three hours and 180: 1.4 %, 2.6 chunks.)"""
 CHUNKS_WANTED: Final = 400
 """Of a whole run, if they are long enough: then one chunk is a quarter of a percent of it."""
 CHUNK_ROWS_MAX: Final = 50_000

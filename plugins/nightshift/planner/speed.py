@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 INPUT_TOKENS: Final = 256.0
 """Of a row, if nobody has looked at any."""
 CHARS_PER_TOKEN: Final = 4.0
-"""Of English text; the rule of thumb of tokenizers' makers (https://help.openai.com/en/articles/4936856). Fewer for other scripts and code."""
+"""Of English text; the rule of thumb of tokenizers' makers (https://help.openai.com/en/articles/4936856). Fewer for other
+scripts and code."""
 SPECIAL_TOKENS: Final = 2.0
 """That a tokenizer puts around a text."""
 
@@ -39,8 +40,8 @@ _MARGIN: Final[Mapping[Basis, float]] = {Basis.MEASURED: 0.85, Basis.STATED: 0.7
 class Speed:
     """Of one worker. rows_per_second: while it works; 0 for a basis of UNKNOWN. words: where it is from.
 
-    start_up_s: from the start of its JobSet to its first row, and start_up_words where that is from. preemptions_per_hour: of one
-    worker. input_tokens, output_tokens: for each second; None if nobody knows.
+    start_up_s: from the start of its JobSet to its first row, and start_up_words where that is from. preemptions_per_hour: of
+    one worker. input_tokens, output_tokens: for each second; None if nobody knows.
     """
 
     rows_per_second: float
@@ -54,7 +55,8 @@ class Speed:
 
     @property
     def margin(self) -> float:
-        """The share of a deadline's working time that planned work may fill; the rest is for what goes wrong, wrong speeds included."""
+        """The share of a deadline's working time that planned work may fill; the rest is for what goes wrong, wrong speeds
+        included."""
         return _MARGIN[self.basis]
 
     def working(self, seconds: float) -> float:
@@ -80,8 +82,8 @@ class Speed:
 class Known:
     """What is known of a job's work besides its file.
 
-    model: None if its config cannot be had; why_not says why. tokens: of a mean row. records: the nearest record by the name of a profile;
-    a profile that is not in it has none.
+    model: None if its config cannot be had; why_not says why. tokens: of a mean row. records: the nearest record by the name of
+    a profile; a profile that is not in it has none.
     """
 
     tokens: Tokens

@@ -24,8 +24,8 @@ _STEP_S: Final = 900
 
 @dataclass(frozen=True)
 class Way:
-    """words: what to change, as a sentence. question, answer: with that change; the answer fits. cost: None without a price. hours: of
-    accelerators, start-up included. whole: the same rows are computed."""
+    """words: what to change, as a sentence. question, answer: with that change; the answer fits. cost: None without a price.
+    hours: of accelerators, start-up included. whole: the same rows are computed."""
 
     words: str
     question: Question
@@ -37,12 +37,16 @@ class Way:
     @property
     def sentence(self) -> str:
         price = f", {self.cost:,.2f}" if self.cost is not None else ""
-        found = self.answer
-        return f"{self.words}: {n(found.workers, 'worker')}, done in {minutes(found.finish_s or 0)}, {self.hours:,.1f} accelerator hours{price}"
+        done = f"{n(self.answer.workers, 'worker')}, done in {minutes(self.answer.finish_s or 0)}"
+        return f"{self.words}: {done}, {self.hours:,.1f} accelerator hours{price}"
 
 
 def ways_out(question: Question, spec: JobSpec, known: Known, prices: Prices | None = None) -> tuple[Way, ...]:
-    """The cheapest three: by cost, if every way has a price, else by accelerator hours. Fewer rows come last: that is less work done."""
+    """The cheapest three: by cost, if every way has a price, else by accelerator hours. Fewer rows come last: that is less work
+    done.
+
+    One of the three stays with the job's own accelerator, if any such way fits.
+    """
     found = []
     for words, other, whole in _candidates(question, spec, known):
         reply = answer(other)
@@ -55,7 +59,14 @@ def ways_out(question: Question, spec: JobSpec, known: Known, prices: Prices | N
     kinds: dict[str, Way] = {}
     for way in found:
         kinds.setdefault(f"{way.words.partition(':')[0]} {way.question.shape.profile.name}", way)
-    return tuple(kinds.values())[:WAYS]
+    cheapest = list(kinds.values())
+    ways, own = cheapest[:WAYS], question.shape.profile.hardware
+    if not any(way.question.shape.profile.hardware is own for way in ways):
+        # Another accelerator may be out of reach, so one way stays with the job's own, if there is one.
+        ways[WAYS - 1 :] = [way for way in cheapest[WAYS:] if way.question.shape.profile.hardware is own][:1] or ways[
+            WAYS - 1 :
+        ]
+    return tuple(ways)
 
 
 def _candidates(question: Question, spec: JobSpec, known: Known) -> Iterator[tuple[str, Question, bool]]:

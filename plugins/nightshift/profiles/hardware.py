@@ -1,8 +1,8 @@
 """The machines of Google Cloud that a worker can run on, from its documentation.
 
-Machines: "GPU machine types" and "Accelerator-optimized machine family" of Compute Engine; "Plan TPUs in GKE". Speeds are peaks of
-the vendors' data sheets, dense (without sparsity): NVIDIA L4, A100, H100 and H200 Tensor Core GPU, DGX B200 (an eighth of it); "TPU v5e"
-and "TPU v6e" of Cloud TPU. What a model reaches of them is `nightshift.planner.roofline`'s matter.
+Machines: "GPU machine types" and "Accelerator-optimized machine family" of Compute Engine; "Plan TPUs in GKE". Speeds are peaks
+of the vendors' data sheets, dense (without sparsity): NVIDIA L4, A100, H100 and H200 Tensor Core GPU, DGX B200 (an eighth of
+it); "TPU v5e" and "TPU v6e" of Cloud TPU. What a model reaches of them is `nightshift.planner.roofline`'s matter.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ class Machine:
 class Peak:
     """What one accelerator can do at most. Rates in 10^12 floating point operations a second, memory bandwidth in GB/s.
 
-    fp8: 0 if it has no such arithmetic.
+    fp8: 0 if it has no such arithmetic. linked: NVLink or ICI joins the accelerators of a machine; else PCIe does.
     """
 
     bf16: float
     fp32: float
     bandwidth: float
     fp8: float = 0.0
+    linked: bool = True
 
 
 CPU_PEAK: Final = Peak(bf16=0.08, fp32=0.08, bandwidth=5.0)
-"""Of one vCPU, an assumption: half of a core with AVX-512 at 2.5 GHz, which multiplies and adds 32 numbers a cycle, and its share of the
-memory bandwidth of a server (300 GB/s for 60 vCPUs)."""
+"""Of one vCPU, an assumption: half of a core with AVX-512 at 2.5 GHz, which multiplies and adds 32 numbers a cycle, and its
+share of the memory bandwidth of a server (300 GB/s for 60 vCPUs)."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ GPUS: Final[dict[str, Gpu]] = {
             Machine("g2-standard-48", 4, 48, 192),
             Machine("g2-standard-96", 8, 96, 384),
         ),
-        peak=Peak(bf16=121, fp32=30.3, fp8=242, bandwidth=300),
+        peak=Peak(bf16=121, fp32=30.3, fp8=242, bandwidth=300, linked=False),
     ),
     "a100": Gpu(
         "nvidia-tesla-a100",

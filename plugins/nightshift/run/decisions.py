@@ -1,7 +1,7 @@
 """What the task `plan` decided about a run, as an object in its folder: a retry of any task finds it there.
 
-A run may have several: another deadline, or other rows by the time of the next DAG run, is another decision, until `plan.json` fixes
-the run. The DAG run that decided names its own by path.
+A run may have several: another deadline, or other rows by the time of the next DAG run, is another decision, until `plan.json`
+fixes the run. The DAG run that decided names its own by path.
 """
 
 from __future__ import annotations

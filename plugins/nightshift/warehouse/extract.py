@@ -42,7 +42,8 @@ def build_plan(
     The store is rooted at the bucket. Files are ordered by name; files without rows are left out; a plan may have no rows.
     Only footers are read, by ranges. source: what `Warehouse.read_source` says after the export. rows: how many rows
     BigQuery says it exported, if it does. fix: what the decision becomes for so many rows, in files of so many bytes
-    (`nightshift.planner.plan.fixed`). decision: where it is stored. Raises what fix raises; PlanError for a file that lacks a column, is not Parquet or changes meanwhile, and for files that do not hold those rows; StoreUnavailable.
+    (`nightshift.planner.plan.fixed`). decision: where it is stored. Raises what fix raises; PlanError for a file that lacks a
+    column, is not Parquet or changes meanwhile, and for files that do not hold those rows; StoreUnavailable.
     """
     import obstore
 

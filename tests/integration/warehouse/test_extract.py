@@ -18,8 +18,8 @@ from nightshift.run.plan import ExportedSource, PlanError, load_plan
 from nightshift.spec import JobSpec
 from nightshift.warehouse import Warehouse, WarehouseError, jobs
 from nightshift.warehouse.extract import build_plan, exported
-from tests.integration.emulators import PROJECT
 from tests.builders import a_fix
+from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import OTHER, PARTITION, TEXTS, Night
 
 pytestmark = pytest.mark.integration

@@ -1,0 +1,118 @@
+"""`nightshift plan` as a person types it, without a warehouse and without a cloud."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit import model_configs as configs
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[2]
+DAY = ("--partition", "2026-11-20")
+ROWS = ("--rows", "1000000")
+ALONE = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nonexistent", "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "plugins")}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    body = yaml.safe_load((ROOT / "dags/jobs/package-embeddings.yaml").read_text())
+    body["task"], body["request"] = "chat", {"user": "{{ summary }}", "max_tokens": 256}
+    body["engine"] = {"max_num_seqs": 256, "max_model_len": 4096}
+    body["compute"] = {"profile": "gpu-l4-spot"}
+    body["deadline"] = "3h"
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(body))
+    (tmp_path / "config.json").write_text(json.dumps(configs.LLAMA3_8B))
+    return path
+
+
+def plan(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nightshift.cli", "plan", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**ALONE, **variables})
+
+
+def told(job: Path, *words: str, **variables: str) -> tuple[int, dict[str, Any]]:
+    done = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json"), "--json", *words, **variables)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_what_a_night_would_take(job: Path) -> None:
+    done = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json"), "--input-tokens", "500")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "package-embeddings 2026-11-20: 1,000,000 rows within 3h"
+    assert [line.split()[:3] for line in lines if line.startswith("*")] == [["*", "gpu-l4-spot", "93"]]
+    assert any(line.startswith("  gpu-l4 ") for line in lines), "a fallback"
+    assert any("estimate: roofline from config.json" in line for line in lines)
+
+
+def test_what_does_not_fit_ends_with_1_and_ways_out(job: Path) -> None:
+    code, said = told(job, NIGHTSHIFT_WORKERS_MAX="8")
+
+    assert (code, said["decision"]) == (1, None)
+    assert "there is room for 8 workers" in said["problems"][1]
+    assert len(said["ways"]) == 3
+
+
+def test_the_tokens_that_a_person_knows(job: Path) -> None:
+    (_, few), (_, many) = (told(job, "--input-tokens", count, "--output-tokens", "20") for count in ("50", "3000"))
+
+    assert few["decision"]["workers"] < many["decision"]["workers"]
+    assert "3000 input" in many["decision"]["speed"]["words"].replace(",", "") or "given" in many["decision"]["speed"]["words"]
+
+
+def test_a_quota_and_prices(job: Path) -> None:
+    prices = job.parent / "prices.json"
+    prices.write_text('{"g2-standard-8-spot": 0.5}')
+    code, said = told(job, "--prices", str(prices), "--quota", "100")
+    costs = {row["profile"]: row["cost"] for row in said["table"]}
+
+    assert code == 0
+    (chosen,) = [row for row in said["table"] if row["chosen"]]
+    assert chosen["cost"] == pytest.approx(chosen["hours"] * 0.5)
+    assert costs["gpu-l4"] is None
+    assert told(job, "--quota", "10")[0] == 1
+
+
+def test_an_unknown_speed_is_no_error(job: Path) -> None:
+    done = plan(str(job), *DAY, *ROWS)
+
+    assert done.returncode == 0
+    assert "unknown: config.json of hf://sentence-transformers/all-MiniLM-L6-v2" in done.stdout
+    assert "Plan: 1 worker: its speed is unknown" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--partition", "yesterday", *ROWS), "--partition is 'yesterday'"),
+        ((*DAY, "--rows", "none"), "'none' is not a whole number"),
+        ((*DAY, *ROWS, "--config", "/nonexistent"), "--config: /nonexistent cannot be read as JSON"),
+        ((*DAY, *ROWS, "--prices", "/nonexistent"), "--prices: /nonexistent cannot be read as JSON"),
+        (DAY, "NIGHTSHIFT_BUCKET is not set"),
+    ],
+)
+def test_bad_input_ends_with_2(job: Path, words: tuple[str, ...], problem: str) -> None:
+    done = plan(str(job), *words)
+
+    assert done.returncode == 2
+    assert problem in done.stderr
+
+
+def test_a_broken_job_ends_with_2(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("job: x\n")
+    done = plan(str(path), *DAY, *ROWS)
+
+    assert done.returncode == 2
+    assert f"{path}:" in done.stderr
