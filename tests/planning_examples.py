@@ -48,7 +48,7 @@ class Example:
     job: Mapping[str, Any]
     compute: Mapping[str, Any]
     name: str
-    config: Mapping[str, Any] | None
+    config: Mapping[str, Any]
     input_tokens: float | None = None
     measured: tuple[float, float] | None = None
     preemptions: int = 0
@@ -111,7 +111,7 @@ def section(number: int, example: Example) -> str:
             workload, run, sealed_at, round(rate * 36_000), 10, 36_000, 36_000, 10**7, 10**6, example.preemptions, stages
         )
     source = f"{example.input_tokens:g} input tokens a row, sampled" if example.input_tokens else ""
-    known = Known(tokens_of(spec, example.input_tokens, source), example.config and model_of(example.config), "", records)
+    known = Known(tokens_of(spec, example.input_tokens, source), model_of(example.config), "", records)
     asked = (
         f"{example.rows:,} rows, {spec.task} by {example.name}, deadline {spec.deadline}, max_num_seqs "
         f"{spec.engine.max_num_seqs}, compute {{{', '.join(f'{name}: {value}' for name, value in example.compute.items())}}}"

@@ -32,10 +32,10 @@ def add_to(commands: Commands) -> None:
         "plan",
         help="show what a night would take: workers, time, and whether it fits (docs/planning.md)",
         description="Prints profile x workers -> finish, accelerator hours, fits, for the job's profile and its fallbacks, as "
-        "the task plan would decide, and says where each speed is from. With --rows it asks neither the warehouse nor a cluster; "
-        "the model's config.json comes from Hugging Face's cache, the Hub, the bucket, or --config.",
-        epilog="Exit codes: 0 the run fits, or nobody knows how fast it is; 1 it does not fit, or the warehouse cannot be asked; "
-        "2 bad input.",
+        "the task plan would decide, and says where each speed is from. With --rows it asks neither the warehouse nor a "
+        "cluster; the model's config.json comes from Hugging Face's cache, the Hub, the bucket, or --config.",
+        epilog="Exit codes: 0 the run fits, or nobody knows how fast it is; 1 it does not fit, or the warehouse cannot be "
+        "asked; 2 bad input.",
     )
     plan.add_argument("file", type=Path, metavar="JOB", help="the job's YAML file")
     plan.add_argument("--partition", required=True, metavar="DATE", help="the day of the run, or the start of its period")

@@ -45,7 +45,7 @@ def known_of(
         return files.read_file(spec, name, pins, environment=environment, credentials=credentials)
 
     model, why_not = _model(spec, pins, read)
-    source = "input tokens as given"
+    source = "" if input_tokens is None else f"{input_tokens:,.0f} input tokens a row, as given"
     if input_tokens is None and sample is not None:
         input_tokens, source = _measured(spec, sample, read)
     return Known(tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens), model, why_not)

@@ -203,7 +203,7 @@ def _busy(workers: int, rows: int, chunk: int) -> int:
 
 def _reasons(question: Question, found: Answer) -> list[str]:
     speed = question.speed
-    stated = ": the job says so" if question.workers is not None else ""
+    stated = " (the job says so)" if question.workers is not None else ""
     if speed.basis is Basis.UNKNOWN:
         unknown = ": its speed is unknown, so the deadline was not looked at; state compute.rows_per_worker_per_second"
         first = stated or f"{unknown} or compute.workers"

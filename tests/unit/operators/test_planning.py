@@ -32,7 +32,7 @@ def hub(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "models--org--m/refs").mkdir()
     (tmp_path / "models--org--m/refs/r1").write_text(COMMIT)
     words = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.enable_truncation(3)
     words.enable_padding(length=50)
     words.save(str(folder / TOKENIZER))
