@@ -41,8 +41,17 @@ def known_of(
     input_tokens, output_tokens: of a mean row, if a person says so. Raises what `sample` raises.
     """
 
+    absent: list[files.NoFile] = []
+
     def read(name: str) -> bytes:
-        return files.read_file(spec, name, pins, environment=environment, credentials=credentials)
+        # Where one file cannot be had, the client would try the other for half a minute, too.
+        if absent:
+            raise absent[0]
+        try:
+            return files.read_file(spec, name, pins, environment=environment, credentials=credentials)
+        except files.NoFile as error:
+            absent.append(error)
+            raise
 
     model, why_not = _model(spec, pins, read)
     source = "" if input_tokens is None else f"{input_tokens:,.0f} input tokens a row, as given"

@@ -138,3 +138,19 @@ def test_a_file_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert read_file(spec, CONFIG, Pins()) == b"{}"
     with pytest.raises(NoFile, match=r"there is no gs://b/m/tokenizer\.json"):
         read_file(spec, TOKENIZER, Pins())
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client tries for half a minute."""
+    asked = []
+
+    def fails(repository: str, name: str, **_: Any) -> str:
+        asked.append(name)
+        raise OSError("no route to host\nmore")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fails)
+    known = known_of(a_spec(), Pins(), sample=Rows({"text": "x" * 40}), environment={"HF_HUB_CACHE": str(tmp_path)})
+
+    assert asked == [CONFIG]
+    assert known.why_not == "config.json of hf://org/m at 'r1' cannot be had: no route to host"
+    assert known.tokens.input == 40 / CHARS_PER_TOKEN + SPECIAL_TOKENS
