@@ -15,6 +15,7 @@ from nightshift.run import files
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
 
+    from nightshift.planner.record import Record
     from nightshift.run.pins import Pins
     from nightshift.spec import JobSpec
 
@@ -33,12 +34,14 @@ def known_of(
     sample: Sample | None = None,
     input_tokens: float | None = None,
     output_tokens: float | None = None,
+    records: Mapping[str, Record] | None = None,
     environment: Mapping[str, str] = os.environ,
     credentials: GCSCredentialProvider | None = None,
 ) -> Known:
     """Everything that a plan can be made from, as far as it can be had. sample: None if nobody may ask the warehouse.
 
-    input_tokens, output_tokens: of a mean row, if a person says so. Raises what `sample` raises.
+    input_tokens, output_tokens: of a mean row, if a person says so. records: of the same work, by profile; their answers' mean
+    length stands for the task's limit where a profile has no record. Raises what `sample` raises.
     """
 
     absent: list[files.NoFile] = []
@@ -57,7 +60,12 @@ def known_of(
     source = "" if input_tokens is None else f"{input_tokens:,.0f} input tokens a row, as given"
     if input_tokens is None and sample is not None:
         input_tokens, source = _measured(spec, sample, read)
-    return Known(tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens), model, why_not)
+    output_source = "as given"
+    if output_tokens is None and (measured := [each for each in (records or {}).values() if each.rows and each.output_tokens]):
+        output_tokens = measured[0].output_tokens / measured[0].rows
+        output_source = f"measured in run {measured[0].run}"
+    tokens = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
+    return Known(tokens, model, why_not, records)
 
 
 def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:

@@ -92,8 +92,14 @@ class Known:
     records: Mapping[str, Record] | None = None
 
 
-def tokens_of(spec: JobSpec, input_tokens: float | None = None, source: str = "", output_tokens: float | None = None) -> Tokens:
-    """Of a mean row. input_tokens, output_tokens: if somebody knows; source: who says the former.
+def tokens_of(
+    spec: JobSpec,
+    input_tokens: float | None = None,
+    source: str = "",
+    output_tokens: float | None = None,
+    output_source: str = "as given",
+) -> Tokens:
+    """Of a mean row. input_tokens, output_tokens: if somebody knows; source, output_source: who says so.
 
     Else `INPUT_TOKENS`, and as many as the task allows an answer (``max_tokens``): answers are as a rule shorter, so a job that
     generates is estimated slower than it is until a run was recorded.
@@ -102,7 +108,7 @@ def tokens_of(spec: JobSpec, input_tokens: float | None = None, source: str = ""
     entering = INPUT_TOKENS if input_tokens is None else input_tokens
     words = source or f"{INPUT_TOKENS:.0f} input tokens a row, assumed" if input_tokens is None else source
     if output_tokens is not None:
-        words += f"; {output_tokens:,.0f} output tokens a row"
+        words += f"; {output_tokens:,.0f} output tokens a row, {output_source}"
     elif most:
         words += f"; {most:,} output tokens a row, the limit (max_tokens)"
     return Tokens(entering, float(most if output_tokens is None else output_tokens), words)

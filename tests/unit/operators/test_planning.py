@@ -11,7 +11,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from nightshift.operators.planning import IMAGE_TOKENS, known_of
-from nightshift.planner.speed import CHARS_PER_TOKEN, INPUT_TOKENS, SPECIAL_TOKENS
+from nightshift.planner.record import Record, Workload
+from nightshift.planner.speed import CHARS_PER_TOKEN, INPUT_TOKENS, SPECIAL_TOKENS, Basis, speed_of
 from nightshift.run.files import CONFIG, TOKENIZER, NoFile, read_file
 from nightshift.run.pins import Pins
 from nightshift.spec import JobSpec
@@ -154,3 +155,18 @@ def test_a_hub_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: p
     assert asked == [CONFIG]
     assert known.why_not == "config.json of hf://org/m at 'r1' cannot be had: no route to host"
     assert known.tokens.input == 40 / CHARS_PER_TOKEN + SPECIAL_TOKENS
+
+
+def test_answers_are_as_long_as_a_recorded_run_has_them(hub: dict[str, str]) -> None:
+    """For profiles that have no record of their own; what a person says comes first."""
+    spec = a_spec(task="chat", request={"user": "{{ text }}", "max_tokens": 500}, compute={"profile": "gpu-l4-spot"})
+    workload = Workload("hf://org/m", "r1", "chat", "0", {}, "l4", 1)
+    record = Record(workload, "job/2026-11-19/0123456789abcdef", "", 1000, 1, 100.0, 100.0, 5000, 60_000, 0)
+
+    known = known_of(spec, Pins(), records={"gpu-l4-spot": record}, environment=hub)
+    said = known_of(spec, Pins(), records={"gpu-l4-spot": record}, output_tokens=7, environment=hub)
+
+    assert (known.tokens.output, said.tokens.output) == (60, 7)
+    assert "60 output tokens a row, measured in run job/2026-11-19/0123456789abcdef" in known.tokens.source
+    assert speed_of(spec, spec.compute.worker(), known).words == "measured in run job/2026-11-19/0123456789abcdef"
+    assert speed_of(spec, spec.compute.worker("gpu-h100"), known).basis is Basis.ESTIMATED
