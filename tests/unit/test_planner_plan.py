@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from nightshift.planner.bounds import Limits, answer, cost
 from nightshift.planner.model import model_of
 from nightshift.planner.plan import Decision, NotADecision, Refused, decide, fixed, question_of, table
 from nightshift.planner.record import Record, Workload
-from nightshift.planner.speed import Basis, Known, tokens_of
+from nightshift.planner.speed import Basis, Known, speed_of, tokens_of
 from nightshift.planner.ways import WAYS
-from nightshift.profiles import WORK_SECONDS_MIN
+from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Span, fit
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
 from tests.unit import model_configs as configs
@@ -240,6 +241,22 @@ class TestWorkers:
         known = Known(tokens_of(spec), None, "", {"gpu-l4-spot": a_record(5.0)})
 
         assert decide(spec, 1000, known).speed.words == "stated by the job"
+
+    def test_what_is_known_of_one_accelerator_is_not_said_of_eight(self) -> None:
+        spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "rows_per_worker_per_second": 7}})
+        known = Known(tokens_of(spec), model_of(configs.LLAMA3_8B), "", {"gpu-l4-spot": a_record(5.0), "gpu-l4": a_record(4.0)})
+        eight = fit(PROFILES["gpu-l4-spot"], Span(tensor_parallel=8))
+
+        assert speed_of(spec, spec.compute.worker(), known).basis is Basis.STATED
+        assert speed_of(spec, spec.compute.worker("gpu-l4"), known).basis is Basis.MEASURED
+        assert speed_of(spec, eight, known).basis is Basis.ESTIMATED
+        assert speed_of(spec, eight, known).start_up_s == eight.load_seconds
+
+    def test_a_start_that_was_only_half_seen_does_not_count(self) -> None:
+        record = replace(a_record(5.0), start_up_s={"image": 3.0})
+        spec = a_spec(**CHAT)
+
+        assert speed_of(spec, spec.compute.worker(), Known(tokens_of(spec), records={"gpu-l4-spot": record})).start_up_s == 600
 
     def test_preemptions_need_more_workers(self) -> None:
         spec = a_spec(**CHAT)

@@ -117,13 +117,15 @@ def tokens_of(
 def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
     """Of one worker of this shape: what the job states of its own profile, else a record, else an estimate.
 
-    Raises `nightshift.planner.roofline.TooLarge` if the estimate shows that the engine cannot start.
+    What is stated and what was measured is of the job's own worker: one of more or fewer accelerators is estimated. Raises
+    `nightshift.planner.roofline.TooLarge` if the estimate shows that the engine cannot start.
     """
-    record = (known.records or {}).get(shape.profile.name)
+    own = _is_the_jobs(spec, shape)
+    record = (known.records or {}).get(shape.profile.name) if own else None
     start_up_s, start_up_words = _start_up(shape, record)
     preemptions = record.preemptions_per_hour if record else 0.0
     stated = spec.compute.rows_per_worker_per_second
-    if stated is not None and shape.profile.name == spec.compute.profile:
+    if stated is not None and own and shape.profile.name == spec.compute.profile:
         return Speed(stated, Basis.STATED, "stated by the job", start_up_s, start_up_words, preemptions)
     if record is not None and record.rows_per_second > 0:
         return Speed(
@@ -158,8 +160,15 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
     )
 
 
+def _is_the_jobs(spec: JobSpec, shape: WorkerShape) -> bool:
+    try:
+        return spec.compute.worker(shape.profile.name) == shape
+    except ValueError:  # What the job says of its own profile does not fit this one.
+        return False
+
+
 def _start_up(shape: WorkerShape, record: Record | None) -> tuple[float, str]:
-    measured = sum(record.start_up_s.values()) if record else 0.0
-    if record and measured:
-        return measured, f"measured in run {record.run}"
+    """A record whose runs did not see the weights being loaded says less than the profile."""
+    if record and record.start_up_s.get("weights"):
+        return sum(record.start_up_s.values()), f"measured in run {record.run}"
     return float(shape.load_seconds), "the most that the profile allows"
