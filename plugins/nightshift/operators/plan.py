@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from nightshift.lineage.facets import Lineage
+    from nightshift.planner.plan import Decision
     from nightshift.run.names import RunRef
     from nightshift.run.pins import Pins
     from nightshift.settings import Settings
@@ -114,9 +115,10 @@ class PlanOperator(RunOperator):
     """
     Checks the job against the warehouse, freezes it into a run, counts its rows, and decides how many workers compute them.
 
-    Returns ``{run_prefix, run_id, partition, rows, asked_at, spec, decision}``, from which every later task knows the run and
-    its terms. decision: the path of what was decided (`nightshift.run.decisions`); None for a run that is planned already. A
-    run that cannot end in time fails here, with ways out, before anything is exported and any accelerator started.
+    Returns ``{run_prefix, run_id, partition, rows, asked_at, spec, decision, planned}``, from which every later task knows the
+    run and its terms. decision: the path of what was decided (`nightshift.run.decisions`); None for a run that is planned
+    already. planned: its reasons, in words. A run that cannot end in time fails here, with ways out, before anything is
+    exported and any accelerator started.
 
     A scheduled run exists from midnight on; the task waits in the triggerer until the run is due by the job's cron. Scheduled
     runs and backfills skip the days that the cron leaves out. The run of a period shorter than a day is due at once.
@@ -140,6 +142,7 @@ class PlanOperator(RunOperator):
         return Lineage()
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from nightshift.run.decisions import save_decision
         from nightshift.spec import JobSpec
 
         partition = partition_of(context, self.job.get("every"))
@@ -155,6 +158,7 @@ class PlanOperator(RunOperator):
             asked_at = _began(context).isoformat() if asked_for else self._frozen[1]["opened_at"]
             self._warehouse.check_may_replace(spec, run, asked_at)
             decision = None if asked_for else self._decide(spec, run, rows)
+            path = save_decision(self.store, run, decision) if decision else None
         self.keep_lineage()
         if pinned := self.pins.to_json():
             self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))
@@ -165,7 +169,12 @@ class PlanOperator(RunOperator):
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
         self._tell(run, rows)
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}
-        return {**found, "spec": spec.model_dump(mode="json"), "decision": decision}
+        return {
+            **found,
+            "spec": spec.model_dump(mode="json"),
+            "decision": path,
+            "planned": list(decision.reasons) if decision else [],
+        }
 
     def on_time(self, context: Context, event: Any) -> dict[str, Any]:
         """Continues when the run is due."""
@@ -275,14 +284,13 @@ class PlanOperator(RunOperator):
                 plan.rows,
             )
 
-    def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> str | None:
-        """Decides about a run that has no plan yet, and writes that down; its path. Raises Refused."""
+    def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
+        """Decides about a run, unless it has its plan, and says why. Raises Refused."""
         from nightshift.operators.planning import known_of
         from nightshift.planner.bounds import Limits
         from nightshift.planner.plan import decide, table
         from nightshift.planner.speed import Basis
         from nightshift.planner.wording import lines
-        from nightshift.run.decisions import save_decision
         from nightshift.run.plan import load_plan
 
         if load_plan(self.store, run) is not None:
@@ -301,7 +309,7 @@ class PlanOperator(RunOperator):
             self.log.info("Decided: %s", reason)
         if rows and decision.speed.basis is Basis.UNKNOWN:
             self.log.warning("Nobody knows how fast a worker is, so this run may miss its deadline: %s", decision.speed.words)
-        return save_decision(self.store, run, decision)
+        return decision
 
     def _pin(self, spec: JobSpec) -> Pins:
         from nightshift.run.pins import pin_model
