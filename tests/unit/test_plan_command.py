@@ -4,22 +4,48 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from nightshift.cli import main
 from tests.unit import model_configs as configs
 
 pytestmark = pytest.mark.unit
 
+Plan = Callable[..., "Done"]
+Told = Callable[..., tuple[int, dict[str, Any]]]
 ROOT = Path(__file__).resolve().parents[2]
 DAY = ("--partition", "2026-11-20")
 ROWS = ("--rows", "1000000")
-ALONE = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nonexistent", "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "plugins")}
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Plan:
+    """The command, on a machine that has no deployment's variables and no way to the Hub."""
+
+    def run(*words: str, **variables: str) -> Done:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "NIGHTSHIFT_"))}
+        environment |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nonexistent", **variables}
+        monkeypatch.setattr(os, "environ", environment)
+        try:
+            code = main(["plan", *words])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Done(code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture
@@ -35,17 +61,18 @@ def job(tmp_path: Path) -> Path:
     return path
 
 
-def plan(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nightshift.cli", "plan", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**ALONE, **variables})
+@pytest.fixture
+def told(plan: Plan, job: Path) -> Told:
+    """The exit code and what `--json` says of the job."""
+
+    def run(*words: str, **variables: str) -> tuple[int, dict[str, Any]]:
+        done = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json"), "--json", *words, **variables)
+        return done.returncode, json.loads(done.stdout)
+
+    return run
 
 
-def told(job: Path, *words: str, **variables: str) -> tuple[int, dict[str, Any]]:
-    done = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json"), "--json", *words, **variables)
-    return done.returncode, json.loads(done.stdout)
-
-
-def test_what_a_night_would_take(job: Path) -> None:
+def test_what_a_night_would_take(job: Path, plan: Plan) -> None:
     done = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json"), "--input-tokens", "500")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -56,35 +83,35 @@ def test_what_a_night_would_take(job: Path) -> None:
     assert any("estimate: roofline from config.json" in line for line in lines)
 
 
-def test_what_does_not_fit_ends_with_1_and_ways_out(job: Path) -> None:
-    code, said = told(job, NIGHTSHIFT_WORKERS_MAX="8")
+def test_what_does_not_fit_ends_with_1_and_ways_out(told: Told) -> None:
+    code, said = told(NIGHTSHIFT_WORKERS_MAX="8")
 
     assert (code, said["decision"]) == (1, None)
     assert "there is room for 8 workers" in said["problems"][1]
     assert len(said["ways"]) == 3
 
 
-def test_the_tokens_that_a_person_knows(job: Path) -> None:
-    (_, few), (_, many) = (told(job, "--input-tokens", count, "--output-tokens", "20") for count in ("50", "3000"))
+def test_the_tokens_that_a_person_knows(told: Told) -> None:
+    (_, few), (_, many) = (told("--input-tokens", count, "--output-tokens", "20") for count in ("50", "3000"))
 
     assert few["decision"]["workers"] < many["decision"]["workers"]
     assert "3,000 input tokens a row, as given; 20 output tokens a row" in many["decision"]["speed"]["words"]
 
 
-def test_a_quota_and_prices(job: Path) -> None:
+def test_a_quota_and_prices(job: Path, told: Told) -> None:
     prices = job.parent / "prices.json"
     prices.write_text('{"g2-standard-8-spot": 0.5}')
-    code, said = told(job, "--prices", str(prices), "--quota", "100")
+    code, said = told("--prices", str(prices), "--quota", "100")
     costs = {row["profile"]: row["cost"] for row in said["table"]}
 
     assert code == 0
     (chosen,) = [row for row in said["table"] if row["chosen"]]
     assert chosen["cost"] == pytest.approx(chosen["hours"] * 0.5)
     assert costs["gpu-l4"] is None
-    assert told(job, "--quota", "10")[0] == 1
+    assert told("--quota", "10")[0] == 1
 
 
-def test_an_unknown_speed_is_no_error(job: Path) -> None:
+def test_an_unknown_speed_is_no_error(job: Path, plan: Plan) -> None:
     done = plan(str(job), *DAY, *ROWS)
 
     assert done.returncode == 0
@@ -102,14 +129,14 @@ def test_an_unknown_speed_is_no_error(job: Path) -> None:
         (DAY, "NIGHTSHIFT_BUCKET is not set"),
     ],
 )
-def test_bad_input_ends_with_2(job: Path, words: tuple[str, ...], problem: str) -> None:
+def test_bad_input_ends_with_2(job: Path, plan: Plan, words: tuple[str, ...], problem: str) -> None:
     done = plan(str(job), *words)
 
     assert done.returncode == 2
     assert problem in done.stderr
 
 
-def test_a_broken_job_ends_with_2(tmp_path: Path) -> None:
+def test_a_broken_job_ends_with_2(tmp_path: Path, plan: Plan) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("job: x\n")
     done = plan(str(path), *DAY, *ROWS)
