@@ -65,10 +65,11 @@ MANIFEST: Final = Format("manifest.json", 1)
 CHUNK: Final = Format("chunks and partials", 1)
 STREAM_FILE: Final = Format("the files of a stream", 1)
 XCOM: Final = Format("what the task plan hands on", 1)
+DECISION: Final = Format("decisions", 1)
 MARK: Final = Format("marks of attempts", 1)
 STARTS: Final = Format("starts of pods", 1)
 SPEED: Final = Format("records of speeds", 1)
 AUDIT: Final = Format("the audit table", 2)
 """Version 2: spec_digest covers what affects answers and nothing else; before, all settings of the engine and all defaults."""
 
-ALL: Final = (SPEC, PLAN, MANIFEST, CHUNK, MARK, STARTS, SPEED, STREAM_FILE, XCOM, AUDIT)
+ALL: Final = (SPEC, DECISION, PLAN, MANIFEST, CHUNK, MARK, STARTS, SPEED, STREAM_FILE, XCOM, AUDIT)

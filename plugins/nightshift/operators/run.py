@@ -147,6 +147,7 @@ class RunOperator(BaseOperator):
 def permanent_failures() -> Iterator[None]:
     """Fails the task for good if a repeat cannot help; everything else is left to the task's retries."""
     from nightshift.formats import UnreadableFormat
+    from nightshift.planner.plan import NotADecision, Refused
     from nightshift.run.hub import NoSuchRevision
     from nightshift.run.ledger import ForeignObject
     from nightshift.run.opening import NoSuchRun
@@ -166,7 +167,9 @@ def permanent_failures() -> Iterator[None]:
         NoSuchRevision,
         NoSuchRun,
         NoWeights,
+        NotADecision,
         PlanError,
+        Refused,
         SealBroken,
         SettingsError,
         SpecErrors,

@@ -5,6 +5,7 @@ So a retry, a clear or a second trigger all find the same folder. Its complete l
     JOB/PARTITION/RUN/
       spec.json                               the frozen spec, created once
       inputs/1-part-000000000000.parquet      the exported rows, by export attempt
+      decisions/DIGEST.json                   what the task plan decided; the DAG run says which one holds
       plan.json                               created once: it fixes the ordinals
       ledger/chunk-00000012.parquet           committed, create-only
       partials/chunk-00000013/ATTEMPT.parquet finished rows of an open chunk, saved by a drain
@@ -81,6 +82,10 @@ class RunRef:
     @property
     def spec_path(self) -> str:
         return f"{self.prefix}/spec.json"
+
+    def decision_path(self, digest: str) -> str:
+        """digest: of the decision itself, so that each is written once and a retry finds it."""
+        return f"{self.prefix}/decisions/{digest}.json"
 
     @property
     def plan_path(self) -> str:

@@ -56,6 +56,7 @@ class Plan:
 
     Invariants: rows is the sum over files; 1 <= workers <= max(1, chunk_count); chunks tile 0..rows without a gap.
     source: None if the rows did not come from BigQuery, and in plans of nightshift 0.1.0.
+    decision: path of the decision that it follows (`nightshift.run.decisions`); None for plans that no task decided.
     """
 
     run_id: str
@@ -65,6 +66,7 @@ class Plan:
     files: tuple[InputFile, ...]
     reasons: tuple[str, ...] = ()
     source: ExportedSource | None = None
+    decision: str | None = None
 
     def __post_init__(self) -> None:
         if self.chunk_rows < 1 or self.workers < 1:
@@ -134,6 +136,7 @@ class Plan:
                 files,
                 tuple(value.get("reasons", ())),
                 None if source is None else ExportedSource(source["columns"], tuple(source["tables"])),
+                value.get("decision"),
             )
         except (KeyError, TypeError) as error:
             raise PlanError(f"plan.json is not a valid plan: {error!r}") from error

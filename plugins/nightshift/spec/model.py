@@ -19,6 +19,7 @@ from nightshift.fields.parts import ColumnName, Duration, Section, Text, enum, p
 from nightshift.fields.values import duration_seconds
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit, profile_of
 from nightshift.spec import cron, names
+from nightshift.spec.limits import WORKERS_MAX
 from nightshift.spec.periods import Every
 from nightshift.spec.tuning import affects_answers
 from nightshift.tasks import TASK_KINDS, TaskRequest, request_model
@@ -211,13 +212,17 @@ class Compute(Machine):
         strict=False,
     )
     workers: int | None = Field(
-        default=None, ge=1, le=10_000, description="How many workers; by default planned from rows and deadline.", examples=[2]
+        default=None,
+        ge=1,
+        le=WORKERS_MAX,
+        description="How many workers; by default planned from rows and deadline.",
+        examples=[2],
     )
     rows_per_worker_per_second: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="A first estimate of one worker's speed, for the planner.",
+        description="One worker's speed, for the planner; by default recorded or estimated.",
         examples=[20],
     )
 
