@@ -25,6 +25,7 @@ from nightshift.settings import Settings
 from nightshift.triggers.bigquery import jobs_event
 from nightshift.warehouse import JobState
 from tests.builders import RUN, a_spec
+from tests.releases import TEXTS, place
 
 pytestmark = pytest.mark.unit
 
@@ -99,6 +100,22 @@ def test_a_few_more_rows_fit_into_the_decision(store: MemoryStore) -> None:
 def test_without_a_decision_there_is_no_plan(store: MemoryStore, decision: str) -> None:
     with pytest.raises(AirflowFailException, match="Repeat the task 'plan'"):
         extracted(store, decision)
+
+
+@pytest.mark.parametrize("after_the_export", [False, True])
+def test_a_run_that_0_1_0_planned_is_asked_for_no_decision(store: MemoryStore, after_the_export: bool) -> None:
+    """Its plan may also have been written while this task waited for its own export."""
+    run = place("0.1.0", "unfinished", store)
+    with DAG("job", schedule=None):
+        task = ExtractOperator(task_id="extract", run_prefix=run.prefix, terms="", decision="")
+    task.__dict__.update(settings=Settings(bucket="runs", project="acme"), store=store)
+    event = jobs_event([JobState("a", True, statistics={"exported_rows": len(TEXTS)})])
+
+    result = task.build_plan({}, event) if after_the_export else task.execute({})
+
+    plan = load_plan(store, run)
+    assert plan is not None
+    assert (result["rows"], result["workers"], plan.decision) == (len(TEXTS), plan.workers, None)
 
 
 def test_the_same_decision_is_one_object(store: MemoryStore) -> None:
