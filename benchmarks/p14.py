@@ -33,7 +33,7 @@ PATH: Final = "/v1/models/m:predict"
 TEXT: Final = "package number {n} reads settings files and checks each value"
 OVERLONG: Final = "a sentence about trains. " * 200
 TIMES: Final = 3
-STEP_S: Final = 6.0
+STEP_S: Final = 4.0
 HALVINGS: Final = 3
 """Of the step between a rate that holds and one that does not: a factor of 1.5 becomes one of 1.05."""
 ENGINE_SEATS: Final = 128
@@ -45,7 +45,7 @@ QUIET_RATE: Final = 300.0
 METHOD: Final = """
 Callers send single instances to KServe's V1 `:predict` at random times (Poisson), whatever becomes of earlier ones.
 Throughput at equal p99: the highest rate at which 99% of the answers come within the bound, all of them right, found by steps
-of 1.5 and three halvings, 6 s each. The bound is twice the batcher's 20 ms and three times the engine's time, and 500 ms for
+of 1.5 and three halvings, 4 s each. The bound is twice the batcher's 20 ms and three times the engine's time, and 500 ms for
 vLLM; latency counts from when a caller meant to send. Both batchers have 32 items and 20 ms. KServe's algorithm
 (`benchmarks/kserve/main.go`) is our own re-implementation in Go, read in its public source: its module could not be had.
 Engines: a canned one with 128 seats that takes 20 or 50 ms for a request, as an accelerator takes nearly as long for one row

@@ -44,14 +44,14 @@ def _group(name: str, place: str, covers: str, needs: str, gate_s: int, all_s: i
 
 
 GROUPS: Final = (
-    _group("unit", "tests", "plugins/nightshift local tests dags docs", "test driver", 75, 75),
+    _group("unit", "tests", "plugins/nightshift local tests dags docs", "test driver", 85, 85),
     _group(
         "simulation",
         "tests/simulation",
-        "plugins/nightshift/run plugins/nightshift/driver plugins/nightshift/warehouse",
+        "plugins/nightshift/run plugins/nightshift/driver plugins/nightshift/stream plugins/nightshift/warehouse",
         "test",
         170,
-        1350,
+        800,
     ),
     _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 40, 60),
     _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery local/smoke", "test emulators", 120, 200),
@@ -126,7 +126,7 @@ GROUPS: Final = (
         "k8s local/cluster",
         "test driver airflow emulators server models cluster",
         810,
-        3300,
+        2200,
     ),
     _group(
         "chaos",
@@ -134,7 +134,7 @@ GROUPS: Final = (
         "plugins/nightshift/driver plugins/nightshift/operators local/stack local/demo",
         "test driver airflow emulators server models",
         260,
-        1500,
+        1100,
     ),
 )
 

@@ -136,7 +136,7 @@ class Subscription:
         told: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(told)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(told, min(until, *ends, until) - now)
+            await asyncio.wait_for(told, min([until, *ends]) - now)
 
     def _tell(self) -> None:
         for told in self._waiting:
