@@ -9,6 +9,8 @@ import argparse
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Final
 
 from local.test import report, running, unchanged
@@ -30,6 +32,8 @@ RANDOM: Final[Mapping[str, tuple[str, Callable[[], str]]]] = {
     "chaos": ("NIGHTSHIFT_CHAOS_SEED", lambda: str(secrets.randbelow(1 << 31))),
 }
 """Tier -> the variable from which its random seeds are read, and what draws them."""
+BESIDE: Final[Mapping[str, str]] = {"cluster": "simulation"}
+"""Tier -> the one that runs beside it. Tests of the cluster mostly wait; the simulation only computes, in virtual time."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,28 +48,80 @@ def main(arguments: Sequence[str]) -> int:
         print(f"No test can run here: {reason}.", file=sys.stderr)
         return 1
     failed = [] if options.tier else running.failed_checks()
-    ran: dict[str, running.Ran] = {}
-    not_run: dict[str, str] = {}
-    unchanged_tiers: list[str] = []
+    tests = Tests(prerequisites, gate=gate, arguments=options.rest)
     for tier in tiers:
-        # Arguments select tests, so the result is not that of the whole tier.
-        key = unchanged.key_of(tier) if gate and not options.rest else None
-        if key and unchanged.has_passed(tier, key):
-            print(f"== {tier}: not run again, it has passed here with the same inputs (key {key})", flush=True)
-            unchanged_tiers.append(tier)
-            continue
-        able = _able(prerequisites, groups_of([tier]), not_run)
-        if able:
-            ran[tier] = _run(prerequisites, tier, able, gate=gate, arguments=options.rest)
-            if key and ran[tier].ok:
-                unchanged.note_passed(tier, key)
-    report.print_report(ran, not_run, gate=gate)
+        if not any(host in tiers and tier == guest for host, guest in BESIDE.items()):
+            guest = BESIDE.get(tier)
+            tests.run(tier, beside=guest if guest in tiers else None)
+    ran = {tier: tests.ran[tier] for tier in tiers if tier in tests.ran}
+    report.print_report(ran, tests.not_run, gate=gate)
     failed += [tier for tier, each in ran.items() if not each.ok]
-    lines = report.missing(ran, not_run, [tier for tier in required if tier not in unchanged_tiers])
+    lines = report.missing(ran, tests.not_run, [tier for tier in required if tier not in tests.unchanged])
     if report.nothing(ran):
         lines.append("no test ran: check the arguments after --")
     print("\n".join([*lines, f"failed: {', '.join(failed)}" if failed else "everything that ran passed"]))
     return 1 if failed or lines else 0
+
+
+@dataclass
+class Tests:
+    """What is run, and what came of it. ran: by tier. not_run: group -> why. unchanged: tiers that need not run again."""
+
+    prerequisites: Prerequisites
+    gate: bool
+    arguments: Sequence[str]
+    ran: dict[str, running.Ran] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
+    unchanged: list[str] = field(default_factory=list)
+
+    def run(self, tier: str, *, beside: str | None) -> None:
+        """Runs a tier. beside: another one, to run with what this one leaves of the machine; its output comes at the end."""
+        with ThreadPoolExecutor() as pool:
+            other = pool.submit(self._run, beside, aside=True) if beside else None
+            self._run(tier)
+        if other:
+            other.result()
+        if beside in self.ran:
+            running.print_aside(beside)
+
+    def _run(self, tier: str, *, aside: bool = False) -> None:
+        # Arguments select tests, so the result is not that of the whole tier.
+        key = unchanged.key_of(tier) if self.gate and not self.arguments else None
+        if key and unchanged.has_passed(tier, key):
+            print(f"== {tier}: not run again, it has passed here with the same inputs (key {key})", flush=True)
+            self.unchanged.append(tier)
+            return
+        groups = self._able(tier)
+        if not groups:
+            return
+        environment = self.prerequisites.environment()
+        if not self.gate and tier in RANDOM:
+            # New ones each time; printed here, since a worker's own output is not shown.
+            variable, draw = RANDOM[tier]
+            print(f"{variable}={environment.setdefault(variable, draw())}", flush=True)
+        self.ran[tier] = running.run_tier(
+            tier,
+            groups,
+            gate=self.gate,
+            environment=environment,
+            cluster=any(CLUSTER in group.needs for group in groups) and self.prerequisites.own_cluster,
+            arguments=self.arguments,
+            aside=aside,
+        )
+        if key and self.ran[tier].ok:
+            unchanged.note_passed(tier, key)
+
+    def _able(self, tier: str) -> list[Group]:
+        """The groups that can run here; notes why the others cannot."""
+        able = []
+        for group in groups_of([tier]):
+            if CLUSTER in group.needs:
+                self.prerequisites.wait_for_cluster()
+            if reason := self.prerequisites.lacks(group.needs):
+                self.not_run[group.name] = reason
+            else:
+                able.append(group)
+        return able
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -83,31 +139,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("rest", nargs="*", metavar="PYTEST ARGUMENTS", help="after --")
     return parser.parse_args(arguments)
-
-
-def _able(prerequisites: Prerequisites, groups: Sequence[Group], not_run: dict[str, str]) -> list[Group]:
-    """The groups that can run here; notes why the others cannot."""
-    able = []
-    for group in groups:
-        if CLUSTER in group.needs:
-            prerequisites.wait_for_cluster()
-        if reason := prerequisites.lacks(group.needs):
-            not_run[group.name] = reason
-        else:
-            able.append(group)
-    return able
-
-
-def _run(
-    prerequisites: Prerequisites, tier: str, groups: Sequence[Group], *, gate: bool, arguments: Sequence[str]
-) -> running.Ran:
-    environment = prerequisites.environment()
-    if not gate and tier in RANDOM:
-        # New ones each time; printed here, since a worker's own output is not shown.
-        variable, draw = RANDOM[tier]
-        print(f"{variable}={environment.setdefault(variable, draw())}", flush=True)
-    cluster = any(CLUSTER in group.needs for group in groups) and prerequisites.own_cluster
-    return running.run_tier(tier, groups, gate=gate, environment=environment, cluster=cluster, arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -74,12 +75,14 @@ def run_tier(
     environment: Mapping[str, str],
     cluster: bool = False,
     arguments: Sequence[str] = (),
+    aside: bool = False,
 ) -> Ran:
     """Runs the tests of these groups of a tier. cluster: start a cluster for them.
 
-    arguments: pytest's; a path among them replaces the groups' own files.
+    arguments: pytest's; a path among them replaces the groups' own files. aside: with what other tests leave of the machine,
+    and the output kept for `print_aside`.
     """
-    print(f"== {tier}", flush=True)
+    print(f"== {tier}{', beside the next tier' if aside else ''}", flush=True)
     paths = [file for file in files(tier, gate=gate) if group_of(tier, file) in groups]
     named = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
     if not paths and not named:
@@ -94,9 +97,21 @@ def run_tier(
         if cluster:
             state = Path(folder) / "c"
             command = [str(python_of("test")), "-m", "local.cluster", "--state", str(state), "run", "--", *command]
-        code = subprocess.run(command, cwd=ROOT, check=False, env=environment).returncode
+        if aside:
+            command = ["nice", "-n", "19", *command]
+        with _output(tier).open("wb") if aside else nullcontext() as output:
+            code = subprocess.run(command, cwd=ROOT, check=False, env=environment, stdout=output, stderr=output).returncode
     cases = tuple(_cases(tier, report)) if report.exists() else ()
     return Ran(code in (0, NO_TESTS_COLLECTED), time.monotonic() - began, cases)
+
+
+def print_aside(tier: str) -> None:
+    """The output of a tier that has run aside."""
+    print(f"== {tier}\n{_output(tier).read_text()}", flush=True)
+
+
+def _output(tier: str) -> Path:
+    return REPORTS / f"{tier}.log"
 
 
 def _cases(tier: str, report: Path) -> list[Case]:

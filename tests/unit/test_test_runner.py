@@ -29,6 +29,8 @@ class APrerequisites:
 
     def prepare(self, needs: Iterable[str]) -> None: ...
 
+    def wait_for_cluster(self) -> None: ...
+
     def lacks(self, needs: Iterable[str]) -> None: ...
 
     def environment(self) -> dict[str, str]:
@@ -36,14 +38,17 @@ class APrerequisites:
 
 
 class Runs:
-    """What stands in for pytest: how a tier ends, and how often it ran."""
+    """What stands in for pytest: how a tier ends, how often it ran, and which tiers ran aside."""
 
     def __init__(self) -> None:
         self.ok = True
         self.count = 0
+        self.aside: list[str] = []
+        self.alone: list[str] = []
 
-    def __call__(self, tier: str, groups: Iterable[Group], **_: Any) -> Ran:
+    def __call__(self, tier: str, groups: Iterable[Group], *, aside: bool, **_: Any) -> Ran:
         self.count += 1
+        (self.aside if aside else self.alone).append(tier)
         [group] = UNIT
         return Ran(self.ok, 1.0, (Case(group, 1.0, failed=not self.ok, skipped=None),))
 
@@ -55,6 +60,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     monkeypatch.setenv("NIGHTSHIFT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(runner, "Prerequisites", APrerequisites)
     monkeypatch.setattr(running, "run_tier", found)
+    monkeypatch.setattr(running, "print_aside", lambda tier: print(f"output of {tier}"))
     monkeypatch.setattr(unchanged, "key_of", lambda tier: (tmp_path / "key").read_text() if tier == TIER else None)
     (tmp_path / "key").write_text("a")
     return found
@@ -93,6 +99,32 @@ class TestATierThatHasPassed:
 def test_a_required_tier_that_did_not_run_is_a_failure(runs: Runs) -> None:
     assert runner.main(["--tier", "unit"]) == 0
     assert runner.main(["--tier", "unit", "--require", "chaos"]) == 1
+
+
+class TestATierBesideAnother:
+    def test_runs_aside_and_its_output_is_printed(self, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+        assert runner.main(["--all", "--tier", "unit", "--tier", TIER, "--tier", "cluster"]) == 0
+
+        assert (runs.alone, runs.aside) == (["unit", "cluster"], [TIER])
+        printed = capsys.readouterr().out
+        assert printed.index(f"output of {TIER}") < printed.index("what ran")
+
+    def test_runs_alone_without_the_other(self, runs: Runs) -> None:
+        assert runner.main(["--all", "--tier", TIER]) == 0
+
+        assert (runs.alone, runs.aside) == ([TIER], [])
+
+    def test_fails_the_run_if_it_fails(self, runs: Runs) -> None:
+        runs.ok = False
+
+        assert runner.main(["--all", "--tier", TIER, "--tier", "cluster"]) == 1
+
+    def test_that_has_passed_is_not_run_and_prints_nothing(self, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+        runner.main(["--tier", TIER])
+        runner.main(["--tier", TIER, "--tier", "cluster"])
+
+        assert runs.aside == []
+        assert "output of" not in capsys.readouterr().out
 
 
 class TestKey:

@@ -19,6 +19,13 @@ def test_every_test_file_is_in_one_tier() -> None:
     assert found == Counter(str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py"))
 
 
+def test_files_outside_packages_have_names_of_their_own() -> None:
+    """pytest imports them by their bare names, so one run could not collect two of the same name."""
+    alone = [file for file in (ROOT / "tests").rglob("test_*.py") if not file.with_name("__init__.py").exists()]
+
+    assert [name for name, count in Counter(file.name for file in alone).items() if count > 1] == []
+
+
 def test_every_test_file_is_in_a_group_of_its_tier() -> None:
     assert {group_of(tier, file).tier for tier in TIERS for file in files(tier)} == set(TIERS)
 

@@ -47,7 +47,7 @@ class Planner:
         lines: list[str] = []
         said = SimpleNamespace(**dict.fromkeys(("info", "warning"), lambda text, *args: lines.append(text % args)))
         task.__dict__.update(settings=self._night.settings, store=self._night.store, _cached_logger=said)
-        began = SimpleNamespace(run_id=dag_run, start_date=datetime.now(UTC))
+        began = SimpleNamespace(run_id=dag_run, run_type="manual", start_date=datetime.now(UTC))
         context: Any = {"params": {"partition": day, **params}, "dag_run": began}
         found = task.execute(context)
         self.log = "\n".join(lines)
