@@ -14,6 +14,14 @@ GATE: Final = "gate"
 """Marks what `make test` runs of a tier; of WHOLE_TIERS it runs everything."""
 WHOLE_TIERS: Final = frozenset({"unit"})
 
+LONG: Final = (
+    "tests/integration/stack/test_stack_files.py",
+    "tests/integration/stack/test_stack_airflow.py",
+    "tests/integration/stack/test_smoke_night.py",
+    "tests/integration/package/test_composer_versions.py",
+)
+"""Files that take minutes. They begin first: else one worker is still at its last file when the others have long ended."""
+
 MODELS: Final = "models"
 CLUSTER: Final = "cluster"
 """What a group may need besides environments."""
@@ -153,7 +161,7 @@ def group_of(tier: str, path: str) -> Group:
 
 
 def files(tier: str, *, gate: bool = False) -> list[str]:
-    """The files with tests of a tier (with `gate`: of its gate), as paths below the root.
+    """The files with tests of a tier (with `gate`: of its gate), as paths below the root, in running order.
 
     pytest gets them by name: otherwise it would have to import a file to find that it has no test of the tier.
     """
@@ -161,7 +169,8 @@ def files(tier: str, *, gate: bool = False) -> list[str]:
     if gate and tier not in WHOLE_TIERS:
         marks.append(f"pytest.mark.{GATE}")
     every = ((file, file.read_text()) for file in sorted((ROOT / "tests").rglob("test_*.py")))
-    return [str(file.relative_to(ROOT)) for file, text in every if all(mark in text for mark in marks)]
+    found = [str(file.relative_to(ROOT)) for file, text in every if all(mark in text for mark in marks)]
+    return sorted(found, key=lambda path: LONG.index(path) if path in LONG else len(LONG))
 
 
 def expression(tier: str, *, gate: bool) -> str:

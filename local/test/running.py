@@ -23,7 +23,7 @@ WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "unit": ("-n", "auto"),
     "simulation": ("-n", "auto"),
     # These wait for processes more than they compute. A file stays in one worker, with the emulators it started.
-    "integration": ("-n", "4", "--dist", "loadfile"),
+    "integration": ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"),
     # One cluster for the whole tier. A module or class stays in one worker; those that break the cluster come last
     # (`tests/cluster/conftest.py`), and each of their tests runs alone.
     "cluster": ("-n", "3", "--dist", "loadscope", "--no-loadscope-reorder"),

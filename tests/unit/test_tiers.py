@@ -8,7 +8,7 @@ import pytest
 
 from local.environments import ENVIRONMENTS, ROOT
 from local.test import table
-from local.test.groups import CLUSTER, GROUPS, MODELS, TIERS, files, group_of
+from local.test.groups import CLUSTER, GROUPS, LONG, MODELS, TIERS, files, group_of
 
 pytestmark = pytest.mark.unit
 
@@ -33,6 +33,10 @@ def test_every_test_file_is_in_a_group_of_its_tier() -> None:
 def test_a_file_in_a_folder_that_no_group_has_is_refused() -> None:
     with pytest.raises(LookupError, match=r"tests/integration/new/test_x\.py has tests of the tier integration, and no group"):
         group_of("integration", "tests/integration/new/test_x.py")
+
+
+def test_long_files_begin_first() -> None:
+    assert tuple(files("integration")[: len(LONG)]) == LONG
 
 
 @pytest.mark.parametrize("tier", TIERS)
