@@ -32,7 +32,7 @@ from nightshift.store import open_store
 from nightshift.tasks.base import load_kind
 from nightshift.warehouse import Warehouse
 from nightshift.warehouse.extract import build_plan
-from tests.builders import a_spec
+from tests.builders import a_fix, a_spec
 from tests.integration.emulators import ANONYMOUS, PROJECT, start_bigquery, start_storage
 
 ROWS: Final = 10_000_000
@@ -136,7 +136,8 @@ def _night(place: Place, *, ours_first: bool) -> dict[str, tuple[float, float]]:
 def extract(place: Place) -> None:
     place.finish(place.warehouse.start_extract(place.spec, place.run))
     store = open_store(f"gs://{place.bucket}")
-    plan = build_plan(store, place.run, place.spec, place.warehouse.read_source(place.spec, place.day), rows=place.rows)
+    source = place.warehouse.read_source(place.spec, place.day)
+    plan = build_plan(store, place.run, place.spec, source, fix=a_fix(place.spec), rows=place.rows)
     assert plan.rows == place.rows
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from benchmarks.processes import Canned, Driver, ending
 from benchmarks.report import Report
 from benchmarks.runs import prepare
-from nightshift.run.sizing import size
+from nightshift.planner.sizing import chunk_rows
 from tests.builders import a_spec
 
 SEATS: Final = 16
@@ -18,8 +18,8 @@ SPEED: Final = 20.0
 """Rows per second of the planned engine (the profile "cpu"); the canned one is faster, so that a night takes a minute."""
 QUICKER: Final = 100
 METHOD: Final = """
-`nightshift.run.sizing.size` plans 100,000 rows for the "cpu" profile (20 rows/s, deadline 2h); one driver process works on
-all of them with a canned engine of 16 seats that is 100 times as fast as planned, so that an hour and a half takes
+`nightshift.planner.sizing` plans the chunks of 100,000 rows for the "cpu" profile (20 rows/s, deadline 2h); one driver process
+works on all of them with a canned engine of 16 seats that is 100 times as fast as planned, so that an hour and a half takes
 a minute (the store is not faster, so relatively more is in flight at a kill). The driver is killed with SIGKILL at a
 random moment in the middle third and started again. Computed again = rows that reached the engine - 100,000.
 """
@@ -33,12 +33,12 @@ def measure(folder: Path, quick: bool) -> Report:
         "request__rows_per_request": 1,
         "compute__rows_per_worker_per_second": SPEED,
     }
-    sizing = size(100_000, a_spec(**settings))
+    planned, why = chunk_rows(a_spec(**settings), 100_000, 1, SPEED)
     again = []
     bounds = []
     rng = random.Random(3)
     for number in range(times):
-        run = prepare(folder / str(number), rows, chunk_rows=sizing.chunk_rows, **settings)
+        run = prepare(folder / str(number), rows, chunk_rows=planned, **settings)
         with Canned(seats=SEATS, seconds=SEATS / (SPEED * QUICKER), width=8) as engine:
             first = Driver(run.url, engine.url, folder / f"{number}-first.log")
             with ending(first):
@@ -56,14 +56,12 @@ def measure(folder: Path, quick: bool) -> Report:
         run.check(ended.code)
         window = max((line["window"] for line in progress), default=2 * SEATS)
         open_chunks = max((line["chunks_open"] for line in progress), default=1)
-        bounds.append(window + open_chunks * sizing.chunk_rows)
+        bounds.append(window + open_chunks * planned)
     worst = max(again)
     counts = ", ".join(f"{count:,}" for count in again)
     report.add(
         "rows computed again after kill -9, worst", f"{worst:,} of {rows:,} ({worst / rows:.2%})", "< 1%", worst < rows / 100
     )
     report.add("the same, each kill", counts, f"<= window + open chunks ({min(bounds):,})", worst <= min(bounds))
-    report.note(
-        f"chunks of {sizing.chunk_rows:,} rows ({'; '.join(sizing.reasons)}); all rows in the ledger once after each kill"
-    )
+    report.note(f"chunks of {planned:,} rows ({'; '.join(why)}); all rows in the ledger once after each kill")
     return report

@@ -8,7 +8,7 @@ from typing import Any, Final
 from benchmarks.processes import Canned, Driver, ending
 from benchmarks.report import Report, median, spread
 from benchmarks.runs import Run, prepare
-from nightshift.run.sizing import size
+from nightshift.planner.sizing import chunk_rows as planned_rows
 from tests.builders import a_spec
 
 SEATS: Final = 256
@@ -16,7 +16,7 @@ SECONDS: Final = 0.25
 SPEED: Final = SEATS / SECONDS
 METHOD: Final = """
 A driver process against a canned engine with 256 seats and 250 ms a row (1,024 rows/s, a request a row), the same rows
-with chunks as `nightshift.run.sizing.size` plans them, with chunks of 600 rows (a checkpoint each 0.6 s, a hundred times as
+with chunks as `nightshift.planner.sizing` plans them, with chunks of 600 rows (a checkpoint each 0.6 s, a hundred times as
 often as planned) and with one chunk for everything. Throughput = rows / time from the first request's arrival to the
 process's end, so that the last commit counts. Runs alternate; medians are compared.
 """
@@ -30,7 +30,7 @@ def measure(folder: Path, quick: bool) -> Report:
         "request__rows_per_request": 1,
         "compute__rows_per_worker_per_second": SPEED,
     }
-    planned = size(rows, a_spec(**settings)).chunk_rows
+    planned, _ = planned_rows(a_spec(**settings), rows, 1, SPEED)
     sizes = {"planned": planned, "often": 600, "none": rows}
     rates: dict[str, list[float]] = {name: [] for name in sizes}
     for number in range(times):

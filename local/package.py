@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
+import runpy
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Final
 
 from local.environments import ROOT, SetupError, cache_dir, uv_environment, uv_program
 
-WHAT_IT_IS_MADE_OF: Final = ("pyproject.toml", "README.md", "plugins/nightshift/**/*.py")
+WHAT_IT_IS_MADE_OF: Final = ("pyproject.toml", "hatch_build.py", "README.md", "plugins/nightshift/**/*.py")
 """Patterns below the repository's root; `tests/integration/package` compares them with what is in a wheel."""
 
 
@@ -55,6 +56,9 @@ def _made() -> Path:
 
 def _digest() -> str:
     digest = hashlib.sha256()
+    # A wheel says of which commit it is, so the same files make another wheel once they are committed.
+    described = runpy.run_path(str(ROOT / "plugins/nightshift/cli/version.py"))["described"]
+    digest.update(f"{described(ROOT / 'plugins/nightshift')}\0".encode())
     for pattern in WHAT_IT_IS_MADE_OF:
         for file in sorted(ROOT.glob(pattern)):
             content = file.read_bytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import obstore
@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
+from nightshift.planner.plan import fixed, weigh
+from nightshift.planner.speed import Known, tokens_of
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef
@@ -58,6 +60,11 @@ def a_plan(rows: int, chunk_rows: int = 4, workers: int = 1, files: tuple[InputF
     if files is None:
         files = (InputFile("inputs/a.parquet", rows, (rows,), 1, "e"),) if rows else ()
     return Plan(RUN.run_id, rows, chunk_rows, workers, files)
+
+
+def a_fix(spec: JobSpec) -> Callable[[int, int], tuple[int, int, tuple[str, ...]]]:
+    """What `nightshift.warehouse.extract.build_plan` asks, of a job about whose model nothing is known."""
+    return lambda rows, size: fixed(weigh(spec, rows, Known(tokens_of(spec)))[0], spec, rows, size)
 
 
 def write_input(

@@ -33,7 +33,7 @@ OPEN_HOME: Final = 'chmod 755 "$1/root"'
 EXCLUDED: Final = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*")
 PYTHON: Final = f"localhost/python:{SUITE}-4"
 """Raise the number when the way of making the image changes."""
-DRIVER_INPUTS: Final = ("images/driver/Dockerfile", "pyproject.toml", "README.md", "plugins/nightshift")
+DRIVER_INPUTS: Final = ("images/driver/Dockerfile", "pyproject.toml", "hatch_build.py", "README.md", "plugins/nightshift")
 DRIVER_RECIPE: Final = "2"
 DRIVERS_KEPT: Final = 3
 """Of each image."""

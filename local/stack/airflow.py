@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from local import hub
 from local.stack import marks
 from local.stack.folder import HOST, Folder
 
@@ -92,8 +93,9 @@ def settings(folder: Folder, ports: Mapping[str, int], choice: Choice, package: 
     connection = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": "local"}}
     return {
         **environment,
-        # The models are in the local hub's cache (`local.hub`), and the task plan asks no other hub for their commits.
+        # The models are in the local hub's cache, and the task plan asks no other hub for commits, configs and tokenizers.
         "HF_HUB_OFFLINE": "1",
+        "HF_HUB_CACHE": str(hub.hub_dir()),
         "PYTHONPATH": str(package),
         "AIRFLOW_HOME": str(folder.airflow_home),
         "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),

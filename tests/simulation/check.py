@@ -46,6 +46,7 @@ _CHUNK: Final = re.compile(rf"{re.escape(RUN.prefix)}/ledger/chunk-(\d{{8}})\.pa
 _PARTIAL: Final = re.compile(rf"{re.escape(RUN.prefix)}/partials/chunk-(\d{{8}})/([^/]+)\.parquet")
 _DEAD: Final = re.compile(rf"{re.escape(RUN.prefix)}/notes/dead/chunk-(\d{{8}})-(\d+)")
 _LOST: Final = re.compile(rf"{re.escape(RUN.prefix)}/notes/lost/chunk-(\d{{8}})/(.+)-(\d+)")
+_MARK: Final = re.compile(rf"{re.escape(RUN.prefix)}/attempts/([^/]+)/\d{{8}}\.json")
 _FOLDER: Final = f"{RUN.prefix}/"
 
 
@@ -129,6 +130,8 @@ class Audit:
                 self.fail("conservation", f"{effect.path} says that a chunk is lost that nobody has committed")
             elif self.winners[int(match[1])] == match[2]:
                 self.fail("conservation", f"{effect.path} says that a copy was for nothing that is the committed one")
+        elif (match := _MARK.fullmatch(effect.path)) and match[1] == effect.who:
+            self.seen["marks"] += 1
         else:
             self.fail("no mixing", f"{effect.who} created {effect.path}")
 
@@ -173,6 +176,21 @@ class Audit:
                 self.fail("no mixing", f"{path} was changed")
         for pod in self.pods:
             pod.judge_notes(bucket)
+
+
+class MarkAudit(ClientEvents):
+    """What is known of one attempt's marks: they fail as requests do, and that excuses the attempt for nothing."""
+
+    def __init__(self, audit: Audit, name: str) -> None:
+        self._audit = audit
+        self._name = name
+
+    def touched(self, path: str) -> None:
+        if not (match := _MARK.fullmatch(path)) or match[1] != self._name:
+            self._audit.fail("no mixing", f"{self._name} asks for {path} with its marks")
+
+    def troubled(self, call: str, seconds: float) -> None:
+        self._audit.seen["marks in trouble"] += 1
 
 
 class PodAudit(ClientEvents, EngineEvents):

@@ -22,14 +22,16 @@ from nightshift.driver import commits, loop
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Codec
 from nightshift.driver.loop import Worker
+from nightshift.driver.marks import Birth, Marks
 from nightshift.driver.scheduler import TRIES, OpenChunk
 from nightshift.driver.stats import Stats
-from nightshift.run import seal
+from nightshift.run import marks, seal
 from nightshift.run.chunks import Result
 from nightshift.run.ledger import Ledger
+from nightshift.run.marks import Ended
 from nightshift.run.tolerance import ToleranceExceeded
 from tests.builders import a_spec
-from tests.simulation.check import Audit, PodAudit, Violated
+from tests.simulation.check import Audit, MarkAudit, PodAudit, Violated
 from tests.simulation.codecs import LightCodec, decode_light, decode_parquet
 from tests.simulation.engines import Climate, SimulatedEngine
 from tests.simulation.replaced import replaced
@@ -92,6 +94,9 @@ class Pod:
         self.stats = Stats()
         self.engine = SimulatedEngine(loop, scenario.rows, lambda: world.climate, world.rng(f"{name} engine"), self.audit)
         client = Client(loop, world.bucket, lambda: world.weather, world.rng(f"{name} store"), name, self.audit)
+        # A way of their own: what happens to a mark must not excuse the worker for anything.
+        events = MarkAudit(audit, name)
+        self._mark_client = Client(loop, world.bucket, lambda: world.weather, world.rng(f"{name} marks"), name, events)
         self.worker = Worker(
             plan=scenario.plan,
             index=index,
@@ -110,7 +115,17 @@ class Pod:
         )
 
     def start(self) -> asyncio.Task[int]:
-        return self._loop.spawn(self.process, self.worker.run())
+        return self._loop.spawn(self.process, self._live())
+
+    async def _live(self) -> int:
+        """As `nightshift.driver.process.work` does it."""
+        birth = Birth(self.name, "cpu", "helper" if self.index is None else "owner", self.index, "node", self.name, 1.0, 0.0)
+        own = Marks(self._mark_client, RUN, birth, self.stats, now=self._loop.time)
+        code = exits.RESUME
+        async with own.kept(lambda error: Ended.DONE if error is None and code == exits.DONE else Ended.GAVE_UP):
+            own.engine_answers()
+            code = await self.worker.run()
+        return code
 
     def drain(self) -> None:
         """SIGTERM."""
@@ -300,6 +315,7 @@ class World:
             self._put(f"{saved}/other.parquet", self._lies(chunk, "other", "f" * 16, chunk))
             self._put(f"{saved}/neighbour.parquet", self._lies(chunk, "neighbour", RUN.run_id, chunk + 1))
             self._put(f"{saved}/torn.parquet", b"torn")
+        self._put(RUN.mark_path("torn", 0), b"torn")
 
     def _lies(self, chunk: int, attempt: str, run_id: str, named: int) -> bytes:
         """An object with the rows of a chunk that says it is the chunk `named` of that run."""
@@ -342,6 +358,14 @@ def seal_for_real(world: World) -> None:
     manifest = seal.seal(store, RUN, a_spec(dead_letters__tolerate="100%"), world.scenario.plan)
     dead = sum(world.audit.dead.values())
     assert (manifest["rows"], manifest["dead_letters"]) == (world.scenario.plan.rows, dead)
+    # Whatever became of marks, what was measured holds at least what the ledger holds of those that were seen.
+    measured = manifest["measured"]
+    seen = {path.split("/")[-2] for path in world.bucket.objects if path.startswith(f"{RUN.attempts_folder}/")}
+    assert measured["attempts"] == len(seen | set(manifest["attempts"]))
+    assert measured["not_seen"] == len(set(manifest["attempts"]) - seen) + ("torn" in seen)
+    for profile in measured["profiles"]:
+        assert 0 <= profile["rows_unused"] <= profile["rows"]
+        assert sum(profile["ended"].values()) == profile["attempts"]
 
 
 def simulate(
@@ -367,7 +391,8 @@ def simulate(
         violated.trace = tuple(world.trace)
         raise violated
     if world.scenario.real_codec and not world._stopped:
-        seal_for_real(world)
+        with _logging(world, tracing):
+            seal_for_real(world)
     return Report(
         seed=seed,
         rows=world.scenario.plan.rows,
@@ -407,7 +432,8 @@ def _over_by(scenario: Scenario) -> float:
 def _bounds(answers: AnswerBounds) -> AbstractContextManager[None]:
     """The driver's constants, as the schedule has them."""
     waiting = [(commits, "WAITING_BYTES", answers.waiting), (commits, "ENCODED_BYTES", answers.encoded)]
-    return replaced([(loop, "ANSWER_BYTES", answers.open), *waiting])
+    # Marks of a life of half a minute show all that marks can do.
+    return replaced([(loop, "ANSWER_BYTES", answers.open), *waiting, (marks, "LEAST_S", 15.0)])
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from obstore.store import LocalStore
 
+from nightshift import __version__
 from nightshift.batch import output, source, state
 from nightshift.batch.codec import LineCodec
 from nightshift.batch.source import Index, LineReader, LocalFile, index
@@ -154,11 +155,11 @@ def test_a_run_of_an_earlier_release_is_found(tmp_path: Path) -> None:
 
     assert found.run == run
     assert (folder / "spec.json").read_bytes() == record % b"zero"
-    # A run of today leaves the same record, and when it was opened.
+    # A run of today leaves the same record, when it was opened, and by which release.
     (folder / "spec.json").unlink()
     assert opened(what, served="m (org/m)").run == run
     written = json.loads((folder / "spec.json").read_bytes())
-    del written["opened_at"]
+    assert (written.pop("written_by"), bool(written.pop("opened_at"))) == (__version__, True)
     assert written == json.loads(record % b"one")
 
 

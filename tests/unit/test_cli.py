@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from nightshift.cli import version
 from nightshift.spec.schema import json_schema_text
 
 pytestmark = pytest.mark.unit
@@ -33,7 +35,34 @@ def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-m", "nightshift.cli", "--version"]
     done = subprocess.run(command, cwd=ROOT / "plugins", capture_output=True, text=True, check=True)
 
-    assert done.stdout.startswith("nightshift ")
+    assert re.fullmatch(r"nightshift \S+ \(commit ([0-9a-f]{40}(, with changes)?|unknown)\)\n", done.stdout)
+
+
+def test_the_commit_is_said_as_far_as_it_is_known(tmp_path: Path) -> None:
+    """Of a package in a checkout, in somebody else's checkout, and nowhere."""
+
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=n", "-c", "user.email=n@example.com")
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+
+    package = tmp_path / "plugins" / "nightshift"
+    package.mkdir(parents=True)
+    (package / "a.py").write_text("A = 1")
+    assert version.commit(package) == "unknown"
+    git("init", "--quiet")
+    (tmp_path / "theirs").write_text("")
+    git("add", "theirs")
+    git("commit", "--quiet", "-m", "theirs")
+    assert version.commit(package) == "unknown"
+    git("add", ".")
+    git("commit", "--quiet", "-m", "ours")
+    ours = git("rev-parse", "HEAD")
+    assert version.commit(package) == ours
+    (tmp_path / "theirs").write_text("changed")
+    git("commit", "--quiet", "-am", "theirs again")
+    assert version.commit(package) == ours
+    (package / "a.py").write_text("A = 2")
+    assert version.commit(package) == f"{ours}, with changes"
 
 
 def test_starting_imports_nothing_heavy() -> None:

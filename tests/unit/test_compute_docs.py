@@ -13,7 +13,7 @@ from nightshift.jobset.manifest.disk import SCRATCH_GIB, SPARE_GIB, node_disk_gb
 from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.render import render
 from nightshift.profiles import PROFILES, Span, fit, misfits
-from nightshift.profiles.hardware import GPUS, TPUS
+from nightshift.profiles.hardware import GPUS, TPUS, Gpu, Tpu
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 
@@ -31,20 +31,25 @@ def rows() -> dict[str, list[str]]:
 
 def test_the_table_of_gpus() -> None:
     for name, gpu in GPUS.items():
-        label, machines, hosts, rate = rows()[f"gpu-{name}"]
+        label, machines, hosts, memory, bandwidth, bf16, fp8 = rows()[f"gpu-{name}"]
         assert label == gpu.label
         assert machines == ", ".join(f"{machine.accelerators}: {machine.name}" for machine in gpu.machines)
         assert bool(hosts) == gpu.spans_hosts
-        assert float(rate) == gpu.rows_per_second
+        assert [float(each or 0) for each in (memory, bandwidth, bf16, fp8)] == _peak(gpu)
 
 
 def test_the_table_of_tpus() -> None:
     for name, tpu in TPUS.items():
-        label, one, several, rate = rows()[f"tpu-{name}"]
+        label, one, several, memory, bandwidth, bf16, fp8 = rows()[f"tpu-{name}"]
         assert label == tpu.label
         assert one.split(", ") == [topology for topology, slice_ in tpu.slices.items() if slice_.hosts == 1]
         assert several.split(", ") == [topology for topology, slice_ in tpu.slices.items() if slice_.hosts > 1]
-        assert float(rate) == tpu.rows_per_second
+        assert [float(each or 0) for each in (memory, bandwidth, bf16, fp8)] == _peak(tpu)
+
+
+def _peak(hardware: Gpu | Tpu) -> list[float]:
+    peak = hardware.peak
+    return [hardware.memory, peak.bandwidth, peak.bf16, peak.fp8]
 
 
 def test_every_accelerator_is_in_a_table() -> None:

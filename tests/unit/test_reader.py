@@ -20,7 +20,7 @@ from nightshift.driver.reader import DECLARED, InputBroken, InputChanged, InputR
 from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError
 from nightshift.store import StoreUnavailable, open_store
 from nightshift.warehouse.extract import build_plan
-from tests.builders import RUN, a_plan, a_spec, write_input
+from tests.builders import RUN, a_fix, a_plan, a_spec, write_input
 
 pytestmark = pytest.mark.unit
 
@@ -140,7 +140,7 @@ EXPORTED = f"{RUN.prefix}/inputs/1-part-000000000000.parquet"
 
 
 def planned(store: ObjectStore) -> Plan:
-    return build_plan(store, RUN, a_spec(), ExportedSource({}, ()))
+    return build_plan(store, RUN, a_spec(), ExportedSource({}, ()), fix=a_fix(a_spec()))
 
 
 def test_an_export_that_is_not_parquet_is_no_plan(store: ObjectStore) -> None:

@@ -69,6 +69,7 @@ def test_what_the_disk_is_sized_by_is_said_as_long_as_it_is_a_guess(tmp_path: Pa
 def test_the_deployment_has_room_for_so_many_workers(tmp_path: Path) -> None:
     job = yaml.safe_load((ROOT / DEMO).read_text())
     del job["compute"]["workers"]
+    job["compute"]["rows_per_worker_per_second"] = 200
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(job))
     rows = ("--rows", "10000000")
@@ -94,6 +95,7 @@ def test_the_deployments_settings_count(tmp_path: Path) -> None:
 def test_workers_are_planned_from_rows(tmp_path: Path) -> None:
     job = yaml.safe_load((ROOT / DEMO).read_text())
     del job["compute"]["workers"]
+    job["compute"]["rows_per_worker_per_second"] = 200
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(job))
     few, many = (workers_of(rendered(str(path), *DAY, "--rows", rows)[1]) for rows in ("100", "1000000"))

@@ -57,7 +57,7 @@ def test_optional_keys_have_their_defaults(tmp_path: Path) -> None:
     assert (spec.engine.max_model_len, spec.engine.dtype, spec.engine.args) == (None, "auto", {})
     assert (spec.compute.workers, spec.compute.rows_per_worker_per_second) == (None, None)
     assert spec.destination.partition_column == "partition_date"
-    assert spec.request.semantic()["overlong"] == "dead_letter"
+    assert spec.request.model_dump()["overlong"] == "dead_letter"
     assert spec.dead_letters.tolerate == 0
 
 

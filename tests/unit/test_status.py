@@ -221,6 +221,39 @@ def test_a_sealed_run(run: Run) -> None:
     assert "sealed    2027-01-15T08:00:00+00:00" in text(status)
 
 
+def test_a_sealed_run_shows_what_it_measured(run: Run) -> None:
+    measured = {
+        "attempts": 4,
+        "not_seen": 1,
+        "profiles": [
+            {"profile": "", "workers": 0, "attempts": 1, "ended": {"gave_up": 1}, "rows": 0, "work_s": 0.0, "start_up_s": {}}
+            | {"input_tokens": 0, "output_tokens": 0},
+            {"profile": "gpu-l4-spot", "workers": 1, "attempts": 2, "ended": {"done": 1, "killed": 1}, "rows": 600}
+            | {"work_s": 30.0, "start_up_s": {"weights": 92.0, "warm_up": 2.0}, "input_tokens": 9000, "output_tokens": 300},
+        ],
+    }
+    run.put("manifest.json", canonical_json({"measured": measured}))
+
+    status = run.survey().refresh()
+
+    assert status.to_json()["measured"] == measured
+    assert text(status).splitlines()[-4:] == [
+        "measured  unknown profile: 0 workers, nothing computed; 1 attempt",
+        "          gpu-l4-spot: 1 worker, 20.0 rows/s and 310 tokens/s a worker; 2 attempts, 1 killed",
+        "            start-up: weights 1 min 32 s, warm-up 2 s",
+        "          1 attempt left no mark",
+    ]
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"measured": 3}'])
+def test_a_manifest_without_what_was_measured_is_shown_too(run: Run, body: bytes) -> None:
+    run.put("manifest.json", body)
+
+    status = run.survey().refresh()
+
+    assert (status.state, status.measured) == ("sealed", None)
+
+
 def test_a_run_of_no_rows_is_complete(tmp_path: Path) -> None:
     run = Run(tmp_path, planned=False)
     run.put("plan.json", canonical_json(a_plan(0).to_json()))
@@ -262,14 +295,25 @@ def test_a_batch_run_with_a_spec_of_its_own(tmp_path: Path) -> None:
     assert (status.rows_total, status.rows_done, status.chunks_total, status.model, status.task) == (10, 4, 3, "tiny", None)
 
 
+def test_a_spec_of_a_later_release_is_a_problem_and_the_rows_are_counted(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.put("spec.json", b'{"version": 9, "written_by": "7.0.0", "model": ["what"]}')
+    run.commit(0)
+
+    status = run.status()
+
+    assert (status.rows_done, status.model) == (4, None)
+    assert status.problems[RUN.spec_path].endswith("Use nightshift 7.0.0 or later.")
+
+
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
         (b"[]", "plan.json is not a JSON object"),
         (b"{", "plan.json is not JSON: "),
         (b"\xff", "plan.json is not JSON: "),
-        (b'{"rows": 10}', "plan.json has version None; this nightshift reads version 1"),
-        (canonical_json({**PLAN.to_json(), "version": 2}), "plan.json has version 2; this nightshift reads version 1"),
+        (b'{"rows": 10}', "plan.json is not a valid plan: "),
+        (canonical_json({**PLAN.to_json(), "version": 2}), "plan.json has version 2 of its format; this is nightshift "),
         (canonical_json({**PLAN.to_json(), "rows": None}), "plan.json is not a valid plan: "),
         (canonical_json({**PLAN.to_json(), "files": [7]}), "plan.json is not a valid plan: "),
         (canonical_json({**PLAN.to_json(), "chunk_rows": 0}), "chunk_rows 0 and workers 2 must be at least 1"),

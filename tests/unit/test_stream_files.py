@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
+from nightshift import __version__
 from nightshift.run.chunks import check_footer
 from nightshift.spec import StreamSpec, load_stream
 from nightshift.store import ObjectStorage, StoreUnavailable
@@ -124,7 +125,12 @@ class TestAFile:
 
         (body,) = folder.objects.bodies.values()
         metadata = pq.ParquetFile(io.BytesIO(body)).metadata.metadata
-        assert json.loads(metadata[b"nightshift.stream"]) == {"stream": "package-texts", "model": "m@1"}
+        assert json.loads(metadata[b"nightshift.stream"]) == {
+            "version": 1,
+            "written_by": __version__,
+            "stream": "package-texts",
+            "model": "m@1",
+        }
         size = int.from_bytes(body[-8:-4], "little") + 8
         check_footer(metadata, body[-size:])
 

@@ -28,6 +28,7 @@ from nightshift.driver.engine import WrongEngine
 from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.reader import InputChanged
 from nightshift.driver.stats import Stats
+from nightshift.formats import UnreadableFormat
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.store import ObjectStorage, StoreUnavailable
 
@@ -68,7 +69,7 @@ def run(options: Options) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_Command(options).work())
-    except (ForeignObject, InputChanged, OtherModel, Usage, WrongEngine) as error:
+    except (ForeignObject, InputChanged, OtherModel, UnreadableFormat, Usage, WrongEngine) as error:
         say(str(error))
         return BAD_USAGE
     except Incomplete as error:

@@ -16,6 +16,7 @@ import obstore
 from obstore.store import LocalStore, ObjectStore
 
 from nightshift.batch.source import Index
+from nightshift.formats import SPEC
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.opening import newest_generation, open_generation
 from nightshift.run.plan import InputFile, Plan, load_plan, save_plan
@@ -23,8 +24,9 @@ from nightshift.spec.limits import chunk_rows_most
 from nightshift.store import StoreUnavailable, open_store
 from nightshift.tasks import request_model
 
-VERSION: Final = 1
-"""Increased when lines are sent or kept differently, so that such runs do not mix."""
+SENDING: Final = 1
+"""Increased when lines are sent or answered differently, so that such runs do not mix. Not a version of a format: the folder's
+name has it in it (docs/formats.md)."""
 JOB: Final = "batch"
 PARTITION: Final = "lines"
 CHUNKS: Final = 64
@@ -114,7 +116,8 @@ class Asked:
     @property
     def first(self) -> RunRef:
         """The first generation of the run."""
-        semantic = {"version": VERSION, "input": self.index.sha256, "model": self.model}
+        # An option of a later release is left out as long as it has its default, so that runs are found again.
+        semantic = {"version": SENDING, "input": self.index.sha256, "model": self.model}
         return RunRef(JOB, PARTITION, run_digest(JOB, PARTITION, semantic))
 
 
@@ -135,11 +138,10 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
     """Finds or creates the run of this input; `fresh` creates another one next to the existing ones.
 
     served: the model that the server offers, "" if it is unknown or not the only one. Raises OtherModel,
-    StoreUnavailable.
+    StoreUnavailable, UnreadableFormat.
     """
     index = asked.index
     frozen = {
-        "version": VERSION,
         "input": asked.input,
         "sha256": index.sha256,
         "bytes": index.size,
@@ -150,6 +152,7 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
     try:
         store = _open(asked.place)
         run, record = open_generation(store, asked.first, frozen, opened_by=asked.opened_by, fresh=fresh)
+        SPEC.check(record, run.spec_path)
         if record["served"] and served and record["served"] != served:
             raise OtherModel(
                 f"{asked.place} was started with {record['served']}; the server now offers {served}. Use --fresh to start over"

@@ -1,7 +1,7 @@
 """The command `nightshift`. Each command is a function that imports what it needs when it runs, so ``--help`` is quick.
 
-Exit codes: 0 done, 1 the store does not answer or `doctor` found something wrong, 2 bad input (every mistake on stderr);
-`batch` has its own codes.
+Exit codes: 0 done, 1 the store does not answer, `doctor` found something wrong or a `plan` does not fit, 2 bad input (every
+mistake on stderr); `batch` has its own codes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from nightshift import __version__, exits
-from nightshift.cli import batcher, redrive, streams, values
+from nightshift import exits
+from nightshift.cli import batcher, plan, redrive, streams, values, version
 from nightshift.cli.values import Commands
 
 BAD_INPUT: Final = 2
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nightshift", description="Turns a warehouse table into predictions every night.")
-    parser.add_argument("--version", action="version", version=f"nightshift {__version__}")
+    parser.add_argument("--version", action=version.Version, nargs=0, help="print the release and its commit, and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     validate = commands.add_parser("validate", help="report every mistake in the files of jobs and streams")
@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         "--window", type=values.seconds, metavar="SECONDS", help="for a stream: take rates over so long (default: 600)"
     )
     status.set_defaults(command=_status)
+    plan.add_to(commands)
     _add_render(commands)
     _add_doctor(commands)
     _add_batch(commands)

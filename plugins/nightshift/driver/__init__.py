@@ -10,5 +10,5 @@
 - engine: one HTTP request, its reply sorted into a few results. http: the client below it. health: whether the engine can be
   used. fetch: the objects that rows name. patience: how a worker waits and tries again.
 - commits: chunks into the ledger, beside the work. codec: a chunk to bytes and back.
-- stats: what a worker counts of itself. metrics: the same, for Prometheus.
+- stats: what a worker counts of itself. metrics: the same, for Prometheus; marks: in the run's folder, for costs and records.
 """

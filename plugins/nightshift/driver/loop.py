@@ -227,9 +227,12 @@ class Worker:
     def _moved(self) -> None:
         """Commits what is finished."""
         while (chunk := self._scheduler.pop_finished()) is not None:
-            dead = {ordinal: result for ordinal, result in chunk.results.items() if result.reason is not None}
+            # Those of earlier attempts are counted as taken from partials.
+            dead = [
+                result for ordinal, result in chunk.results.items() if result.reason is not None and ordinal not in chunk.theirs
+            ]
             self._stats.rows_dead += len(dead)
-            self._stats.dead.update(str(result.reason) for result in dead.values())
+            self._stats.dead.update(str(result.reason) for result in dead)
             self._commits.start(chunk, self._inputs[chunk.number].keys)
         self._stats.chunks_open = len(self._inputs)
         self._changed.set()

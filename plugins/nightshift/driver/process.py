@@ -10,23 +10,27 @@ NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, if nothi
 NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second JobSet on the same run); else "owner"
 NIGHTSHIFT_MODEL_ROOT          where the engine must have its model from, as its --model says; optional
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
+NIGHTSHIFT_TUNING              JSON, the job's `tuning` (`nightshift.spec.JobSpec`) as it is now; by default as it was frozen
 NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
 NIGHTSHIFT_BUFFER_MB           input rows held in memory at once: 256 by default, of the container's 2 GiB
 NIGHTSHIFT_FLIGHT_MB           memory of requests in flight, with their images: 512 by default; a larger one goes alone
-POD_NAME, NODE_NAME            recorded in what it commits; optional
+NIGHTSHIFT_PROFILE             the compute profile that its machine was asked for with; for its marks; optional
+POD_NAME, NODE_NAME            recorded in what it commits and marks; optional
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import random
 import sys
 import time
 import uuid
-from dataclasses import dataclass
-from typing import Final, NoReturn
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
 
 import uvloop
 from obstore.exceptions import BaseError
@@ -38,12 +42,14 @@ from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.health import ENGINE_BUDGET_S
 from nightshift.driver.loop import Worker, WorkerLimits
+from nightshift.driver.marks import Birth, Marks, process_age_s
 from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.reader import InputBroken, InputChanged, InputReader
 from nightshift.driver.stats import Stats
 from nightshift.run import weights
 from nightshift.run.ledger import ForeignObject, Ledger
+from nightshift.run.marks import Ended
 from nightshift.run.names import RunRef, split_run_url
 from nightshift.run.opening import SEEDS_BY_KEY, NoSuchRun, Record, load_run
 from nightshift.run.pins import Pins
@@ -74,12 +80,14 @@ _HOPELESS: Final = (
     WrongModel,
 )
 """What another attempt would meet again."""
+_PASSING: Final = (StoreUnavailable, BaseError, OSError)
+"""What it need not meet."""
 
 
 @dataclass(frozen=True)
 class DriverConfig:
     """The settings of the process. index: None for a helper. attempt: names this life of the worker in partials and provenance.
-    bystander: another host of the same slice runs the driver that works."""
+    bystander: another host of the same slice runs the driver that works. worker: its number in its JobSet, a helper's too."""
 
     run_url: str
     index: int | None
@@ -92,7 +100,12 @@ class DriverConfig:
     flight_mb: int = 512
     engine_wait_s: float = ENGINE_BUDGET_S
     model_root: str | None = None
+    tuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bystander: bool = False
+    role: str = "owner"
+    worker: int | None = None
+    profile: str = ""
+    pod: str = "driver"
 
     @classmethod
     def from_environment(cls) -> DriverConfig:
@@ -118,7 +131,24 @@ class DriverConfig:
             flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or 512,
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
             model_root=os.environ.get("NIGHTSHIFT_MODEL_ROOT") or None,
+            tuning=_tuning(),
             bystander=shard is not None and index not in (None, 0),
+            role=role,
+            worker=home,
+            profile=os.environ.get("NIGHTSHIFT_PROFILE") or "",
+            pod=pod,
+        )
+
+    def birth(self) -> Birth:
+        return Birth(
+            attempt=self.attempt,
+            profile=self.profile,
+            role=self.role,
+            index=self.worker,
+            node=self.node,
+            pod=self.pod,
+            cpus=float(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1),
+            age_s=process_age_s(),
         )
 
 
@@ -131,24 +161,59 @@ def _number(name: str) -> int | None:
     return int(value)
 
 
+def _tuning() -> Mapping[str, Mapping[str, Any]]:
+    value = os.environ.get("NIGHTSHIFT_TUNING") or "{}"
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_TUNING is not JSON: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise ConfigError(f"NIGHTSHIFT_TUNING is {value!r}, not a JSON object of objects")
+    return found
+
+
 async def work(config: DriverConfig) -> int:
     """Runs one worker to its end; returns its exit code. Raises the errors that `main` sorts."""
     drain = DrainOnSignal()
     store, run = _locate(config.run_url)
+    stats = Stats()
+    marks = Marks(ObjectStorage(store), run, config.birth(), stats)
+    code = exits.RESUME
+    async with marks.kept(lambda error: _ended(error, code, told=drain.asked.is_set())):
+        code = await _work(config, drain, store, run, stats, marks)
+    return code
+
+
+def _ended(error: BaseException | None, code: int, *, told: bool) -> Ended:
+    """What the last mark says. told: to end. code: that of a worker that ended without an error."""
+    if isinstance(error, _HOPELESS):
+        return Ended.CANNOT_CONTINUE
+    if error is None and code == exits.DONE:
+        return Ended.DONE
+    if told:
+        return Ended.DRAINED
+    return Ended.GAVE_UP if error is None or isinstance(error, _PASSING) else Ended.FAILED
+
+
+async def _work(config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, run: RunRef, stats: Stats, marks: Marks) -> int:
     spec, record, plan = await asyncio.to_thread(_load, store, run)
+    try:
+        spec = spec.with_tuning(config.tuning)
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_TUNING: {error}") from error
     pins = Pins.of(record)
     index = config.index
     if index is not None and index >= plan.workers:
         log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
         index = None
     kind = load_kind(spec)
-    stats = Stats()
     window, requests = first_window(spec.engine.max_num_seqs, kind)
     if config.metrics_port is not None:
         serve_metrics(config.metrics_port, StatsCollector(stats))
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
         if not await meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
+        marks.engine_answers()
         version = await engine.version(root=config.model_root, max_model_len=spec.engine.max_model_len)
         if pins.weights is not None:
             # Only now: the engine has loaded them.
@@ -228,7 +293,7 @@ def main() -> NoReturn:
     except _HOPELESS as error:
         log.error("cannot continue", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.CONFIG
-    except (StoreUnavailable, BaseError, OSError) as error:
+    except _PASSING as error:
         log.error("stopping, to be resumed", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
         code = exits.RESUME
     except Exception:

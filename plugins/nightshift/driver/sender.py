@@ -140,6 +140,7 @@ class Sender:
         group.resting = False
         group.sent = asyncio.get_running_loop().time()
         self._stats.requests_sent += 1
+        self._stats.times.sent(group.sent)
         return await self._settle(group, request, await self._engine.send(request.path, request.body))
 
     async def request(self, payloads: list[Any], invalid: int) -> Canary:
@@ -181,6 +182,7 @@ class Sender:
                 return self._take(group, request, body)
             case Refused(reason, message, status):
                 self._health.answered()
+                self._stats.times.answered(asyncio.get_running_loop().time())
                 self._scheduler.refused(group, reason, message, status)
             case Unsent(message):
                 log.warning("request not sent", extra={"fields": {"error": message}})
@@ -211,6 +213,7 @@ class Sender:
                 self.trial.heard(group.sent)
             return Fault("invalid_output", str(error))
         self._health.answered()
+        self._stats.times.answered(asyncio.get_running_loop().time())
         self._window.answered(len(group.rows))
         self._stats.rows_answered += sum(isinstance(row, Answer) for row in answers.rows)
         self._stats.prompt_tokens += answers.prompt_tokens

@@ -8,6 +8,29 @@ from typing import Any
 
 
 @dataclass(slots=True)
+class Times:
+    """When the work began and got on, by the loop's clock in seconds; None until it did."""
+
+    first_request: float | None = None
+    first_answer: float | None = None
+    last_answer: float | None = None
+
+    def sent(self, now: float) -> None:
+        if self.first_request is None:
+            self.first_request = now
+
+    def answered(self, now: float) -> None:
+        if self.first_answer is None:
+            self.first_answer = now
+        self.last_answer = now
+
+    @property
+    def work_s(self) -> float:
+        """Seconds from the first request to the last answer; 0 if nothing was answered."""
+        return self.last_answer - self.first_request if self.last_answer is not None and self.first_request is not None else 0.0
+
+
+@dataclass(slots=True)
 class Stats:
     """Counts since the attempt began, except the gauges rows_in_flight, requests_in_flight, chunks_open and window (rows).
 
@@ -15,7 +38,7 @@ class Stats:
     rows_lost: computed here for a chunk that another committed first. engine_wait_s: time without an engine;
     engine_failing_s: time in which it was there and answered nobody. canaries: requests sent to find out whether it does.
     retries: requests sent again, by why: busy, gone, failed, timeout, invalid_output, aborted,
-    descriptors (none was left for a connection). dead: dead letters by reason.
+    descriptors (none was left for a connection). dead: dead letters by reason, of those made here as rows_dead is.
     """
 
     rows_answered: int = 0
@@ -39,8 +62,9 @@ class Stats:
     bytes_committed: int = 0
     retries: Counter[str] = field(default_factory=Counter)
     dead: Counter[str] = field(default_factory=Counter)
+    times: Times = field(default_factory=Times)
 
     def snapshot(self) -> dict[str, Any]:
-        """All of it, for a log line."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        """All of it but the times, for a log line."""
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "times"}
         return {**values, "retries": dict(self.retries), "dead": dict(self.dead)}

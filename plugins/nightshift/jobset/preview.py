@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,9 +14,12 @@ from nightshift.jobset.manifest.constants import Role
 from nightshift.jobset.manifest.patch import PatchError
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.text import to_yaml
+from nightshift.planner.bounds import Limits
+from nightshift.planner.model import model_of_size
+from nightshift.planner.plan import Decision, fixed, weigh
+from nightshift.planner.speed import Known, tokens_of
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
-from nightshift.run.sizing import Sizing, size
 from nightshift.settings import Settings, SettingsError
 from nightshift.spec import JobSpec, SpecErrors, load, periods
 
@@ -66,36 +69,58 @@ def preview(options: Options, environment: Mapping[str, str]) -> str:
         raise ValueError(f"--partition is {options.partition!r}. {error}") from None
     run = RunRef(spec.job, partition, run_digest(spec.job, partition, spec.semantic()))
     rows = ROWS if options.rows is None else options.rows
-    sizing = size(rows, spec, workers_max=settings.workers_max)
+    decision, problems = _decided(options, spec, rows, settings)
+    plan = _plan(run, rows, spec, decision)
     role: Role = "helper" if options.helper else "owner"
     manifest = render(
         spec,
         run,
-        _plan(run, rows, sizing),
+        plan,
         settings,
         name=digest_name(spec.job, spec.job, TASK, run.prefix, 2 if options.helper else 1),
         profile=options.profile,
         role=role,
         workers=options.workers,
     )
-    return f"{_header(options, spec, run, sizing, settings, missing)}{to_yaml(manifest)}"
+    return f"{_header(options, spec, run, plan, settings, missing, problems)}{to_yaml(manifest)}"
 
 
-def _plan(run: RunRef, rows: int, sizing: Sizing) -> Plan:
+def _decided(options: Options, spec: JobSpec, rows: int, settings: Settings) -> tuple[Decision, tuple[str, ...]]:
+    """What the planner says without asking anybody for the model: from what the job states; and what is wrong with it."""
+    if options.workers is not None:
+        spec = spec.model_copy(update={"compute": spec.compute.model_copy(update={"workers": options.workers})})
+    gib = spec.compute.weights_gib
+    known = Known(
+        tokens_of(spec),
+        model_of_size(gib << 30, spec.engine.dtype) if gib else None,
+        "nobody was asked for the model; `nightshift plan` asks",
+    )
+    return weigh(spec, rows, known, Limits(settings.workers_max))
+
+
+def _plan(run: RunRef, rows: int, spec: JobSpec, decision: Decision) -> Plan:
     files = (InputFile("inputs/preview.parquet", rows, (rows,), 0, ""),) if rows else ()
-    return Plan(run.run_id, rows, sizing.chunk_rows, sizing.workers, files)
+    workers, chunk_rows, reasons = fixed(decision, spec, rows, 0)
+    return Plan(run.run_id, rows, chunk_rows, workers, files, reasons)
 
 
 def _header(
-    options: Options, spec: JobSpec, run: RunRef, sizing: Sizing, settings: Settings, missing: Mapping[str, str]
+    options: Options,
+    spec: JobSpec,
+    run: RunRef,
+    plan: Plan,
+    settings: Settings,
+    missing: Mapping[str, str],
+    problems: Sequence[str],
 ) -> str:
     assumed = f"{ROWS:,} rows, assumed: say --rows" if options.rows is None else f"{options.rows:,} rows"
-    why = f"{options.workers} workers: --workers says so" if options.workers else "; ".join(sizing.reasons)
+    why = f"{options.workers} workers: --workers says so" if options.workers else "; ".join(plan.reasons)
     lines = [
         f"What `nightshift render` makes of {options.file} for {run.partition}; nothing was asked and nothing submitted.",
         f"Run {run.url(settings.bucket)}, its first generation.",
         f"{assumed}; {why}.",
     ]
+    lines += [f"A night would refuse it: {problem}." for problem in problems]
     lines += [f"{name} is not set here: {value} stands for it." for name, value in missing.items() if value == settings.bucket]
     if settings.pod_patch:
         lines.append(f"Merged over the pod: {settings.pod_patch} (NIGHTSHIFT_POD_PATCH).")

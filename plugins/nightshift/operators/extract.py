@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.operators.run import RunOperator, permanent_failures
 from nightshift.operators.waiting import deferred, finished_jobs, finished_soon
+
+DECISION_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('decision') or '' }}"
+"""The path of what the task ``plan`` decided."""
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from nightshift.lineage.facets import Lineage
+    from nightshift.planner.plan import Decision
     from nightshift.run.plan import Plan
 
 
@@ -18,8 +25,18 @@ class ExtractOperator(RunOperator):
     """
     Exports the query to the run's folder (BigQuery ``EXPORT DATA``), then writes ``plan.json``.
 
-    A run that has a plan is left as it is: its rows never change. Deferred while BigQuery works.
+    How many workers there are was decided by the task ``plan``; here that decision is fitted to the rows that were exported,
+    which may be other than those that were counted (`nightshift.planner.plan.fixed`). A run that has a plan is left as it is:
+    its rows never change. Deferred while BigQuery works.
+
+    :param decision: path of that decision in the bucket (templated).
     """
+
+    template_fields: Sequence[str] = (*RunOperator.template_fields, "decision")
+
+    def __init__(self, *, decision: str = DECISION_OF_PLAN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.decision = decision
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.hooks.warehouse import warehouse_for
@@ -43,15 +60,33 @@ class ExtractOperator(RunOperator):
     def build_plan(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the export is done: counts the files' rows and fixes the plan."""
         from nightshift.hooks.warehouse import warehouse_for
+        from nightshift.planner.plan import fixed
         from nightshift.warehouse.extract import build_plan
 
         self.keep_lineage()
         (statistics,) = finished_jobs(event)
         with permanent_failures():
             source = warehouse_for(self.settings).read_source(self.spec, self.run.partition)
-            rows, most = statistics.get("exported_rows"), self.settings.workers_max
-            plan = build_plan(self.store, self.run, self.spec, source, rows=rows, workers_max=most)
+            plan = build_plan(
+                self.store,
+                self.run,
+                self.spec,
+                source,
+                fix=lambda rows, size: fixed(self._decided(), self.spec, rows, size),
+                decision=self.decision,
+                rows=statistics.get("exported_rows"),
+            )
         return self._summary(plan)
+
+    def _decided(self) -> Decision:
+        from nightshift.run.decisions import load_decision
+
+        found = load_decision(self.store, self.decision) if self.decision else None
+        if found is None:
+            raise AirflowFailException(
+                f"Nothing was decided about {self.run.prefix}: it has no {self.decision or 'decision'}. Repeat the task 'plan'."
+            )
+        return found
 
     def lineage(self, **counts: Any) -> Lineage:
         from nightshift.lineage.facets import extract_lineage

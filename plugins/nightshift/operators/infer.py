@@ -177,6 +177,16 @@ class InferOperator(JobSetTask, RunOperator):
         where = f" while it had {'; '.join(told)}" if told else ""
         return replace(outcome, explanation=f"{outcome.explanation}{where}; {left}")
 
+    def ended(self, name: str, seen: Observation) -> None:
+        """Keeps how long its pods took to start, which no worker can know: the task seal adds it to what the run measured."""
+        from nightshift.jobset.verdict.starts import starts_of
+        from nightshift.run.starts import Starts, save_starts
+
+        try:
+            save_starts(self.store, self.run, name, Starts(starts_of(seen)))
+        except Exception as error:
+            self.log.warning("How long the pods of JobSet %s took to start is not recorded: %r", name, error)
+
     def describe(self, failed: FailedContainer) -> str:
         rows = self._rows(failed)
         return f" ({rows})" if rows else ""

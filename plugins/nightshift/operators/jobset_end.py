@@ -72,6 +72,7 @@ class Conclusion:
         from nightshift.jobset.verdict.outcome import Ending
 
         self._show_last_lines(name, outcome)
+        self._task.ended(name, seen)
         if outcome.ending is Ending.SUCCEEDED:
             result = self._task.result(self._context, name, seen)
             for each in kept.live:

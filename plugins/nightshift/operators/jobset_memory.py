@@ -36,7 +36,9 @@ class Kept:
     def of(cls, value: Any) -> Kept:
         if not isinstance(value, Mapping):
             return cls()
-        return cls(tuple(Live(**each) for each in value["live"]), value["next"], value["deadline"], value["resumes"])
+        # Entries of a later release are passed over.
+        live = tuple(Live(each["generation"], each.get("profile", "")) for each in value["live"])
+        return cls(live, value["next"], value["deadline"], value["resumes"])
 
     def over(self) -> Kept:
         """The memory after the last attempt. If a person starts another one, it has the full time again."""

@@ -76,6 +76,9 @@ class JobSetWork:
     def result(self, context: Context, name: str, seen: Observation) -> Any:
         """What a successful task returns."""
 
+    def ended(self, name: str, seen: Observation) -> None:
+        """A JobSet has come to its end, and this is what is left of it. May not raise."""
+
     def describe(self, failed: FailedContainer) -> str:
         """What the failed index was working on, for a message; '' if unknown."""
         return ""

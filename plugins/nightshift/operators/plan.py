@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
+from nightshift.formats import XCOM
 from nightshift.operators.due import due
 from nightshift.operators.files import began_by_files, periods_of_events, start_run, within_reach
 from nightshift.operators.run import RunOperator, permanent_failures
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from nightshift.lineage.facets import Lineage
+    from nightshift.planner.plan import Decision
     from nightshift.run.names import RunRef
     from nightshift.run.pins import Pins
     from nightshift.settings import Settings
@@ -118,9 +120,12 @@ def left_out(store: ObjectStore, spec: JobSpec, partition: str) -> str | None:
 
 class PlanOperator(RunOperator):
     """
-    Checks the job against the warehouse, freezes it into a run, and counts its rows.
+    Checks the job against the warehouse, freezes it into a run, counts its rows, and decides how many workers compute them.
 
-    Returns ``{run_prefix, run_id, partition, rows, asked_at, spec}``, from which every later task knows the run and its terms.
+    Returns ``{version, written_by, run_prefix, run_id, partition, rows, asked_at, spec, decision, planned}``, from which every
+    later task knows the run and its terms. decision: the path of what was decided (`nightshift.run.decisions`); None for a run
+    that is planned already. planned: its reasons, in words. A run that cannot end in time fails here, with ways out, before
+    anything is exported and any accelerator started.
 
     A scheduled run exists from midnight on; the task waits in the triggerer until the run is due by the job's cron. Scheduled
     runs and backfills skip the days that the cron leaves out. The run of a period shorter than a day is due at once; if files
@@ -145,6 +150,7 @@ class PlanOperator(RunOperator):
         return Lineage()
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from nightshift.run.decisions import save_decision
         from nightshift.spec import JobSpec
 
         partition = self._partition(context)
@@ -159,6 +165,8 @@ class PlanOperator(RunOperator):
             self.run_prefix = run.prefix
             asked_at = _began(context).isoformat() if asked_for else self._frozen[1]["opened_at"]
             self._warehouse.check_may_replace(spec, run, asked_at)
+            decision = None if asked_for else self._decide(spec, run, rows)
+            path = save_decision(self.store, run, decision) if decision else None
         self.keep_lineage()
         if pinned := self.pins.to_json():
             self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))
@@ -169,7 +177,13 @@ class PlanOperator(RunOperator):
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
         self._tell(run, rows)
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}
-        return {**found, "spec": spec.model_dump(mode="json")}
+        return {
+            **XCOM.stamp(),
+            **found,
+            "spec": spec.model_dump(mode="json"),
+            "decision": path,
+            "planned": list(decision.reasons) if decision else [],
+        }
 
     def _partition(self, context: Context) -> str:
         """The run's own. If files have started it, other periods of its events that have no run get one."""
@@ -287,7 +301,7 @@ class PlanOperator(RunOperator):
         elif plan is not None:
             self.log.info("The run is already planned with %d rows and continues where it stopped", plan.rows)
         elif rows:
-            self.log.info("The query has %d rows. The task 'extract' plans workers and chunks once they are exported.", rows)
+            self.log.info("The query has %d rows", rows)
         else:
             self.log.warning(
                 "The query has no rows for %s: the partition will be published without rows. Is the source late? "
@@ -301,6 +315,35 @@ class PlanOperator(RunOperator):
                 rows,
                 plan.rows,
             )
+
+    def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
+        """Decides about a run, unless it has its plan, and says why. Raises Refused."""
+        from nightshift.operators.planning import known_of
+        from nightshift.planner.bounds import Limits
+        from nightshift.planner.plan import decide, table
+        from nightshift.planner.speed import Basis
+        from nightshift.planner.wording import lines
+        from nightshift.run.plan import load_plan
+        from nightshift.run.speeds import records_for
+
+        if load_plan(self.store, run) is not None:
+            return None
+        known = known_of(
+            spec,
+            self.pins,
+            sample=lambda columns, most: self._warehouse.sample_rows(spec, run.partition, columns, most) if rows else (),
+            records=records_for(self.store, spec) if rows else None,
+            credentials=self.storage_credentials if spec.model.uri.startswith("gs://") else None,
+        )
+        limits = Limits(self.settings.workers_max)
+        for line in lines(table(spec, rows, known, limits)) if rows else ():
+            self.log.info("%s", line)
+        decision = decide(spec, rows, known, limits)
+        for reason in decision.reasons:
+            self.log.info("Decided: %s", reason)
+        if rows and decision.speed.basis is Basis.UNKNOWN:
+            self.log.warning("Nobody knows how fast a worker is, so this run may miss its deadline: %s", decision.speed.words)
+        return decision
 
     def _pin(self, spec: JobSpec) -> Pins:
         from nightshift.run.pins import pin_model

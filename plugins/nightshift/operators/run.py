@@ -89,11 +89,19 @@ class RunOperator(BaseOperator):
     @cached_property
     def spec(self) -> JobSpec:
         """The spec that was frozen when the run was opened, with the terms of this DAG run."""
+        from pydantic import ValidationError
+
         from nightshift.spec import JobSpec
 
         frozen = self._frozen[0]
         terms = json.loads(self.terms or "null")
-        spec = frozen if terms is None else JobSpec.model_validate(terms)
+        try:
+            spec = frozen if terms is None else JobSpec.model_validate(terms)
+        except ValidationError as error:
+            raise AirflowFailException(
+                f"Another release of nightshift ran the task 'plan', and this one does not know all settings of its job. "
+                f"Repeat the task 'plan'. {error}"
+            ) from error
         if spec.semantic() != frozen.semantic():
             raise AirflowFailException(f"{self.run.prefix} belongs to another query, model or request. Repeat the task 'plan'.")
         return spec
@@ -138,6 +146,8 @@ class RunOperator(BaseOperator):
 @contextmanager
 def permanent_failures() -> Iterator[None]:
     """Fails the task for good if a repeat cannot help; everything else is left to the task's retries."""
+    from nightshift.formats import UnreadableFormat
+    from nightshift.planner.plan import NotADecision, Refused
     from nightshift.run.hub import NoSuchRevision
     from nightshift.run.ledger import ForeignObject
     from nightshift.run.opening import NoSuchRun
@@ -157,11 +167,14 @@ def permanent_failures() -> Iterator[None]:
         NoSuchRevision,
         NoSuchRun,
         NoWeights,
+        NotADecision,
         PlanError,
+        Refused,
         SealBroken,
         SettingsError,
         SpecErrors,
         ToleranceExceeded,
+        UnreadableFormat,
         WarehouseError,
     ) as error:
         raise AirflowFailException(str(error)) from error

@@ -14,9 +14,9 @@ from typing import Final
 from nightshift.profiles.hardware import GPUS, TPUS, Gpu, Tpu
 
 START_UP_SECONDS: Final = 600.0
-"""Node, image and weights, before the first row; a guess for every profile, subtracted from a job's deadline. A deadline is a
-limit, so on a machine that starts in seconds a longer one costs nothing."""
-WORK_SECONDS_MIN: Final = 60.0
+"""Node, image and weights, before the first row: the least that any profile allows for it (`WorkerShape.load_seconds`). A job's
+deadline is checked against it before anything is known of the model."""
+WORK_SECONDS_MIN: Final = 120.0
 """The least that a deadline must leave after start-up."""
 
 
@@ -37,14 +37,12 @@ class Profile:
     """One kind of worker.
 
     hardware: None for a worker without an accelerator. fallbacks: the profiles to try, in this order, when this one gets no
-    capacity. rows_per_second: the planner's first guess of one worker's speed for a small model and short rows; a job states
-    its own in ``compute.rows_per_worker_per_second``.
+    capacity.
     """
 
     name: str
     provisioning: Provisioning
     hardware: Gpu | Tpu | None
-    rows_per_second: float
     fallbacks: tuple[str, ...] = ()
 
 
@@ -52,11 +50,11 @@ def _family(name: str, hardware: Gpu | Tpu) -> Iterator[Profile]:
     for provisioning in Provisioning:
         later = _FALLS_BACK[_FALLS_BACK.index(provisioning) + 1 :] if provisioning in _FALLS_BACK else ()
         fallbacks = tuple(f"{name}{other}" for other in later)
-        yield Profile(f"{name}{provisioning}", provisioning, hardware, hardware.rows_per_second, fallbacks)
+        yield Profile(f"{name}{provisioning}", provisioning, hardware, fallbacks)
 
 
 _ALL: Final = (
-    Profile("cpu", Provisioning.ON_DEMAND, None, 20.0),
+    Profile("cpu", Provisioning.ON_DEMAND, None),
     *(profile for name, gpu in GPUS.items() for profile in _family(f"gpu-{name}", gpu)),
     *(profile for name, tpu in TPUS.items() for profile in _family(f"tpu-{name}", tpu)),
 )

@@ -1,7 +1,8 @@
 """The machines of Google Cloud that a worker can run on, from its documentation.
 
-GPUs: "GPU machine types" and "Accelerator-optimized machine family" of Compute Engine. TPUs: "Plan TPUs in GKE". Numbers that
-are our guesses are marked as such.
+Machines: "GPU machine types" and "Accelerator-optimized machine family" of Compute Engine; "Plan TPUs in GKE". Speeds are peaks
+of the vendors' data sheets, dense (without sparsity): NVIDIA L4, A100, H100 and H200 Tensor Core GPU, DGX B200 (an eighth of
+it); "TPU v5e" and "TPU v6e" of Cloud TPU. What a model reaches of them is `nightshift.planner.roofline`'s matter.
 """
 
 from __future__ import annotations
@@ -21,18 +22,37 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Peak:
+    """What one accelerator can do at most. Rates in 10^12 floating point operations a second, memory bandwidth in GB/s.
+
+    fp8: 0 if it has no such arithmetic. linked: NVLink or ICI joins the accelerators of a machine; else PCIe does.
+    """
+
+    bf16: float
+    fp32: float
+    bandwidth: float
+    fp8: float = 0.0
+    linked: bool = True
+
+
+CPU_PEAK: Final = Peak(bf16=0.08, fp32=0.08, bandwidth=5.0)
+"""Of one vCPU, an assumption: half of a core with AVX-512 at 2.5 GHz, which multiplies and adds 32 numbers a cycle, and its
+share of the memory bandwidth of a server (300 GB/s for 60 vCPUs)."""
+
+
+@dataclass(frozen=True)
 class Gpu:
     """One kind of GPU.
 
     label: the value of ``cloud.google.com/gke-accelerator``. memory: of one GPU, GB. machines: from small to large.
     rare: machines available only as Spot and flex-start. spans_hosts: the network between its machines is fast enough to
-    spread one model over them. rows_per_second: a guess for a small model on one GPU, short rows.
+    spread one model over them.
     """
 
     label: str
     memory: int
     machines: tuple[Machine, ...]
-    rows_per_second: float
+    peak: Peak
     rare: tuple[str, ...] = ()
     spans_hosts: bool = False
 
@@ -56,7 +76,7 @@ class Tpu:
     memory: int
     slices: dict[str, Slice]
     default: str
-    rows_per_second: float
+    peak: Peak
 
 
 GPUS: Final[dict[str, Gpu]] = {
@@ -69,7 +89,7 @@ GPUS: Final[dict[str, Gpu]] = {
             Machine("g2-standard-48", 4, 48, 192),
             Machine("g2-standard-96", 8, 96, 384),
         ),
-        rows_per_second=400.0,
+        peak=Peak(bf16=121, fp32=30.3, fp8=242, bandwidth=300, linked=False),
     ),
     "a100": Gpu(
         "nvidia-tesla-a100",
@@ -80,7 +100,7 @@ GPUS: Final[dict[str, Gpu]] = {
             Machine("a2-highgpu-4g", 4, 48, 340),
             Machine("a2-highgpu-8g", 8, 96, 680),
         ),
-        rows_per_second=1200.0,
+        peak=Peak(bf16=312, fp32=19.5, bandwidth=1555),
     ),
     "a100-80gb": Gpu(
         "nvidia-a100-80gb",
@@ -91,7 +111,7 @@ GPUS: Final[dict[str, Gpu]] = {
             Machine("a2-ultragpu-4g", 4, 48, 680),
             Machine("a2-ultragpu-8g", 8, 96, 1360),
         ),
-        rows_per_second=1400.0,
+        peak=Peak(bf16=312, fp32=19.5, bandwidth=2039),
     ),
     "h100": Gpu(
         "nvidia-h100-80gb",
@@ -102,7 +122,7 @@ GPUS: Final[dict[str, Gpu]] = {
             Machine("a3-highgpu-4g", 4, 104, 936),
             Machine("a3-highgpu-8g", 8, 208, 1872),
         ),
-        rows_per_second=2500.0,
+        peak=Peak(bf16=989, fp32=67, fp8=1979, bandwidth=3350),
         rare=("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g"),
         spans_hosts=True,
     ),
@@ -110,14 +130,14 @@ GPUS: Final[dict[str, Gpu]] = {
         "nvidia-h200-141gb",
         141,
         (Machine("a3-ultragpu-8g", 8, 224, 2952),),
-        rows_per_second=3000.0,
+        peak=Peak(bf16=989, fp32=67, fp8=1979, bandwidth=4800),
         spans_hosts=True,
     ),
     "b200": Gpu(
         "nvidia-b200",
         180,
         (Machine("a4-highgpu-8g", 8, 224, 3968),),
-        rows_per_second=5000.0,
+        peak=Peak(bf16=2250, fp32=80, fp8=4500, bandwidth=8000),
         spans_hosts=True,
     ),
 }
@@ -137,6 +157,7 @@ def _slices(one: Machine, four: Machine, eight: Machine) -> dict[str, Slice]:
     }
 
 
+# A TPU multiplies bf16 numbers; of float32, XLA makes six such products ("highest" precision of jax.lax.Precision).
 TPUS: Final[dict[str, Tpu]] = {
     "v5e": Tpu(
         "tpu-v5-lite-podslice",
@@ -147,7 +168,7 @@ TPUS: Final[dict[str, Tpu]] = {
             Machine("ct5lp-hightpu-8t", 8, 224, 384),
         ),
         default="2x2",
-        rows_per_second=1000.0,
+        peak=Peak(bf16=197, fp32=197 / 6, bandwidth=819),
     ),
     "v6e": Tpu(
         "tpu-v6e-slice",
@@ -158,6 +179,6 @@ TPUS: Final[dict[str, Tpu]] = {
             Machine("ct6e-standard-8t", 8, 180, 1440),
         ),
         default="2x2",
-        rows_per_second=2000.0,
+        peak=Peak(bf16=918, fp32=918 / 6, bandwidth=1640),
     ),
 }

@@ -1,9 +1,9 @@
 """The Parquet format of a chunk: one row per ordinal, a prediction or a dead letter, and who made it.
 
 A partial has the same format with only the rows that its attempt has finished itself. The file's metadata says who made it:
-``nightshift`` has the fields that release 0.1.0 knows, because its readers refuse others, and ``nightshift.parts`` a list of
-every `Part`. Two more entries hold SHA-256 digests of the footer and of everything before it, so that an altered byte is never
-read as other data (docs/adr/0012-chunk-digests.md).
+``nightshift`` has the fields that release 0.1.0 knows, because its readers refuse others, ``nightshift.parts`` a list of
+every `Part`, and ``nightshift.format`` the version (`nightshift.formats`). Two more entries hold SHA-256 digests of the footer
+and of everything before it, so that an altered byte is never read as other data (docs/adr/0012-chunk-digests.md).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nightshift.formats import CHUNK, UnreadableFormat
 from nightshift.spec import columns
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ OUTCOME_TEXTS: Final = 512
 """Predictions with texts that are decoded at once. How long the texts are, a file does not say."""
 METADATA_KEY: Final = b"nightshift"
 PARTS_KEY: Final = b"nightshift.parts"
+FORMAT_KEY: Final = b"nightshift.format"
 BODY_DIGEST_KEY: Final = b"nightshift.body.sha256"
 FOOTER_DIGEST_KEY: Final = b"nightshift.footer.sha256"
 _PLACES: Final = {key: hashlib.sha256(key).hexdigest().encode() for key in (BODY_DIGEST_KEY, FOOTER_DIGEST_KEY)}
@@ -163,7 +165,7 @@ def encode(
     parts = json.dumps([asdict(part) for part in provenance.parts]).encode()
     # Of no row: the columns' types do not depend on the rows.
     schema = _table(keys.slice(0, 0), [], prediction_type, with_status).schema.with_metadata(
-        {METADATA_KEY: as_before(provenance), PARTS_KEY: parts}
+        {METADATA_KEY: as_before(provenance), PARTS_KEY: parts, FORMAT_KEY: json.dumps(CHUNK.stamp()).encode()}
     )
     rest = iter(results)
     rows = group_rows or max(1, len(keys))
@@ -284,12 +286,15 @@ def _decoded(body: bytes, read: Callable[[pq.ParquetFile], T]) -> tuple[T, Prove
         digest = metadata.get(BODY_DIGEST_KEY)
         if digest is not None and _digest(memoryview(body)[: -_footer_size(body)]) != digest:
             raise NotAChunk("not a chunk: its body is not what was written")
+        CHUNK.check(json.loads(metadata.get(FORMAT_KEY, b"{}")), "the file")
         missing = [name for name in columns.CHUNK_COLUMNS if name not in file.schema_arrow.names]
         if missing:
             raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
         content, provenance = read(file), _provenance(metadata)
     except NotAChunk:
         raise
+    except UnreadableFormat as error:
+        raise NotAChunk(str(error)) from error
     except (pa.ArrowException, OSError, AttributeError, KeyError, TypeError, ValueError) as error:  # OSError: by Thrift
         raise NotAChunk(f"not a chunk: {error!r}") from error
     return content, provenance

@@ -5,11 +5,14 @@ So a retry, a clear or a second trigger all find the same folder. Its complete l
     JOB/PARTITION/RUN/
       spec.json                               the frozen spec, created once
       inputs/1-part-000000000000.parquet      the exported rows, by export attempt
+      decisions/DIGEST.json                   what the task plan decided; the DAG run says which one holds
       plan.json                               created once: it fixes the ordinals
       ledger/chunk-00000012.parquet           committed, create-only
       partials/chunk-00000013/ATTEMPT.parquet finished rows of an open chunk, saved by a drain
       notes/dead/chunk-00000012-3             a committed chunk has 3 dead letters
       notes/lost/chunk-00000012/ATTEMPT-500   an attempt computed 500 rows that another committed
+      attempts/ATTEMPT/00000007.json          what an attempt has done so far; the one with the highest number counts
+      starts/JOBSET.json                      how long the pods of an ended JobSet took to start
       manifest.json                           created once, by the seal
 """
 
@@ -27,6 +30,7 @@ _CHUNK: Final = re.compile(r"/ledger/chunk-(\d{8})\.parquet")
 _PARTIAL: Final = re.compile(r"/partials/chunk-(\d{8})/([^/]+)\.parquet")
 _DEAD: Final = re.compile(r"/notes/dead/chunk-(\d{8})-(\d+)")
 _LOST: Final = re.compile(r"/notes/lost/chunk-(\d{8})/([^/]+)-(\d+)")
+_MARK: Final = re.compile(r"/attempts/([^/]+)/(\d{8})\.json")
 _EXPORTED: Final = re.compile(r"/inputs/(\d+)-part-[^/]*\.parquet")
 
 
@@ -78,6 +82,10 @@ class RunRef:
     @property
     def spec_path(self) -> str:
         return f"{self.prefix}/spec.json"
+
+    def decision_path(self, digest: str) -> str:
+        """digest: of the decision itself, so that each is written once and a retry finds it."""
+        return f"{self.prefix}/decisions/{digest}.json"
 
     @property
     def plan_path(self) -> str:
@@ -147,6 +155,26 @@ class RunRef:
         """Which attempt computed how many rows for nothing."""
         match = self._match(_LOST, path)
         return (match[2], int(match[3])) if match else None
+
+    @property
+    def attempts_folder(self) -> str:
+        return f"{self.prefix}/attempts"
+
+    @property
+    def starts_folder(self) -> str:
+        return f"{self.prefix}/starts"
+
+    def starts_path(self, jobset: str) -> str:
+        return f"{self.starts_folder}/{jobset}.json"
+
+    def mark_path(self, attempt: str, number: int) -> str:
+        """The marks of an attempt count from 0. A worker may not overwrite, so each has a name of its own."""
+        return f"{self.attempts_folder}/{attempt}/{number:08d}.json"
+
+    def parse_mark(self, path: str) -> tuple[str, int] | None:
+        """Attempt and number of a mark."""
+        match = self._match(_MARK, path)
+        return (match[1], int(match[2])) if match else None
 
     def _match(self, pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
         prefix = self.prefix

@@ -19,14 +19,16 @@ from typing import Any, Final
 
 import obstore
 from obstore.store import ObjectStore
+from pydantic import ValidationError
 
+from nightshift import __version__
+from nightshift.formats import SPEC, WRITTEN_BY, UnreadableFormat
 from nightshift.run import pins
 from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.run.pins import Pins
 from nightshift.spec import JobSpec
 from nightshift.store import create_or_read
 
-VERSION: Final = 1
 SEEDS_BY_KEY: Final = "key"
 """The record's entry `seeds`: the rows' seeds come from their keys. Runs of nightshift 0.1.0 lack it: from their ordinals."""
 
@@ -56,7 +58,11 @@ def open_run(
     """
     semantic = spec.semantic()
     first = RunRef(spec.job, partition, run_digest(spec.job, partition, semantic))
-    frozen = {"version": VERSION, "spec": spec.model_dump(mode="json"), "semantic": semantic, "seeds": SEEDS_BY_KEY}
+    records = list(_records_of(store, first))
+    earlier = _named_by_0_1_0(first, records, spec, opener=opened_by if fresh else None)
+    if earlier is not None and not superseded(earlier):
+        return earlier
+    frozen = {"spec": spec.model_dump(mode="json"), "semantic": semantic, "seeds": SEEDS_BY_KEY}
     return open_generation(
         store,
         first,
@@ -65,8 +71,30 @@ def open_run(
         fresh=fresh,
         superseded=superseded,
         late=lambda: {pins.KEY: pin().to_json()},
-        later_than=max((_opened_at(record) for record in _records_of(store, first)), default=_NEVER),
+        later_than=max((_opened_at(record) for record in records), default=_NEVER),
     )[0]
+
+
+def _named_by_0_1_0(first: RunRef, records: list[Record], spec: JobSpec, *, opener: str | None) -> RunRef | None:
+    """The newest run of the same answers that release 0.1.0 opened, whose digest had all settings of the engine in it.
+
+    None if a run was opened under the name that it has now. records: of all runs of the partition. opener: takes only a run
+    that this opener has opened. Delete this function in the release after the next one: docs/formats.md.
+    """
+    if any(record["run_id"] == first.run_id for record in records):
+        return None
+    found: list[tuple[datetime, RunRef]] = []
+    for record in records:
+        run = RunRef.from_prefix(f"{first.job}/{first.partition}/{record['run_id']}")
+        if opener not in (None, record["opened_by"]):
+            continue
+        try:
+            frozen = _spec_of(record, run)
+        except UnreadableFormat:
+            continue  # It names a setting that this release does not have, so it is not this job's.
+        if frozen.semantic() == spec.semantic():
+            found.append((_opened_at(record), run))
+    return max(found, key=lambda each: each[0])[1] if found else None
 
 
 def open_generation(
@@ -101,7 +129,7 @@ def open_generation(
     while True:
         run = replace(first, generation=number)
         opened_at = max(datetime.now(UTC), later_than + timedelta(microseconds=1)).isoformat(timespec="microseconds")
-        body = canonical_json({**_names_of(run), "opened_by": opened_by, "opened_at": opened_at, **frozen})
+        body = canonical_json({**SPEC.stamp(), **_names_of(run), "opened_by": opened_by, "opened_at": opened_at, **frozen})
         record = {"opened_at": opened_at, **json.loads(create_or_read(store, run.spec_path, body))}
         if record["opened_by"] == opened_by or not fresh:
             return run, record
@@ -117,11 +145,28 @@ def newest_generation(store: ObjectStore, first: RunRef) -> RunRef | None:
 
 
 def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record]:
-    """The frozen spec of a job's run and the whole record of `spec.json`. Raises NoSuchRun."""
+    """The frozen spec of a job's run and the whole record of `spec.json`. Raises NoSuchRun and UnreadableFormat."""
     record = _read(store, run)
     if record is None:
         raise NoSuchRun(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
-    return JobSpec.model_validate(record["spec"]), record
+    return _spec_of(record, run), record
+
+
+def _spec_of(record: Record, run: RunRef) -> JobSpec:
+    """The frozen spec. A setting that this release does not have cannot be passed over: it may affect answers.
+
+    Raises UnreadableFormat.
+    """
+    SPEC.check(record, run.spec_path)
+    try:
+        return JobSpec.model_validate(record["spec"])
+    except ValidationError as error:
+        names = ", ".join(".".join(map(str, each["loc"])) for each in error.errors())
+        writer = record.get(WRITTEN_BY, "another release")
+        raise UnreadableFormat(
+            f"{run.spec_path} was written by nightshift {writer}; this is nightshift {__version__}, which cannot read these "
+            f"settings of the job: {names}. Finish the run with that release, or trigger the DAG with fresh."
+        ) from error
 
 
 def _generations(store: ObjectStore, first: RunRef) -> Iterator[tuple[RunRef, Record]]:
@@ -146,7 +191,10 @@ def _records_of(store: ObjectStore, run: RunRef) -> Iterator[Record]:
 
 
 def _read(store: ObjectStore, run: RunRef) -> Record | None:
-    """The record with its `opened_at`: nightshift 0.1.0 did not write one, so the time of the object stands for it."""
+    """The record with its `opened_at`: early runs have none, so the time of the object stands for it.
+
+    Of any version: names, `opened_by` and `opened_at` mean the same in all of them, so that runs can always be put in order.
+    """
     try:
         found = obstore.get(store, run.spec_path)
     except FileNotFoundError:

@@ -10,14 +10,13 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from obstore.store import ObjectStore
 
+from nightshift.formats import PLAN
 from nightshift.run.names import CHUNKS_MAX, RunRef, canonical_json
 from nightshift.store import create_or_read, get_bytes
-
-VERSION: Final = 1
 
 
 class PlanError(ValueError):
@@ -57,6 +56,7 @@ class Plan:
 
     Invariants: rows is the sum over files; 1 <= workers <= max(1, chunk_count); chunks tile 0..rows without a gap.
     source: None if the rows did not come from BigQuery, and in plans of nightshift 0.1.0.
+    decision: path of the decision that it follows (`nightshift.run.decisions`); None for plans that no task decided.
     """
 
     run_id: str
@@ -66,6 +66,7 @@ class Plan:
     files: tuple[InputFile, ...]
     reasons: tuple[str, ...] = ()
     source: ExportedSource | None = None
+    decision: str | None = None
 
     def __post_init__(self) -> None:
         if self.chunk_rows < 1 or self.workers < 1:
@@ -113,15 +114,14 @@ class Plan:
                 start += count
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": VERSION, **asdict(self)}
+        return {**PLAN.stamp(), **asdict(self)}
 
     @classmethod
     def from_json(cls, value: Any) -> Plan:
-        """Inverse of `to_json`. Raises PlanError for another version or a plan that contradicts itself."""
+        """Inverse of `to_json`. Raises UnreadableFormat, and PlanError for a plan that contradicts itself."""
         if not isinstance(value, dict):
             raise PlanError("plan.json is not a JSON object")
-        if value.get("version") != VERSION:
-            raise PlanError(f"plan.json has version {value.get('version')!r}; this nightshift reads version {VERSION}")
+        PLAN.check(value, "plan.json")
         try:
             files = tuple(
                 InputFile(file["path"], file["rows"], tuple(file["row_groups"]), file["size"], file["etag"])
@@ -136,6 +136,7 @@ class Plan:
                 files,
                 tuple(value.get("reasons", ())),
                 None if source is None else ExportedSource(source["columns"], tuple(source["tables"])),
+                value.get("decision"),
             )
         except (KeyError, TypeError) as error:
             raise PlanError(f"plan.json is not a valid plan: {error!r}") from error

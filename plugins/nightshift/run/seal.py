@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
-from nightshift.run import chunks, tolerance
+from nightshift.formats import MANIFEST
+from nightshift.run import chunks, measured, speeds, tolerance
 from nightshift.run import pins as pinned
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, canonical_json
@@ -30,7 +31,6 @@ from nightshift.run.plan import Plan
 from nightshift.spec import JobSpec, columns
 from nightshift.store import ObjectStorage, create_or_read, get_bytes
 
-VERSION: Final = 1
 READERS: Final = 8
 """Chunks read in parallel, if they are small."""
 READ_BYTES: Final = 64 << 20
@@ -56,20 +56,24 @@ class _Checked:
 def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins = UNPINNED) -> dict[str, Any]:
     """Proves the run complete and returns its manifest. The store is rooted at the bucket. pins: of the run, for the manifest.
 
-    If the run is already sealed, returns that manifest. Raises ConservationError, ToleranceExceeded, and
-    StoreUnavailable if the store cannot be read.
+    If the run is already sealed, returns that manifest. Also records the run's speed for later plans; if that fails, the run is
+    sealed all the same. Raises ConservationError, ToleranceExceeded, and StoreUnavailable if the store cannot be read.
     """
-    sealed = load_manifest(store, run)
-    if sealed is not None:
-        return sealed
+    manifest = load_manifest(store, run) or _seal(store, run, spec, plan, pins)
+    speeds.keep(store, run, spec, manifest)
+    return manifest
+
+
+def _seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins) -> dict[str, Any]:
     checked = asyncio.run(_check_all(ObjectStorage(store), run, plan))
     if spec.request.ONE_WIDTH:
         _check_widths(checked)
     dead = sum(item.entry["dead_letters"] for item in checked)
     reasons: Counter[str] = sum((item.reasons for item in checked), Counter())
     _judge(spec, plan, dead, reasons)
+    parts = [part for item in checked for part in item.parts]
     manifest = {
-        "version": VERSION,
+        **MANIFEST.stamp(),
         "run_id": run.run_id,
         "job": run.job,
         "partition": run.partition,
@@ -80,7 +84,8 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins 
         "dead_letters": dead,
         "dead_reasons": dict(sorted(reasons.items())),
         "duplicates": 0,
-        **_made_by([part for item in checked for part in item.parts]),
+        **_made_by(parts),
+        measured.KEY: measured.measure(asyncio.run(measured.look(ObjectStorage(store), run)), parts),
         "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
         "chunks": [item.entry for item in checked],
         "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -89,9 +94,13 @@ def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins 
 
 
 def load_manifest(store: ObjectStore, run: RunRef) -> dict[str, Any] | None:
-    """The run manifest of a sealed run, else None."""
+    """The run manifest of a sealed run, else None. Raises UnreadableFormat."""
     body = get_bytes(store, run.manifest_path)
-    return None if body is None else json.loads(body)
+    if body is None:
+        return None
+    manifest: dict[str, Any] = json.loads(body)
+    MANIFEST.check(manifest, run.manifest_path)
+    return manifest
 
 
 def merkle_root(digests: Sequence[str]) -> str:

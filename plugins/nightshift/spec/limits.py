@@ -1,4 +1,4 @@
-"""How many rows a chunk may have, by the size of their answers."""
+"""How many workers a run and how many rows a chunk may have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from nightshift.tasks import TaskRequest
 
+WORKERS_MAX: Final = 10_000
+"""Of a run, as its job says or as they are planned."""
 CHUNK_ANSWER_BYTES_MAX: Final = 48 << 20
 """Of the answers of one chunk, as far as they can be foreseen. The driver's container has 2 GiB: a chunk that is encoded takes
 about four times its answers, another one is filled meanwhile, and input, requests and Python need room, too. The seal reads

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema, field_validator
 
@@ -18,7 +19,9 @@ from nightshift.fields.parts import ColumnName, Duration, Section, Text, enum, p
 from nightshift.fields.values import duration_seconds
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit, profile_of
 from nightshift.spec import cron, names
+from nightshift.spec.limits import WORKERS_MAX
 from nightshift.spec.periods import Every
+from nightshift.spec.tuning import affects_answers
 from nightshift.tasks import TASK_KINDS, TaskRequest, request_model
 
 JobName = Annotated[str, AfterValidator(names.job_name), pattern(names.JOB_PATTERN)]
@@ -39,14 +42,13 @@ FlagValue = Annotated[bool | int | float | str, BeforeValidator(names.engine_val
 ROWS_MAX: Final = 1_000_000
 SETTLE: Final = "1m"
 """How long after its end a period of files is looked at, unless the job says otherwise."""
-SEMANTIC: Final = ("source", "task", "model", "engine", "request", "every")
-"""The keys of a job that affect answers."""
-STARTS: Final = ("watch", "settle")
-"""The keys of its source that do not: they say which periods have a run."""
 
 
 class Source(Section):
     """Where the rows come from."""
+
+    OPERATIONAL: ClassVar = ("watch", "settle")
+    """They say which periods have a run."""
 
     query: Text = Field(
         description="One SELECT in BigQuery's SQL. It must use @partition, the date of the run; with every, the start of its "
@@ -89,6 +91,8 @@ class Model(Section):
 class Engine(Section):
     """Settings of vLLM."""
 
+    OPERATIONAL: ClassVar = ("max_num_seqs",)
+
     max_num_seqs: int = Field(ge=1, le=4096, description="How many rows the engine computes at once.", examples=[64])
     max_model_len: int | None = Field(
         default=None,
@@ -110,6 +114,21 @@ class Engine(Section):
     def flags(self) -> frozenset[str]:
         """The names in `args`, with dashes, as vLLM reads them."""
         return frozenset(name.replace("_", "-") for name in self.args)
+
+    def semantic(self) -> dict[str, Any]:
+        """Without the flags that do not affect answers: `nightshift.spec.tuning` tells them apart."""
+        parts = super().semantic()
+        args = {name: value for name, value in parts.pop("args", {}).items() if affects_answers(name)}
+        return parts | ({"args": args} if args else {})
+
+    def tuned(self, other: Mapping[str, Any]) -> Self:
+        """With the flags of `other` that do not affect answers, too, instead of its own."""
+        found = super().tuned(other)
+        if "args" not in other:
+            return found
+        kept = {name: value for name, value in self.args.items() if affects_answers(name)}
+        new = {name: value for name, value in other["args"].items() if not affects_answers(name)}
+        return found.model_copy(update={"args": kept | new})
 
 
 class Destination(Section):
@@ -193,13 +212,17 @@ class Compute(Machine):
         strict=False,
     )
     workers: int | None = Field(
-        default=None, ge=1, le=10_000, description="How many workers; by default planned from rows and deadline.", examples=[2]
+        default=None,
+        ge=1,
+        le=WORKERS_MAX,
+        description="How many workers; by default planned from rows and deadline.",
+        examples=[2],
     )
     rows_per_worker_per_second: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="A first estimate of one worker's speed, for the planner.",
+        description="One worker's speed, for the planner; by default recorded or estimated.",
         examples=[20],
     )
 
@@ -260,6 +283,21 @@ class JobSpec(Work):
     """One nightly job: a query's rows, turned into predictions by a model, published to a table."""
 
     NOUN: ClassVar = "job"
+    OPERATIONAL: ClassVar = (
+        "job",
+        "description",
+        "owner",
+        "tags",
+        "schedule",
+        "start_date",
+        "destination",
+        "dead_letters",
+        "deadline",
+        "compute",
+        "queue",
+        "priority",
+        "chunk_rows",
+    )
 
     schedule: Annotated[str, AfterValidator(cron.schedule)] | None = Field(
         default=None,
@@ -296,15 +334,24 @@ class JobSpec(Work):
     def deadline_seconds(self) -> int:
         return duration_seconds(self.deadline)
 
-    def semantic(self) -> dict[str, Any]:
-        """The JSON form of everything that affects answers; `nightshift.run.names.run_digest` hashes it."""
-        parts = self.model_dump(mode="json", include=set(SEMANTIC) - {"request"})
-        if self.every is None:
-            del parts["every"]  # As in the runs of releases that did not have it.
-        for name in STARTS:
-            del parts["source"][name]
-        return {**parts, "request": self.request.semantic()}
-
     def under_terms_of(self, job: JobSpec) -> JobSpec:
-        """This spec with everything from `job` that does not affect answers, such as destination and tolerance."""
-        return self.model_copy(update={name: getattr(job, name) for name in type(self).model_fields if name not in SEMANTIC})
+        """This spec with everything from `job` that does not affect answers, such as destination, tolerance, max_num_seqs."""
+        sections: dict[str, tuple[Section, Section]] = {
+            "source": (self.source, job.source),
+            "engine": (self.engine, job.engine),
+            "request": (self.request, job.request),
+        }
+        tuned = {name: frozen.tuned(dict(now)) for name, (frozen, now) in sections.items()}
+        return self.tuned(dict(job)).model_copy(update=tuned)
+
+    def tuning(self) -> dict[str, dict[str, Any]]:
+        """What a driver must know of the job as it is now: how large its requests are, and how long they may take. JSON."""
+        parts: dict[str, Section] = {"engine": self.engine, "request": self.request}
+        return {name: part.model_dump(mode="json", include=set(part.OPERATIONAL)) for name, part in parts.items()}
+
+    def with_tuning(self, values: Mapping[str, Mapping[str, Any]]) -> JobSpec:
+        """This spec with the values of another's `tuning`; others are passed over. Raises ValueError if one is not valid."""
+        body = self.model_dump(mode="json")
+        for name, part in (("engine", self.engine), ("request", self.request)):
+            body[name] |= {key: value for key, value in values.get(name, {}).items() if key in part.OPERATIONAL}
+        return type(self).model_validate(body)

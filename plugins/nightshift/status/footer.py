@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
-from nightshift.run.chunks import METADATA_KEY, PARTS_KEY, NotAChunk, check_footer
+from nightshift.formats import CHUNK, UnreadableFormat
+from nightshift.run.chunks import FORMAT_KEY, METADATA_KEY, PARTS_KEY, NotAChunk, check_footer
 from nightshift.spec.columns import DEAD_REASON
 from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable
 
@@ -151,9 +152,13 @@ def _parse(footer: bytes) -> pq.FileMetaData:
 
 
 def _provenance(metadata: pq.FileMetaData) -> dict[str, Any]:
+    said = metadata.metadata or {}
     try:
-        provenance = json.loads((metadata.metadata or {})[METADATA_KEY])
-    except (KeyError, ValueError) as error:
+        CHUNK.check(json.loads(said.get(FORMAT_KEY, b"{}")), "it")
+        provenance = json.loads(said[METADATA_KEY])
+    except UnreadableFormat as error:
+        raise NotReadable(str(error)) from error
+    except (AttributeError, KeyError, ValueError) as error:
         raise NotReadable("its footer lacks nightshift's provenance") from error
     if not isinstance(provenance, dict):
         raise NotReadable("its provenance is not a JSON object")

@@ -42,7 +42,8 @@ class Status:
     """A run at one moment. Times are seconds since 1970. Invariant: chunks_committed + chunks_left + chunks_bad = chunks_total.
 
     What cannot be read is in problems, by path; rows_bad are the rows that bad chunks should hold. unanswered: objects that
-    the store did not return this time; they are read again at the next refresh.
+    the store did not return this time; they are read again at the next refresh. measured: `nightshift.run.measured`, of a
+    sealed run; None if its manifest has none.
     """
 
     url: str
@@ -74,6 +75,7 @@ class Status:
     problems: dict[str, str]
     sealed_at: float | None
     observed_at: float
+    measured: dict[str, Any] | None = None
 
     @property
     def complete(self) -> bool:
@@ -172,6 +174,7 @@ class Status:
             "waste_lost_rows": self.waste_lost_rows,
             "waste_partial_rows": self.waste_partial_rows,
             "waste_percent": _rounded(self.waste_percent, 3),
+            "measured": self.measured,
             "problems": [{"path": path, "problem": problem} for path, problem in sorted(self.problems.items())[:JSON_PROBLEMS]],
         }
 

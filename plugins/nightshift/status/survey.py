@@ -15,6 +15,8 @@ from typing import Any, Final, TypeVar
 import obstore
 from obstore.store import ObjectStore
 
+from nightshift.formats import MANIFEST, SPEC, Format, UnreadableFormat
+from nightshift.run import measured
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
@@ -54,13 +56,16 @@ class Survey:
         self._tokens = (0, 0)
         self._rate = Rate()
         self._attempts: dict[str, Attempt] = {}
+        self._measured: dict[str, Any] | None = None
 
     def refresh(self) -> Status:
         """Reads what is new. Raises NoSuchRun, and StoreUnavailable if the store does not answer."""
         # The manifest first: then a run seen as sealed is also seen with all of its chunks.
         sealed = self._written_at(self._run.manifest_path)
+        if sealed is not None and self._measured is None:
+            self._measured = self._read_measured()
         if self._spec is None:
-            self._spec = self._read_spec()
+            self._spec = self._read_json(self._run.spec_path, SPEC)
         if self._plan is None:
             self._plan = self._read_plan()
         if self._spec is None and self._plan is None and not self._anything():
@@ -77,7 +82,7 @@ class Survey:
     def _read_plan(self) -> Plan | None:
         try:
             return _ask(self._run.plan_path, lambda: load_plan(self._store, self._run))
-        except PlanError as error:
+        except (PlanError, UnreadableFormat) as error:
             self._problems[self._run.plan_path] = str(error)
             return None
 
@@ -212,6 +217,7 @@ class Survey:
             problems=self._problems | foreign | passing,
             sealed_at=sealed,
             observed_at=now,
+            measured=self._measured,
         )
 
     def _saved(self, plan: Plan | None) -> int:
@@ -244,8 +250,12 @@ class Survey:
             raise unavailable(f"list {self._run.prefix}", error) from error
         return False
 
-    def _read_spec(self) -> dict[str, Any] | None:
-        path = self._run.spec_path
+    def _read_measured(self) -> dict[str, Any] | None:
+        manifest = self._read_json(self._run.manifest_path, MANIFEST) or {}
+        found = manifest.get(measured.KEY)
+        return found if isinstance(found, dict) else None
+
+    def _read_json(self, path: str, form: Format) -> dict[str, Any] | None:
         body = _ask(path, lambda: get_bytes(self._store, path))
         if body is None:
             return None
@@ -255,6 +265,11 @@ class Survey:
             value = None
         if not isinstance(value, dict):
             self._problems[path] = "not a JSON object"
+            return None
+        try:
+            form.check(value, form.name)
+        except UnreadableFormat as error:
+            self._problems[path] = str(error)
             return None
         return value
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from nightshift.run.starts import in_order
 from nightshift.status.rate import WINDOW_S
 from nightshift.status.report import Status, iso
 
@@ -54,7 +55,26 @@ def _progress(status: Status) -> list[str]:
     )
     lines += _workers(status)
     when = "no" if status.sealed_at is None else iso(status.sealed_at)
-    return [*lines, f"sealed    {when}"]
+    return [*lines, f"sealed    {when}", *_measured(status.measured)]
+
+
+def _measured(found: dict[str, Any] | None) -> list[str]:
+    """Speed and start-up of the workers of each profile."""
+    if found is None:
+        return []
+    lines = []
+    for each in found["profiles"]:
+        rows, work_s, attempts = each["rows"], each["work_s"], _n(each["attempts"], "attempt")
+        tokens = (each["input_tokens"] + each["output_tokens"]) / work_s if work_s else 0.0
+        speed = f"{rows / work_s:,.1f} rows/s and {tokens:,.0f} tokens/s a worker" if work_s else "nothing computed"
+        stages = ", ".join(f"{name.replace('_', '-')} {_duration(seconds)}" for name, seconds in in_order(each["start_up_s"]))
+        killed = f", {each['ended']['killed']:,} killed" if "killed" in each["ended"] else ""
+        lines.append(f"{each['profile'] or 'unknown profile'}: {_n(each['workers'], 'worker')}, {speed}; {attempts}{killed}")
+        if stages:
+            lines.append(f"  start-up: {stages}")
+    if found["not_seen"]:
+        lines.append(f"{_n(found['not_seen'], 'attempt')} left no mark")
+    return [f"{'' if number else 'measured':<10}{line}" for number, line in enumerate(lines)]
 
 
 def _apart(status: Status) -> str:

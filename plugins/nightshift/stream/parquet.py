@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from nightshift.formats import STREAM_FILE
 from nightshift.run.chunks import prediction_array, to_parquet
 from nightshift.run.names import canonical_json
 from nightshift.spec import StreamSpec, stream_files
@@ -25,7 +26,7 @@ class Format:
     """Of one stream's files. model: for provenance."""
 
     def __init__(self, spec: StreamSpec, prediction: pa.DataType, model: str) -> None:
-        metadata = {METADATA_KEY: json.dumps({"stream": spec.job, "model": model}).encode()}
+        metadata = {METADATA_KEY: json.dumps({**STREAM_FILE.stamp(), "stream": spec.job, "model": model}).encode()}
         self._keys = spec.source.key
         self._column = spec.sink.column
         self._prediction = prediction

@@ -54,10 +54,6 @@ class TaskRequest(Section):
         """Whether each row is sent with a seed of its own."""
         return False
 
-    def semantic(self) -> dict[str, Any]:
-        """The JSON form of what affects answers. Optional fields that are not set leave no trace, so kinds can grow."""
-        return self.model_dump(mode="json", exclude=set(self.OPERATIONAL), exclude_none=True)
-
     def rows_most(self, seats: int) -> int:
         """The most rows that share a request. seats: how many rows the engine computes at once."""
         return 1

@@ -125,11 +125,6 @@ class SamplingRequest(TaskRequest):
         examples=["dead_letter"],
     )
 
-    def semantic(self) -> dict[str, Any]:
-        """Without `truncated` unless it was changed: runs that were begun before there was a choice are found again."""
-        parts = super().semantic()
-        return parts if self.truncated != "keep" else {name: value for name, value in parts.items() if name != "truncated"}
-
     @property
     def seeded(self) -> bool:
         return self.seed is not None

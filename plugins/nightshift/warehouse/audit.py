@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.formats import AUDIT
 from nightshift.run.names import canonical_json
 from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
@@ -45,11 +46,12 @@ COLUMNS: Final[Mapping[str, str]] = {
     "published_at": "TIMESTAMP",
     "seconds": "FLOAT64",
     "partition_time": "TIMESTAMP",
+    "version": "INT64",
 }
 """run_id and published_at identify the row. input_rows = predictions + dead_letters. source_tables: comma-separated.
 dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.
 attempts: lives of workers that committed chunks. partition_time: NULL for a day.
-seconds: the length of the night as measured by the caller, or null."""
+seconds: the length of the night as measured by the caller, or null. version: `nightshift.formats.AUDIT`; NULL is version 1."""
 
 
 def audit_row(
@@ -94,6 +96,7 @@ def audit_row(
         "sealed_at": manifest["sealed_at"],
         "published_at": published["published_at"],
         "seconds": seconds,
+        "version": AUDIT.version,
     }
 
 

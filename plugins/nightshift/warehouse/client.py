@@ -73,6 +73,11 @@ class Warehouse:
         rows = self._statements.rows(what, query.count_statement(spec), parameters)
         return int(rows[0][0])
 
+    def sample_rows(self, spec: JobSpec, partition: str, columns: Sequence[str], rows: int) -> list[dict[str, Any]]:
+        """Some of the query's rows, with these columns; for estimates only."""
+        sql, parameters = query.sample_statement(spec, columns, rows), query.parameters(spec, partition)
+        return [dict(row) for row in self._statements.rows(f"A sample of job {spec.job}", sql, parameters)]
+
     def start_extract(self, spec: JobSpec, run: RunRef, *, holds: Callable[[], bool] | None = None) -> str:
         """Starts the export of the query to the run's ``inputs/`` and returns its job id. Only for a run without a plan.
 

@@ -7,11 +7,11 @@ What a failed attempt left half-written stays next to it and is never planned.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError, load_plan, save_plan
-from nightshift.run.sizing import size
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -23,15 +23,27 @@ READERS: Final = 16
 """Parquet footers read in parallel."""
 
 
+Fixed = tuple[int, int, tuple[str, ...]]
+"""Workers, rows of a chunk, reasons."""
+
+
 def build_plan(
-    store: ObjectStore, run: RunRef, spec: JobSpec, source: ExportedSource, *, rows: int | None = None, workers_max: int = 0
+    store: ObjectStore,
+    run: RunRef,
+    spec: JobSpec,
+    source: ExportedSource,
+    *,
+    fix: Callable[[int, int], Fixed],
+    decision: str | None = None,
+    rows: int | None = None,
 ) -> Plan:
     """Writes the run's plan from the files of the export that has just succeeded; returns the stored plan.
 
     The store is rooted at the bucket. Files are ordered by name; files without rows are left out; a plan may have no rows.
     Only footers are read, by ranges. source: what `Warehouse.read_source` says after the export. rows: how many rows
-    BigQuery says it exported, if it does. workers_max: as `nightshift.run.sizing.size` takes it. Raises PlanError for a
-    file that lacks a column, is not Parquet or changes meanwhile, and for files that do not hold those rows; StoreUnavailable.
+    BigQuery says it exported, if it does. fix: what the decision becomes for so many rows, in files of so many bytes
+    (`nightshift.planner.plan.fixed`). decision: where it is stored. Raises what fix raises; PlanError for a file that lacks a
+    column, is not Parquet or changes meanwhile, and for files that do not hold those rows; StoreUnavailable.
     """
     import obstore
 
@@ -50,8 +62,8 @@ def build_plan(
                 f"BigQuery exported {rows} rows, but the files in {run.inputs_folder} hold {found}: some were deleted or "
                 "added since. Trigger the DAG with fresh."
             )
-        sizing = size(found, spec, sum(file.size for file in files), workers_max=workers_max)
-        plan = Plan(run.run_id, found, sizing.chunk_rows, sizing.workers, tuple(files), sizing.reasons, source)
+        workers, chunk_rows, reasons = fix(found, sum(file.size for file in files))
+        plan = Plan(run.run_id, found, chunk_rows, workers, tuple(files), reasons, source, decision)
         return save_plan(store, run, plan)
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"plan the inputs of {run.prefix}: {error}") from error

@@ -77,6 +77,15 @@ def count_statement(spec: JobSpec) -> str:
     return f"SELECT COUNT(*) FROM (\n{bare_query(spec.source.query)}\n)"
 
 
+def sample_statement(spec: JobSpec, columns: Iterable[str], rows: int) -> str:
+    """Some of the query's rows, whichever come first, with the columns that the request reads.
+
+    A LIMIT costs as much as the whole query does, and is used for any query: TABLESAMPLE takes only tables.
+    """
+    names = ", ".join(f"`{name}`" for name in columns)
+    return f"SELECT {names} FROM (\n{bare_query(spec.source.query)}\n) LIMIT {rows}"
+
+
 def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str]:
     """The query's columns and their GoogleSQL types. Raises WarehouseError if the query lacks something that the job needs."""
     from nightshift.tasks import base

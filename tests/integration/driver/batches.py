@@ -99,8 +99,15 @@ def content_of(line: dict[str, Any]) -> Any:
 class BatchProcess:
     """``nightshift batch`` with these arguments."""
 
-    def __init__(self, *arguments: object, key: str | None = None, storage: str | None = None, hurried: bool = False) -> None:
-        """hurried: it hardly waits before it tries again."""
+    def __init__(
+        self,
+        *arguments: object,
+        key: str | None = None,
+        storage: str | None = None,
+        hurried: bool = False,
+        folder: Path | None = None,
+    ) -> None:
+        """hurried: it hardly waits before it tries again. folder: where it is run."""
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PLUGINS)}
         if key is not None:
             environment["OPENAI_API_KEY"] = key
@@ -108,7 +115,7 @@ class BatchProcess:
             environment["STORAGE_EMULATOR_HOST"] = storage
         program = ("-c", HURRIED) if hurried else ("-m", "nightshift.cli")
         command = [sys.executable, *program, "batch", *map(str, arguments)]
-        self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True)
         self.said = ""
 
     def wait_for(self, words: str) -> None:

@@ -1,6 +1,7 @@
 """The real driver process against engine faults: what it retries, bisects, gives up, saves and resumes."""
 
 import asyncio
+import json
 import signal
 import threading
 import time
@@ -501,6 +502,31 @@ def test_a_row_that_kills_the_engine_is_the_only_dead_letter(tmp_path: Path) -> 
 def test_an_index_that_is_no_number_is_a_configuration_error(tmp_path: Path, index: str) -> None:
     with CannedEngine() as engine:
         assert DriverProcess(prepare(tmp_path, TEXTS[:1]), engine.url, index).finish() == exits.CONFIG
+
+
+def test_settings_of_performance_are_those_of_the_job_as_it_is_now(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS, chunk_rows=60)
+    sizes: list[int] = []
+
+    async def behave(texts: list[str]) -> None:
+        sizes.append(len(texts))
+
+    tuning = json.dumps({"engine": {"max_num_seqs": 16, "dtype": "half"}, "request": {"rows_per_request": 15, "novelty": 1}})
+    with CannedEngine(behave) as engine:
+        driver = DriverProcess(prepared, engine.url, extra={"NIGHTSHIFT_TUNING": tuning})
+        assert driver.finish() == exits.DONE
+
+    assert prepared.spec.rows_per_request == 4
+    assert max(sizes) == 15
+    check_all_answered(prepared, TEXTS)
+
+
+@pytest.mark.parametrize("value", ["{", "[]", '{"engine": 7}', '{"engine": {"max_num_seqs": "many"}}'])
+def test_tuning_without_sense_is_a_configuration_error(tmp_path: Path, value: str) -> None:
+    with CannedEngine() as engine:
+        driver = DriverProcess(prepare(tmp_path, TEXTS[:1]), engine.url, extra={"NIGHTSHIFT_TUNING": value})
+        assert driver.finish() == exits.CONFIG
+        assert "NIGHTSHIFT_TUNING" in driver.log[-2]["error"]
 
 
 @pytest.mark.parametrize("name", ["spec.json", "plan.json"])

@@ -13,6 +13,7 @@ from local import vllm
 from local.environments import python_of
 from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
+from nightshift.spec.tuning import PERFORMANCE
 from tests.builders import RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.integration
@@ -66,3 +67,26 @@ def test_every_flag_is_one_of_vllm() -> None:
     assert (several["master_addr"], several["tensor_parallel_size"]) == ("n-worker-0-0.n", 8)
     assert (tpu["distributed_executor_backend"], tpu["tensor_parallel_size"]) == ("ray", 16)
     assert (streamed["model"], streamed["load_format"]) == ("gs://models/m", "runai_streamer")
+
+
+KNOWN = """
+import json
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+print(json.dumps(list(make_arg_parser(FlexibleArgumentParser())._option_string_actions)))
+"""
+
+
+def test_every_flag_that_does_not_affect_answers_is_one_of_vllm() -> None:
+    """A name with a mistake in it would be one that nobody can set."""
+    done = subprocess.run(
+        [str(python_of("server")), "-c", KNOWN],
+        env={**os.environ, **vllm.environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    known = {option.removeprefix("--") for option in json.loads(done.stdout.splitlines()[-1])}
+
+    assert [flag for family in PERFORMANCE for flag in family.flags if flag not in known] == []

@@ -12,6 +12,8 @@ import pytest
 
 from local import package
 from local.environments import ROOT, environment_dir
+from nightshift import __version__
+from nightshift.cli.version import described
 from tests.integration.package.imports import airflow_variables, imported_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
@@ -30,7 +32,7 @@ def test_the_same_source_is_the_same_wheel() -> None:
 
 
 def test_a_changed_file_is_another_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "hatch_build.py", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "plugins", tmp_path / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(package, "ROOT", tmp_path)
@@ -65,3 +67,13 @@ def test_airflows_commands_list_it(command: str, row: str, tmp_path: Path) -> No
     listed = json.loads(done.stdout[done.stdout.index("[{") :])
 
     assert row in [each.get("name") or each.get("package_name") for each in listed]
+
+
+def test_it_says_of_which_commit_it_is() -> None:
+    """The wheel's own metadata does, without the checkout; the same as git says of the files that it was built from."""
+    command = [str(environment_dir("airflow") / "bin" / "python"), "-m", "nightshift.cli", "--version"]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(package.installed()), "PATH": ""}, cwd="/", capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == f"nightshift {__version__} (commit {described(ROOT / 'plugins/nightshift')})\n"

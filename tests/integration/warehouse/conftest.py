@@ -28,7 +28,7 @@ from nightshift.store import create_or_read, open_store
 from nightshift.tasks.base import load_kind
 from nightshift.warehouse import JobState, Warehouse
 from nightshift.warehouse.extract import build_plan
-from tests.builders import a_spec
+from tests.builders import a_fix, a_spec
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
 from tests.integration.emulators import ANONYMOUS_CONNECTION, PROJECT, StorageEmulator
@@ -111,7 +111,7 @@ class Night:
 
     def plan(self, run: RunRef, *, rows: int | None = None) -> Plan:
         """The plan of what was exported. rows: how many rows BigQuery says these were."""
-        return build_plan(self.store, run, self.spec, self.source, rows=rows)
+        return build_plan(self.store, run, self.spec, self.source, fix=a_fix(self.spec), rows=rows)
 
     def compute(self, run: RunRef, plan: Plan) -> None:
         """The task 'infer': a real driver process, with vectors of `vector_of` from an engine that never fails."""

@@ -14,7 +14,7 @@ from nightshift.run.plan import ExportedSource, load_plan
 from nightshift.run.seal import seal
 from nightshift.store import open_store
 from nightshift.warehouse.extract import build_plan
-from tests.builders import a_spec
+from tests.builders import a_fix, a_spec
 
 
 def main(task: str, url: str, prefix: str, count: str) -> None:
@@ -24,7 +24,7 @@ def main(task: str, url: str, prefix: str, count: str) -> None:
         assert plan is not None
         assert len(seal(store, run, spec, plan)["chunks"]) == int(count)
     else:
-        plan = build_plan(store, run, spec, ExportedSource({"id": "INT64", "text": "STRING"}, ()))
+        plan = build_plan(store, run, spec, ExportedSource({"id": "INT64", "text": "STRING"}, ()), fix=a_fix(spec))
         assert len(plan.files) == int(count)
     # getrusage would count what the parent had at the fork; this begins again with the program.
     (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())

@@ -18,6 +18,7 @@ from nightshift.run.plan import ExportedSource, PlanError, load_plan
 from nightshift.spec import JobSpec
 from nightshift.warehouse import Warehouse, WarehouseError, jobs
 from nightshift.warehouse.extract import build_plan, exported
+from tests.builders import a_fix
 from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import OTHER, PARTITION, TEXTS, Night
 
@@ -190,7 +191,7 @@ def test_a_file_without_a_column_that_the_job_reads_is_refused(night: Night) -> 
     spec = night.spec.model_copy(update={"request": night.spec.request.model_copy(update={"input": "{{ title }}"})})
 
     with pytest.raises(PlanError, match=r"lacks the columns \['title'\]"):
-        build_plan(night.store, night.run, spec, night.source)
+        build_plan(night.store, night.run, spec, night.source, fix=a_fix(spec))
     assert load_plan(night.store, night.run) is None
 
 

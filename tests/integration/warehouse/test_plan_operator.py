@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import obstore
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
@@ -15,10 +17,13 @@ from airflow.sdk.exceptions import AirflowFailException
 from nightshift.hooks import warehouse as hook
 from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
+from nightshift.planner.speed import Basis
+from nightshift.run.decisions import load_decision
 from nightshift.run.names import RunRef
 from nightshift.run.plan import load_plan
 from nightshift.run.seal import load_manifest
 from tests.integration.warehouse.conftest import PARTITION, TEXTS, Night
+from tests.unit.model_configs import MINILM
 
 pytestmark = pytest.mark.integration
 
@@ -107,6 +112,40 @@ def test_a_day_without_rows_is_said_and_is_not_empty_for_ever(night: Night, plan
     assert planner.plan(LATE, fresh=fresh) == late
     assert planner.extract(late) == 1
     assert planner.plan(LATE, dag_run="the next night") == late
+
+
+@pytest.mark.gate
+def test_the_decision_is_written_and_a_repeat_finds_it(
+    night: Night, planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is estimated from the model's config and a sample of the rows; a run that has its plan is not decided again."""
+    folder = tmp_path / f"models--{night.spec.model.uri.removeprefix('hf://').replace('/', '--')}"
+    for path, body in (("snapshots/c/config.json", json.dumps(MINILM)), (f"refs/{night.spec.model.revision}", "c")):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(body)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+
+    told = planner.told(PARTITION)
+
+    found = load_decision(night.store, told["decision"])
+    assert found is not None
+    assert (found.rows, found.speed.basis) == (len(TEXTS), Basis.ESTIMATED)
+    assert f"a sample of {sum(map(bool, TEXTS.values()))} rows, 4 characters a token, because tokenizer.json" in planner.log
+    assert "Decided: " in planner.log
+    assert planner.told(PARTITION)["decision"] == told["decision"]
+    planner.extract(RunRef.from_prefix(told["run_prefix"]))
+    assert planner.told(PARTITION)["decision"] is None
+
+
+@pytest.mark.gate
+def test_a_run_that_cannot_end_in_time_is_refused_before_its_rows_are_exported(night: Night, planner: Planner) -> None:
+    slow = {"workers": None, "rows_per_worker_per_second": 1e-6}
+    night.spec = night.spec.model_copy(update={"compute": night.spec.compute.model_copy(update=slow)})
+
+    with pytest.raises(AirflowFailException, match=r"The run does not fit: .* would work for"):
+        planner.told(PARTITION)
+
+    assert not [meta for page in obstore.list(night.store) for meta in page if "/inputs/" in meta["path"]]
 
 
 @pytest.mark.gate

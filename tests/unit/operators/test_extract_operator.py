@@ -1,24 +1,31 @@
-"""The task extract, after the export: the plan that it writes."""
+"""The task extract, after the export: the plan that it makes of the decision."""
 
 from __future__ import annotations
 
 import io
 from types import SimpleNamespace
+from typing import Any
 
 import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
 from obstore.store import MemoryStore
 
 from nightshift.operators.extract import ExtractOperator
+from nightshift.planner.bounds import Limits
+from nightshift.planner.plan import decide
+from nightshift.planner.speed import Known, tokens_of
+from nightshift.run.decisions import load_decision, save_decision
 from nightshift.run.names import canonical_json
 from nightshift.run.plan import ExportedSource, load_plan
 from nightshift.settings import Settings
 from nightshift.triggers.bigquery import jobs_event
 from nightshift.warehouse import JobState
 from tests.builders import RUN, a_spec
+from tests.releases import TEXTS, place
 
 pytestmark = pytest.mark.unit
 
@@ -27,10 +34,9 @@ ROWS = 1000
 SPEC = a_spec(compute__rows_per_worker_per_second=0.1)
 
 
-@pytest.mark.parametrize(("workers_max", "workers"), [(0, 3), (2, 2)])
-def test_a_run_gets_no_more_workers_than_the_deployment_has_room_for(
-    workers_max: int, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    """With the run's spec and its exported rows."""
     store = MemoryStore()
     obstore.put(store, RUN.spec_path, canonical_json({"spec": SPEC.model_dump(mode="json")}))
     sink = io.BytesIO()
@@ -39,12 +45,83 @@ def test_a_run_gets_no_more_workers_than_the_deployment_has_room_for(
     # BigQuery, which is asked for nothing but the query's columns by now.
     said = SimpleNamespace(read_source=lambda *_: ExportedSource({"id": "INT64", "text": "STRING"}, ("p.d.t",)))
     monkeypatch.setattr("nightshift.hooks.warehouse.warehouse_for", lambda _: said)
-    with DAG("job", schedule=None):
-        task = ExtractOperator(task_id="extract", run_prefix=RUN.prefix, terms="")
-    task.__dict__.update(settings=Settings(bucket="runs", project="acme", workers_max=workers_max), store=store)
+    return store
 
-    result = task.build_plan({}, jobs_event([JobState("a", True, statistics={"exported_rows": ROWS})]))
+
+def extracted(store: MemoryStore, decision: str, **settings: Any) -> dict[str, Any]:
+    with DAG("job", schedule=None):
+        task = ExtractOperator(task_id="extract", run_prefix=RUN.prefix, terms="", decision=decision)
+    task.__dict__.update(settings=Settings(bucket="runs", project="acme", **settings), store=store)
+    return task.build_plan({}, jobs_event([JobState("a", True, statistics={"exported_rows": ROWS})]))
+
+
+def decided(store: MemoryStore, rows: int, **limits: int) -> str:
+    """The path of what the task plan decides for so many counted rows."""
+    return save_decision(store, RUN, decide(SPEC, rows, Known(tokens_of(SPEC)), Limits(**limits)))
+
+
+def test_the_workers_are_those_that_were_decided(store: MemoryStore) -> None:
+    """And no others, whatever the deployment has room for by now."""
+    path = decided(store, ROWS)
+
+    result = extracted(store, path, workers_max=1)
 
     plan = load_plan(store, RUN)
     assert plan is not None
-    assert (plan.rows, plan.workers, result["workers"]) == (ROWS, workers, workers)
+    assert (plan.rows, plan.workers, result["workers"], plan.decision) == (ROWS, 3, 3, path)
+
+
+def test_fewer_rows_than_were_counted_are_computed_by_the_same_workers(store: MemoryStore) -> None:
+    extracted(store, decided(store, 1300))
+
+    plan = load_plan(store, RUN)
+    assert plan is not None
+    assert (plan.rows, plan.workers) == (ROWS, 3)
+    assert "exported were 1,000 rows, and 1,300 had been counted: the workers stay as decided" in plan.reasons
+
+
+def test_more_rows_than_the_workers_can_compute_in_time_are_refused(store: MemoryStore) -> None:
+    """Before any of them starts; the task plan counts again."""
+    with pytest.raises(AirflowFailException, match=r"decided was 1 worker for 400 rows; .* Clear the task 'plan'"):
+        extracted(store, decided(store, 400))
+
+    assert load_plan(store, RUN) is None
+
+
+def test_a_few_more_rows_fit_into_the_decision(store: MemoryStore) -> None:
+    extracted(store, decided(store, 990))
+
+    plan = load_plan(store, RUN)
+    assert plan is not None
+    assert (plan.rows, plan.workers) == (ROWS, 3)
+
+
+@pytest.mark.parametrize("decision", ["", f"{RUN.prefix}/decisions/0.json"])
+def test_without_a_decision_there_is_no_plan(store: MemoryStore, decision: str) -> None:
+    with pytest.raises(AirflowFailException, match="Repeat the task 'plan'"):
+        extracted(store, decision)
+
+
+@pytest.mark.parametrize("after_the_export", [False, True])
+def test_a_run_that_0_1_0_planned_is_asked_for_no_decision(store: MemoryStore, after_the_export: bool) -> None:
+    """Its plan may also have been written while this task waited for its own export."""
+    run = place("0.1.0", "unfinished", store)
+    with DAG("job", schedule=None):
+        task = ExtractOperator(task_id="extract", run_prefix=run.prefix, terms="", decision="")
+    task.__dict__.update(settings=Settings(bucket="runs", project="acme"), store=store)
+    event = jobs_event([JobState("a", True, statistics={"exported_rows": len(TEXTS)})])
+
+    result = task.build_plan({}, event) if after_the_export else task.execute({})
+
+    plan = load_plan(store, run)
+    assert plan is not None
+    assert (result["rows"], result["workers"], plan.decision) == (len(TEXTS), plan.workers, None)
+
+
+def test_the_same_decision_is_one_object(store: MemoryStore) -> None:
+    """A retry of the task plan writes nothing new; other rows are another decision."""
+    first, again, other = decided(store, ROWS), decided(store, ROWS), decided(store, ROWS + 1)
+
+    assert first == again != other
+    found = load_decision(store, first)
+    assert found == decide(SPEC, ROWS, Known(tokens_of(SPEC)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import obstore
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
+from local.runtime.objects import container_status, terminated
 from nightshift import exits
 from nightshift.jobset.kubernetes.follow import WaitEnd
 from nightshift.jobset.labels import JUDGED_ANNOTATION
@@ -29,6 +31,7 @@ from nightshift.operators.jobset_errors import (
     JobSetUnknown,
 )
 from nightshift.operators.jobset_memory import Kept, Live, Memory
+from nightshift.run.starts import Starts
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import RUN, a_spec
 from tests.jobsets import Agent, an_ended_pod
@@ -45,6 +48,30 @@ class TestEnds:
 
         assert night.resume(name) == {"jobset": name}
         assert night.agent.names() == []
+
+    def test_how_long_its_pods_took_to_start_is_kept_for_the_seal(self, night: Night) -> None:
+        name = night.execute()
+        night.commit(0, 1)
+        pod = an_ended_pod(POD, code=exits.DONE)
+        server = container_status("server", "server:1", state=terminated(0, at=(pod.created_at + 3, pod.created_at + 90)))
+        driver = container_status("driver", "driver:1", state=terminated(0, at=(pod.created_at + 43, pod.created_at + 80)))
+        pod = replace(pod, containers={"initContainerStatuses": [server], "containerStatuses": [driver]})
+        night.agent.says(name, "Completed", pods=[pod])
+
+        night.resume(name)
+
+        starts = Starts.from_bytes(obstore.get(night.store, RUN.starts_path(name)).bytes().to_bytes())
+        assert starts == Starts({POD: {"image": 3.0, "weights": 40.0}})
+
+    def test_that_this_cannot_be_kept_fails_nothing(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("nightshift.run.starts.create_or_read", lambda *_: 1 / 0)
+        name = night.execute()
+        night.commit(0, 1)
+        pod = an_ended_pod(POD, code=exits.DONE)
+        server = container_status("server", "server:1", state=terminated(0, at=(pod.created_at, pod.created_at)))
+        night.agent.says(name, "Completed", pods=[replace(pod, containers={"initContainerStatuses": [server]})])
+
+        assert night.resume(name) == {"jobset": name}
 
     def test_the_ledger_says_what_is_done_whatever_the_pods_say(self, night: Night) -> None:
         name = night.execute()

@@ -13,6 +13,7 @@ from nightshift.jobset.manifest.constants import DRIVER, ENGINE_PORT, METRICS_PO
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.parts import across_zones, client_of, container_of, identity, placement, scratch, volumes_of
 from nightshift.jobset.manifest.weights import is_mounted, model_args
+from nightshift.run.names import canonical_json
 
 
 def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
@@ -40,9 +41,11 @@ def _driver(order: Order) -> dict[str, Any]:
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
         {"name": "ENGINE_URL", "value": "http://127.0.0.1:$(ENGINE_PORT)"},
         {"name": "NIGHTSHIFT_MODEL_ROOT", "value": model_args(order.spec, mounted=is_mounted(order))[0]},
-        # From the current job, not the frozen one: a tolerance raised since then applies.
+        # From the current job, not the frozen one: a tolerance raised since then applies, and a tuned max_num_seqs.
         {"name": "NIGHTSHIFT_DEAD_LETTERS", "value": str(order.spec.dead_letters.allowed(order.rows))},
+        {"name": "NIGHTSHIFT_TUNING", "value": canonical_json(order.spec.tuning()).decode()},
         {"name": "NIGHTSHIFT_METRICS_PORT", "value": str(METRICS_PORT)},
+        {"name": "NIGHTSHIFT_PROFILE", "value": order.worker.profile.name},
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]

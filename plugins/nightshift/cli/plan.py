@@ -1,0 +1,209 @@
+"""The command `nightshift plan`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.cli import values
+from nightshift.cli.values import Commands
+
+if TYPE_CHECKING:
+    from obstore.store import GCSCredentialProvider
+
+    from nightshift.planner.bounds import Limits
+    from nightshift.planner.plan import Decision
+    from nightshift.planner.record import Record
+    from nightshift.planner.speed import Known
+    from nightshift.spec import JobSpec
+
+DOES_NOT_FIT: Final = 1
+BAD_INPUT: Final = 2
+
+
+class Wrong(ValueError):
+    """Bad input: the message says what, where, and what to do."""
+
+
+def add_to(commands: Commands) -> None:
+    plan = commands.add_parser(
+        "plan",
+        help="show what a night would take: workers, time, and whether it fits (docs/planning.md)",
+        description="Prints profile x workers -> finish, accelerator hours, fits, for the job's profile and its fallbacks, as "
+        "the task plan would decide, and says where each speed is from. With --rows it asks neither the warehouse nor a "
+        "cluster. Where NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there, and does without if it cannot. The "
+        "model's config.json comes from Hugging Face's cache, the Hub, the bucket, or --config.",
+        epilog="Exit codes: 0 the run fits, or nobody knows how fast it is; 1 it does not fit, or the warehouse cannot be "
+        "asked; 2 bad input.",
+    )
+    plan.add_argument("file", type=Path, metavar="JOB", help="the job's YAML file")
+    plan.add_argument("--partition", required=True, metavar="DATE", help="the day of the run, or the start of its period")
+    plan.add_argument("--rows", type=values.positive, metavar="N", help="so many rows, instead of counting the query's")
+    plan.add_argument(
+        "--input-tokens", type=values.positive, metavar="N", help="of a mean row, instead of a sample or an assumption"
+    )
+    plan.add_argument(
+        "--output-tokens", type=values.positive, metavar="N", help="of a mean answer, instead of the task's limit"
+    )
+    plan.add_argument("--quota", type=values.positive, metavar="N", help="accelerators that the queue gives at once")
+    plan.add_argument("--config", type=Path, metavar="FILE", help="the model's config.json")
+    plan.add_argument(
+        "--prices", type=Path, metavar="FILE", help="JSON: price of a machine for an hour, by its name (docs/planning.md)"
+    )
+    plan.add_argument("--json", action="store_true", help="one JSON object (keys: docs/planning.md)")
+    plan.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace, environment: Mapping[str, str] | None = None) -> int:
+    """Prints the plan; the exit code."""
+    from nightshift.spec import SpecErrors
+
+    try:
+        return _run(options, os.environ if environment is None else environment)
+    except SpecErrors as error:
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    except (Wrong, ImportError) as error:
+        print(f"{options.file}: {error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    from nightshift.planner.bounds import Limits
+    from nightshift.spec import load, periods
+
+    spec = load(options.file)
+    try:
+        partition = periods.read(options.partition, spec.every)
+    except periods.NoPartition as error:
+        raise Wrong(f"--partition is {options.partition!r}. {error}") from None
+    prices = _object(options.prices, "--prices") if options.prices else None
+    if prices is not None and not all(isinstance(price, int | float) and price >= 0 for price in prices.values()):
+        raise Wrong(f"--prices: {options.prices} has a price that is not a number of 0 or more.")
+    most = environment.get("NIGHTSHIFT_WORKERS_MAX", "0") or "0"
+    if not most.isdecimal():
+        raise Wrong(f"NIGHTSHIFT_WORKERS_MAX is {most!r}. Write a whole number, or 0 for no limit.")
+    limits = Limits(int(most), options.quota)
+    asked = _ask(options, spec, partition, environment)
+    if isinstance(asked, str):
+        print(f"{options.file}: {asked}", file=sys.stderr)
+        return DOES_NOT_FIT
+    rows, known = asked
+    return _tell(options, spec, partition, rows, known, limits, prices)
+
+
+def _ask(options: argparse.Namespace, spec: JobSpec, partition: str, environment: Mapping[str, str]) -> tuple[int, Known] | str:
+    """How many rows, and what is known of them; or why nobody can say."""
+    from dataclasses import replace
+
+    from nightshift.operators.planning import known_of
+    from nightshift.planner.model import UnknownModel, model_of
+    from nightshift.run.pins import Pins
+
+    rows, sample, credentials = options.rows, None, None
+    if rows is None:
+        from nightshift.operators.connections import AirflowConnections
+        from nightshift.settings import Settings, SettingsError
+        from nightshift.warehouse import WarehouseError, WarehouseUnavailable
+
+        try:
+            connections = AirflowConnections(Settings.from_environment(environment))
+            warehouse = connections.warehouse()
+            rows = warehouse.count_rows(spec, partition)
+            credentials = connections.storage_credentials()
+        except SettingsError as error:
+            raise Wrong(f"{error} Or say --rows N: then nobody is asked.") from error
+        except (WarehouseError, WarehouseUnavailable) as error:
+            return str(error)
+
+        def sample(columns: Any, most: int) -> Any:
+            return warehouse.sample_rows(spec, partition, columns, most)
+
+    known = known_of(
+        spec,
+        Pins(),
+        sample=sample,
+        input_tokens=options.input_tokens,
+        output_tokens=options.output_tokens,
+        records=_records(spec, environment, credentials),
+        environment=environment,
+        credentials=credentials if spec.model.uri.startswith("gs://") else None,
+    )
+    if options.config:
+        try:
+            known = replace(known, model=model_of(_object(options.config, "--config"), spec.engine.dtype))
+        except UnknownModel as error:
+            raise Wrong(f"--config: {options.config}: {error}") from error
+    return rows, known
+
+
+def _records(spec: JobSpec, environment: Mapping[str, str], credentials: GCSCredentialProvider | None) -> dict[str, Record]:
+    """The nearest of each profile, where there is a bucket. A plan can do without, so one that does not answer is only said."""
+    from nightshift.run.speeds import records_for
+    from nightshift.store import StoreUnavailable, open_store
+
+    bucket = environment.get("NIGHTSHIFT_BUCKET")
+    if not bucket:
+        return {}
+    try:
+        return records_for(open_store(f"gs://{bucket}", credentials=credentials), spec)
+    except StoreUnavailable as error:
+        print(f"Planned without recorded speeds: gs://{bucket} cannot be asked: {error}", file=sys.stderr)
+        return {}
+
+
+def _tell(
+    options: argparse.Namespace,
+    spec: JobSpec,
+    partition: str,
+    rows: int,
+    known: Known,
+    limits: Limits,
+    prices: Mapping[str, float] | None,
+) -> int:
+    from nightshift.planner.plan import Refused, decide, table
+    from nightshift.planner.wording import lines, to_json
+
+    shown = table(spec, rows, known, limits, prices)
+    decision: Decision | None = None
+    refused: Refused | None = None
+    try:
+        decision = decide(spec, rows, known, limits, prices)
+    except Refused as error:
+        refused = error
+    if options.json:
+        said = {
+            "job": spec.job,
+            "partition": partition,
+            "rows": rows,
+            "deadline_s": spec.deadline_seconds,
+            "decision": decision and decision.to_json(),
+            "problems": list(refused.problems) if refused else [],
+            "ways": [{"words": way.words, "sentence": way.sentence} for way in refused.ways] if refused else [],
+            "table": [to_json(row) for row in shown],
+        }
+        print(json.dumps(said, ensure_ascii=False))
+        return DOES_NOT_FIT if refused else 0
+    print(f"{spec.job} {partition}: {rows:,} rows within {spec.deadline}")
+    for line in lines(shown):
+        print(line)
+    for reason in decision.reasons if decision else ():
+        print(f"Plan: {reason}.")
+    if refused:
+        print(refused, file=sys.stderr)
+    return DOES_NOT_FIT if refused else 0
+
+
+def _object(path: Path, option: str) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise Wrong(f"{option}: {path} cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Wrong(f"{option}: {path} is not a JSON object.")
+    return found

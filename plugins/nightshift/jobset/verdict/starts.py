@@ -1,0 +1,59 @@
+"""How long each stage of a pod's start took, as its cluster says: by the times in the pod's status. Pure.
+
+`queue` is from the creation of Kueue's Workload to its admission, for a pod that followed at once; `node` until the condition
+PodScheduled; `image` until the start of the server's container; `weights` until the start of the driver's, which on one host
+waits for the engine. Kubernetes writes these times in whole seconds. A container that was started again, and a Workload that
+was evicted, no longer say when it was for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from nightshift.jobset.manifest.constants import DRIVER, SERVER
+from nightshift.jobset.observation import Observation, condition
+
+AT_ONCE_S: Final = 60.0
+"""A pod that was created later than so after the admission is a replacement, which waited for no quota."""
+
+
+def starts_of(seen: Observation) -> dict[str, dict[str, float]]:
+    """Seconds by stage (`nightshift.planner.record.STAGES`) of each pod, by its name; what nobody saw is missing."""
+    return {pod["metadata"]["name"]: stages for pod in seen.pods if (stages := _stages(pod, seen.workload))}
+
+
+def _stages(pod: Mapping[str, Any], workload: Mapping[str, Any] | None) -> dict[str, float]:
+    created = pod["metadata"].get("creationTimestamp")
+    times = {
+        "node": (created, (condition(pod, "PodScheduled") or {}).get("lastTransitionTime")),
+        "image": ((condition(pod, "PodScheduled") or {}).get("lastTransitionTime") or created, _started(pod, SERVER)),
+        "weights": (_started(pod, SERVER), _started(pod, DRIVER)),
+    }
+    found = {stage: seconds for stage, (begin, end) in times.items() if (seconds := _between(begin, end)) is not None}
+    if workload and not any(each["type"] == "Evicted" for each in workload.get("status", {}).get("conditions") or ()):
+        admitted = (condition(workload, "Admitted") or {}).get("lastTransitionTime")
+        queued, after = _between(workload["metadata"].get("creationTimestamp"), admitted), _between(admitted, created)
+        if queued is not None and after is not None and after <= AT_ONCE_S:
+            found["queue"] = queued
+    return found
+
+
+def _started(pod: Mapping[str, Any], container: str) -> str | None:
+    """When a container was started for the first and only time."""
+    status = pod.get("status", {})
+    for each in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+        if each["name"] == container and not each.get("restartCount"):
+            state = each.get("state") or {}
+            started: str | None = (state.get("running") or state.get("terminated") or {}).get("startedAt")
+            return started
+    return None
+
+
+def _between(begin: str | None, end: str | None) -> float | None:
+    """Seconds; None if either is unknown, or they are in the wrong order."""
+    if not begin or not end:
+        return None
+    seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+    return seconds if seconds >= 0 else None

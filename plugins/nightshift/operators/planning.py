@@ -1,0 +1,147 @@
+"""What the planner is told: the model's config, the tokens of a sample of rows, the deployment's limits. For a task and for a
+command."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.planner.model import Model, UnknownModel, model_of, model_of_size
+from nightshift.planner.speed import CHARS_PER_TOKEN, SPECIAL_TOKENS, Known, tokens_of
+from nightshift.run import files
+
+if TYPE_CHECKING:
+    from obstore.store import GCSCredentialProvider
+
+    from nightshift.planner.record import Record
+    from nightshift.run.pins import Pins
+    from nightshift.spec import JobSpec
+
+SAMPLE_ROWS: Final = 200
+IMAGE_TOKENS: Final = 576
+"""Of an image, assumed: 24 x 24 patches, as LLaVA 1.5 makes of each (arXiv 2310.03744)."""
+
+Sample = Callable[[Sequence[str], int], Sequence[Mapping[str, Any]]]
+"""Some rows of the query: with these columns, at most so many."""
+
+
+def known_of(
+    spec: JobSpec,
+    pins: Pins,
+    *,
+    sample: Sample | None = None,
+    input_tokens: float | None = None,
+    output_tokens: float | None = None,
+    records: Mapping[str, Record] | None = None,
+    environment: Mapping[str, str] = os.environ,
+    credentials: GCSCredentialProvider | None = None,
+) -> Known:
+    """Everything that a plan can be made from, as far as it can be had. sample: None if nobody may ask the warehouse.
+
+    input_tokens, output_tokens: of a mean row, if a person says so. records: of the same work, by profile; their answers' mean
+    length stands for the task's limit where a profile has no record. Raises what `sample` raises.
+    """
+
+    absent: list[files.NoFile] = []
+
+    def read(name: str) -> bytes:
+        # Where one file cannot be had, the client would try the other for half a minute, too.
+        if absent:
+            raise absent[0]
+        try:
+            return files.read_file(spec, name, pins, environment=environment, credentials=credentials)
+        except files.NoFile as error:
+            absent.append(error)
+            raise
+
+    model, why_not = _model(spec, pins, read)
+    source = "" if input_tokens is None else f"{input_tokens:,.0f} input tokens a row, as given"
+    if input_tokens is None and sample is not None:
+        input_tokens, source = _measured(spec, sample, read)
+    output_source = "as given"
+    if output_tokens is None and (measured := [each for each in (records or {}).values() if each.rows and each.output_tokens]):
+        output_tokens = measured[0].output_tokens / measured[0].rows
+        output_source = f"measured in run {measured[0].run}"
+    tokens = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
+    return Known(tokens, model, why_not, records)
+
+
+def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:
+    try:
+        config = json.loads(read(files.CONFIG))
+        cache = next(
+            (str(value) for name, value in spec.engine.args.items() if name.replace("_", "-") == "kv-cache-dtype"), "auto"
+        )
+        return model_of(config, spec.engine.dtype, cache), ""
+    except (files.NoFile, UnknownModel) as error:
+        why_not = str(error)
+    except ValueError as error:
+        why_not = f"its config.json is not JSON: {error}"
+    gib = spec.compute.weights_gib
+    size = gib << 30 if gib else pins.weights_bytes
+    return (model_of_size(size, spec.engine.dtype) if size else None), why_not
+
+
+def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tuple[float | None, str]:
+    """Mean input tokens of a row, and how they were counted; None if the query has no rows that become a request."""
+    from nightshift.tasks.base import read_columns, union
+
+    # An image is not looked at, so it is not fetched either.
+    columns = union(*(names for field, names in read_columns(spec.request) if field != "image"))
+    rows = sample(columns, SAMPLE_ROWS) if columns else ()
+    texts = [found for row in rows if (found := list(_texts(spec, row))) and any(found)]
+    if not texts:
+        return None, ""
+    images = IMAGE_TOKENS if spec.task == "image" else 0
+    try:
+        counts = _tokenized(texts, read(files.TOKENIZER))
+        how = "the model's tokenizer"
+    except (files.NoFile, ValueError) as error:
+        counts = [sum(len(text) / CHARS_PER_TOKEN + SPECIAL_TOKENS for text in row) for row in texts]
+        how = f"{CHARS_PER_TOKEN:g} characters a token, because {error}"
+    mean = sum(counts) / len(counts) + images
+    return mean, f"{mean:,.0f} input tokens a row: a sample of {len(texts)} rows, {how}"
+
+
+def _tokenized(texts: Sequence[Sequence[str]], tokenizer_json: bytes) -> list[float]:
+    """Tokens of each row. Raises ValueError for a tokenizer that cannot be read."""
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError as error:
+        raise ValueError("the package tokenizers is not installed here") from error
+    try:
+        tokenizer = Tokenizer.from_buffer(tokenizer_json)
+    except Exception as error:  # The library raises Exception itself.
+        raise ValueError(f"tokenizer.json cannot be read: {error}") from error
+    # Some tokenizers cut and pad what they are given.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return [float(sum(len(each.ids) for each in tokenizer.encode_batch(list(row)))) for row in texts]
+
+
+def _texts(spec: JobSpec, row: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of a row that a model reads; none of a row that becomes a dead letter."""
+    from nightshift.tasks.base import BadInput, Text
+
+    request = spec.request
+    for name in request.TEMPLATES:
+        if (source := getattr(request, name)) is not None:
+            try:
+                yield Text(source, blank=True).of(row)
+            except BadInput:
+                return
+    for name in request.COLUMNS:
+        if name != "image" and (column := getattr(request, name)) is not None:
+            yield from _strings(row[column])
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _strings(value.get("content", ""))
+    elif isinstance(value, Sequence):
+        for each in value:
+            yield from _strings(each)

@@ -1,0 +1,253 @@
+"""How large a model is and what a token costs it, from the ``config.json`` that Hugging Face keeps beside its weights.
+
+The names are those of `transformers.PretrainedConfig` and its subclasses. Counted are the matrices that are multiplied; norms,
+biases and rotary tables are left out (less than 1 % of any model here). Sliding windows are left out too: every layer counts as
+if it saw the whole text, so long texts are estimated slower than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+BYTES: Final[Mapping[str, float]] = {
+    "float32": 4,
+    "float": 4,
+    "float16": 2,
+    "half": 2,
+    "bfloat16": 2,
+    "fp8": 1,
+    "fp8_e4m3": 1,
+    "fp8_e5m2": 1,
+}
+BITS_OF: Final[Mapping[str, float]] = {"fp8": 8, "fbgemm_fp8": 8, "mxfp4": 4.25, "awq": 4, "gptq": 4, "bitsandbytes": 4}
+"""Bits of a weight by ``quant_method``, where the config says nothing closer. mxfp4: 4 and a scale of 8 for each 32."""
+_UNGATED: Final = frozenset(
+    [
+        "bert",
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "distilbert",
+        "electra",
+        "mpnet",
+        "deberta",
+        "deberta-v2",
+        "albert",
+        "gpt2",
+        "gpt_neo",
+        "gpt_neox",
+        "gptj",
+        "gpt_bigcode",
+        "opt",
+        "bloom",
+        "falcon",
+        "phi",
+        "starcoder2",
+        "mpt",
+        "nemotron",
+        "vit",
+    ]
+)
+"""Kinds (``model_type``) whose feed-forward layer has two matrices; all others have a third, the gate."""
+_ENCODERS: Final = frozenset(
+    [
+        "bert",
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "distilbert",
+        "electra",
+        "mpnet",
+        "deberta",
+        "deberta-v2",
+        "albert",
+        "modernbert",
+        "nomic_bert",
+        "new",
+        "gte",
+    ]
+)
+
+
+class UnknownModel(ValueError):
+    """Its config does not say what is needed; the message names what is missing."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as the roofline sees it. All but layers are counts of numbers, not bytes.
+
+    body: weights of the layers that every token is multiplied with. embedding: of the table of tokens, which is only looked up.
+    head: of the last layer over the vocabulary, 0 for an encoder; it is counted in `weights_bytes` unless it is the table of
+    tokens (tied). experts, chosen, expert: how many experts a layer of a mixture has, how many a token goes through, and the
+    weights of one of them, over all layers; 0, 0 and 0 without. cached: of keys and values, for each token of a text; None: not
+    known. width: heads x their size, over all layers. encoder: no text is generated. weight_bytes: of one weight of body and
+    experts. number_bytes: of any other number. source: where this is from, in words.
+    """
+
+    body: float
+    embedding: float
+    head: float
+    tied: bool
+    experts: int
+    chosen: int
+    expert: float
+    cached: float | None
+    width: float
+    encoder: bool
+    weight_bytes: float
+    number_bytes: float
+    cache_bytes: float
+    length_max: int | None
+    source: str
+
+    @property
+    def parameters(self) -> float:
+        return self.body + self.experts * self.expert + self.embedding + (0 if self.tied else self.head)
+
+    @property
+    def active(self) -> float:
+        """Weights that one token is multiplied with, the head left out."""
+        return self.body + self.chosen * self.expert
+
+    @property
+    def weights_bytes(self) -> float:
+        """In an accelerator's memory."""
+        rest = self.embedding + (0 if self.tied else self.head)
+        return (self.body + self.experts * self.expert) * self.weight_bytes + rest * self.number_bytes
+
+    def read_bytes(self, tokens: float) -> float:
+        """Of weights that are read for a step over so many tokens.
+
+        Of a mixture, the experts that at least one of the tokens is sent to: E (1 - (1 - k/E)^tokens), if each is as likely.
+        """
+        touched = self.experts * (1 - (1 - self.chosen / self.experts) ** tokens) if self.experts else 0.0
+        return (self.body + touched * self.expert) * self.weight_bytes + self.head * self.number_bytes
+
+
+def model_of(config: Mapping[str, Any], dtype: str = "auto", kv_cache_dtype: str = "auto") -> Model:
+    """The model of a ``config.json``. dtype, kv_cache_dtype: as vLLM takes them.
+
+    With "auto", vLLM computes models of float32 in 16 bits (its page "Engine arguments", ``--dtype``). A model of several parts
+    (text and images) is counted by its text part. Raises UnknownModel.
+    """
+    text = {**config, **_part(config)}
+    layers, hidden = (
+        _int(text, "num_hidden_layers", "n_layer", "n_layers"),
+        _int(text, "hidden_size", "n_embd", "d_model", "dim"),
+    )
+    heads = _int(text, "num_attention_heads", "n_head", "n_heads")
+    vocabulary = _int(text, "vocab_size")
+    kind = str(text.get("model_type", ""))
+    encoder = kind in _ENCODERS
+    attention, cached, width = _attention(text, hidden, heads)
+    dense, sparse = _feed_forward_layers(text, layers)
+    matrices = 2 if kind in _UNGATED else 3
+    inner = _optional(text, "intermediate_size", "n_inner", "ffn_dim", "d_ff", "hidden_dim") or 4 * hidden
+    experts, chosen, expert, shared = _experts(text, hidden, inner, matrices)
+    number_bytes = BYTES.get(str(dtype), 2.0)
+    return Model(
+        body=layers * attention + dense * matrices * hidden * inner + sparse * (shared + hidden * experts),
+        embedding=vocabulary * hidden,
+        head=0 if encoder else vocabulary * hidden,
+        tied=encoder or bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", _ties(kind)))),
+        experts=experts,
+        chosen=chosen,
+        expert=sparse * expert,
+        cached=0 if encoder else layers * cached,
+        width=layers * width,
+        encoder=encoder,
+        weight_bytes=_weight_bytes(config, number_bytes),
+        number_bytes=number_bytes,
+        cache_bytes=BYTES.get(str(kv_cache_dtype), number_bytes),
+        length_max=_optional(text, "max_position_embeddings", "n_positions", "n_ctx"),
+        source="config.json",
+    )
+
+
+def model_of_size(size: float, dtype: str = "auto") -> Model:
+    """A model of which only the bytes of its weights are known: dense, one type of number, every weight read for every
+    token."""
+    number_bytes = BYTES.get(dtype, 2.0)
+    count = size / number_bytes
+    return Model(
+        count, 0, 0, True, 0, 0, 0, None, 0, False, number_bytes, number_bytes, number_bytes, None, "the size of its files"
+    )
+
+
+def _part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in ("text_config", "llm_config", "language_config"):
+        if isinstance(config.get(name), Mapping):
+            return dict(config[name])
+    return {}
+
+
+def _ties(kind: str) -> bool:
+    """What a config that leaves ``tie_word_embeddings`` out means: gemma's default is true, and so is PretrainedConfig's of
+    old."""
+    return kind.startswith(("gemma", "gpt2", "gpt_bigcode", "opt", "bloom"))
+
+
+def _attention(text: Mapping[str, Any], hidden: int, heads: int) -> tuple[float, float, float]:
+    """Of one layer: weights; numbers cached for a token; heads x their size. DeepSeek's latent attention caches its latent."""
+    if latent := _optional(text, "kv_lora_rank"):
+        rope, plain = _int(text, "qk_rope_head_dim"), _int(text, "qk_nope_head_dim")
+        value, query = _int(text, "v_head_dim"), heads * (rope + plain)
+        low = _optional(text, "q_lora_rank")
+        asked = hidden * low + low * query if low else hidden * query
+        weights = asked + hidden * (latent + rope) + latent * heads * (plain + value) + heads * value * hidden
+        return weights, latent + rope, heads * (rope + plain + value) / 2
+    size = _optional(text, "head_dim") or hidden // heads
+    groups = 1 if text.get("multi_query") else _optional(text, "num_key_value_heads", "num_kv_heads") or heads
+    return hidden * size * (2 * heads + 2 * groups), 2 * groups * size, heads * size
+
+
+def _feed_forward_layers(text: Mapping[str, Any], layers: int) -> tuple[int, int]:
+    """How many layers are dense, and how many have experts."""
+    if not _optional(text, "num_local_experts", "num_experts", "n_routed_experts"):
+        return layers, 0
+    dense = set(range(_optional(text, "first_k_dense_replace") or 0)) | set(text.get("mlp_only_layers") or ())
+    every = _optional(text, "decoder_sparse_step", "moe_layer_freq") or 1
+    sparse = sum(1 for layer in range(layers) if layer not in dense and (layer + 1) % every == 0)
+    return layers - sparse, sparse
+
+
+def _experts(text: Mapping[str, Any], hidden: int, inner: int, matrices: int) -> tuple[int, int, float, float]:
+    """Of a layer with experts: how many, how many for a token, weights of one, weights of those that all tokens share."""
+    count = _optional(text, "num_local_experts", "num_experts", "n_routed_experts") or 0
+    if not count:
+        return 0, 0, 0, 0
+    chosen = _int(text, "num_experts_per_tok", "experts_per_token", "moe_topk", "num_experts_per_token")
+    own = _optional(text, "moe_intermediate_size") or inner
+    shared = _optional(text, "shared_expert_intermediate_size") or (_optional(text, "n_shared_experts") or 0) * own
+    return count, chosen, matrices * hidden * own, matrices * hidden * shared
+
+
+def _weight_bytes(config: Mapping[str, Any], number_bytes: float) -> float:
+    quantization = config.get("quantization_config") or {}
+    if not isinstance(quantization, Mapping) or not quantization:
+        return number_bytes
+    if bits := quantization.get("bits") or quantization.get("w_bit"):
+        return float(bits) / 8
+    groups = quantization.get("config_groups")
+    if isinstance(groups, Mapping) and groups:
+        return max(float((each.get("weights") or {}).get("num_bits", 8 * number_bytes)) for each in groups.values()) / 8
+    if quantization.get("load_in_8bit"):
+        return 1.0
+    method = str(quantization.get("quant_method", ""))
+    if method not in BITS_OF:
+        raise UnknownModel(f"its quantization {method!r} is not one whose size is known ({', '.join(BITS_OF)})")
+    return BITS_OF[method] / 8
+
+
+def _int(text: Mapping[str, Any], *names: str) -> int:
+    found = _optional(text, *names)
+    if found is None:
+        raise UnknownModel(f"its config.json has no {names[0]}")
+    return found
+
+
+def _optional(text: Mapping[str, Any], *names: str) -> int | None:
+    return next((text[name] for name in names if type(text.get(name)) is int and text[name] > 0), None)

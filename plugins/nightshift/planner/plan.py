@@ -1,0 +1,219 @@
+"""The planner: workers and rows per chunk of a run, or why it cannot be and what would help. Pure.
+
+The task ``plan`` asks it once and writes the decision into the run's folder; ``extract`` only fits that decision to the rows
+that were exported (`fixed`); ``nightshift plan`` and ``nightshift render`` ask the same functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.formats import DECISION, UnreadableFormat
+from nightshift.planner.bounds import Answer, Limits, Prices, Question, accelerator_hours, answer, cost, minutes, n, rate
+from nightshift.planner.roofline import TooLarge
+from nightshift.planner.sizing import chunk_rows
+from nightshift.planner.speed import Basis, Known, Speed, speed_of
+from nightshift.planner.ways import Way, ways_out
+
+if TYPE_CHECKING:
+    from nightshift.spec import JobSpec
+
+NO_LIMITS: Final = Limits()
+
+
+class NotADecision(ValueError):
+    """Not the JSON of a decision that this release reads."""
+
+
+class Refused(ValueError):
+    """The run cannot fit. problems: why. ways: the three cheapest ways out. ranking: by what they are the cheapest."""
+
+    def __init__(self, problems: tuple[str, ...], ways: tuple[Way, ...], ranking: str) -> None:
+        self.problems, self.ways, self.ranking = problems, ways, ranking
+        ends = [f"{number}. {way.sentence}." for number, way in enumerate(ways, 1)]
+        help_ = f" What would fit, {ranking} first: {' '.join(ends)}" if ends else ""
+        super().__init__(f"The run does not fit: {'; '.join(problems)}.{help_}")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided before any accelerator started. rows: counted by then. deadline_s, usable_s: as the bounds had them.
+    work_s, finish_s: None if the speed is unknown. reasons: of the workers; those of the chunks follow when the rows are
+    exported."""
+
+    profile: str
+    rows: int
+    workers: int
+    chunk_rows: int
+    deadline_s: float
+    usable_s: float
+    work_s: float | None
+    finish_s: float | None
+    speed: Speed
+    reasons: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**DECISION.stamp(), **asdict(self)}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Decision:
+        """Inverse of `to_json`; entries that a later release added are passed over. Raises NotADecision."""
+        if not isinstance(value, Mapping):
+            raise NotADecision("not a JSON object")
+        try:
+            DECISION.check(value, "the decision")
+            plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("speed", "reasons")}
+            return cls(**plain, speed=Speed.from_json(value["speed"]), reasons=tuple(value["reasons"]))
+        except UnreadableFormat as error:
+            raise NotADecision(str(error)) from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotADecision(f"not a valid decision: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table. hours: of accelerators. problem: why it does not fit, or ''."""
+
+    profile: str
+    workers: int
+    chosen: bool
+    finish_s: float | None
+    hours: float | None
+    cost: float | None
+    fits: bool | None
+    problem: str
+    speed: str
+
+
+def question_of(
+    spec: JobSpec, rows: int, known: Known, limits: Limits, profile: str | None = None, workers: int | None = None
+) -> Question:
+    """profile, workers: instead of the job's own. Raises `nightshift.planner.roofline.TooLarge`."""
+    shape = spec.compute.worker(profile)
+    return Question(
+        rows=rows,
+        seqs=spec.engine.max_num_seqs,
+        deadline_s=spec.deadline_seconds,
+        shape=shape,
+        speed=speed_of(spec, shape, known),
+        workers=spec.compute.workers if workers is None else workers,
+        chunk_rows=spec.chunk_rows,
+        limits=limits,
+    )
+
+
+def decide(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, prices: Prices | None = None) -> Decision:
+    """For the job's own profile. Raises Refused, with the three cheapest ways out, for what cannot fit."""
+    question, decision, problems = _weighed(spec, rows, known, limits)
+    if problems:
+        ways = ways_out(question, spec, known, prices)
+        raise Refused(problems, ways, _ranking(ways))
+    return decision
+
+
+def weigh(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS) -> tuple[Decision, tuple[str, ...]]:
+    """As `decide`, but with what is wrong beside the decision: for those who only want to see it."""
+    _, decision, problems = _weighed(spec, rows, known, limits)
+    return decision, problems
+
+
+def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Question, Decision, tuple[str, ...]]:
+    too_large = None
+    try:
+        question = question_of(spec, rows, known, limits)
+    except TooLarge as error:
+        too_large = str(error)
+        question = question_of(spec, rows, replace(known, model=None, why_not=too_large), limits)
+    found = answer(question)
+    chunk, _ = chunk_rows(spec, rows, found.workers, question.speed.rows_per_second)
+    decision = Decision(
+        profile=spec.compute.profile,
+        rows=rows,
+        workers=_busy(found.workers, rows, chunk),
+        chunk_rows=chunk,
+        deadline_s=question.deadline_s,
+        usable_s=question.usable_s,
+        work_s=found.work_s,
+        finish_s=found.finish_s,
+        speed=question.speed,
+        reasons=tuple(_reasons(question, found)),
+    )
+    return question, decision, (too_large,) if too_large and rows else found.problems
+
+
+def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tuple[int, int, tuple[str, ...]]:
+    """(workers, rows of a chunk, reasons) for the rows that were exported; input_bytes: of their files.
+
+    The workers stay as decided, less those for whom no chunk is left. The query may have found more or fewer rows than were
+    counted before: they are computed by the same workers, if these still end in time. Raises Refused if they would not.
+    """
+    reasons = list(decision.reasons)
+    speed = decision.speed.rows_per_second
+    if rows != decision.rows:
+        reasons.append(f"exported were {rows:,} rows, and {decision.rows:,} had been counted: the workers stay as decided")
+        work_s = rows / (speed * decision.workers) if speed else None
+        if work_s is not None and rows > decision.rows and work_s > decision.usable_s:
+            problem = (
+                f"decided was {n(decision.workers, 'worker')} for {decision.rows:,} rows; with the {rows:,} that were exported "
+                f"each would work for {minutes(work_s)}, and the deadline leaves {minutes(decision.usable_s)}"
+            )
+            raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "the cheapest")
+    chunk, why = chunk_rows(spec, rows, decision.workers, speed, input_bytes)
+    workers = _busy(decision.workers, rows, chunk)
+    if workers < decision.workers:
+        reasons.append(f"{n(decision.workers, 'worker')} reduced to {workers}: there are no more chunks")
+    return workers, chunk, (*reasons, *why)
+
+
+def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, prices: Prices | None = None) -> tuple[Row, ...]:
+    """The job's profile and its fallbacks, each with the planned workers, half and twice as many."""
+    found = []
+    for profile in spec.compute.profiles:
+        try:
+            question = question_of(spec, rows, known, limits, profile)
+        except TooLarge as error:
+            found.append(Row(profile, 0, False, None, None, None, False, str(error), ""))
+            continue
+        planned = answer(question)
+        for workers in sorted({max(1, planned.workers // 2), planned.workers, 2 * planned.workers}):
+            chosen = workers == planned.workers
+            other = question if chosen else question.with_workers(workers)
+            reply = planned if chosen else answer(other)
+            problem = "; ".join(reply.problems)
+            if not chosen and workers > other.useful:
+                problem = problem or f"fewer rows each than max_num_seqs = {other.seqs:,}"
+            if not chosen and spec.compute.workers is None and 0 < limits.workers_max < workers:
+                problem = problem or f"the deployment allows {limits.workers_max:,}"
+            fits = None if reply.finish_s is None and not problem else not problem
+            hours, price = accelerator_hours(other, reply), cost(other, reply, prices or {})
+            chosen = chosen and profile == spec.compute.profile
+            found.append(Row(profile, workers, chosen, reply.finish_s, hours, price, fits, problem, question.speed.words))
+    return tuple(found)
+
+
+def _ranking(ways: tuple[Way, ...]) -> str:
+    priced = bool(ways) and all(way.cost is not None for way in ways)
+    return "the cheapest" if priced else "the fewest accelerator hours (there is no price for each of these machines)"
+
+
+def _busy(workers: int, rows: int, chunk: int) -> int:
+    """Workers that have a chunk."""
+    return max(1, min(workers, math.ceil(rows / chunk)))
+
+
+def _reasons(question: Question, found: Answer) -> list[str]:
+    speed = question.speed
+    stated = " (the job says so)" if question.workers is not None else ""
+    if speed.basis is Basis.UNKNOWN:
+        unknown = ": its speed is unknown, so the deadline was not looked at; state compute.rows_per_worker_per_second"
+        first = stated or f"{unknown} or compute.workers"
+        reasons = [f"{n(found.workers, 'worker')}{first}", f"speed {speed.words}"]
+    else:
+        work = f"{minutes(found.work_s or 0)} at {rate(speed.rows_per_second)} rows/s each ({speed.words})"
+        allowed = f"the deadline of {minutes(question.deadline_s)} allows {minutes(question.usable_s)} of work"
+        after = f"after {minutes(speed.start_up_s)} of start-up ({speed.start_up_words})"
+        reasons = [f"{n(found.workers, 'worker')}{stated} x {work}; {allowed} {after}"]
+    return reasons

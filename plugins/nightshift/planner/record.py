@@ -1,0 +1,90 @@
+"""What a sealed run says of its speed, so that the next run of the same work can be planned from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from nightshift.formats import SPEED, UnreadableFormat
+
+
+class NotARecord(ValueError):
+    """Not the JSON of a record that this release reads."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What was computed, and on what: two runs with equal workloads have the same speed, as far as settings decide.
+
+    answers: digest, in hex, of the settings that change answers: task, request, and the engine's own such settings.
+    performance: the settings that change the speed alone, as the job has them. hardware: the accelerator's name in
+    `nightshift.profiles.hardware`, or "cpu". accelerators: of one worker, over all its hosts. cpus: of a worker without an
+    accelerator, else 0.
+    """
+
+    model_uri: str
+    model_revision: str
+    task: str
+    answers: str
+    performance: Mapping[str, Any]
+    hardware: str
+    accelerators: int
+    cpus: float = 0.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """The speed of a sealed run. Rates are per worker and second of work: from a worker's first request to its last answer.
+
+    rows: computed, also those that were lost or computed twice. workers: that computed any. work_s: their seconds of work,
+    added up. start_up_s: median seconds of each stage, by its name in STAGES; a stage that nobody saw is missing.
+    profile: the compute profile that the workers were asked for with, which says how their machines are bought.
+    preemptions: of workers. alive_s: seconds from the birth of each attempt to its end, added up.
+    """
+
+    workload: Workload
+    run: str
+    sealed_at: str
+    rows: int
+    workers: int
+    work_s: float
+    alive_s: float
+    input_tokens: int
+    output_tokens: int
+    preemptions: int
+    start_up_s: Mapping[str, float] = field(default_factory=dict)
+    profile: str = ""
+
+    @property
+    def rows_per_second(self) -> float:
+        """Of one worker; 0 if nothing was computed."""
+        return self.rows / self.work_s if self.work_s else 0.0
+
+    @property
+    def preemptions_per_hour(self) -> float:
+        """Of one worker."""
+        return self.preemptions / (self.alive_s / 3600) if self.alive_s else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {**SPEED.stamp(), **asdict(self)}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Record:
+        """Inverse of `to_json`; entries that a later release added are passed over. Raises NotARecord."""
+        if not isinstance(value, dict):
+            raise NotARecord("not a JSON object")
+        try:
+            SPEED.check(value, "it")
+            workload = Workload(**{name: value["workload"][name] for name in Workload.__dataclass_fields__})
+            own = {name: value[name] for name in cls.__dataclass_fields__ if name != "workload"}
+        except UnreadableFormat as error:
+            raise NotARecord(str(error)) from error
+        except (KeyError, TypeError) as error:
+            raise NotARecord(f"not a valid record: {error!r}") from error
+        return cls(workload=workload, **own)
+
+
+STAGES: Final = ("queue", "node", "image", "weights", "warm_up")
+"""Of a worker's start: waiting for quota; until its pod has a machine; until its containers run; until the engine has the
+weights and answers; until its first answer."""

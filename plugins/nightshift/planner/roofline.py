@@ -1,0 +1,160 @@
+"""What one worker does in a second, by the roofline model: a step takes as long as its arithmetic or its memory traffic,
+whichever is longer.
+
+Sources. Roofline: Williams, Waterman, Patterson, "Roofline: an insightful visual performance model" (CACM 52/4, 2009). A token
+costs two operations for each weight that it is multiplied with, and 4 x context x width for attention; a decode step reads all
+weights and the keys and values of every text once: Pope et al., "Efficiently Scaling Transformer Inference" (arXiv 2211.05102),
+sections 2 and 3.1.
+
+    prefill of a text of n tokens (s):  (2 active n + 2 n^2 width [4 for an encoder]) / (FLOP/s x COMPUTE)
+    a decode step for b texts (s):      max((weights read + b x context x cached) / (bytes/s x MEMORY),
+                                            b x (2 (active + head) + 4 context width) / (FLOP/s x COMPUTE)) + STEP_S
+    a row of a generating task (s):     prefill + output tokens x step / b
+    rows of a pooling task (s):         b rows a step: max(b x prefill, weights read / (bytes/s x MEMORY)) + STEP_S
+
+b is how many texts are computed at once: ``max_num_seqs``, or as many as the memory holds keys and values for. A common
+beginning of the texts, which vLLM's prefix cache computes once, is not known here and counts in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nightshift.planner.model import Model
+from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
+from nightshift.profiles.hardware import CPU_PEAK, Peak
+
+COMPUTE: Final = 0.5
+"""The share of the peak FLOP/s that is reached: Pope et al. report 40 to 76 % for large batches (their "MFU"); half of it,
+since attention, sampling and small matrices run between the large ones."""
+MEMORY: Final = 0.7
+"""The share of the peak bandwidth that is reached: 77 % was measured of an A100 with Llama 3.1 8B and vLLM
+(https://johnmusgrave.com/p/vllm-throughput-latency-sweep-on); 50 to 60 % on several GPUs (Databricks, "LLM Inference
+Performance Engineering: Best Practices", model bandwidth utilization)."""
+STEP_S: Final = 0.003
+"""What a step costs the CPU: scheduling, sampling, starting kernels. A guess between vLLM before and after its release 0.6,
+whose post (https://blog.vllm.ai/2024/09/05/perf-update.html) says that scheduling took 29 % of the time of Llama 3 8B on an
+H100."""
+ROW_S: Final = 0.0005
+"""What a row costs vLLM's API server, one process beside the engine: 0.35 ms for short rows, measured (docs/benchmarks.md,
+P1)."""
+PARALLEL: Final = 0.85
+"""The share that is left when accelerators share layers and exchange what they computed; a guess for links as NVLink or ICI."""
+PARALLEL_PCIE: Final = 0.6
+"""The same for accelerators without such links; a guess too."""
+UTILIZATION: Final = 0.9
+"""vLLM's default of ``--gpu-memory-utilization``."""
+ACTIVATIONS: Final = 0.05
+"""The share of the memory that activations, graphs and the allocator take; a guess."""
+CPU_CORES: Final = 1.0
+"""Of a worker without an accelerator: what its container requests."""
+
+
+class TooLarge(ValueError):
+    """The model does not fit the worker's memory, so its engine would not start."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Mean tokens of a row. source: where the two numbers are from, in words."""
+
+    input: float
+    output: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Rates of one worker. seats: texts computed at once. input_tokens, output_tokens: for each second. bound: what limits
+    it."""
+
+    rows_per_second: float
+    seats: int
+    input_tokens: float
+    output_tokens: float
+    bound: str
+
+
+def estimate(
+    model: Model, shape: WorkerShape, tokens: Tokens, *, seqs: int, length: int | None, flags: Mapping[str, Any] = {}
+) -> Estimate:
+    """seqs: ``max_num_seqs``. length: ``max_model_len``; None for the model's own. flags: ``engine.args``, with dashes. Raises
+    TooLarge."""
+    flops, bandwidth, free = _power(model, shape, flags)
+    length = length or model.length_max
+    room = float(length) if length else tokens.input + tokens.output
+    entering, leaving = min(tokens.input, room), min(tokens.output, room)
+    seats = _seats(model, free, seqs, min(entering + leaving, room), room)
+    prefill = entering * (2 * model.active + (4 if model.encoder else 2) * entering * model.width) / flops
+    if leaving <= 0:
+        compute, memory = seats * prefill, model.read_bytes(seats * entering) / bandwidth
+        engine, bound = (max(compute, memory) + STEP_S) / seats, "memory bandwidth" if memory > compute else "compute"
+        bound = "steps" if max(compute, memory) < STEP_S else bound
+    else:
+        context = entering + leaving / 2
+        cached = model.cached or 0.0
+        memory = (model.read_bytes(seats) + seats * context * cached * model.cache_bytes) / bandwidth
+        compute = seats * (2 * (model.active + model.head) + 4 * context * model.width) / flops
+        decode = leaving * (max(memory, compute) + STEP_S) / seats
+        engine = prefill + decode
+        bound = "prefill" if prefill > decode else "memory bandwidth" if memory > compute else "compute"
+    # Beside an accelerator the API server has a CPU of its own; without one they share it.
+    row = max(engine, ROW_S) if shape.machine else engine + ROW_S
+    bound = "API server" if shape.machine and engine < ROW_S else bound
+    return Estimate(1 / row, seats, entering / row, leaving / row, bound)
+
+
+def accelerators(shape: WorkerShape) -> int:
+    """Of one worker, over all its hosts."""
+    return shape.accelerators * shape.hosts
+
+
+def _power(model: Model, shape: WorkerShape, flags: Mapping[str, Any]) -> tuple[float, float, float]:
+    """(FLOP/s, bytes/s, bytes for keys and values) that are reached. Raises TooLarge."""
+    hardware = shape.profile.hardware
+    peak: Peak = hardware.peak if hardware else CPU_PEAK
+    count = accelerators(shape) if hardware else CPU_CORES
+    share = 1.0 if count <= 1 else PARALLEL if peak.linked else PARALLEL_PCIE
+    rate = peak.fp32 if model.number_bytes == 4 else peak.bf16
+    if model.weight_bytes == 1 and peak.fp8:
+        rate = peak.fp8
+    return (
+        rate * 1e12 * count * COMPUTE * share,
+        peak.bandwidth * 1e9 * count * MEMORY * share,
+        _free(model, shape, flags),
+    )
+
+
+def _free(model: Model, shape: WorkerShape, flags: Mapping[str, Any]) -> float:
+    weights, hardware = model.weights_bytes, shape.profile.hardware
+    if hardware is None:
+        kv_cache = float(CPU_KV_CACHE_GIB << 30)
+        most = float(shape.weights_gib_max << 30) - kv_cache
+        if weights > most:
+            raise TooLarge(_too_large(weights, shape, most))
+        return kv_cache
+    memory = hardware.memory * 1e9 * accelerators(shape)
+    most = memory * (float(flags.get("gpu-memory-utilization", UTILIZATION)) - ACTIVATIONS)
+    if weights >= most:
+        raise TooLarge(_too_large(weights, shape, most))
+    return most - weights
+
+
+def _too_large(weights: float, shape: WorkerShape, most: float) -> str:
+    return f"its weights are {weights / 1e9:,.1f} GB, and {shape.profile.name} has room for {max(0.0, most) / 1e9:,.1f} GB"
+
+
+def _seats(model: Model, free: float, seqs: int, held: float, length: float) -> int:
+    """How many texts fit. held: tokens of one. Raises TooLarge if not even one of the greatest length does: vLLM then refuses
+    to start."""
+    if not model.cached:
+        return seqs
+    each = model.cached * model.cache_bytes
+    if free < each * length:
+        raise TooLarge(
+            f"after its weights {free / 1e9:,.1f} GB are left, and a text of {length:,.0f} tokens (max_model_len) needs "
+            f"{each * length / 1e9:,.1f} GB for keys and values"
+        )
+    return max(1, min(seqs, int(free / (each * held))))

@@ -1,0 +1,73 @@
+"""How many rows a chunk holds. Pure.
+
+A chunk is what a kill -9 can cost, and what workers at the end of a run compute twice: about two chunks of each worker,
+whatever the length of the night (docs/benchmarks.md, P7). So its length follows from how long a worker works, and is at most a
+minute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
+
+if TYPE_CHECKING:
+    from nightshift.spec import JobSpec
+
+CHUNK_SECONDS_MAX: Final = 60.0
+"""Of one worker's work: what a kill -9 can cost."""
+CHUNK_SECONDS_MIN: Final = 1.0
+"""So that commits cost little."""
+CHUNKS_PER_WORKER: Final = 150
+"""If they are long enough. With two and a half of them computed twice at the end of a run, 1.7 % of it is waste. (P7 at one
+hour and 60 chunks for each worker: 3.8 %, which is 2.3 chunks; at three hours and 180: 1.4 %, 2.6 chunks.)"""
+CHUNKS_WANTED: Final = 400
+"""Of a whole run, if they are long enough: then one chunk is a quarter of a percent of it."""
+CHUNK_ROWS_MAX: Final = 50_000
+CHUNK_BYTES_MAX: Final = 32 << 20
+"""Of compressed input, as in the exported files."""
+
+
+def chunk_seconds(work_s: float) -> float:
+    """How long a chunk takes a worker that works for `work_s` seconds."""
+    return max(CHUNK_SECONDS_MIN, min(CHUNK_SECONDS_MAX, work_s / CHUNKS_PER_WORKER))
+
+
+def chunk_rows(spec: JobSpec, rows: int, workers: int, speed: float, input_bytes: int = 0) -> tuple[int, tuple[str, ...]]:
+    """Rows of a chunk, at least 1, and the reasons in words; what the job says wins.
+
+    speed: rows a second of one worker, 0 if unknown. input_bytes: of the exported files, 0 if they do not exist yet.
+    """
+    if spec.chunk_rows is not None:
+        return spec.chunk_rows, (f"{_n(spec.chunk_rows, 'row')} a chunk: the job says so",)
+    group, share = spec.rows_per_request, rows / workers
+    wanted = min(share / CHUNKS_PER_WORKER, rows / CHUNKS_WANTED)
+    if speed:
+        wanted = max(wanted, speed * CHUNK_SECONDS_MIN)
+        wanted = min(wanted, speed * CHUNK_SECONDS_MAX)
+    # Four chunks for each worker at least, so that helpers take a quarter at most.
+    wanted = min(wanted, share / 4, CHUNK_ROWS_MAX)
+    found = max(1, math.ceil(wanted / group)) * group  # whole requests
+    reasons = []
+    for most, why in _limits(spec, rows, input_bytes):
+        if found > most:
+            found = max(1, most // group) * group
+            reasons.append(why)
+    seconds = f": about {found / speed:.0f} s of a worker's time" if speed else ""
+    return found, (*reasons, f"{_n(found, 'row')} a chunk{seconds}")
+
+
+def _limits(spec: JobSpec, rows: int, input_bytes: int) -> Iterator[tuple[int, str]]:
+    """The most rows, and why."""
+    if input_bytes and rows:
+        # A worker holds a few chunks of input rows in memory, and a row may have a megabyte.
+        words = f"rows of {input_bytes // rows:,} bytes: at most {CHUNK_BYTES_MAX >> 20} MiB of input a chunk"
+        yield CHUNK_BYTES_MAX * rows // input_bytes, words
+    fit = chunk_rows_most(type(spec.request), spec.request.model_dump())
+    yield fit, f"answers of up to {CHUNK_ANSWER_BYTES_MAX // fit:,} bytes: at most {_n(fit, 'row')} a chunk"
+
+
+def _n(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,179 @@
+"""How fast one worker is, and from where that is known. Every speed that the planner uses says so itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.planner.model import Model
+from nightshift.planner.record import Record
+from nightshift.planner.roofline import Tokens, TooLarge, estimate
+from nightshift.profiles import WorkerShape
+
+if TYPE_CHECKING:
+    from nightshift.spec import JobSpec
+
+INPUT_TOKENS: Final = 256.0
+"""Of a row, if nobody has looked at any."""
+CHARS_PER_TOKEN: Final = 4.0
+"""Of English text; the rule of thumb of tokenizers' makers (https://help.openai.com/en/articles/4936856). Fewer for other
+scripts and code."""
+SPECIAL_TOKENS: Final = 2.0
+"""That a tokenizer puts around a text."""
+
+
+class Basis(StrEnum):
+    """Where a speed is from."""
+
+    MEASURED = "measured"
+    STATED = "stated"
+    ESTIMATED = "estimate"
+    UNKNOWN = "unknown"
+
+
+_MARGIN: Final[Mapping[Basis, float]] = {Basis.MEASURED: 0.85, Basis.STATED: 0.7, Basis.ESTIMATED: 0.7, Basis.UNKNOWN: 0.7}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one worker. rows_per_second: while it works; 0 for a basis of UNKNOWN. words: where it is from.
+
+    start_up_s: from the start of its JobSet to its first row, and start_up_words where that is from. preemptions_per_hour: of
+    one worker. input_tokens, output_tokens: for each second; None if nobody knows.
+    """
+
+    rows_per_second: float
+    basis: Basis
+    words: str
+    start_up_s: float
+    start_up_words: str
+    preemptions_per_hour: float = 0.0
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+
+    @property
+    def margin(self) -> float:
+        """The share of a deadline's working time that planned work may fill; the rest is for what goes wrong, wrong speeds
+        included."""
+        return _MARGIN[self.basis]
+
+    def working(self, seconds: float) -> float:
+        """How many of so many seconds a worker works: each preemption takes a start-up, and half of a chunk of a minute."""
+        lost = self.preemptions_per_hour / 3600 * (self.start_up_s + 30)
+        return seconds / (1 + lost)
+
+    def elapsed(self, work_s: float) -> float:
+        """Inverse of `working`: how long so much work takes."""
+        return work_s * (1 + self.preemptions_per_hour / 3600 * (self.start_up_s + 30))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Speed:
+        """Entries that a later release added are passed over. Raises KeyError, TypeError and ValueError."""
+        known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
+        return cls(**{**known, "basis": Basis(value["basis"])})
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a job's work besides its file.
+
+    model: None if its config cannot be had; why_not says why. tokens: of a mean row. records: the nearest record by the name of
+    a profile; a profile that is not in it has none.
+    """
+
+    tokens: Tokens
+    model: Model | None = None
+    why_not: str = "nobody asked for its config.json"
+    records: Mapping[str, Record] | None = None
+
+
+def tokens_of(
+    spec: JobSpec,
+    input_tokens: float | None = None,
+    source: str = "",
+    output_tokens: float | None = None,
+    output_source: str = "as given",
+) -> Tokens:
+    """Of a mean row. input_tokens, output_tokens: if somebody knows; source, output_source: who says so.
+
+    Else `INPUT_TOKENS`, and as many as the task allows an answer (``max_tokens``): answers are as a rule shorter, so a job that
+    generates is estimated slower than it is until a run was recorded.
+    """
+    most = getattr(spec.request, "max_tokens", 0)
+    entering = INPUT_TOKENS if input_tokens is None else input_tokens
+    words = source or f"{INPUT_TOKENS:.0f} input tokens a row, assumed" if input_tokens is None else source
+    if output_tokens is not None:
+        words += f"; {output_tokens:,.0f} output tokens a row, {output_source}"
+    elif most:
+        words += f"; {most:,} output tokens a row, the limit (max_tokens)"
+    return Tokens(entering, float(most if output_tokens is None else output_tokens), words)
+
+
+def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
+    """Of one worker of this shape: what the job states of its own profile, else a record, else an estimate.
+
+    What is stated and what was measured is of the job's own worker: one of more or fewer accelerators is estimated. Raises
+    `nightshift.planner.roofline.TooLarge` if the estimate shows that the engine cannot start.
+    """
+    own = _is_the_jobs(spec, shape)
+    record = (known.records or {}).get(shape.profile.name) if own else None
+    start_up_s, start_up_words = _start_up(shape, record)
+    preemptions = record.preemptions_per_hour if record and _bought_alike(record, shape) else 0.0
+    stated = spec.compute.rows_per_worker_per_second
+    if stated is not None and own and shape.profile.name == spec.compute.profile:
+        return Speed(stated, Basis.STATED, "stated by the job", start_up_s, start_up_words, preemptions)
+    if record is not None and record.rows_per_second > 0:
+        return Speed(
+            record.rows_per_second,
+            Basis.MEASURED,
+            f"measured in run {record.run}",
+            start_up_s,
+            start_up_words,
+            preemptions,
+            record.input_tokens / record.work_s,
+            record.output_tokens / record.work_s,
+        )
+    if known.model is None:
+        return Speed(0.0, Basis.UNKNOWN, f"unknown: {known.why_not}", start_up_s, start_up_words, preemptions)
+    flags = {name.replace("_", "-"): value for name, value in spec.engine.args.items()}
+    try:
+        found = estimate(
+            known.model, shape, known.tokens, seqs=spec.engine.max_num_seqs, length=spec.engine.max_model_len, flags=flags
+        )
+    except TooLarge as error:
+        raise TooLarge(f"The model does not fit: {error}") from error
+    words = f"estimate: roofline from {known.model.source} ({found.bound}, {found.seats} texts at once, {known.tokens.source})"
+    return Speed(
+        found.rows_per_second,
+        Basis.ESTIMATED,
+        words,
+        start_up_s,
+        start_up_words,
+        preemptions,
+        found.input_tokens,
+        found.output_tokens,
+    )
+
+
+def _is_the_jobs(spec: JobSpec, shape: WorkerShape) -> bool:
+    try:
+        return spec.compute.worker(shape.profile.name) == shape
+    except ValueError:  # What the job says of its own profile does not fit this one.
+        return False
+
+
+def _bought_alike(record: Record, shape: WorkerShape) -> bool:
+    """Another profile of the same hardware is as fast, but is waited for, and preempted, at another pace."""
+    return record.profile in ("", shape.profile.name)
+
+
+def _start_up(shape: WorkerShape, record: Record | None) -> tuple[float, str]:
+    """A record whose run did not see the weights being loaded says less than the profile."""
+    if record and record.start_up_s.get("weights") and _bought_alike(record, shape):
+        return sum(record.start_up_s.values()), f"measured in run {record.run}"
+    return float(shape.load_seconds), "the most that the profile allows"

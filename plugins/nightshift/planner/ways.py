@@ -1,0 +1,147 @@
+"""What a person can change so that a run which cannot fit does: the three cheapest ways, each checked by the planner itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from nightshift.planner.bounds import Answer, Limits, Prices, Question, accelerator_hours, answer, cost, minutes, n
+from nightshift.planner.roofline import TooLarge
+from nightshift.planner.speed import Basis, Known, speed_of
+from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Profile, Span, WorkerShape, fit, misfits
+from nightshift.profiles.hardware import Gpu, Tpu
+
+if TYPE_CHECKING:
+    from nightshift.spec import JobSpec
+
+WAYS: Final = 3
+_LONGEST_S: Final = 30 * 24 * 3600
+"""A night that takes a month is no way out."""
+_STEP_S: Final = 900
+
+
+@dataclass(frozen=True)
+class Way:
+    """words: what to change, as a sentence. question, answer: with that change; the answer fits. cost: None without a price.
+    hours: of accelerators, start-up included. whole: the same rows are computed."""
+
+    words: str
+    question: Question
+    answer: Answer
+    hours: float
+    cost: float | None
+    whole: bool = True
+
+    @property
+    def sentence(self) -> str:
+        price = f", {self.cost:,.2f}" if self.cost is not None else ""
+        done = f"{n(self.answer.workers, 'worker')}, done in {minutes(self.answer.finish_s or 0)}"
+        return f"{self.words}: {done}, {self.hours:,.1f} accelerator hours{price}"
+
+
+def ways_out(question: Question, spec: JobSpec, known: Known, prices: Prices | None = None) -> tuple[Way, ...]:
+    """The cheapest three: by cost, if every way has a price, else by accelerator hours. Fewer rows come last: that is less work
+    done.
+
+    One of the three stays with the job's own accelerator, if any such way fits.
+    """
+    found = []
+    for words, other, whole in _candidates(question, spec, known):
+        reply = answer(other)
+        hours = accelerator_hours(other, reply)
+        if reply.fits and hours is not None:
+            found.append(Way(words, other, reply, hours, cost(other, reply, prices or {}), whole))
+    priced = all(way.cost is not None for way in found)
+    found.sort(key=lambda way: (not way.whole, (way.cost or 0.0) if priced else way.hours))
+    # One of each kind: three sizes of one machine would be one way.
+    kinds: dict[str, Way] = {}
+    for way in found:
+        kinds.setdefault(f"{way.words.partition(':')[0]} {way.question.shape.profile.name}", way)
+    cheapest = list(kinds.values())
+    ways, own = cheapest[:WAYS], question.shape.profile.hardware
+    if not any(way.question.shape.profile.hardware is own for way in ways):
+        # Another accelerator may be out of reach, so one way stays with the job's own, if there is one.
+        ways[WAYS - 1 :] = [way for way in cheapest[WAYS:] if way.question.shape.profile.hardware is own][:1] or ways[
+            WAYS - 1 :
+        ]
+    return tuple(ways)
+
+
+def _candidates(question: Question, spec: JobSpec, known: Known) -> Iterator[tuple[str, Question, bool]]:
+    """(what to change, the changed question, whether all rows are computed); none of them is checked yet."""
+    if question.speed.basis is not Basis.UNKNOWN:
+        yield from _same_worker(question)
+        if question.workers is not None:
+            yield "leave out compute.workers", question.with_workers(None), True
+            if question.needed is not None:
+                yield f"compute.workers: {question.needed}", question.with_workers(question.needed), True
+        elif question.room < question.useful and question.needed is not None:
+            yield from _more_room(question, question.needed)
+    for shape in shapes(question.shape.profile):
+        try:
+            speed = speed_of(spec, shape, known)
+        except TooLarge:
+            continue
+        if speed.basis is not Basis.UNKNOWN and shape != question.shape:
+            # The quota is of the job's own accelerator; nothing is known of another's.
+            quota = question.limits.quota if shape.profile.hardware is question.shape.profile.hardware else None
+            limits = replace(question.limits, quota=quota)
+            other = replace(question, shape=shape, speed=speed, workers=None, limits=limits)
+            yield f"compute: {{{_named(shape)}}}", other, True
+    if question.speed.rows_per_second > 0 and question.usable_s > 0:
+        most = question.workers or min(question.room, question.useful)
+        rows = math.floor(question.speed.rows_per_second * question.usable_s * max(1, most))
+        if 0 < rows < question.rows:
+            yield f"at most {rows:,} rows", replace(question, rows=rows), False
+
+
+def _same_worker(question: Question) -> Iterator[tuple[str, Question, bool]]:
+    """A longer deadline: for as many workers as there may be, and for a quarter of them."""
+    speed, most = question.speed, question.workers or max(1, min(question.useful, question.room))
+    for workers in sorted({most, max(1, most // 4)}) if question.workers is None else (most,):
+        work_s = question.rows / (speed.rows_per_second * workers)
+        least = speed.start_up_s + max(WORK_SECONDS_MIN, speed.elapsed(work_s) / speed.margin)
+        deadline_s = math.ceil(least / _STEP_S) * _STEP_S
+        if question.deadline_s < deadline_s <= _LONGEST_S:
+            yield f"deadline: {_duration(deadline_s)}", replace(question, deadline_s=deadline_s), True
+
+
+def _more_room(question: Question, needed: int) -> Iterator[tuple[str, Question, bool]]:
+    limits = question.limits
+    quota = None if limits.quota is None else max(limits.quota, needed * question.units)
+    most = max(limits.workers_max, needed) if limits.workers_max else 0
+    changed = []
+    if most != limits.workers_max:
+        changed.append(f"NIGHTSHIFT_WORKERS_MAX={most}")
+    if quota != limits.quota:
+        changed.append(f"a quota of {quota:,}")
+    if changed:
+        yield " and ".join(changed), replace(question, limits=Limits(most, quota)), True
+
+
+def shapes(profile: Profile) -> Iterator[WorkerShape]:
+    """Every worker of one host that can be bought in the same way."""
+    for other in PROFILES.values():
+        if other.provisioning is not profile.provisioning:
+            continue
+        spans = [Span()]
+        if isinstance(other.hardware, Gpu):
+            spans = [Span(tensor_parallel=count) for count in (1, 2, 4, 8)]
+        elif isinstance(other.hardware, Tpu):
+            spans = [Span(topology=name) for name, each in other.hardware.slices.items() if each.hosts == 1]
+        yield from (fit(other, span) for span in spans if not list(misfits(other, span)))
+
+
+def _named(shape: WorkerShape) -> str:
+    if shape.topology:
+        return f"profile: {shape.profile.name}, topology: {shape.topology}"
+    tensor = f", tensor_parallel: {shape.tensor_parallel}" if shape.tensor_parallel > 1 else ""
+    return f"profile: {shape.profile.name}{tensor}"
+
+
+def _duration(seconds: int) -> str:
+    """As a job file has it."""
+    hours, rest = divmod(seconds, 3600)
+    return (f"{hours}h" if hours else "") + (f"{rest // 60}m" if rest else "")

@@ -1,0 +1,53 @@
+"""What a job computes, and on what: the workload by which its speed is recorded and looked up. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final
+
+from nightshift.planner.record import Workload
+from nightshift.profiles import profile_of
+from nightshift.profiles.hardware import GPUS, TPUS
+from nightshift.spec import JobSpec
+from nightshift.spec.tuning import affects_answers
+
+CPU: Final = "cpu"
+"""The hardware of a worker without an accelerator."""
+
+
+def hardware_of(profile: str) -> str:
+    """The name of a profile's accelerator in `nightshift.profiles.hardware`, or "cpu". Raises ValueError for no profile."""
+    hardware = profile_of(profile).hardware
+    return next((name for name, each in {**GPUS, **TPUS}.items() if each is hardware), CPU)
+
+
+def workload_of(spec: JobSpec, profile: str, cpus: float = 0.0) -> Workload:
+    """The job on one of its profiles. cpus: of a worker, which counts if it has no accelerator; 0 if unknown.
+
+    Which settings of engine and request change answers is said by `JobSpec.semantic`; the others are the workload's performance
+    (`JobSpec.tuning`, and flags), with how the model is spread over accelerators. Raises ValueError if the job does not fit the
+    profile.
+    """
+    worker = spec.compute.worker(profile)
+    semantic = spec.semantic()
+    hardware = hardware_of(profile)
+    return Workload(
+        model_uri=spec.model.uri,
+        model_revision=spec.model.revision,
+        task=spec.task,
+        answers=_digest({part: semantic.get(part) for part in ("task", "request", "engine")}),
+        performance={
+            **{name: value for part in spec.tuning().values() for name, value in part.items()},
+            "args": {flag: value for flag, value in spec.engine.args.items() if not affects_answers(flag)},
+            "tensor_parallel": worker.tensor_parallel,
+            "pipeline_parallel": worker.pipeline_parallel,
+        },
+        hardware=hardware,
+        accelerators=worker.hosts * worker.accelerators,
+        cpus=cpus if hardware == CPU else 0.0,
+    )
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]

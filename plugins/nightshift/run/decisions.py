@@ -1,0 +1,35 @@
+"""What the task `plan` decided about a run, as an object in its folder: a retry of any task finds it there.
+
+A run may have several: another deadline, or other rows by the time of the next DAG run, is another decision, until `plan.json`
+fixes the run. The DAG run that decided names its own by path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from obstore.store import ObjectStore
+
+from nightshift.planner.plan import Decision, NotADecision
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.store import create_or_read, get_bytes
+
+
+def save_decision(store: ObjectStore, run: RunRef, decision: Decision) -> str:
+    """Writes it, unless it is there; returns its path in the store, which is rooted at the bucket."""
+    body = canonical_json(decision.to_json())
+    path = run.decision_path(hashlib.sha256(body).hexdigest()[:16])
+    create_or_read(store, path, body)
+    return path
+
+
+def load_decision(store: ObjectStore, path: str) -> Decision | None:
+    """None if there is no such object. Raises NotADecision for one that this release does not read."""
+    body = get_bytes(store, path)
+    if body is None:
+        return None
+    try:
+        return Decision.from_json(json.loads(body))
+    except ValueError as error:
+        raise NotADecision(f"{path}: {error}") from error

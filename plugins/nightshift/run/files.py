@@ -1,0 +1,77 @@
+"""Small files that lie beside a model's weights: its config and its tokenizer, at the revision that a run pins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import obstore
+
+from nightshift.run.pins import Pins, offline
+from nightshift.spec import JobSpec
+from nightshift.store import get_bytes, open_folder
+
+if TYPE_CHECKING:
+    from obstore.store import GCSCredentialProvider
+
+CONFIG: Final = "config.json"
+TOKENIZER: Final = "tokenizer.json"
+TIMEOUT_S: Final = 10.0
+
+
+class NoFile(Exception):
+    """It is not there, or cannot be had; the message says why. Planning goes on without it."""
+
+
+def read_file(
+    spec: JobSpec,
+    name: str,
+    pins: Pins,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    credentials: GCSCredentialProvider | None = None,
+) -> bytes:
+    """A file of the job's model: from its bucket, or as Hugging Face's own client finds it (its cache, then the Hub).
+
+    environment: that client's variables HF_ENDPOINT, HF_TOKEN, HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE. credentials: as
+    `nightshift.store.open_store` takes them. Raises NoFile.
+    """
+    scheme, _, place = spec.model.uri.partition("://")
+    if scheme != "gs":
+        return _from_hub(place, pins.commit or spec.model.revision, name, environment)
+    bucket, _, folder = place.partition("/")
+    try:
+        body = get_bytes(open_folder(bucket, folder, credentials), name)
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise NoFile(f"{spec.model.uri}/{name} cannot be read: {_first_line(error)}") from error
+    if body is None:
+        raise NoFile(f"there is no {spec.model.uri}/{name}")
+    return body
+
+
+def _from_hub(repository: str, revision: str, name: str, environment: Mapping[str, str]) -> bytes:
+    try:
+        from huggingface_hub import hf_hub_download
+    except ModuleNotFoundError as error:
+        raise NoFile("the package huggingface-hub is not installed here (it belongs to nightshift[airflow])") from error
+    home = environment.get("HF_HOME")
+    try:
+        path = hf_hub_download(
+            repository,
+            name,
+            revision=revision,
+            endpoint=environment.get("HF_ENDPOINT"),
+            token=environment.get("HF_TOKEN") or None,
+            cache_dir=environment.get("HF_HUB_CACHE") or (f"{home}/hub" if home else None),
+            local_files_only=offline(environment),
+            etag_timeout=TIMEOUT_S,
+        )
+        with open(path, "rb") as file:
+            return file.read()
+    except Exception as error:  # The client has a dozen of its own, and those of its HTTP library.
+        raise NoFile(f"{name} of hf://{repository} at {revision!r} cannot be had: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or repr(error)

@@ -1,0 +1,135 @@
+"""What a run measured: the marks of its attempts (`nightshift.run.marks`) added up by compute profile, for its manifest.
+
+A mark is what an attempt claims. What it computed is at least what the ledger has of it, and nothing that is proven depends on
+it. So a mark that is missing or cannot be read is counted, and stops nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nightshift.planner.record import STAGES
+from nightshift.run.chunks import Part
+from nightshift.run.marks import Ended, Mark, NotAMark, ended_at_age_s
+from nightshift.run.names import RunRef
+from nightshift.run.starts import Starts, read_starts
+from nightshift.store import Objects, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+KEY: Final = "measured"
+"""The entry of the run manifest. Manifests of runs that were sealed by an earlier release lack it."""
+READERS: Final = 16
+PATIENCE_S: Final = 300.0
+"""How long a seal may read marks. What was not read by then is not seen."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What attempts and clusters say of a run.
+
+    marks: the newest of each attempt, if it can be read. attempts: all that left any. starts: of its pods, from the clusters
+    that ran them.
+    """
+
+    marks: tuple[Mark, ...] = ()
+    attempts: frozenset[str] = frozenset()
+    starts: Starts = field(default_factory=Starts)
+
+
+async def look(objects: Objects, run: RunRef) -> Seen:
+    """Reads the newest mark of each attempt. Never raises for what is missing, unreadable or slow."""
+    newest: dict[str, str] = {}
+    marks: list[Mark] = []
+    starts = Starts()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            async for path in objects.list(run.attempts_folder):
+                if found := run.parse_mark(path):
+                    newest[found[0]] = path  # A listing is in order.
+            waiting = iter(newest.items())
+            await asyncio.gather(*(_read(objects, waiting, marks) for _ in range(READERS)))
+            starts = await read_starts(objects, run)
+    except (StoreUnavailable, TimeoutError) as error:
+        log.warning("not all marks were read", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
+    return Seen(tuple(sorted(marks, key=lambda mark: mark.attempt)), frozenset(newest), starts)
+
+
+async def _read(objects: Objects, waiting: Iterable[tuple[str, str]], marks: list[Mark]) -> None:
+    for attempt, path in waiting:
+        try:
+            mark = Mark.from_bytes(await objects.read(path) or b"")
+            if mark.attempt != attempt:
+                raise NotAMark(f"it is one of {mark.attempt}")
+        except (NotAMark, StoreUnavailable) as error:
+            log.warning("mark not read", extra={"fields": {"mark": path, "error": str(error)}})
+        else:
+            marks.append(mark)
+
+
+def measure(seen: Seen, parts: Sequence[Part]) -> dict[str, Any]:
+    """The manifest's entry. parts: of all chunks.
+
+    attempts: those that left a trace, in marks or in the ledger. not_seen: those of them without a mark that can be read.
+    profiles: an entry for each (`_of_profile`), in order of their names; "" for attempts that were not told theirs.
+    """
+    used: dict[str, list[Part]] = defaultdict(list)
+    for part in parts:
+        used[part.attempt].append(part)
+    attempts = seen.attempts | used.keys()
+    by_profile: dict[str, list[Mark]] = defaultdict(list)
+    for mark in seen.marks:
+        by_profile[mark.profile].append(mark)
+    return {
+        "attempts": len(attempts),
+        "not_seen": len(attempts) - len(seen.marks),
+        "profiles": [
+            {"profile": profile, **_of_profile(marks, used, seen.starts)} for profile, marks in sorted(by_profile.items())
+        ],
+    }
+
+
+def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], starts: Starts) -> dict[str, Any]:
+    """workers: that computed any row. ended: attempts by how they ended; `killed` are those without a last mark.
+
+    rows: computed. rows_unused: of these, not in the ledger; rows_lost: of these, because another attempt committed first.
+    alive_s, work_s, engine_wait_s: of all attempts added up. cpus: the median of its attempts. start_up_s: the median of each
+    stage that anybody saw.
+    """
+    ended = Counter(str(mark.ended or "killed") for mark in marks)
+    in_ledger = {mark.attempt: sum(part.rows for part in used.get(mark.attempt, ())) for mark in marks}
+    # Between its last mark and its end, a killed attempt may have committed more than it claims.
+    rows = {mark.attempt: max(mark.rows_answered + mark.rows_dead, in_ledger[mark.attempt]) for mark in marks}
+    stages = [starts.stages(mark) for mark in marks]
+    return {
+        "workers": len({(mark.role, mark.pod if mark.index is None else mark.index) for mark in marks if rows[mark.attempt]}),
+        "attempts": len(marks),
+        "ended": dict(sorted(ended.items())),
+        "rows": sum(rows.values()),
+        "rows_unused": sum(rows.values()) - sum(in_ledger.values()),
+        "rows_lost": sum(mark.rows_lost for mark in marks),
+        "input_tokens": sum(max(mark.input_tokens, sum(p.prompt_tokens for p in used.get(mark.attempt, ()))) for mark in marks),
+        "output_tokens": sum(
+            max(mark.output_tokens, sum(p.output_tokens for p in used.get(mark.attempt, ()))) for mark in marks
+        ),
+        "alive_s": round(sum(map(ended_at_age_s, marks)), 3),
+        "work_s": round(sum(mark.work_s for mark in marks), 3),
+        "engine_wait_s": round(sum(mark.engine_wait_s for mark in marks), 3),
+        "cpus": statistics.median(mark.cpus for mark in marks),
+        "start_up_s": {
+            stage: round(statistics.median(found), 3)
+            for stage in STAGES
+            if (found := [each[stage] for each in stages if stage in each])
+        },
+    }
+
+
+def preemptions_of(profile: Mapping[str, Any]) -> int:
+    """How often a worker was taken away, in an entry of `measure`: attempts that were killed or told to end."""
+    return int(profile["ended"].get("killed", 0) + profile["ended"].get(Ended.DRAINED, 0))

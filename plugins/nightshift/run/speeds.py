@@ -1,0 +1,178 @@
+"""The speeds of sealed runs, across jobs: create-only objects in the bucket, from which later runs are planned. Their layout::
+
+    _speeds/MODEL-HARDWARE/ANSWERS-ACCELERATORS-CPUS-PERFORMANCE/NEWEST_FIRST-RUN-PROFILE.json
+
+MODEL, ANSWERS and PERFORMANCE are digests, so that a listing shows which records are near a workload before any is read. No
+job's folder begins with an underscore. NEWEST_FIRST counts down with time, because a listing begins with the smallest name. The
+bucket's lifecycle rule deletes them like everything else: a model that has not run for so long is planned from an estimate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+from typing import Any, Final
+
+import obstore
+from obstore.store import LocalStore, ObjectStore
+
+from nightshift.planner.record import NotARecord, Record, Workload
+from nightshift.planner.workload import workload_of
+from nightshift.profiles import PROFILES
+from nightshift.run import measured
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.spec import JobSpec
+from nightshift.store import StoreUnavailable, create_or_read, get_bytes
+
+log = logging.getLogger(__name__)
+
+FOLDER: Final = "_speeds"
+FOLDERS_MOST: Final = 20
+"""Folders of records that one look-up lists, each for one page at most."""
+_LAST_MOMENT: Final = 10**10
+"""Seconds since 1970, far away: names count down from it."""
+
+
+class Nearness(IntEnum):
+    """What a record has in common with a workload, besides model and hardware. The smallest is the nearest."""
+
+    SAME = 0
+    OTHER_PERFORMANCE = 1
+    """Other settings that change the speed alone."""
+    OTHER_SIZE = 2
+    """A worker of more or fewer accelerators, or of more or fewer CPUs if the workload says how many."""
+    OTHER_ANSWERS = 3
+    """Another task or request: its tokens are comparable, its rows are not."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A record, and how near it is to what was asked for."""
+
+    record: Record
+    nearness: Nearness
+
+
+def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any]) -> list[Record]:
+    """A record for each profile whose workers computed rows. None for attempts that were not told their profile."""
+    found = []
+    for each in manifest.get(measured.KEY, {}).get("profiles", ()):
+        if each["profile"] not in PROFILES or not each["rows"] or not each["work_s"]:
+            continue
+        record = Record(
+            workload=workload_of(spec, each["profile"], cpus=each["cpus"]),
+            run=run.prefix,
+            sealed_at=manifest["sealed_at"],
+            rows=each["rows"],
+            workers=each["workers"],
+            work_s=each["work_s"],
+            alive_s=each["alive_s"],
+            input_tokens=each["input_tokens"],
+            output_tokens=each["output_tokens"],
+            preemptions=measured.preemptions_of(each),
+            # A sum without its largest part would be taken for all of it.
+            start_up_s=each["start_up_s"] if "weights" in each["start_up_s"] else {},
+            profile=each["profile"],
+        )
+        found.append(record)
+    return found
+
+
+def keep(store: ObjectStore, run: RunRef, spec: JobSpec, manifest: Mapping[str, Any]) -> None:
+    """Stores the records of a sealed run; a repeat finds them there. Never raises: a run without a record is sealed too."""
+    try:
+        for record in records_of(run, spec, manifest):
+            create_or_read(store, path_of(record), canonical_json(record.to_json()))
+    except (obstore.exceptions.BaseError, OSError, ValueError) as error:
+        log.warning("The speed of %s is not recorded: %s: %s", run.prefix, type(error).__name__, error)
+
+
+def path_of(record: Record) -> str:
+    """Where a record is stored."""
+    newest_first = _LAST_MOMENT - int(datetime.fromisoformat(record.sealed_at).timestamp())
+    name = f"{newest_first:010d}-{record.run.replace('/', '-')}-{record.profile}.json"
+    return f"{_model_folder(record.workload)}/{'-'.join(_marks_of(record.workload))}/{name}"
+
+
+def records_for(store: ObjectStore, spec: JobSpec, farthest: Nearness = Nearness.OTHER_PERFORMANCE) -> dict[str, Record]:
+    """The nearest record for each profile of a job, its fallbacks included; a profile that nothing near is known of is missing.
+
+    Raises StoreUnavailable.
+    """
+    found = {}
+    for profile in spec.compute.profiles:
+        try:
+            workload = workload_of(spec, profile)
+        except ValueError:
+            continue  # A fallback on which the job's engine does not fit.
+        for each in nearest(store, workload, profile=profile)[:1]:
+            if each.nearness <= farthest:
+                found[profile] = each.record
+    return found
+
+
+def nearest(store: ObjectStore, workload: Workload, most: int = 5, *, profile: str = "") -> list[Found]:
+    """The records nearest to a workload, at most `most`: by `Nearness`, then those of `profile`, then newest first.
+
+    Other profiles of the same hardware are bought otherwise: they are preempted, and start, at another pace. All records are of
+    its model and hardware. One LIST of folders, then a page and at most `most` reads for each of at most `FOLDERS_MOST`, until
+    there are enough. A record that cannot be read is passed over. Raises StoreUnavailable.
+    """
+    found: list[Found] = []
+    try:
+        folders = obstore.list_with_delimiter(store, _model_folder(workload))["common_prefixes"]
+        ranked = sorted((nearness, folder) for folder in folders if (nearness := _nearness(folder, workload)) is not None)
+        for nearness in Nearness:
+            near = [folder for each, folder in ranked[:FOLDERS_MOST] if each is nearness]
+            records = [record for folder in near for record in _newest(store, folder, most)]
+            records.sort(key=lambda record: (record.profile == profile, record.sealed_at), reverse=True)
+            found += [Found(record, nearness) for record in records]
+            if len(found) >= most:
+                break
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"look for recorded speeds: {error}") from error
+    return found[:most]
+
+
+def _newest(store: ObjectStore, folder: str, most: int) -> Iterator[Record]:
+    if isinstance(store, LocalStore):
+        # A folder is listed in no particular order.
+        names = sorted(meta["path"] for meta in obstore.list(store, folder).collect())
+    else:
+        names = [meta["path"] for meta in next(iter(obstore.list(store, folder, chunk_size=most)), ())]
+    for name in names[:most]:
+        try:
+            yield Record.from_json(json.loads(get_bytes(store, name) or b"null"))
+        except (NotARecord, ValueError) as error:
+            log.warning("%s is not a record: %s", name, error)
+
+
+def _nearness(folder: str, workload: Workload) -> Nearness | None:
+    """Of the records in a folder; None if nightshift did not name it."""
+    wanted, there = _marks_of(workload), folder.rstrip("/").rpartition("/")[2].split("-")
+    if len(there) != len(wanted):
+        return None
+    answers, accelerators, cpus, performance = (theirs == ours for theirs, ours in zip(there, wanted, strict=True))
+    if not answers:
+        return Nearness.OTHER_ANSWERS
+    if not accelerators or not (cpus or workload.cpus == 0):
+        return Nearness.OTHER_SIZE
+    return Nearness.SAME if performance else Nearness.OTHER_PERFORMANCE
+
+
+def _model_folder(workload: Workload) -> str:
+    return f"{FOLDER}/{_digest([workload.model_uri, workload.model_revision])}-{workload.hardware}"
+
+
+def _marks_of(workload: Workload) -> tuple[str, str, str, str]:
+    answers = _digest([workload.task, workload.answers])
+    return answers, str(workload.accelerators), f"{workload.cpus:g}", _digest(dict(workload.performance))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:16]

@@ -1,0 +1,84 @@
+"""How long the pods of a run took to start, as the clusters that ran them say: objects beside the marks of their attempts.
+
+A driver is born only when its pod has a machine and its containers run; in a pod of one host, when its engine answers. What
+came before is known to the cluster alone. The task `infer` writes it down when a JobSet has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from obstore.store import ObjectStore
+
+from nightshift.formats import STARTS
+from nightshift.planner.record import STAGES
+from nightshift.run.marks import Mark
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.store import Objects, create_or_read
+
+
+@dataclass(frozen=True)
+class Starts:
+    """pods: by name, the seconds of each stage (`nightshift.planner.record.STAGES`) that the cluster saw."""
+
+    pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def stages(self, mark: Mark) -> dict[str, float]:
+        """What cluster and attempt know together. Seconds of `weights` before and after the driver's birth are added.
+
+        If the cluster did not see how long the driver waited to be born, nobody knows how long the weights took.
+        """
+        cluster = self.pods.get(mark.pod, {})
+        both = {**cluster, **mark.start_up_s}
+        both.pop("weights", None)
+        if "weights" in cluster and "weights" in mark.start_up_s:
+            both["weights"] = cluster["weights"] + mark.start_up_s["weights"]
+        return both
+
+    def to_bytes(self) -> bytes:
+        return canonical_json({**STARTS.stamp(), "pods": {pod: dict(stages) for pod, stages in self.pods.items()}})
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Starts:
+        """Inverse of `to_bytes`; of anything else, what can be read, because it is only said and not proven."""
+        try:
+            value = json.loads(body)
+            if not isinstance(value, dict) or not isinstance(value.get("pods"), dict):
+                return cls()
+            STARTS.check(value, "it")
+        except ValueError:
+            return cls()
+        return cls({pod: _readable(stages) for pod, stages in value["pods"].items()})
+
+
+def in_order(stages: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The stages that are known, as they follow one another."""
+    return [(stage, stages[stage]) for stage in STAGES if stage in stages]
+
+
+def save_starts(store: ObjectStore, run: RunRef, jobset: str, starts: Starts) -> None:
+    """Writes what was seen of a JobSet's pods, once; nothing if nothing was seen."""
+    if starts.pods:
+        create_or_read(store, run.starts_path(jobset), starts.to_bytes())
+
+
+async def read_starts(objects: Objects, run: RunRef) -> Starts:
+    """Of all JobSets of a run. Raises StoreUnavailable."""
+    pods: dict[str, Mapping[str, float]] = {}
+    async for path in objects.list(run.starts_folder):
+        pods |= Starts.from_bytes(await objects.read(path) or b"").pods
+    return Starts(pods)
+
+
+def _readable(stages: Any) -> dict[str, float]:
+    if not isinstance(stages, dict):
+        return {}
+    return {
+        stage: float(seconds)
+        for stage, seconds in stages.items()
+        if stage in STAGES and isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0
+    }

@@ -1,0 +1,151 @@
+"""What real drivers say of themselves in the run's folder: what they did, how they ended, how long they lived if killed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from nightshift import exits
+from nightshift.run import seal
+from nightshift.run.marks import Ended, Mark
+from nightshift.run.measured import look
+from nightshift.run.speeds import Nearness, nearest, records_of
+from nightshift.store import ObjectStorage, open_store
+from tests.integration.driver.canned import CannedEngine
+from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
+
+pytestmark = pytest.mark.integration
+
+TEXTS: list[str | None] = [f"text number {n}" for n in range(60)]
+OFTEN = "from nightshift.driver import process\nfrom nightshift.run import marks\nmarks.LEAST_S = 0.1\nprocess.main()\n"
+"""The driver's process, with marks that fit a life of seconds: 5 s, the shortest period of its own, fit one of minutes."""
+ROWS = 6000
+"""More than they can compute in these lives."""
+LIVES_S = (6.0, 9.0, 12.0)
+
+
+def marks_of(prepared: PreparedRun) -> list[Mark]:
+    return list(asyncio.run(look(ObjectStorage(open_store(prepared.url)), prepared.run)).marks)
+
+
+async def slowly(_: list[str]) -> None:
+    await asyncio.sleep(0.3)
+
+
+@pytest.mark.gate
+def test_an_attempt_says_what_it_did_and_how_it_ended(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+    began = time.monotonic()
+
+    with CannedEngine() as engine:
+        driver = DriverProcess(prepared, engine.url, extra={"NIGHTSHIFT_PROFILE": "cpu"})
+        assert driver.finish() == exits.DONE
+
+    lived_s = time.monotonic() - began
+    (mark,) = marks_of(prepared)
+    assert (mark.ended, mark.profile, mark.role, mark.index, mark.pod) == (Ended.DONE, "cpu", "owner", 0, "pod")
+    assert (mark.rows_answered, mark.rows_dead, mark.not_saved) == (60, 0, 0)
+    assert mark.input_tokens == sum(len(text or "") for text in TEXTS)
+    assert lived_s - 0.5 < mark.age_s <= lived_s
+    assert 0 < mark.work_s < mark.age_s - mark.start_up_s["weights"]
+    assert 0 < mark.start_up_s["warm_up"] <= mark.age_s - mark.start_up_s["weights"]
+
+
+def test_an_attempt_that_is_told_to_end_says_so_and_its_helper_that_it_is_done(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS * 5, workers=2)
+
+    with CannedEngine(slowly) as engine:
+        first = DriverProcess(prepared, engine.url)
+        first.wait_for("committed")
+        first.terminate()
+        assert first.finish() == exits.RESUME
+        helper = DriverProcess(prepared, engine.url, 1, extra={"NIGHTSHIFT_ROLE": "helper", "POD_NAME": "pod-2"})
+        assert helper.finish() == exits.DONE
+
+    other, one = sorted(marks_of(prepared), key=lambda mark: mark.role)
+    assert (one.ended, one.role, one.index) == (Ended.DRAINED, "owner", 0)
+    assert (other.ended, other.role, other.index) == (Ended.DONE, "helper", 1)
+
+
+def test_an_attempt_whose_engine_is_another_says_that_it_cannot_continue(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+
+    with CannedEngine() as engine:
+        engine.model = {"id": "another"}
+        assert DriverProcess(prepared, engine.url).finish() == exits.CONFIG
+
+    (mark,) = marks_of(prepared)
+    assert (mark.ended, mark.rows_answered) == (Ended.CANNOT_CONTINUE, 0)
+    assert set(mark.start_up_s) == {"weights"}
+
+
+def test_an_attempt_that_waits_for_its_engine_has_left_its_mark(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+
+    with CannedEngine() as engine:
+        engine.healthy = False
+        driver = DriverProcess(prepared, engine.url)
+        try:
+            deadline = time.monotonic() + 60
+            while not (found := marks_of(prepared)):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        finally:
+            driver.process.kill()
+            driver.finish()
+
+    assert (found[0].ended, found[0].start_up_s) == (None, {})
+
+
+def test_another_host_of_a_slice_leaves_none(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+
+    with CannedEngine() as engine:
+        host = DriverProcess(prepared, engine.url, 1, extra={"NIGHTSHIFT_SHARD": "0"})
+        host.wait_for("standing by")
+        host.terminate()
+        assert host.finish() == exits.RESUME
+
+    assert marks_of(prepared) == []
+
+
+def test_machine_time_that_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
+    """Three workers are killed with -9, each at its time; a fourth attempt does the rest. The truth is counted from outside."""
+    prepared = prepare(tmp_path, [f"text number {n}" for n in range(ROWS)], workers=3, chunk_rows=20)
+    environment = {"NIGHTSHIFT_PROFILE": "cpu"}
+    truth_s = 0.0
+
+    with CannedEngine(slowly) as engine:
+        drivers = [
+            (time.monotonic(), DriverProcess(prepared, engine.url, index, extra=environment, program=OFTEN))
+            for index in range(len(LIVES_S))
+        ]
+        for life_s, (began, driver) in zip(LIVES_S, drivers, strict=True):
+            time.sleep(max(0.0, began + life_s - time.monotonic()))
+            driver.process.kill()
+            truth_s += time.monotonic() - began
+        assert {driver.finish() for _, driver in drivers} == {-9}
+        answered_to_the_killed = len(engine.seen)
+    with CannedEngine() as engine:
+        assert DriverProcess(prepared, engine.url, "", extra=environment).finish() == exits.DONE
+        answered_to_the_last = len(engine.seen)
+
+    store = open_store(prepared.url)
+    killed = [mark for mark in marks_of(prepared) if mark.ended is None]
+    assert len(killed) == 3
+    manifest = seal.seal(store, prepared.run, prepared.spec, prepared.plan)
+    (profile,) = manifest["measured"]["profiles"]
+    (last,) = [mark for mark in marks_of(prepared) if mark.ended is Ended.DONE]
+    assert profile["ended"] == {"done": 1, "killed": 3}
+    assert profile["alive_s"] - last.age_s == pytest.approx(truth_s, rel=0.05)
+    # The last answers of each came after its last mark, or were on their way.
+    computed = profile["rows"] - last.rows_answered
+    assert 0.8 * answered_to_the_killed <= computed <= answered_to_the_killed
+    assert last.rows_answered == answered_to_the_last
+    assert profile["rows_unused"] == profile["rows"] - ROWS
+    (record,) = records_of(prepared.run, prepared.spec, manifest)
+    assert (record.preemptions, record.workers) == (3, 4)
+    assert [(each.record, each.nearness) for each in nearest(store, record.workload)] == [(record, Nearness.SAME)]

@@ -1,0 +1,250 @@
+"""What the seal makes of marks: sums by profile, what is missing, and that no mark stops a seal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import obstore
+import pytest
+from obstore.store import MemoryStore
+
+from nightshift.run import seal
+from nightshift.run.chunks import Part
+from nightshift.run.ledger import Ledger
+from nightshift.run.marks import Ended, Mark
+from nightshift.run.measured import Seen, look, measure, preemptions_of
+from nightshift.run.starts import Starts
+from nightshift.store import ObjectStorage, StoreUnavailable
+from tests.builders import RUN, a_chunk, a_plan, a_spec
+
+pytestmark = pytest.mark.unit
+
+PLAN = a_plan(10, 4, 2)
+BORN, AT = "2026-11-20T01:00:00+00:00", "2026-11-20T02:00:00+00:00"
+
+
+def a_mark(attempt: str, **changes: Any) -> Mark:
+    mark = Mark(attempt, "gpu-l4-spot", "owner", 0, "node", f"pod-{attempt}", 8.0, BORN, AT, 100.0, ended=Ended.DONE)
+    return replace(mark, **changes)
+
+
+def a_part(attempt: str, rows: int, tokens: int = 0) -> Part:
+    return Part(attempt, "node", "0", rows, prompt_tokens=tokens, output_tokens=tokens // 10)
+
+
+def seen(*marks: Mark, starts: Starts | None = None) -> Seen:
+    return Seen(marks, frozenset(mark.attempt for mark in marks), starts or Starts())
+
+
+def put(store: MemoryStore, mark: Mark, number: int = 0) -> None:
+    obstore.put(store, RUN.mark_path(mark.attempt, number), mark.to_bytes())
+
+
+class TestSums:
+    def test_of_two_attempts_of_a_worker_the_second_of_which_finished(self) -> None:
+        killed = a_mark(
+            "a",
+            ended=None,
+            age_s=1000.0,
+            next_s=20.0,
+            rows_answered=70,
+            rows_dead=1,
+            rows_lost=8,
+            input_tokens=700,
+            output_tokens=70,
+            work_s=600.0,
+            engine_wait_s=30.0,
+            start_up_s={"weights": 300.0, "warm_up": 5.0},
+        )
+        second = a_mark("b", rows_answered=40, input_tokens=400, output_tokens=40, work_s=60.0, start_up_s={"weights": 100.0})
+        parts = [a_part("a", 50, 500), a_part("b", 40, 400)]
+
+        starts = Starts({"pod-a": {"weights": 10.0}, "pod-b": {"weights": 20.0}})
+
+        assert measure(seen(killed, second, starts=starts), parts) == {
+            "attempts": 2,
+            "not_seen": 0,
+            "profiles": [
+                {
+                    "profile": "gpu-l4-spot",
+                    "workers": 1,
+                    "attempts": 2,
+                    "ended": {"done": 1, "killed": 1},
+                    "rows": 111,
+                    "rows_unused": 21,
+                    "rows_lost": 8,
+                    "input_tokens": 1100,
+                    "output_tokens": 110,
+                    "alive_s": 1000.0 + 10.0 + 100.0,
+                    "work_s": 660.0,
+                    "engine_wait_s": 30.0,
+                    "cpus": 8.0,
+                    "start_up_s": {"weights": 215.0, "warm_up": 5.0},
+                }
+            ],
+        }
+
+    def test_what_the_ledger_has_of_a_killed_attempt_counts_if_it_is_more_than_its_last_mark_says(self) -> None:
+        (profile,) = measure(seen(a_mark("a", ended=None, rows_answered=3)), [a_part("a", 10, 100)])["profiles"]
+
+        assert (profile["rows"], profile["rows_unused"]) == (10, 0)
+        assert (profile["input_tokens"], profile["output_tokens"]) == (100, 10)
+
+    def test_rungs_are_apart_and_in_order(self) -> None:
+        marks = [a_mark("a"), a_mark("b", profile="gpu-l4"), a_mark("c", profile="")]
+
+        assert [each["profile"] for each in measure(seen(*marks), [])["profiles"]] == ["", "gpu-l4", "gpu-l4-spot"]
+
+    def test_workers_are_those_that_computed_anything(self) -> None:
+        marks = [
+            a_mark("a", rows_answered=1),
+            a_mark("b", rows_answered=1),  # again worker 0
+            a_mark("c", rows_answered=1, index=1),
+            a_mark("d", rows_answered=1, role="helper"),
+            a_mark("e", index=2),
+            a_mark("f", rows_answered=1, index=None),
+            a_mark("g", rows_answered=1, index=None),
+        ]
+
+        assert measure(seen(*marks), [])["profiles"][0]["workers"] == 5
+
+    def test_an_attempt_of_the_ledger_without_a_mark_is_not_seen(self) -> None:
+        found = measure(Seen((a_mark("a"),), frozenset({"a", "torn"})), [a_part("a", 1), a_part("old", 9)])
+
+        assert (found["attempts"], found["not_seen"]) == (3, 2)
+
+    def test_preemptions_are_attempts_that_were_killed_or_told_to_end(self) -> None:
+        marks = [a_mark(ended, ended=ended) for ended in Ended]
+
+        assert preemptions_of(measure(seen(*marks, a_mark("a", ended=None)), [])["profiles"][0]) == 2
+
+    def test_nothing_was_seen(self) -> None:
+        assert measure(Seen(), []) == {"attempts": 0, "not_seen": 0, "profiles": []}
+
+    def test_how_long_the_weights_took_is_not_known_if_the_cluster_does_not_say_when_the_driver_was_born(self) -> None:
+        mark = a_mark("a", start_up_s={"weights": 0.1, "warm_up": 5.0})
+
+        for starts in (Starts(), Starts({"pod-a": {"node": 3.0}})):
+            (profile,) = measure(seen(mark, starts=starts), [])["profiles"]
+            assert "weights" not in profile["start_up_s"]
+            assert profile["start_up_s"]["warm_up"] == 5.0
+
+    def test_what_the_cluster_saw_of_a_start_is_added(self) -> None:
+        """The weights were loaded for 90 s before the driver was born, and for 2 s more."""
+        starts = Starts({"pod-a": {"queue": 5.0, "node": 60.0, "image": 30.0, "weights": 90.0}})
+        mark = a_mark("a", start_up_s={"weights": 2.0, "warm_up": 1.0})
+
+        (profile,) = measure(seen(mark, starts=starts), [])["profiles"]
+
+        assert profile["start_up_s"] == {"queue": 5.0, "node": 60.0, "image": 30.0, "weights": 92.0, "warm_up": 1.0}
+
+
+class TestLooking:
+    async def test_the_newest_mark_of_each_attempt_counts(self) -> None:
+        store = MemoryStore()
+        for number in range(12):
+            put(store, a_mark("a", rows_answered=number), number)
+        put(store, a_mark("b"))
+
+        found = await look(ObjectStorage(store), RUN)
+
+        assert [(mark.attempt, mark.rows_answered) for mark in found.marks] == [("a", 11), ("b", 0)]
+
+    async def test_what_is_no_mark_is_not_seen(self) -> None:
+        store = MemoryStore()
+        put(store, a_mark("a"))
+        obstore.put(store, RUN.mark_path("torn", 0), b"{")
+        obstore.put(store, RUN.mark_path("liar", 0), a_mark("a").to_bytes())
+        obstore.put(store, f"{RUN.attempts_folder}/a/notes.txt", b"of somebody else")
+
+        found = await look(ObjectStorage(store), RUN)
+
+        assert [mark.attempt for mark in found.marks] == ["a"]
+        assert found.attempts == {"a", "torn", "liar"}
+
+    @pytest.mark.parametrize("fails", ["list", "read"])
+    async def test_a_store_that_is_away_stops_nothing(self, fails: str) -> None:
+        store = MemoryStore()
+        put(store, a_mark("a"))
+        real = ObjectStorage(store)
+
+        class Broken:
+            create = real.create
+
+            async def read(self, path: str) -> bytes | None:
+                if fails == "read":
+                    raise StoreUnavailable(path)
+                return await real.read(path)
+
+            async def list(self, prefix: str, after: str = "") -> AsyncIterator[str]:
+                if fails == "list":
+                    raise StoreUnavailable(prefix)
+                async for path in real.list(prefix, after):
+                    yield path
+
+        found = await look(Broken(), RUN)
+
+        assert found.marks == ()
+        assert found.attempts == (frozenset() if fails == "list" else {"a"})
+
+    async def test_a_seal_does_not_wait_for_marks_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("nightshift.run.measured.PATIENCE_S", 0.05)
+        store = MemoryStore()
+        put(store, a_mark("a"))
+        real = ObjectStorage(store)
+
+        class Slow:
+            create, list = real.create, real.list
+
+            async def read(self, path: str) -> bytes | None:
+                await asyncio.sleep(3600)
+                return None
+
+        assert await look(Slow(), RUN) == Seen((), frozenset({"a"}))
+
+    @pytest.mark.parametrize(
+        "body", [b"", b"[]", b'{"version": 2, "pods": {}}', b'{"version": 1, "pods": []}', b'{"version": 1, "pods": {"p": 3}}']
+    )
+    async def test_a_start_that_cannot_be_read_says_nothing(self, body: bytes) -> None:
+        store = MemoryStore()
+        obstore.put(store, RUN.starts_path("night"), body)
+        put(store, a_mark("a"))
+
+        found = await look(ObjectStorage(store), RUN)
+
+        assert found.starts.stages(found.marks[0]) == {}
+
+    async def test_starts_of_all_jobsets_are_read(self) -> None:
+        store = MemoryStore()
+        obstore.put(store, RUN.starts_path("night"), Starts({"p": {"node": 1.0, "flight": 2.0, "image": -1.0}}).to_bytes())
+        obstore.put(store, RUN.starts_path("night-2"), Starts({"q": {"queue": 3.0}}).to_bytes())
+
+        assert (await look(ObjectStorage(store), RUN)).starts == Starts({"p": {"node": 1.0}, "q": {"queue": 3.0}})
+
+
+class TestSeal:
+    @pytest.fixture
+    async def store(self) -> MemoryStore:
+        store = MemoryStore()
+        for chunk in range(PLAN.chunk_count):
+            await Ledger(ObjectStorage(store), RUN, PLAN).commit(chunk, a_chunk(RUN, PLAN, chunk))
+        return store
+
+    def test_a_run_without_marks_is_sealed(self, store: MemoryStore) -> None:
+        manifest = seal.seal(store, RUN, a_spec(), PLAN)
+
+        assert manifest["measured"] == {"attempts": 1, "not_seen": 1, "profiles": []}
+
+    def test_what_was_measured_is_in_the_manifest(self, store: MemoryStore) -> None:
+        (attempt,) = seal.seal(store, RUN, a_spec(), PLAN)["attempts"]
+        obstore.delete(store, RUN.manifest_path)
+        put(store, a_mark(attempt, profile="cpu", rows_answered=14, work_s=7.0))
+
+        manifest = seal.seal(store, RUN, a_spec(), PLAN)
+
+        (profile,) = manifest["measured"]["profiles"]
+        assert (profile["profile"], profile["rows"], profile["rows_unused"], profile["work_s"]) == ("cpu", 14, 4, 7.0)
+        assert manifest == seal.load_manifest(store, RUN)

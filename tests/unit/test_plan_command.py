@@ -1,0 +1,188 @@
+"""`nightshift plan` as a person types it, without a warehouse and without a cloud."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+import yaml
+from obstore.store import LocalStore, ObjectStore
+
+from nightshift.cli import main
+from nightshift.planner.record import Record
+from nightshift.planner.workload import workload_of
+from nightshift.run.names import canonical_json
+from nightshift.run.speeds import path_of
+from nightshift.spec import load
+from nightshift.store import StoreUnavailable
+from tests.unit import model_configs as configs
+
+pytestmark = pytest.mark.unit
+
+Plan = Callable[..., "Done"]
+Told = Callable[..., tuple[int, dict[str, Any]]]
+ROOT = Path(__file__).resolve().parents[2]
+DAY = ("--partition", "2026-11-20")
+ROWS = ("--rows", "1000000")
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Plan:
+    """The command, on a machine that has no deployment's variables and no way to the Hub."""
+
+    def run(*words: str, **variables: str) -> Done:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "NIGHTSHIFT_"))}
+        environment |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nonexistent", **variables}
+        monkeypatch.setattr(os, "environ", environment)
+        try:
+            code = main(["plan", *words])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    body = yaml.safe_load((ROOT / "dags/jobs/package-embeddings.yaml").read_text())
+    body["task"], body["request"] = "chat", {"user": "{{ summary }}", "max_tokens": 256}
+    body["engine"] = {"max_num_seqs": 256, "max_model_len": 4096}
+    body["compute"] = {"profile": "gpu-l4-spot"}
+    body["deadline"] = "3h"
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(body))
+    (tmp_path / "config.json").write_text(json.dumps(configs.LLAMA3_8B))
+    return path
+
+
+@pytest.fixture
+def told(plan: Plan, job: Path) -> Told:
+    """The exit code and what `--json` says of the job."""
+
+    def run(*words: str, **variables: str) -> tuple[int, dict[str, Any]]:
+        done = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json"), "--json", *words, **variables)
+        return done.returncode, json.loads(done.stdout)
+
+    return run
+
+
+def test_what_a_night_would_take(job: Path, plan: Plan) -> None:
+    done = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json"), "--input-tokens", "500")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "package-embeddings 2026-11-20: 1,000,000 rows within 3h"
+    assert [line.split()[:3] for line in lines if line.startswith("*")] == [["*", "gpu-l4-spot", "93"]]
+    assert any(line.startswith("  gpu-l4 ") for line in lines), "a fallback"
+    assert any("estimate: roofline from config.json" in line for line in lines)
+
+
+def test_what_does_not_fit_ends_with_1_and_ways_out(told: Told) -> None:
+    code, said = told(NIGHTSHIFT_WORKERS_MAX="8")
+
+    assert (code, said["decision"]) == (1, None)
+    assert "there is room for 8 workers" in said["problems"][1]
+    assert len(said["ways"]) == 3
+
+
+def test_the_tokens_that_a_person_knows(told: Told) -> None:
+    (_, few), (_, many) = (told("--input-tokens", count, "--output-tokens", "20") for count in ("50", "3000"))
+
+    assert few["decision"]["workers"] < many["decision"]["workers"]
+    assert "3,000 input tokens a row, as given; 20 output tokens a row" in many["decision"]["speed"]["words"]
+
+
+def test_a_quota_and_prices(job: Path, told: Told) -> None:
+    prices = job.parent / "prices.json"
+    prices.write_text('{"g2-standard-8-spot": 0.5}')
+    code, said = told("--prices", str(prices), "--quota", "100")
+    costs = {row["profile"]: row["cost"] for row in said["table"]}
+
+    assert code == 0
+    (chosen,) = [row for row in said["table"] if row["chosen"]]
+    assert chosen["cost"] == pytest.approx(chosen["hours"] * 0.5)
+    assert costs["gpu-l4"] is None
+    assert told("--quota", "10")[0] == 1
+
+
+def test_an_unknown_speed_is_no_error(job: Path, plan: Plan) -> None:
+    done = plan(str(job), *DAY, *ROWS)
+
+    assert done.returncode == 0
+    assert "unknown: config.json of hf://sentence-transformers/all-MiniLM-L6-v2" in done.stdout
+    assert "Plan: 1 worker: its speed is unknown" in done.stdout
+
+
+def test_recorded_speeds_are_looked_up_where_there_is_a_bucket(
+    job: Path, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+
+    def bucket(url: str, **_: Any) -> ObjectStore:
+        opened.append(url)
+        return LocalStore(tmp_path / "bucket", mkdir=True)
+
+    monkeypatch.setattr("nightshift.store.open_store", bucket)
+    spec = load(job)
+    workload = workload_of(spec, "gpu-l4-spot")
+    run = "job/2026-11-19/0123456789abcdef"
+    record = Record(workload, run, "2026-11-20T03:00:00+00:00", 50_000, 2, 1e4, 1e4, 10**7, 10**6, 0, {}, "gpu-l4-spot")
+    obstore.put(bucket(""), path_of(record), canonical_json(record.to_json()))
+
+    found = [told(**variables)[1]["decision"]["speed"]["words"] for variables in ({}, {"NIGHTSHIFT_BUCKET": "runs"})]
+
+    assert found[0].startswith("estimate: roofline")
+    assert found[1] == f"measured in run {run}"
+    assert opened[1:] == ["gs://runs"]
+
+
+def test_a_bucket_that_does_not_answer_is_said(job: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable("nobody is there")
+
+    monkeypatch.setattr("nightshift.run.speeds.records_for", refuse)
+    done = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json"), NIGHTSHIFT_BUCKET="runs")
+
+    assert done.returncode == 0
+    assert "estimate: roofline" in done.stdout
+    assert done.stderr == "Planned without recorded speeds: gs://runs cannot be asked: nobody is there\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--partition", "yesterday", *ROWS), "--partition is 'yesterday'"),
+        ((*DAY, "--rows", "none"), "'none' is not a whole number"),
+        ((*DAY, *ROWS, "--config", "/nonexistent"), "--config: /nonexistent cannot be read as JSON"),
+        ((*DAY, *ROWS, "--prices", "/nonexistent"), "--prices: /nonexistent cannot be read as JSON"),
+        (DAY, "NIGHTSHIFT_BUCKET is not set"),
+    ],
+)
+def test_bad_input_ends_with_2(job: Path, plan: Plan, words: tuple[str, ...], problem: str) -> None:
+    done = plan(str(job), *words)
+
+    assert done.returncode == 2
+    assert problem in done.stderr
+
+
+def test_a_broken_job_ends_with_2(tmp_path: Path, plan: Plan) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("job: x\n")
+    done = plan(str(path), *DAY, *ROWS)
+
+    assert done.returncode == 2
+    assert f"{path}:" in done.stderr

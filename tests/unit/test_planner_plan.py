@@ -1,0 +1,364 @@
+"""The planner keeps its bounds or refuses, whatever it is asked."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from nightshift.planner.bounds import Limits, answer, cost
+from nightshift.planner.model import model_of
+from nightshift.planner.plan import Decision, NotADecision, Refused, decide, fixed, question_of, table
+from nightshift.planner.record import Record, Workload
+from nightshift.planner.speed import Basis, Known, speed_of, tokens_of
+from nightshift.planner.ways import WAYS
+from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Span, fit
+from nightshift.spec import JobSpec
+from tests.builders import a_spec
+from tests.unit import model_configs as configs
+
+pytestmark = pytest.mark.unit
+
+SETTINGS = settings(
+    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+UNKNOWN = Known(tokens_of(a_spec()))
+CHAT: dict[str, Any] = {
+    "task": "chat",
+    "request": {"user": "{{ text }}", "max_tokens": 256},
+    "engine__max_num_seqs": 256,
+    "engine__max_model_len": 4096,
+    "compute": {"profile": "gpu-l4-spot"},
+    "deadline": "3h",
+}
+
+
+def a_record(
+    rate: float, *, preemptions: int = 0, start_up_s: float = 200.0, run: str = "job/2026-11-19/0123456789abcdef"
+) -> Record:
+    """Of 10,000 s of work, and as many of life."""
+    workload = Workload("hf://org/m", "r1", "chat", "0", {}, "l4", 1)
+    stages = {"node": start_up_s / 2, "weights": start_up_s / 2}
+    return Record(
+        workload,
+        run,
+        "2026-11-20T00:00:00+00:00",
+        round(rate * 10_000),
+        2,
+        10_000.0,
+        10_000.0,
+        10**6,
+        10**5,
+        preemptions,
+        stages,
+    )
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> tuple[JobSpec, int, Known, Limits]:
+    """A job, its rows, what is known of them, and limits."""
+    profile = draw(st.sampled_from(["cpu", "gpu-l4-spot", "gpu-h100", "tpu-v6e-flex"]))
+    compute: dict[str, Any] = {"profile": profile}
+    if draw(st.booleans()):
+        compute["rows_per_worker_per_second"] = draw(st.floats(1e-3, 1e4))
+    if draw(st.integers(0, 3)) == 0:
+        compute["workers"] = draw(st.integers(1, 300))
+    changes: dict[str, Any] = {
+        "task": "chat",
+        "request": {"user": "{{ text }}", "max_tokens": draw(st.integers(1, 4000))},
+        "engine__max_num_seqs": draw(st.integers(1, 1024)),
+        "engine__max_model_len": draw(st.integers(512, 8192)),
+        "compute": compute,
+        "deadline": f"{draw(st.integers(1, 3000))}m",
+    }
+    if draw(st.integers(0, 3)) == 0:
+        changes["chunk_rows"] = draw(st.integers(1, 100_000))
+    spec = a_spec(**changes)
+    config = draw(st.sampled_from([None, configs.MINILM, configs.QWEN25_05B, configs.LLAMA3_8B, configs.MIXTRAL]))
+    records = {}
+    if draw(st.booleans()):
+        rate, starts = draw(st.floats(1e-2, 1e3)), draw(st.floats(0, 3000))
+        records[profile] = a_record(rate, preemptions=draw(st.integers(0, 20)), start_up_s=starts)
+    tokens = tokens_of(spec, draw(st.floats(1, 1e5)), "drawn")
+    limits = Limits(draw(st.integers(0, 200)), draw(st.none() | st.integers(0, 500)))
+    return spec, draw(st.integers(1, 10**9)), Known(tokens, config and model_of(config), "none", records), limits
+
+
+def check_bounds(decision: Decision, spec: JobSpec, rows: int, limits: Limits) -> None:
+    shape = spec.compute.worker()
+    units = shape.accelerators * shape.hosts or 1
+    assert decision.workers >= 1
+    assert decision.chunk_rows >= 1
+    if limits.quota is not None:
+        assert decision.workers * units <= limits.quota
+    if spec.compute.workers is None:
+        assert decision.workers == 1 or rows // decision.workers >= spec.engine.max_num_seqs
+        assert decision.workers <= (limits.workers_max or 10_000)
+    else:
+        assert decision.workers <= spec.compute.workers
+    if spec.chunk_rows is None:
+        assert decision.workers <= math.ceil(rows / decision.chunk_rows)
+    left = spec.deadline_seconds - decision.speed.start_up_s
+    assert left >= WORK_SECONDS_MIN
+    if decision.speed.basis is not Basis.UNKNOWN:
+        assert decision.work_s is not None
+        assert decision.finish_s is not None
+        assert decision.work_s <= decision.usable_s
+        assert decision.finish_s <= decision.speed.start_up_s + left * decision.speed.margin * (1 + 1e-9)
+
+
+@SETTINGS
+@given(questions())
+def test_bounds_are_kept_or_the_run_is_refused_with_ways_that_fit(asked: tuple[JobSpec, int, Known, Limits]) -> None:
+    spec, rows, known, limits = asked
+    refused = None
+    try:
+        check_bounds(decide(spec, rows, known, limits), spec, rows, limits)
+    except Refused as error:
+        refused = error
+    if refused is None:
+        return
+    assert refused.problems
+    assert len(refused.ways) <= WAYS
+    for way in refused.ways:
+        reply = answer(way.question)
+        assert reply.fits
+        assert reply == way.answer
+        assert reply.work_s is not None
+        assert reply.work_s <= way.question.usable_s
+        assert reply.workers <= way.question.room
+        assert way.words in str(refused)
+        assert way.whole == (way.question.rows == rows)
+
+
+@SETTINGS
+@given(questions(), st.integers(1, 10**9))
+def test_more_rows_never_get_fewer_workers(asked: tuple[JobSpec, int, Known, Limits], others: int) -> None:
+    spec, rows, known, limits = asked
+    few, many = sorted((rows, others))
+    try:
+        less, more = decide(spec, few, known, limits), decide(spec, many, known, limits)
+    except Refused:
+        assume(False)
+    assert less.workers <= more.workers
+
+
+@SETTINGS
+@given(questions(), st.integers(1, 400))
+def test_a_longer_deadline_never_gets_more_workers(asked: tuple[JobSpec, int, Known, Limits], hours: int) -> None:
+    spec, rows, known, limits = asked
+    longer = spec.model_copy(update={"deadline": f"{spec.deadline_seconds // 60 + 60 * hours}m"})
+    try:
+        tight = decide(spec, rows, known, limits)
+    except Refused:
+        assume(False)
+    assert decide(longer, rows, known, limits).workers <= tight.workers
+
+
+@SETTINGS
+@given(questions(), st.floats(0, 3), st.integers(0, 10**12))
+def test_the_exported_rows_fit_or_are_refused(asked: tuple[JobSpec, int, Known, Limits], part: float, size: int) -> None:
+    spec, rows, known, limits = asked
+    exported = int(rows * part)
+    try:
+        decision = decide(spec, rows, known, limits)
+    except Refused:
+        assume(False)
+    try:
+        workers, chunk, reasons = fixed(decision, spec, exported, size)
+    except Refused:
+        assert exported > rows
+        return
+    assert 1 <= workers <= min(decision.workers, max(1, math.ceil(exported / chunk)))
+    assert (exported != rows) == any("had been counted" in reason for reason in reasons)
+    rate = decision.speed.rows_per_second
+    if rate and exported > rows:
+        assert exported / (rate * decision.workers) <= decision.usable_s
+
+
+@SETTINGS
+@given(questions())
+def test_a_decision_survives_its_json_form(asked: tuple[JobSpec, int, Known, Limits]) -> None:
+    spec, rows, known, limits = asked
+    try:
+        decision = decide(spec, rows, known, limits)
+    except Refused:
+        assume(False)
+    body = json.loads(json.dumps(decision.to_json()))
+
+    assert Decision.from_json({**body, "of_a_later_release": 1}) == decision
+
+
+@pytest.mark.parametrize("body", [None, [], {"version": 2}, {"version": 1}, {"version": 1, "speed": {"basis": "a guess"}}])
+def test_what_is_not_a_decision(body: Any) -> None:
+    with pytest.raises(NotADecision):
+        Decision.from_json(body)
+
+
+class TestWorkers:
+    def test_the_deadline_decides(self) -> None:
+        spec = a_spec(compute__rows_per_worker_per_second=10, deadline="2h", engine__max_num_seqs=64)
+
+        # 2 h less 10 min of start-up, 70 % of it: 4,620 s, so 46,200 rows a worker.
+        assert [decide(spec, rows, UNKNOWN).workers for rows in (46_200, 46_201, 462_000)] == [1, 2, 10]
+
+    def test_no_rows_are_one_worker(self) -> None:
+        assert decide(a_spec(**CHAT), 0, Known(tokens_of(a_spec()), model_of(configs.LLAMA3_70B))).workers == 1
+
+    def test_what_the_job_says_wins(self) -> None:
+        decision = decide(a_spec(compute__workers=3, chunk_rows=50), 1000, UNKNOWN, Limits(2))
+
+        assert (decision.workers, decision.chunk_rows, decision.speed.basis) == (3, 50, Basis.UNKNOWN)
+
+    def test_an_unknown_speed_is_said(self) -> None:
+        decision = decide(a_spec(), 10**6, UNKNOWN)
+
+        assert decision.workers == 1
+        assert "its speed is unknown, so the deadline was not looked at" in decision.reasons[0]
+
+    def test_workers_without_a_chunk_are_not_started(self) -> None:
+        assert decide(a_spec(compute__workers=5, chunk_rows=4), 10, UNKNOWN).workers == 3
+
+    def test_a_record_of_the_profile_is_believed_more_than_an_estimate(self) -> None:
+        spec = a_spec(**CHAT)
+        known = Known(tokens_of(spec), model_of(configs.LLAMA3_8B), "", {"gpu-l4-spot": a_record(5.0)})
+
+        decision = decide(spec, 100_000, known)
+
+        assert decision.speed.basis is Basis.MEASURED
+        assert decision.speed.words == "measured in run job/2026-11-19/0123456789abcdef"
+        assert (decision.speed.rows_per_second, decision.speed.start_up_s) == (5.0, 200.0)
+        # 85 % of what is left of 3 h after 200 s: 9,010 s, so 45,050 rows a worker.
+        assert decision.workers == 3
+
+    def test_the_job_is_believed_more_than_a_record(self) -> None:
+        spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "rows_per_worker_per_second": 7}})
+        known = Known(tokens_of(spec), None, "", {"gpu-l4-spot": a_record(5.0)})
+
+        assert decide(spec, 1000, known).speed.words == "stated by the job"
+
+    def test_what_is_known_of_one_accelerator_is_not_said_of_eight(self) -> None:
+        spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "rows_per_worker_per_second": 7}})
+        known = Known(tokens_of(spec), model_of(configs.LLAMA3_8B), "", {"gpu-l4-spot": a_record(5.0), "gpu-l4": a_record(4.0)})
+        eight = fit(PROFILES["gpu-l4-spot"], Span(tensor_parallel=8))
+
+        assert speed_of(spec, spec.compute.worker(), known).basis is Basis.STATED
+        assert speed_of(spec, spec.compute.worker("gpu-l4"), known).basis is Basis.MEASURED
+        assert speed_of(spec, eight, known).basis is Basis.ESTIMATED
+        assert speed_of(spec, eight, known).start_up_s == eight.load_seconds
+
+    def test_a_start_that_was_only_half_seen_does_not_count(self) -> None:
+        record = replace(a_record(5.0), start_up_s={"image": 3.0})
+        spec = a_spec(**CHAT)
+
+        assert speed_of(spec, spec.compute.worker(), Known(tokens_of(spec), records={"gpu-l4-spot": record})).start_up_s == 600
+
+    def test_preemptions_need_more_workers(self) -> None:
+        spec = a_spec(**CHAT)
+        calm, stormy = (
+            decide(spec, 10**6, Known(tokens_of(spec), None, "", {"gpu-l4-spot": a_record(5.0, preemptions=count)}))
+            for count in (0, 10)
+        )
+
+        assert calm.workers < stormy.workers
+
+
+class TestAbsurdPlans:
+    """What the planner of 0.1.0 accepted."""
+
+    def test_a_million_chats_on_an_l4_in_three_hours(self) -> None:
+        """It planned one worker, at 400 rows/s."""
+        spec = a_spec(**CHAT)
+
+        decision = decide(spec, 10**6, Known(tokens_of(spec, 500, "a sample"), model_of(configs.LLAMA3_8B)))
+
+        assert 50 < decision.workers < 150
+        assert "estimate: roofline from config.json" in decision.reasons[0]
+
+    def test_390_workers_for_4274_minutes_with_119_allowed(self) -> None:
+        spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "rows_per_worker_per_second": 0.001}})
+
+        with pytest.raises(Refused, match=r"390 workers would work for 71\.2 h, and the deadline leaves 119 min") as refused:
+            decide(spec, 100_000, Known(tokens_of(spec), model_of(configs.LLAMA3_8B)))
+        assert len(refused.value.ways) == WAYS
+
+    def test_595239_workers(self) -> None:
+        """500 million rows at 20 rows/s in 11 minutes."""
+        spec = a_spec(deadline="11m", compute__rows_per_worker_per_second=20)
+
+        with pytest.raises(Refused, match="leaves 60 s after 10 min of start-up"):
+            decide(spec, 500_000_000, UNKNOWN)
+        longer = spec.model_copy(update={"deadline": "12m"})
+        with pytest.raises(Refused, match="but there is room for 10,000 workers") as refused:
+            decide(longer, 500_000_000, UNKNOWN)
+        assert refused.value.ways[0].words.startswith("deadline: ")
+
+    def test_five_minutes_that_leave_one(self) -> None:
+        spec = a_spec(**CHAT).model_copy(update={"deadline": "5m"})
+        known = Known(tokens_of(spec), None, "", {"gpu-l4-spot": a_record(100.0, start_up_s=240.0)})
+
+        with pytest.raises(Refused, match="a deadline of 5 min leaves 60 s after 4 min of start-up") as refused:
+            decide(spec, 1000, known)
+        assert refused.value.ways[0].words == "deadline: 15m"
+
+    def test_a_model_that_no_worker_of_the_profile_holds(self) -> None:
+        spec = a_spec(**CHAT)
+
+        with pytest.raises(Refused, match=r"its weights are 141\.1 GB, and gpu-l4-spot has room for 20\.4 GB") as refused:
+            decide(spec, 1000, Known(tokens_of(spec), model_of(configs.LLAMA3_70B)))
+        # 141 GB on 8 L4 of 24 GB, and on larger GPUs.
+        assert all("profile: gpu-" in way.words for way in refused.value.ways)
+
+    def test_a_quota_below_one_worker(self) -> None:
+        spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-h100", "tensor_parallel": 4}})
+
+        with pytest.raises(Refused, match="1 worker of 4 need 4 accelerators, and the queue gives 3"):
+            decide(spec, 1000, Known(tokens_of(spec), model_of(configs.LLAMA3_8B)), Limits(quota=3))
+
+
+class TestMoney:
+    def test_ways_are_ranked_by_their_price_if_each_has_one(self) -> None:
+        spec = a_spec(**CHAT)
+        known = Known(tokens_of(spec), model_of(configs.LLAMA3_8B))
+        some = {"g2-standard-8-spot": 0.3}
+        machines = ["g2-standard-8", "g2-standard-24", "g2-standard-48", "g2-standard-96", "a2-highgpu-1g", "a2-highgpu-2g"]
+        machines += ["a2-highgpu-4g", "a2-highgpu-8g", *(f"a2-ultragpu-{count}g" for count in (1, 2, 4, 8))]
+        machines += [*(f"a3-highgpu-{count}g" for count in (1, 2, 4, 8)), "a3-ultragpu-8g", "a4-highgpu-8g"]
+        machines += [*(f"ct5lp-hightpu-{count}t" for count in (1, 4, 8)), *(f"ct6e-standard-{count}t" for count in (1, 4, 8))]
+        flat = {f"{name}-spot": 1.0 if name != "ct5lp-hightpu-4t" else 0.001 for name in machines}
+        asked = (spec, 10**6, known, Limits(workers_max=8))
+
+        with pytest.raises(
+            Refused, match=r"the fewest accelerator hours \(there is no price for each of these machines\) first"
+        ):
+            decide(*asked, some)
+        with pytest.raises(Refused, match="the cheapest first") as refused:
+            decide(*asked, flat)
+        costs = [way.cost for way in refused.value.ways]
+        assert costs == sorted(costs, key=lambda cost: cost or 0.0)
+
+    def test_a_worker_of_half_a_machine_costs_half_of_it(self) -> None:
+        spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-h100", "rows_per_worker_per_second": 10}})
+        question = question_of(spec, 1000, UNKNOWN, Limits())
+        found = answer(question)
+
+        # 700 s of one H100 of a machine with 8.
+        assert cost(question, found, {"a3-highgpu-8g": 80.0}) == pytest.approx(700 / 3600 * 10)
+        assert cost(question, found, {"a3-highgpu-8g-spot": 80.0}) is None
+
+
+def test_the_table_has_the_fallbacks_and_says_what_each_would_do() -> None:
+    spec = a_spec(**CHAT)
+    rows = table(spec, 10**6, Known(tokens_of(spec), model_of(configs.LLAMA3_8B)), Limits(100))
+
+    assert [row.profile for row in rows] == ["gpu-l4-spot"] * 3 + ["gpu-l4-flex"] * 3 + ["gpu-l4"] * 3
+    half, planned, double = rows[:3]
+    assert [row.chosen for row in rows] == [False, True] + [False] * 7
+    assert (half.fits, planned.fits, double.fits) == (False, True, False)
+    assert (planned.workers, double.problem) == (59, "the deployment allows 100")
+    assert half.finish_s > planned.finish_s  # type: ignore[operator]

@@ -1,0 +1,241 @@
+"""Records of speeds in a bucket: which ones a sealed run leaves, and which are found for a workload."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.store import MemoryStore, ObjectStore
+
+from nightshift.planner.record import Record
+from nightshift.planner.workload import hardware_of, workload_of
+from nightshift.run import speeds
+from nightshift.run.names import canonical_json
+from nightshift.run.speeds import Nearness, keep, nearest, path_of, records_for, records_of
+from nightshift.spec.names import job_name
+from nightshift.store import StoreUnavailable, get_bytes, open_store
+from tests.builders import RUN, a_spec
+
+pytestmark = pytest.mark.unit
+
+SPEC = a_spec(compute__profile="gpu-l4-spot")
+WORKLOAD = workload_of(SPEC, "gpu-l4-spot")
+RECORD = Record(WORKLOAD, RUN.prefix, "2026-11-21T03:00:00+00:00", 600, 2, 30.0, 7200.0, 9000, 0, 3, {}, "gpu-l4-spot")
+PROFILE: dict[str, Any] = {
+    "profile": "gpu-l4-spot",
+    "workers": 2,
+    "attempts": 5,
+    "ended": {"done": 1, "killed": 2, "drained": 1, "gave_up": 1},
+    "rows": 600,
+    "rows_unused": 0,
+    "rows_lost": 0,
+    "input_tokens": 9000,
+    "output_tokens": 70,
+    "alive_s": 7200.0,
+    "work_s": 30.0,
+    "engine_wait_s": 0.0,
+    "cpus": 6.0,
+    "start_up_s": {"weights": 31.0},
+}
+
+
+@pytest.fixture(params=["memory", "folder"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return open_store("memory:///" if request.param == "memory" else f"file://{tmp_path}/bucket")
+
+
+def manifest_of(*profiles: dict[str, Any]) -> dict[str, Any]:
+    return {"sealed_at": "2026-11-21T03:00:00+00:00", "measured": {"profiles": [{**PROFILE, **each} for each in profiles]}}
+
+
+def save(store: ObjectStore, *records: Record) -> None:
+    for record in records:
+        obstore.put(store, path_of(record), canonical_json(record.to_json()), mode="create")
+
+
+class TestWorkload:
+    def test_hardware_is_named_as_in_the_table_of_machines(self) -> None:
+        names = ("gpu-l4-spot", "gpu-a100-80gb", "tpu-v6e-flex", "cpu")
+
+        assert [hardware_of(name) for name in names] == ["l4", "a100-80gb", "v6e", "cpu"]
+
+    def test_accelerators_are_those_of_all_hosts(self) -> None:
+        spec = a_spec(
+            compute={"profile": "gpu-h100-spot", "tensor_parallel": 8, "pipeline_parallel": 2, "hosts": 2},
+        )
+
+        assert workload_of(spec, "gpu-h100-spot").accelerators == 16
+
+    def test_cpus_count_only_without_an_accelerator(self) -> None:
+        assert workload_of(a_spec(), "cpu", cpus=6.0).cpus == 6.0
+        assert workload_of(SPEC, "gpu-l4-spot", cpus=6.0).cpus == 0.0
+
+    @pytest.mark.parametrize(
+        "change", [{"request__input": "{{ text }}!"}, {"engine__dtype": "half"}, {"request__dimensions": 64}]
+    )
+    def test_what_changes_answers_is_another_workload(self, change: dict[str, Any]) -> None:
+        assert workload_of(a_spec(compute__profile="gpu-l4-spot", **change), "gpu-l4-spot").answers != WORKLOAD.answers
+
+    @pytest.mark.parametrize("change", [{"deadline": "5h"}, {"destination__table": "d.other"}, {"chunk_rows": 7}])
+    def test_what_changes_neither_answers_nor_speed_is_the_same_workload(self, change: dict[str, Any]) -> None:
+        assert workload_of(a_spec(compute__profile="gpu-l4-spot", **change), "gpu-l4-spot") == WORKLOAD
+
+    def test_each_setting_of_the_engine_is_either_in_the_digest_or_a_matter_of_performance(self) -> None:
+        for change in ({"engine__max_num_seqs": 9}, {"engine__args": {"enforce-eager": True}}, {"engine__max_model_len": 99}):
+            assert workload_of(a_spec(compute__profile="gpu-l4-spot", **change), "gpu-l4-spot") != WORKLOAD
+
+    def test_a_setting_that_changes_answers_is_no_matter_of_performance_though_it_has_its_default(self) -> None:
+        """Else a release with a new field would find no record of the same work."""
+        assert not {"dtype", "max_model_len", "overlong", "dimensions"} & WORKLOAD.performance.keys()
+
+    def test_what_changes_the_speed_alone_is_a_matter_of_performance(self) -> None:
+        other = workload_of(a_spec(compute__profile="gpu-l4-spot", request__rows_per_request=2), "gpu-l4-spot")
+
+        assert other.answers == WORKLOAD.answers
+        assert (other.performance["rows_per_request"], WORKLOAD.performance["rows_per_request"]) == (2, 4)
+
+    def test_a_flag_that_changes_the_speed_alone_too(self) -> None:
+        args = {"max-num-batched-tokens": 4096, "kv-cache-dtype": "fp8"}
+        other = workload_of(a_spec(compute__profile="gpu-l4-spot", engine__args=args), "gpu-l4-spot")
+
+        assert other.performance["args"] == {"max-num-batched-tokens": 4096}
+        assert other.answers != WORKLOAD.answers
+
+
+class TestRecords:
+    def test_a_record_says_what_was_measured(self) -> None:
+        (record,) = records_of(RUN, SPEC, manifest_of(PROFILE))
+
+        assert record == replace(RECORD, output_tokens=70, start_up_s={"weights": 31.0})
+
+    def test_each_rung_has_one(self) -> None:
+        records = records_of(RUN, SPEC, manifest_of(PROFILE, {"profile": "gpu-l4"}))
+
+        assert [record.profile for record in records] == ["gpu-l4-spot", "gpu-l4"]
+        assert len({path_of(record) for record in records}) == 2
+
+    @pytest.mark.parametrize("change", [{"profile": ""}, {"profile": "gpu-of-tomorrow"}, {"rows": 0}, {"work_s": 0.0}])
+    def test_what_says_nothing_of_a_speed_is_left_out(self, change: dict[str, Any]) -> None:
+        assert records_of(RUN, SPEC, manifest_of(change)) == []
+
+    def test_a_manifest_of_an_earlier_release_has_none(self) -> None:
+        assert records_of(RUN, SPEC, {"sealed_at": "2026-11-21T03:00:00+00:00"}) == []
+
+    def test_a_start_up_without_its_largest_part_is_not_known(self) -> None:
+        (record,) = records_of(RUN, SPEC, manifest_of({"start_up_s": {"node": 20.0, "warm_up": 1.0}}))
+
+        assert record.start_up_s == {}
+
+    def test_keeping_them_again_changes_nothing(self, store: ObjectStore) -> None:
+        for _ in range(2):
+            keep(store, RUN, SPEC, manifest_of(PROFILE))
+
+        assert len(obstore.list(store, speeds.FOLDER).collect()) == 1
+
+    def test_a_store_that_refuses_does_not_fail_the_seal(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def refuse(*_: Any, **__: Any) -> None:
+            raise obstore.exceptions.PermissionDeniedError("403")
+
+        monkeypatch.setattr(obstore, "put", refuse)
+
+        keep(MemoryStore(), RUN, SPEC, manifest_of(PROFILE))
+
+        assert "is not recorded: PermissionDeniedError" in caplog.text
+
+    def test_no_job_can_have_their_folder(self) -> None:
+        with pytest.raises(ValueError, match=speeds.FOLDER):
+            job_name(speeds.FOLDER)
+
+
+class TestNearest:
+    def test_an_empty_bucket_has_none(self, store: ObjectStore) -> None:
+        assert nearest(store, WORKLOAD) == []
+
+    def test_the_same_workload_first_and_the_newest_of_it(self, store: ObjectStore) -> None:
+        days = [replace(RECORD, sealed_at=f"2026-11-{day:02}T03:00:00+00:00", run=f"job/d{day}/x") for day in range(1, 21)]
+        save(store, *days, replace(RECORD, workload=replace(WORKLOAD, accelerators=2), sealed_at="2026-12-01T03:00:00+00:00"))
+
+        found = nearest(store, WORKLOAD, most=3)
+
+        assert [each.record.run for each in found] == ["job/d20/x", "job/d19/x", "job/d18/x"]
+        assert {each.nearness for each in found} == {Nearness.SAME}
+
+    def test_what_is_farther_off_comes_later_however_new(self, store: ObjectStore) -> None:
+        answers = replace(RECORD, workload=replace(WORKLOAD, answers="f" * 16), sealed_at="2026-11-25T03:00:00+00:00")
+        size = replace(RECORD, workload=replace(WORKLOAD, accelerators=4), sealed_at="2026-11-24T03:00:00+00:00")
+        performance = {**WORKLOAD.performance, "max_num_seqs": 99}
+        tuned = replace(RECORD, workload=replace(WORKLOAD, performance=performance), sealed_at="2026-11-23T03:00:00+00:00")
+        save(store, answers, size, tuned, RECORD)
+
+        found = nearest(store, WORKLOAD)
+
+        assert [each.record for each in found] == [RECORD, tuned, size, answers]
+        assert [each.nearness for each in found] == list(Nearness)
+
+    @pytest.mark.parametrize("change", [{"model_uri": "hf://org/other"}, {"model_revision": "r2"}, {"hardware": "h100"}])
+    def test_other_models_and_other_hardware_are_not_near(self, store: ObjectStore, change: dict[str, Any]) -> None:
+        save(store, replace(RECORD, workload=replace(WORKLOAD, **change)))
+
+        assert nearest(store, WORKLOAD) == []
+
+    def test_the_same_way_to_buy_a_machine_comes_before_a_newer_one(self, store: ObjectStore) -> None:
+        save(store, RECORD, replace(RECORD, profile="gpu-l4", sealed_at="2026-12-01T03:00:00+00:00"))
+
+        assert [each.record.profile for each in nearest(store, WORKLOAD)] == ["gpu-l4", "gpu-l4-spot"]
+        assert nearest(store, WORKLOAD, profile="gpu-l4-spot")[0].record == RECORD
+
+    def test_who_does_not_know_the_cpus_finds_any(self, store: ObjectStore) -> None:
+        record = replace(RECORD, workload=workload_of(a_spec(), "cpu", cpus=6.0), profile="cpu")
+        save(store, record)
+
+        nearness = [nearest(store, workload_of(a_spec(), "cpu", cpus=cpus))[0].nearness for cpus in (0.0, 6.0, 2.0)]
+
+        assert nearness == [Nearness.SAME, Nearness.SAME, Nearness.OTHER_SIZE]
+
+    def test_each_profile_of_a_job_has_its_own_or_that_of_the_same_hardware(self, store: ObjectStore) -> None:
+        spec = a_spec(compute={"profile": "gpu-l4-spot", "fallback": ["gpu-l4", "gpu-h100"]})
+        own = replace(RECORD, profile="gpu-l4", sealed_at="2026-11-01T03:00:00+00:00")
+        far = replace(RECORD, workload=replace(workload_of(spec, "gpu-h100"), answers="f" * 16), profile="gpu-h100")
+        save(store, RECORD, own, far)
+
+        assert records_for(store, spec) == {"gpu-l4-spot": RECORD, "gpu-l4": own}
+        assert records_for(store, spec, Nearness.OTHER_ANSWERS)["gpu-h100"] == far
+
+    def test_what_is_no_record_is_passed_over(self, store: ObjectStore) -> None:
+        save(store, RECORD)
+        folder = path_of(RECORD).rpartition("/")[0]
+        obstore.put(store, f"{folder}/0000000000-torn.json", b"{")
+        obstore.put(store, f"{folder}/0000000001-later.json", b'{"version": 99}')
+        obstore.put(store, f"{folder.rpartition('/')[0]}/somebody/else.txt", b"hello")
+
+        assert [each.record for each in nearest(store, WORKLOAD)] == [RECORD]
+
+    def test_reads_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = MemoryStore()
+        others = [replace(RECORD, workload=replace(WORKLOAD, accelerators=2 + n)) for n in range(60)]
+        save(store, *others)
+        reads = 0
+
+        def counted(store: ObjectStore, path: str) -> bytes | None:
+            nonlocal reads
+            reads += 1
+            return get_bytes(store, path)
+
+        monkeypatch.setattr(speeds, "get_bytes", counted)
+
+        assert len(nearest(store, WORKLOAD, most=5)) == 5
+        assert reads <= speeds.FOLDERS_MOST * 5
+
+    def test_a_store_that_is_away_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def away(*_: Any, **__: Any) -> None:
+            raise obstore.exceptions.GenericError("503")
+
+        monkeypatch.setattr(obstore, "list_with_delimiter", away)
+
+        with pytest.raises(StoreUnavailable, match="503"):
+            nearest(MemoryStore(), WORKLOAD)
