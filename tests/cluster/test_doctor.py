@@ -15,6 +15,7 @@ from nightshift.doctor import cluster as _cluster
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
 from nightshift.doctor.surroundings import Surroundings
 from nightshift.hooks.jobset import JobSetHook
+from nightshift.jobset.kubernetes import queues
 from nightshift.jobset.kubernetes.rights import RIGHTS
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.cluster
 
 ACCOUNT = "nightshift-airflow"
 RIGHTS_FILE = ROOT / "k8s/base/airflow.yaml"
-READERS = ROOT / queue.READERS
+READERS = ROOT / queues.READERS
 QUOTA = {"cpu": "2", "memory": "8Gi", "ephemeral-storage": "100Gi"}
 
 
@@ -93,7 +94,7 @@ def test_the_queue_is_read_with_the_rights_of_its_component_and_not_without(name
     with a_queue(namespace, QUOTA):
         [hidden] = asked(queue.queue, api, namespace, job)
         assert isinstance(hidden, NotAsked)
-        assert queue.READERS in hidden.because
+        assert queues.READERS in hidden.because
         with readers(namespace):
 
             def active() -> bool:
@@ -104,6 +105,10 @@ def test_the_queue_is_read_with_the_rights_of_its_component_and_not_without(name
             [small] = asked(queue.quotas, api, namespace, a_spec(queue="nightly", compute__workers=2))
             assert isinstance(small, Problem)
             assert "2 workers need 3 of cpu, and it has 2" in small.wrong
+            way = queues.read_way(api, namespace.name, "nightly")
+            settings = Settings(bucket="runs", project="acme", namespace=namespace.name)
+            given = queues.quotas(job, settings, "2026-11-20", way)
+            assert (given["cpu"], given["gpu-l4-spot"]) == (1, 0)
             [gone] = asked(queue.queue, api, namespace, a_spec(queue="weekly"))
             assert isinstance(gone, Problem)
             assert "there is no LocalQueue weekly" in gone.wrong

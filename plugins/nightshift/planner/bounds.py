@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nightshift.planner.roofline import accelerators
@@ -27,10 +27,17 @@ _NO_LIMIT: Final = 10**9
 @dataclass(frozen=True)
 class Limits:
     """workers_max: the deployment's, 0 for none; it does not bind a job that says its workers. quota: accelerators that the
-    queue gives at once (workers, for profiles without one); None if unknown."""
+    queue gives at once (workers, for profiles without one) to the job's own profile; None if unknown, or without a limit.
+    quotas: the same of every profile, by name, if somebody asked Kueue; empty if not.
+    """
 
     workers_max: int = 0
     quota: int | None = None
+    quotas: Mapping[str, int | None] = field(default_factory=dict)
+
+    def of(self, profile: str) -> Limits:
+        """Those of another profile. What a person said of a quota is then all that is known."""
+        return replace(self, quota=self.quotas.get(profile)) if self.quotas else self
 
 
 @dataclass(frozen=True)
