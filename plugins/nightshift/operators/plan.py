@@ -143,6 +143,9 @@ class PlanOperator(RunOperator):
         super().__init__(run_prefix="", terms="", **kwargs)
         self.job = spec
 
+    def pre_execute(self, context: Context) -> None:
+        """This is the task that hands on: whatever an earlier try has left is replaced."""
+
     def get_openlineage_facets_on_start(self) -> Lineage:
         """Nothing yet: the task has still to find its run."""
         from nightshift.lineage.facets import Lineage
