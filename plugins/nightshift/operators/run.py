@@ -16,9 +16,8 @@ from nightshift.run.names import RunRef
 from nightshift.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from obstore.store import GCSCredentialProvider, ObjectStore
-
     from airflow.sdk import Context
+    from obstore.store import GCSCredentialProvider, ObjectStore
 
     from nightshift.lineage.facets import Lineage
     from nightshift.run.pins import Pins
@@ -56,8 +55,8 @@ class RunOperator(BaseOperator):
         self._lineage: Lineage | None = None
 
     def pre_execute(self, context: Context) -> None:
-        """Airflow calls it before each try, and when a deferred task goes on. Raises AirflowFailException if another release ran
-        the task ``plan``, and this one does not read what that handed on."""
+        """Airflow calls it before each try, and when a deferred task goes on. Raises AirflowFailException if another release
+        ran the task ``plan``, and this one does not read what that handed on."""
         from nightshift.formats import XCOM, UnreadableFormat
 
         # A DAG of somebody's own may name the run itself.

@@ -55,7 +55,9 @@ class TestWhatPlanHandsOn:
         self.begin(handed)
 
     def test_a_later_one_is_refused_with_the_release_to_use(self) -> None:
-        with pytest.raises(AirflowFailException, match=r"Use nightshift 9\.0\.0 or later\. Or repeat the task 'plan' with this one"):
+        with pytest.raises(
+            AirflowFailException, match=r"Use nightshift 9\.0\.0 or later\. Or repeat the task 'plan' with this one"
+        ):
             self.begin({"version": XCOM.version + 1, "written_by": "9.0.0"})
 
     def test_a_dag_without_that_task_names_its_run_itself(self) -> None:
