@@ -88,4 +88,4 @@ class Record:
 
 STAGES: Final = ("queue", "node", "image", "weights", "warm_up")
 """Of a worker's start: waiting for quota; until its pod has a machine; until its containers run; until the engine has the
-weights and answers; until its first answer."""
+weights and answers; until its first request. Its work begins then, so that no second counts twice."""

@@ -45,8 +45,8 @@ _MARGIN: Final[Mapping[Basis, float]] = {Basis.MEASURED: 0.85, Basis.STATED: 0.7
 class Speed:
     """Of one worker. rows_per_second: while it works; 0 for a basis of UNKNOWN. words: where it is from.
 
-    start_up_s: from the start of its JobSet to its first row, and start_up_words where that is from. preemptions_per_hour: of
-    one worker. input_tokens, output_tokens: for each second; None if nobody knows.
+    start_up_s: from the start of its JobSet to its first request, and start_up_words where that is from.
+    preemptions_per_hour: of one worker. input_tokens, output_tokens: for each second; None if nobody knows.
     """
 
     rows_per_second: float
