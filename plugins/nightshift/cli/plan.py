@@ -167,7 +167,7 @@ def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Lim
     from nightshift.settings import Settings, SettingsError
 
     def warn(sentence: str) -> None:
-        print(f"{sentence}. Or say --quota N.", file=sys.stderr)
+        print(f"{sentence.rstrip('.')}. Or say --quota N.", file=sys.stderr)
 
     try:
         settings = Settings.from_environment(environment)

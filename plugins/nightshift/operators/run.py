@@ -60,7 +60,7 @@ class RunOperator(BaseOperator):
         from nightshift.formats import XCOM, UnreadableFormat
 
         # A DAG of somebody's own may name the run itself.
-        handed = context["ti"].xcom_pull(task_ids=PLAN) if self.has_dag() and self.dag.has_task(PLAN) else None
+        handed = context["ti"].xcom_pull(task_ids=PLAN) if self.dag.has_task(PLAN) else None
         if isinstance(handed, Mapping):
             try:
                 XCOM.check(handed, f"What the task {PLAN!r} handed on")

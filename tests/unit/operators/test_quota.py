@@ -41,7 +41,7 @@ class Asked:
 
     def _api(self) -> CannedApi | None:
         self.times += 1
-        return self.cluster and CannedApi(self.cluster)
+        return CannedApi(self.cluster) if self.cluster else None
 
     def __call__(self, spec: Any = QUEUED, **settings: Any) -> Limits:
         return limits_of(spec, Settings("runs", "acme", **settings), "2026-11-20", self.told.append, self.warned.append)
