@@ -12,12 +12,14 @@ from nightshift.jobset.kubernetes import queues
 from nightshift.operators.connections import AirflowConnections
 from nightshift.operators.quota import limits_of
 from nightshift.planner.bounds import Limits
+from nightshift.planner.model import model_of
 from nightshift.planner.plan import Refused, decide, table
 from nightshift.planner.speed import Known, tokens_of
 from nightshift.profiles import PROFILES
 from nightshift.settings import Settings
 from tests.builders import a_spec
 from tests.canned_cluster import CLUSTER_QUEUE, KUEUE, LOCAL_QUEUE, CannedApi, Cluster
+from tests.unit import model_configs as configs
 
 pytestmark = pytest.mark.unit
 
@@ -78,6 +80,29 @@ def test_a_plan_stays_within_it(asked: Asked) -> None:
         decide(spec, 32 * 10 * 4000, known, limits)
     by_profile = {row.profile: row for row in table(spec, 1000, known, limits)}
     assert by_profile["gpu-l4-spot"].fits
+
+
+def test_a_way_out_is_one_that_the_queue_admits(asked: Asked) -> None:
+    """Without a queue, larger GPUs come first; this one has only L4."""
+    spec = a_spec(
+        queue="nightly",
+        task="chat",
+        request={"user": "{{ text }}", "max_tokens": 256},
+        engine={"max_num_seqs": 256, "max_model_len": 4096},
+        compute={"profile": "gpu-l4-spot"},
+        deadline="3h",
+    )
+    known = Known(tokens_of(spec, 500), model_of(configs.LLAMA3_8B))
+
+    def ways(limits: Limits) -> list[str]:
+        with pytest.raises(Refused) as refused:
+            decide(spec, 1_000_000, known, limits)
+        return [way.words for way in refused.value.ways]
+
+    assert any("gpu-b200-spot" in words for words in ways(Limits(quota=32)))
+    admitted = ways(asked(spec))
+    assert admitted
+    assert not any("profile:" in words and "gpu-l4" not in words for words in admitted)
 
 
 def test_a_profile_that_the_queue_never_admits_is_refused(asked: Asked) -> None:
