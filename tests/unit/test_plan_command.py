@@ -182,7 +182,7 @@ class TestKueue:
         code, said = told(NIGHTSHIFT_BUCKET="runs", NIGHTSHIFT_PROJECT="acme")
 
         assert code == 1
-        assert "and the queue gives 0" in said["problems"][0]
+        assert "the queue gives 0 at once" in said["problems"][0]
 
     def test_what_a_person_says_wins(self, queued: Path, told: Told) -> None:
         code, _ = told("--quota", "200", NIGHTSHIFT_BUCKET="runs", NIGHTSHIFT_PROJECT="acme")

@@ -347,7 +347,7 @@ class TestAbsurdPlans:
     def test_a_quota_below_one_worker(self) -> None:
         spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-h100", "tensor_parallel": 4}})
 
-        with pytest.raises(Refused, match="1 worker of 4 need 4 accelerators, and the queue gives 3"):
+        with pytest.raises(Refused, match="1 worker with 4 accelerators: the queue gives 3 at once"):
             decide(spec, 1000, Known(tokens_of(spec), model_of(configs.LLAMA3_8B)), Limits(quota=3))
 
 

@@ -124,9 +124,8 @@ def _problems(question: Question, workers: int, work_s: float | None) -> Iterato
     start_up, left = question.speed.start_up_s, question.deadline_s - question.speed.start_up_s
     quota = question.limits.quota
     if quota is not None and workers * question.units > quota:
-        units = "accelerators" if question.shape.machine else "workers"
-        wanted = workers * question.units
-        yield f"{n(workers, 'worker')} of {question.units} need {wanted:,} {units}, and the queue gives {quota:,}"
+        taken = f" with {n(workers * question.units, 'accelerator')}" if question.shape.machine else ""
+        yield f"{n(workers, 'worker')}{taken}: the queue gives {quota:,} at once"
     elif workers > question.room:
         yield f"{n(workers, 'worker')} are more than a run may have ({WORKERS_MAX:,})"
     if left < WORK_SECONDS_MIN:

@@ -133,7 +133,7 @@ def test_the_queue_is_asked_for_its_quota(planner: Planner, monkeypatch: pytest.
     """The canned one has no GPU."""
     monkeypatch.setattr(AirflowConnections, "cluster", lambda _: CannedApi(Cluster()))
 
-    with pytest.raises(AirflowFailException, match="and the queue gives 0"):
+    with pytest.raises(AirflowFailException, match="the queue gives 0 at once"):
         planner.told(a_spec(**CHAT, queue="nightly"))
 
     assert "Quota: ClusterQueue 'nightshift' gives gpu-l4-spot 0 accelerators at once" in planner.log

@@ -108,7 +108,7 @@ def test_a_way_out_is_one_that_the_queue_admits(asked: Asked) -> None:
 def test_a_profile_that_the_queue_never_admits_is_refused(asked: Asked) -> None:
     spec = a_spec(queue="nightly", compute={"profile": "gpu-h100-spot", "rows_per_worker_per_second": 10})
 
-    with pytest.raises(Refused, match="1 worker of 1 need 1 accelerators, and the queue gives 0"):
+    with pytest.raises(Refused, match="1 worker with 1 accelerator: the queue gives 0 at once"):
         decide(spec, 1000, Known(tokens_of(spec)), asked(spec))
 
 
