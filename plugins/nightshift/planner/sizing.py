@@ -23,7 +23,7 @@ CHUNK_SECONDS_MIN: Final = 1.0
 CHUNKS_PER_WORKER: Final = 200
 """If they are long enough. 2.8 of 200 chunks computed twice are 1.4 % of a run; 2 % is what it may be. Measured (P7, workers x
 hours: chunks for each, waste, which is so many chunks): 1,000 x 1: 60, 3.8 %, 2.3; 200 x 1: 150, 1.85 %, 2.8; 500 x 1: 150,
-1.78 %, 2.7; 200 x 1: 200, 1.27 %, 2.5; 1,000 x 3: 180, 1.4 %, 2.6.
+1.78 %, 2.7; 200 x 1: 200, 1.27 %, 2.5; 500 x 1: 200, 1.32 %, 2.6; 1,000 x 3: 180, 1.4 %, 2.6.
 
 More would cost more than they save. A chunk costs four operations of class A ($0.05 for 10,000 in a region of Cloud Storage):
 it is created, its range is listed before it is opened, its partials are listed, and its range about once again while it is
