@@ -62,7 +62,7 @@ class TestSums:
         second = a_mark("b", rows_answered=40, input_tokens=400, output_tokens=40, work_s=60.0, start_up_s={"weights": 100.0})
         parts = [a_part("a", 50, 500), a_part("b", 40, 400)]
 
-        starts = Starts({"pod-a": {"weights": 10.0}, "pod-b": {"weights": 20.0}})
+        starts = Starts({"pod-a": {"node": 5.0, "image": 20.0, "weights": 10.0}, "pod-b": {"image": 20.0, "weights": 20.0}})
 
         assert measure(seen(killed, second, starts=starts), parts) == {
             "attempts": 2,
@@ -79,10 +79,11 @@ class TestSums:
                     "input_tokens": 1100,
                     "output_tokens": 110,
                     "alive_s": 1000.0 + 10.0 + 100.0,
+                    "before_s": 30.0 + 40.0,
                     "work_s": 660.0,
                     "engine_wait_s": 30.0,
                     "cpus": 8.0,
-                    "start_up_s": {"weights": 215.0, "warm_up": 5.0},
+                    "start_up_s": {"node": 5.0, "image": 20.0, "weights": 215.0, "warm_up": 5.0},
                 }
             ],
         }

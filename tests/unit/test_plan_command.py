@@ -15,12 +15,14 @@ import yaml
 from obstore.store import LocalStore, ObjectStore
 
 from nightshift.cli import main
+from nightshift.operators.connections import AirflowConnections
 from nightshift.planner.record import Record
 from nightshift.planner.workload import workload_of
 from nightshift.run.names import canonical_json
 from nightshift.run.speeds import path_of
 from nightshift.spec import load
 from nightshift.store import StoreUnavailable
+from tests.canned_cluster import CannedApi, Cluster
 from tests.unit import model_configs as configs
 
 pytestmark = pytest.mark.unit
@@ -160,6 +162,43 @@ def test_a_bucket_that_does_not_answer_is_said(job: Path, plan: Plan, monkeypatc
     assert done.returncode == 0
     assert "estimate: roofline" in done.stdout
     assert done.stderr == "Planned without recorded speeds: gs://runs cannot be asked: nobody is there\n"
+
+
+class TestKueue:
+    """The job's queue gives what a canned API says: no GPU, and cpus for two."""
+
+    @pytest.fixture(autouse=True)
+    def api(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(AirflowConnections, "cluster", lambda _: CannedApi(Cluster()))
+        monkeypatch.setattr("nightshift.run.speeds.records_for", lambda *_, **__: {})
+
+    @pytest.fixture
+    def queued(self, job: Path) -> Path:
+        body = yaml.safe_load(job.read_text())
+        job.write_text(yaml.safe_dump({**body, "queue": "nightly"}))
+        return job
+
+    def test_a_queue_that_never_admits_the_profile(self, queued: Path, told: Told) -> None:
+        code, said = told(NIGHTSHIFT_BUCKET="runs", NIGHTSHIFT_PROJECT="acme")
+
+        assert code == 1
+        assert "the queue gives 0 at once" in said["problems"][0]
+
+    def test_what_a_person_says_wins(self, queued: Path, told: Told) -> None:
+        code, _ = told("--quota", "200", NIGHTSHIFT_BUCKET="runs", NIGHTSHIFT_PROJECT="acme")
+
+        assert code == 0
+
+    def test_without_a_deployment_nobody_is_asked(self, queued: Path, told: Told) -> None:
+        assert told()[0] == 0
+
+    def test_a_deployment_that_is_half_set_is_said(self, queued: Path, plan: Plan) -> None:
+        done = plan(str(queued), *DAY, *ROWS, "--config", str(queued.parent / "config.json"), NIGHTSHIFT_BUCKET="runs")
+
+        assert done.returncode == 0
+        assert "The quota of queue 'nightly' is not known" in done.stderr
+        assert "NIGHTSHIFT_PROJECT is not set" in done.stderr
+        assert "Or say --quota N." in done.stderr
 
 
 @pytest.mark.parametrize(

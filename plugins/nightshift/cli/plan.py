@@ -35,9 +35,9 @@ def add_to(commands: Commands) -> None:
         "plan",
         help="show what a night would take: workers, time, and whether it fits (docs/planning.md)",
         description="Prints profile x workers -> finish, accelerator hours, fits, for the job's profile and its fallbacks, as "
-        "the task plan would decide, and says where each speed is from. With --rows it asks neither the warehouse nor a "
-        "cluster. Where NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there, and does without if it cannot. The "
-        "model's config.json comes from Hugging Face's cache, the Hub, the bucket, or --config.",
+        "the task plan would decide, and says where each speed is from. With --rows it does not ask the warehouse. Where "
+        "NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there and asks Kueue for the quota of the job's queue, and does "
+        "without if it cannot. The model's config.json comes from Hugging Face's cache, the Hub, the bucket, or --config.",
         epilog="Exit codes: 0 the run fits, or nobody knows how fast it is; 1 it does not fit, or the warehouse cannot be "
         "asked; 2 bad input.",
     )
@@ -50,7 +50,9 @@ def add_to(commands: Commands) -> None:
     plan.add_argument(
         "--output-tokens", type=values.positive, metavar="N", help="of a mean answer, instead of the task's limit"
     )
-    plan.add_argument("--quota", type=values.positive, metavar="N", help="accelerators that the queue gives at once")
+    plan.add_argument(
+        "--quota", type=values.positive, metavar="N", help="accelerators that the queue gives at once; then Kueue is not asked"
+    )
     plan.add_argument("--config", type=Path, metavar="FILE", help="the model's config.json")
     plan.add_argument(
         "--prices", type=Path, metavar="FILE", help="JSON: price of a machine for an hour, by its name (docs/planning.md)"
@@ -89,6 +91,8 @@ def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
     if not most.isdecimal():
         raise Wrong(f"NIGHTSHIFT_WORKERS_MAX is {most!r}. Write a whole number, or 0 for no limit.")
     limits = Limits(int(most), options.quota)
+    if spec.queue and options.quota is None and environment.get("NIGHTSHIFT_BUCKET"):
+        limits = _quota(spec, partition, environment) or limits
     asked = _ask(options, spec, partition, environment)
     if isinstance(asked, str):
         print(f"{options.file}: {asked}", file=sys.stderr)
@@ -155,6 +159,22 @@ def _records(spec: JobSpec, environment: Mapping[str, str], credentials: GCSCred
     except StoreUnavailable as error:
         print(f"Planned without recorded speeds: gs://{bucket} cannot be asked: {error}", file=sys.stderr)
         return {}
+
+
+def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Limits | None:
+    """What Kueue gives the queue of the job; None if the settings of the deployment are not complete, which is said."""
+    from nightshift.operators.quota import limits_of
+    from nightshift.settings import Settings, SettingsError
+
+    def warn(sentence: str) -> None:
+        print(f"{sentence.rstrip('.')}. Or say --quota N.", file=sys.stderr)
+
+    try:
+        settings = Settings.from_environment(environment)
+    except SettingsError as error:
+        warn(f"The quota of queue {spec.queue!r} is not known, and the plan goes on without it: {error}")
+        return None
+    return limits_of(spec, settings, partition, lambda sentence: None, warn)
 
 
 def _tell(

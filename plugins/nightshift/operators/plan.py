@@ -143,6 +143,9 @@ class PlanOperator(RunOperator):
         super().__init__(run_prefix="", terms="", **kwargs)
         self.job = spec
 
+    def pre_execute(self, context: Context) -> None:
+        """This is the task that hands on: whatever an earlier try has left is replaced."""
+
     def get_openlineage_facets_on_start(self) -> Lineage:
         """Nothing yet: the task has still to find its run."""
         from nightshift.lineage.facets import Lineage
@@ -319,6 +322,7 @@ class PlanOperator(RunOperator):
     def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
         """Decides about a run, unless it has its plan, and says why. Raises Refused."""
         from nightshift.operators.planning import known_of
+        from nightshift.operators.quota import limits_of
         from nightshift.planner.bounds import Limits
         from nightshift.planner.plan import decide, table
         from nightshift.planner.speed import Basis
@@ -336,6 +340,8 @@ class PlanOperator(RunOperator):
             credentials=self.storage_credentials if spec.model.uri.startswith("gs://") else None,
         )
         limits = Limits(self.settings.workers_max)
+        if rows:
+            limits = limits_of(spec, self.settings, run.partition, self.log.info, self.log.warning)
         for line in lines(table(spec, rows, known, limits)) if rows else ():
             self.log.info("%s", line)
         decision = decide(spec, rows, known, limits)

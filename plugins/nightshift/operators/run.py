@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from nightshift.run.names import RunRef
 from nightshift.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
     from obstore.store import GCSCredentialProvider, ObjectStore
 
     from nightshift.lineage.facets import Lineage
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from nightshift.run.plan import Plan
     from nightshift.spec import JobSpec
 
+PLAN = "plan"
+"""The task that hands its run on to the others."""
 RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
 """The run's folder, from the task ``plan``."""
 TERMS_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('spec') | tojson }}"
@@ -50,6 +53,19 @@ class RunOperator(BaseOperator):
         self.run_prefix = run_prefix
         self.terms = terms
         self._lineage: Lineage | None = None
+
+    def pre_execute(self, context: Context) -> None:
+        """Airflow calls it before each try, and when a deferred task goes on. Raises AirflowFailException if another release
+        ran the task ``plan``, and this one does not read what that handed on."""
+        from nightshift.formats import XCOM, UnreadableFormat
+
+        # A DAG of somebody's own may name the run itself.
+        handed = context["ti"].xcom_pull(task_ids=PLAN) if self.dag.has_task(PLAN) else None
+        if isinstance(handed, Mapping):
+            try:
+                XCOM.check(handed, f"What the task {PLAN!r} handed on")
+            except UnreadableFormat as error:
+                raise AirflowFailException(f"{error} Or repeat the task {PLAN!r} with this one.") from error
 
     @cached_property
     def settings(self) -> Settings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nightshift.planner.roofline import accelerators
@@ -27,10 +27,17 @@ _NO_LIMIT: Final = 10**9
 @dataclass(frozen=True)
 class Limits:
     """workers_max: the deployment's, 0 for none; it does not bind a job that says its workers. quota: accelerators that the
-    queue gives at once (workers, for profiles without one); None if unknown."""
+    queue gives at once (workers, for profiles without one) to the job's own profile; None if unknown, or without a limit.
+    quotas: the same of every profile, by name, if somebody asked Kueue; empty if not.
+    """
 
     workers_max: int = 0
     quota: int | None = None
+    quotas: Mapping[str, int | None] = field(default_factory=dict)
+
+    def of(self, profile: str) -> Limits:
+        """Those of another profile. What a person said of a quota is then all that is known."""
+        return replace(self, quota=self.quotas.get(profile)) if self.quotas else self
 
 
 @dataclass(frozen=True)
@@ -117,9 +124,8 @@ def _problems(question: Question, workers: int, work_s: float | None) -> Iterato
     start_up, left = question.speed.start_up_s, question.deadline_s - question.speed.start_up_s
     quota = question.limits.quota
     if quota is not None and workers * question.units > quota:
-        units = "accelerators" if question.shape.machine else "workers"
-        wanted = workers * question.units
-        yield f"{n(workers, 'worker')} of {question.units} need {wanted:,} {units}, and the queue gives {quota:,}"
+        taken = f" with {n(workers * question.units, 'accelerator')}" if question.shape.machine else ""
+        yield f"{n(workers, 'worker')}{taken}: the queue gives {quota:,} at once"
     elif workers > question.room:
         yield f"{n(workers, 'worker')} are more than a run may have ({WORKERS_MAX:,})"
     if left < WORK_SECONDS_MIN:

@@ -99,8 +99,8 @@ def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], start
     """workers: that computed any row. ended: attempts by how they ended; `killed` are those without a last mark.
 
     rows: computed. rows_unused: of these, not in the ledger; rows_lost: of these, because another attempt committed first.
-    alive_s, work_s, engine_wait_s: of all attempts added up. cpus: the median of its attempts. start_up_s: the median of each
-    stage that anybody saw.
+    alive_s, work_s, engine_wait_s: of all attempts added up. before_s: with a machine and without a driver, as far as clusters
+    saw it. cpus: the median of its attempts. start_up_s: the median of each stage that anybody saw.
     """
     ended = Counter(str(mark.ended or "killed") for mark in marks)
     in_ledger = {mark.attempt: sum(part.rows for part in used.get(mark.attempt, ())) for mark in marks}
@@ -119,6 +119,7 @@ def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], start
             max(mark.output_tokens, sum(p.output_tokens for p in used.get(mark.attempt, ()))) for mark in marks
         ),
         "alive_s": round(sum(map(ended_at_age_s, marks)), 3),
+        "before_s": round(sum(map(starts.before_s, marks)), 3),
         "work_s": round(sum(mark.work_s for mark in marks), 3),
         "engine_wait_s": round(sum(mark.engine_wait_s for mark in marks), 3),
         "cpus": statistics.median(mark.cpus for mark in marks),

@@ -39,6 +39,11 @@ class Starts:
             both["weights"] = cluster["weights"] + mark.start_up_s["weights"]
         return both
 
+    def before_s(self, mark: Mark) -> float:
+        """Seconds that the attempt's pod had a machine before its driver was born, as far as its cluster saw them."""
+        cluster = self.pods.get(mark.pod, {})
+        return cluster.get("image", 0.0) + cluster.get("weights", 0.0)
+
     def to_bytes(self) -> bytes:
         return canonical_json({**STARTS.stamp(), "pods": {pod: dict(stages) for pod, stages in self.pods.items()}})
 

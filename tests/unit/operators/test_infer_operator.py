@@ -22,6 +22,7 @@ from nightshift.operators.jobset_errors import (
     JobSetUnavailable,
 )
 from nightshift.run.names import RunRef, canonical_json
+from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 from tests.jobsets import BUCKET
 from tests.unit.operators.infer_night import Night, PromptRuntime, RudeRuntime, a_context, failed
@@ -50,7 +51,7 @@ class TestRepeats:
         assert night.execute() == first
         assert night.agent.names() == [first]
 
-    @pytest.mark.parametrize(("image", "warned"), [("nightshift/driver:0.1.0", False), ("nightshift/driver:0.2.0", True)])
+    @pytest.mark.parametrize(("image", "warned"), [(Settings.driver_image, False), ("nightshift/driver:0.0.9", True)])
     def test_one_of_another_manifest_is_waited_for_and_the_log_says_so(
         self, night: Night, image: str, warned: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
     ) -> None:
