@@ -9,12 +9,12 @@ from typing import Final
 from benchmarks.report import Report
 from tests.simulation.nights import HELPS, Night, World, draw
 
-METHOD: Final = """
-`tests/simulation/nights.py`: 1,000 workers in steps of a minute, under the real forecast, keeping and falling back, with the
-same weather and the same workers once with and once without keeping the deadline (falling back is on in both). The plan's speed is
-wrong by a factor between 0.5 and 2, workers differ (0.7 to 1.3; 3 % at 0.3), Spot storms take 1 to 4 workers of each an hour for 20
-to 70 minutes and leave room for 0 to 600; the quota is 1 to 3 times the planned workers, deadlines are 2, 3 and 5 hours. A night
-without a deadline is stopped there, so that a night that is not kept costs less than one that is.
+METHOD: Final = """ `tests/simulation/nights.py`: 1,000 workers in steps of a minute, under the real forecast, keeping and
+falling back, with the same weather and the same workers once with and once without keeping the deadline (falling back is on in
+both). The plan's speed is wrong by a factor between 0.5 and 2, workers differ (0.7 to 1.3; 3 % at 0.3), Spot storms take 1 to 4
+workers of each an hour for 20 to 70 minutes and leave room for 0 to 600; the quota is 1 to 3 times the planned workers,
+deadlines are 2, 3 and 5 hours. A night without a deadline is stopped there, so that a night that is not kept costs less than
+one that is.
 """
 NIGHTS: Final = 400
 
@@ -44,8 +44,8 @@ def measure(folder: Path, quick: bool) -> Report:
     with_room = [
         f"{_share([nights[seed] for seed in roomy])} {words}" for nights, words in ((kept, "with"), (without, "without"))
     ]
-    report.note(f"{len(seeds)} nights; of the {len(roomy)} whose quota is twice the plan or more and whose workers are faster than "
-                f"0.6 of it: {', '.join(with_room)}")  # fmt: skip
+    roomy_words = f"the {len(roomy)} whose quota is twice the plan or more and whose workers are faster than 0.6 of it"
+    report.note(f"{len(seeds)} nights; of {roomy_words}: {', '.join(with_room)}")
     return report
 
 

@@ -1,16 +1,19 @@
 """Nights of 1,000 workers, as far as their workers, their capacity and the clock go, under the real rules: the forecast
-(`nightshift.planner.forecast`), keeping the deadline (`nightshift.jobset.keeping`) and falling back (`nightshift.jobset.fallback`).
+(`nightshift.planner.forecast`), keeping the deadline (`nightshift.jobset.keeping`) and falling back
+(`nightshift.jobset.fallback`).
 
 A step is a minute. Each worker is a number: when it works, and how fast. The fault model, drawn from the seed:
 
 - the speed that the plan believes is wrong by a factor between 0.5 and 2
 - workers differ (0.7 to 1.3 of the mean), and a few nodes are slow (0.3)
-- starting takes a worker 0.4 to 1.1 times what the plan believes; a preempted one comes back when there is room, and starts again
+- starting takes a worker 0.4 to 1.1 times what the plan believes; a preempted one comes back when there is room, and starts
+  again
 - storms: for 20 to 70 minutes Spot takes workers ten to forty times as often, and gives fewer than before
-- profiles run full: Spot has room for the planned workers and for few or many more; what comes after it has as many as the quota
+- profiles run full: Spot has room for the planned workers and for few or many more; what comes after it has as many as the
+  quota
 
-A run is asked what it does without keeping the deadline, too. What a rule may not do is checked from what happened, not from its
-own constants: `Violated` says which night broke what.
+A run is asked what it does without keeping the deadline, too. What a rule may not do is checked from what happened, not from
+its own constants: `Violated` says which night broke what.
 """
 
 from __future__ import annotations

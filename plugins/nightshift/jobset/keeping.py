@@ -16,10 +16,11 @@ and seconds until then). Never more than the quota, the deployment's limit and f
     a JobSet submitted now would not be there in time                    STAY
     anything else                                                        HELP on the last profile in use
 
-What keeps it calm. A band: late is above 95% of the time left, in time below 85%, and in between what was said last holds. A hold:
-late for HOLD_S without a break. A pause: nothing is decided while a JobSet is starting, so that its work is seen first. A bound:
-HELPS_MAX JobSets a night. One direction: this rule never takes a worker away, so it cannot go back and forth; and while the night
-is late, falling back does not either (`careful`). A helping JobSet that got no worker at all goes when the next profile helps.
+What keeps it calm. A band: late is above 95% of the time left, in time below 85%, and in between what was said last holds. A
+hold: late for HOLD_S without a break. A pause: nothing is decided while a JobSet is starting, so that its work is seen first. A
+bound: HELPS_MAX JobSets a night. One direction: this rule never takes a worker away, so it cannot go back and forth; and while
+the night is late, falling back does not either (`careful`). A helping JobSet that got no worker at all goes when the next
+profile helps.
 
 It does not look at prices. Workers that a profile was asked for and does not give count against the room.
 """
@@ -56,8 +57,8 @@ class Asked:
 class Terms:
     """What bounds the help. profiles: in the order of falling back. start_up_s: of a new JobSet.
 
-    room: the most workers that the night may have, None if nobody says. useful: with more, a worker would not have a full batch.
-    stated: whether a person said how many workers there are. helped: how many JobSets have helped so far.
+    room: the most workers that the night may have, None if nobody says. useful: with more, a worker would not have a full
+    batch. stated: whether a person said how many workers there are. helped: how many JobSets have helped so far.
     """
 
     profiles: Sequence[str]
@@ -85,9 +86,9 @@ def decide(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms) -> Ke
     """jobsets: by the names that the forecast has."""
     if forecast.end_s is None:
         return Keeping("nobody knows yet when it will end")
+    said = _when(forecast)
     if not forecast.late:
-        return Keeping(f"it will end {_when(forecast)}")
-    said = f"it will end {_when(forecast)}"
+        return Keeping(said)
     if forecast.late_s < HOLD_S or forecast.end_s <= LATE * forecast.left_s:
         return Keeping(f"{said}; it has been late for {forecast.late_s:.0f} s")
     needed = missing(forecast, IN_TIME * forecast.left_s, terms.start_up_s)
@@ -137,25 +138,25 @@ def careful(decision: FallbackDecision, late: bool, running: int) -> FallbackDec
 
 @dataclass(frozen=True)
 class Resized:
-    """What a person's new number of workers does. drop: names of JobSets to delete. add: workers of a helping JobSet; 0 for none.
-    smaller: workers of the JobSet that takes the place of the last one that is dropped; 0 for none."""
+    """What a person's new number of workers does. drop: names of JobSets to delete. add: workers of a helping JobSet; 0 for
+    none. smaller: workers of the JobSet that takes the place of the last one that is dropped; 0 for none."""
 
     drop: tuple[str, ...] = ()
     add: int = 0
     smaller: int = 0
 
 
-def resized(jobsets: Mapping[str, Asked], workers: int) -> Resized:
+def resized(jobsets: dict[str, Asked], workers: int) -> Resized:
     """So that there are `workers` in all. jobsets: in the order of their creation. Helpers go first, the newest of them first.
 
-    A JobSet cannot shrink (its pods are indexes of a Job), so one that has too many workers is replaced by a smaller one. What its
-    workers have committed stays, and what they have finished of open chunks is saved while they drain.
+    A JobSet cannot shrink (its pods are indexes of a Job), so one that has too many workers is replaced by a smaller one. What
+    its workers have committed stays, and what they have finished of open chunks is saved while they drain.
     """
     have = sum(each.wanted for each in jobsets.values())
     if workers >= have:
         return Resized(add=workers - have)
     drop: list[str] = []
-    for name in sorted(reversed(jobsets), key=lambda name: not jobsets[name].helps):
+    for name in (name for helps in (True, False) for name in reversed(jobsets) if jobsets[name].helps is helps):
         if have <= workers:
             break
         drop.append(name)
@@ -165,7 +166,7 @@ def resized(jobsets: Mapping[str, Asked], workers: int) -> Resized:
 
 def _when(forecast: Forecast) -> str:
     if forecast.end_s is None or math.isinf(forecast.end_s):
-        return f"never, at this rate, and {minutes(forecast.left_s)} are left"
+        return f"at this rate it will never end, and {minutes(forecast.left_s)} are left"
     by = forecast.end_s - forecast.left_s
     how = f"{minutes(by)} after the deadline" if by > 0 else f"{minutes(-by)} before the deadline"
-    return f"in {minutes(forecast.end_s)}, {how}"
+    return f"it will end in {minutes(forecast.end_s)}, {how}"

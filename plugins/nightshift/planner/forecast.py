@@ -5,10 +5,11 @@ Every number below is of the last `WINDOW_S` seconds, or since looking began if 
     speed = (prior * weight + rows) / (weight + worked_s)     rows a second, with
     weight = max(0, PRIOR_S * wanted - worked_s)
 
-``rows``: committed in the window. ``worked_s``: seconds of workers that ran in it, added up. ``wanted``: workers that were asked for. ``prior``: the speed that was known
-before, as decided by `nightshift.planner.plan`, or as the last look found it. So the night begins with what the plan says, and
-after `PRIOR_S` seconds of each worker only what was seen counts. A worker's open chunk is half done on average, so half a chunk is added to
-``rows`` for each worker that runs now and did not when the window began; if nothing was committed in it, for each that runs.
+``rows``: committed in the window. ``worked_s``: seconds of workers that ran in it, added up. ``wanted``: workers that were
+asked for. ``prior``: the speed that was known before, as decided by `nightshift.planner.plan`, or as the last look found it. So
+the night begins with what the plan says, and after `PRIOR_S` seconds of each worker only what was seen counts. A worker's open
+chunk is half done on average, so half a chunk is added to ``rows`` for each worker that runs now and did not when the window
+began; if nothing was committed in it, for each that runs.
 
 A fleet (the workers of one JobSet) that can still be starting is expected whole at the end of its start-up, and not before. One
 whose start-up is over counts with the workers that ran on average since: so a storm of preemptions, a slow queue and a profile
@@ -18,7 +19,8 @@ The night ends when the fleets have done the rows that are left:
     sum over fleets of   speed * workers * max(0, end_s - ready_in_s)   =   rows left
 
 A slow worker, a wrong estimate, time lost to kills all show in ``speed``. Nothing is known of rows that are harder than those
-before. The last chunks, which end at different moments, are not looked at: they take less than `nightshift.planner.sizing` allows.
+before. The last chunks, which end at different moments, are not looked at: they take less than `nightshift.planner.sizing`
+allows.
 """
 
 from __future__ import annotations
