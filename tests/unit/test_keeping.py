@@ -79,7 +79,9 @@ def test_a_decision_says_why() -> None:
         f"it will end in 150 min, 30 min after the deadline: {NEEDED} more workers on spot"
     )
     assert decide(LATE, OWNER, replace(TERMS, room=12)).why.endswith(f"2 more workers of the {NEEDED} that it needs on spot")
-    assert decide(replace(LATE, end_s=math.inf), OWNER, TERMS).why.startswith("at this rate it will never end, and 120 min are left")
+    assert decide(replace(LATE, end_s=math.inf), OWNER, TERMS).why.startswith(
+        "at this rate it will never end, and 120 min are left"
+    )
 
 
 class TestCareful:

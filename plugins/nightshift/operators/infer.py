@@ -231,6 +231,15 @@ class InferOperator(JobSetTask, RunOperator):
         where = f" while it had {'; '.join(told)}" if told else ""
         return replace(outcome, explanation=f"{outcome.explanation}{where}; {left}")
 
+    def has_too_many_dead_letters(self) -> bool:
+        """Why its drivers may have ended it: as far as they have noted."""
+        from nightshift.run.ledger import Ledger
+        from nightshift.store import ObjectStorage
+
+        allowed = self.spec.dead_letters.allowed(self.plan.rows)
+        ledger = Ledger(ObjectStorage(self.store), self.run, self.plan)
+        return asyncio.run(ledger.dead_letters_noted(allowed)) > allowed
+
     def ended(self, name: str, seen: Observation) -> None:
         """Keeps how long its pods took to start, which no worker can know: the task seal adds it to what the run measured."""
         from nightshift.jobset.verdict.starts import starts_of
