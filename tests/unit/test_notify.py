@@ -80,7 +80,10 @@ class TestTheJobFile:
 
 
 class TestTheDag:
-    LINES = f"  failed: {{notifier: {BOARD}, arguments: {{text: failed}}}}\n  late: {{notifier: {BOARD}, arguments: {{text: late}}}}"
+    LINES = f"""
+  failed: {{notifier: {BOARD}, arguments: {{text: failed}}}}
+  late: {{notifier: {BOARD}, arguments: {{text: late}}}}
+"""
 
     def test_a_job_without_it_has_none(self, parse: Parse) -> None:
         dag = parse(job=JOB_FILE.read_text()).dags["package-embeddings"]
