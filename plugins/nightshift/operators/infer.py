@@ -76,6 +76,7 @@ class InferOperator(JobSetTask, RunOperator):
             return result
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        self._event = event
         with permanent_failures():
             self.keep_lineage(rows=self.plan.rows)
             result: dict[str, Any] = self.complete(context, event)
@@ -127,7 +128,6 @@ class InferOperator(JobSetTask, RunOperator):
     def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> Kept | None:
         """Falls back by the rule of `nightshift.jobset.fallback`, keeps the deadline by that of `nightshift.jobset.keeping`,
         and follows a person's change of the job. Never gives up before the deadline."""
-        self._event = event
         if event["ending"] == "look":
             return self._looked(context, kept, event["look"])
         return self._fallen_back(context, kept, event)

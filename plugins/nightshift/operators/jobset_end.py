@@ -63,8 +63,6 @@ class Conclusion:
         new = self._task.relive(self._context, kept, event)
         if new is None:
             return kept if outcome.ending is Ending.RUNNING else None
-        # Before a JobSet is deleted: an attempt that dies in between must not create it again.
-        self._memory.save(new)
         for each in kept.live:
             if each not in new.live:
                 self._close(self._name(each), None)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.looking import Lookout
 from nightshift.triggers.polling import poll
 from tests.builders import RUN
-from tests.jobsets import Agent
+from tests.jobsets import Agent, an_ended_pod
 
 pytestmark = pytest.mark.unit
 
@@ -52,8 +53,12 @@ def commit(store: MemoryStore, *chunks: int) -> None:
 async def state_of(look: dict[str, Any], *, left_s: float, paused: bool = False) -> dict[str, Any]:
     """What a lookout says when it wants the task woken."""
     lookout = Lookout(look, time.time() + left_s, logging.getLogger("night"))
-    counts = {name: {"running": 1, "worked_s": 0.0} for name in look["jobsets"]}
-    await asyncio.wait_for(lookout.until_needed(lambda: counts, lambda: paused), 5)
+    began = time.time()
+
+    def counts() -> dict[str, dict[str, float]]:
+        return {name: {"running": 1, "worked_s": time.time() - began} for name in look["jobsets"]}
+
+    await asyncio.wait_for(lookout.until_needed(counts, lambda: paused), 5)
     return dict(json.loads(json.dumps(lookout.state)))
 
 
@@ -147,7 +152,7 @@ class TestLocalJobSetTrigger:
         found = Agent(tmp_path)
         for name in (OWNER, HELPER):
             found.create(name)
-            found.says(name, "Running")
+            found.says(name, "Running", pods=[replace(an_ended_pod("pod-0", code=0), phase="Running")])
         return found
 
     def trigger(self, **changes: Any) -> LocalJobSetTrigger:
@@ -170,9 +175,10 @@ class TestLocalJobSetTrigger:
     async def test_a_decision_ends_the_wait(self, agent: Agent, store: MemoryStore) -> None:
         event = await self.event(self.trigger(look=a_look(), before={OWNER: {"counts": {"worked_s": 17.0}}}))
 
-        assert (event["ending"], event["look"]["workers"]) == ("look", 3)
-        assert event["before"][OWNER]["counts"]["worked_s"] == 17.0
-        assert event["before"][HELPER]["counts"] == {"running": 0, "worked_s": 0.0}
+        assert event["ending"] == "look"
+        assert event["look"]["workers"] > 0
+        assert event["before"][OWNER]["counts"]["worked_s"] >= 17.0
+        assert 0.0 <= event["before"][HELPER]["counts"]["worked_s"] < 17.0
 
     async def test_a_person_who_ends_the_task_ends_both(self, agent: Agent) -> None:
         await self.trigger().on_kill()
