@@ -322,7 +322,7 @@ class World:
         for each in self._jobsets.values():
             each.begin_counting(self._now)
         if decision.submit:
-            self._submit(decision.submit, decision.pods or WORKERS, helps=False)
+            self._submit(decision.submit, decision.workers or WORKERS, helps=False)
 
 
 def wrong_with(night: Night) -> Iterator[str]:

@@ -79,8 +79,10 @@ def test_a_helper_that_was_to_keep_the_deadline_does_not_take_over_alone() -> No
     small = replace(HELPER, wanted=3, running=3)
     decision = decide(PROFILES, [SHORT, small], left_s=HOURS)
 
-    assert (decision.step, decision.submit, decision.drop, decision.pods) == (Step.HELP, "flex", "", 5)
-    assert decision.why.endswith("flex was asked for 3 pods: 5 more help there")
+    assert (decision.step, decision.submit, decision.drop, decision.workers) == (Step.HELP, "flex", "", 5)
+    assert decision.why.endswith("flex was asked for 3 workers: 5 more help there")
+    slices = replace(HELPER, wanted=32, hosts=4)
+    assert decide(PROFILES, [SHORT, slices], left_s=HOURS).drop == "spot", "eight workers of four pods are as many as eight"
     both = [SHORT, small, replace(HELPER, wanted=5, running=5)]
     assert decide(PROFILES, both, left_s=HOURS).drop == "spot"
     assert decide(PROFILES, [SHORT, small], left_s=START_S).drop == "spot"

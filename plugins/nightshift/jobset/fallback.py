@@ -16,7 +16,7 @@ under way and not saved. ``useful_s`` is the work that was kept, in the same uni
 worker does in a second. Above that line a worker spends more time on starting than on rows.
 
     one JobSet, it fails, there is a next profile, time left > START_S     HELP     submit the next profile
-    two, the old one fails, the new one has fewer pods than it was asked   HELP     submit the difference, on the new profile
+    two, the old one fails, the new one was asked for fewer workers        HELP     submit the difference, on the new profile
     two, the old one fails, the helper has had enough pods for HOLD_S      REPLACE  drop the old one
     two, both fail, there is a profile after the helper's, time as above   REPLACE  drop the one with fewer pods, submit that
     anything else                                                          STAY
@@ -56,7 +56,7 @@ class Step(StrEnum):
 class Measured:
     """A JobSet of the run that has not ended, and what it did in the last window.
 
-    wanted, running: its pods. short_s: for how many seconds it has been short, 0 while it is not; the first ones count.
+    wanted, running: its pods; hosts: so many are a worker. short_s: for how many seconds it has been short, 0 while it is not; the first ones count.
     held_s: for how many seconds it has not been short, 0 while it is.
     disruptions: pods that were taken away. cost_s: worker-seconds that each of them costs. useful_s: those of the work kept.
     """
@@ -69,20 +69,25 @@ class Measured:
     disruptions: int = 0
     cost_s: float = 0.0
     useful_s: float = 0.0
+    hosts: int = 1
+
+    @property
+    def workers(self) -> int:
+        return self.wanted // self.hosts
 
 
 @dataclass(frozen=True)
 class FallbackDecision:
     """submit: the profile of a JobSet to make; drop: that of the JobSets to delete; '' for none. why: a sentence.
 
-    pods: of the JobSet to make; 0 for as many as were planned.
+    workers: of the JobSet to make; 0 for as many as were planned.
     """
 
     step: Step
     why: str
     submit: str = ""
     drop: str = ""
-    pods: int = 0
+    workers: int = 0
 
 
 def enough(wanted: int) -> int:
@@ -90,11 +95,12 @@ def enough(wanted: int) -> int:
     return max(1, (wanted + 1) // 2)
 
 
-def measured(profile: str, counts: Mapping[str, Any]) -> Measured:
+def measured(profile: str, counts: Mapping[str, Any], hosts: int = 1) -> Measured:
     """Of what was counted of a JobSet since the last decision (`nightshift.jobset.kubernetes.follow.JobSetCounts`)."""
     count = dict(counts)
     worked_s = count.pop("worked_s")
-    return Measured(profile, **count, cost_s=START_S, useful_s=max(0.0, worked_s - count["disruptions"] * START_S))
+    useful_s = max(0.0, worked_s - count["disruptions"] * START_S)
+    return Measured(profile, **count, cost_s=START_S, useful_s=useful_s, hosts=hosts)
 
 
 def decide(profiles: Sequence[str], live: Sequence[Measured], *, left_s: float) -> FallbackDecision:
@@ -143,6 +149,7 @@ def _as_one(live: Sequence[Measured]) -> Measured:
         disruptions=sum(each.disruptions for each in live),
         cost_s=max(each.cost_s for each in live),
         useful_s=sum(each.useful_s for each in live),
+        hosts=live[0].hosts,
     )
 
 
@@ -150,11 +157,11 @@ def _with_helper(
     old: Measured, new: Measured, trouble: str, following: str, patience_s: float, left_s: float
 ) -> FallbackDecision:
     """trouble: the old one's."""
-    lacking = old.wanted - new.wanted
+    lacking = old.workers - new.workers
     if lacking > 0 and left_s > START_S:
         # It was added to keep the deadline, not to take over.
-        why = f"{trouble}, and {new.profile} was asked for {new.wanted} pods: {lacking} more help there"
-        return FallbackDecision(Step.HELP, why, submit=new.profile, pods=lacking)
+        why = f"{trouble}, and {new.profile} was asked for {new.workers} workers: {lacking} more help there"
+        return FallbackDecision(Step.HELP, why, submit=new.profile, workers=lacking)
     if new.held_s >= HOLD_S:
         why = f"{trouble}, and {new.profile} has had enough pods for {new.held_s:.0f} s: it replaces {old.profile}"
         return FallbackDecision(Step.REPLACE, why, drop=old.profile)

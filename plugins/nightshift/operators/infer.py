@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -149,7 +148,10 @@ class InferOperator(JobSetTask, RunOperator):
         from nightshift.jobset import fallback, keeping
 
         counts = event["counts"]
-        measured = [fallback.measured(live.profile, counts[name]) for name, live in self._names(context, kept.live).items()]
+        measured = [
+            fallback.measured(live.profile, counts[name], self.night.hosts(live.profile))
+            for name, live in self._names(context, kept.live).items()
+        ]
         decision = fallback.decide(self.spec.compute.profiles, measured, left_s=kept.deadline - time.time())
         running = sum(each.running for each in measured if each.profile == decision.drop)
         decision = keeping.careful(decision, bool(event.get("look") and event["look"]["late"]), running)
@@ -157,8 +159,7 @@ class InferOperator(JobSetTask, RunOperator):
         stay = tuple(live for live in kept.live if live.profile != decision.drop)
         if not decision.submit:
             return kept.with_all(stay)
-        workers = math.ceil(decision.pods / self.night.hosts(decision.submit))
-        return kept.with_all((*stay, Live(kept.next, decision.submit, workers, since=time.time())))
+        return kept.with_all((*stay, Live(kept.next, decision.submit, decision.workers, since=time.time())))
 
     def _names(self, context: Context, lives: Iterable[Live]) -> dict[str, Live]:
         return {self.jobset_name(context, live.generation): live for live in lives}
