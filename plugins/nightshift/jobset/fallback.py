@@ -56,8 +56,8 @@ class Step(StrEnum):
 class Measured:
     """A JobSet of the run that has not ended, and what it did in the last window.
 
-    wanted, running: its pods; hosts: so many are a worker. short_s: for how many seconds it has been short, 0 while it is not; the first ones count.
-    held_s: for how many seconds it has not been short, 0 while it is.
+    wanted, running: its pods; hosts: so many are a worker. short_s: for how many seconds it has been short, 0 while it is not;
+    the first ones count. held_s: for how many seconds it has not been short, 0 while it is.
     disruptions: pods that were taken away. cost_s: worker-seconds that each of them costs. useful_s: those of the work kept.
     """
 

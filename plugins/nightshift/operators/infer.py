@@ -75,11 +75,14 @@ class InferOperator(JobSetTask, RunOperator):
             return result
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        self._event = event
         with permanent_failures():
             self.keep_lineage(rows=self.plan.rows)
             result: dict[str, Any] = self.complete(context, event)
             return result
+
+    def complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        self._event = event
+        return super().complete(context, event)
 
     def on_kill(self) -> None:
         self.end_on_kill()
