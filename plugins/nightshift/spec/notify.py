@@ -25,7 +25,7 @@ def class_path(value: str) -> str:
     return value
 
 
-def arguments(value: object) -> object:
+def plain_arguments(value: object) -> object:
     """Names and values that JSON can hold, because Airflow stores them."""
     if not isinstance(value, dict):
         raise mistake(f"{shown(value)} is not a mapping", "Write the arguments by name, for example to: team@example.com")
@@ -52,7 +52,7 @@ class Notifier(Section):
     notifier: Annotated[str, AfterValidator(class_path), pattern(CLASS_PATTERN)] = Field(
         description="The path of its class, whose package is installed where Airflow runs.", examples=[SMTP]
     )
-    arguments: Annotated[dict[str, Any], BeforeValidator(arguments)] = Field(
+    arguments: Annotated[dict[str, Any], BeforeValidator(plain_arguments)] = Field(
         default_factory=dict,
         description="Its arguments. Texts are Airflow's templates if the notifier says so. Secrets belong into a connection.",
         examples=[{"to": "search-team@example.com"}],
