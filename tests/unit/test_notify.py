@@ -161,7 +161,7 @@ class TestTooMany:
         Blackboard.told.clear()
 
     def ends(self, error: BaseException, task: object = None) -> list[str]:
-        (callback,) = notify.when_too_many_die(told("too_many_dead_letters"))
+        (callback,) = notify.when_too_many_die(told("too_many_dead_letters")) or ()
         context: Any = {"exception": error, "task": task, "dag": None}
         callback(context)
         return list(Blackboard.told)

@@ -75,9 +75,9 @@ def mistakes(jobs: Mapping[Path, JobSpec], relative_to: Path) -> dict[Path, list
     return found
 
 
-def when_failed(spec: JobSpec) -> list[BaseNotifier]:
-    """For the DAG's ``on_failure_callback``."""
-    return [notifier_of(spec.notify.failed)] if spec.notify and spec.notify.failed else []
+def when_failed(spec: JobSpec) -> list[BaseNotifier] | None:
+    """For the DAG's ``on_failure_callback``; Airflow takes an empty list for a callback."""
+    return [notifier_of(spec.notify.failed)] if spec.notify and spec.notify.failed else None
 
 
 def when_late(spec: JobSpec) -> DeadlineAlert | None:
@@ -108,10 +108,10 @@ def due_after(spec: JobSpec) -> timedelta:
     return moment - datetime.combine(moment.date(), time(), moment.tzinfo) if moment else timedelta()
 
 
-def when_too_many_die(spec: JobSpec) -> list[Callable[[Context], None]]:
+def when_too_many_die(spec: JobSpec) -> list[Callable[[Context], None]] | None:
     """For the ``on_failure_callback`` of a task that may end for that reason."""
     said = spec.notify.too_many_dead_letters if spec.notify else None
-    return [TooMany(notifier_of(said))] if said else []
+    return [TooMany(notifier_of(said))] if said else None
 
 
 class TooMany:

@@ -30,7 +30,7 @@ Counts = Mapping[str, Mapping[str, Any]]
 
 
 class Lookout:
-    """For the life of one trigger. look: JSON, what the task says of its night (`nightshift.operators.night.look_of`).
+    """For the life of one trigger. look: JSON, what the task says of its night (`nightshift.operators.night.Night.look`).
 
     deadline: Unix time. state: JSON, what the task gets with the trigger's event.
     """
