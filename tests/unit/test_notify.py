@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import AsyncCallback, SyncCallback
+from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -94,8 +94,10 @@ class TestTheDag:
     def test_it_has_a_callback_and_a_deadline(self, parse: Parse) -> None:
         dag = parse(job=job_text(self.LINES)).dags["package-embeddings"]
 
-        assert [each.text for each in dag.on_failure_callback] == ["failed"]
-        (alert,) = dag.deadline
+        callbacks: Any = dag.on_failure_callback
+        assert [each.text for each in callbacks] == ["failed"]
+        alerts: Any = dag.deadline
+        (alert,) = alerts
         # From midnight, when it is queued: 02:00 by its cron, the job's hour, and half an hour.
         assert alert.interval == timedelta(hours=3, minutes=30)
         assert alert.callback == SyncCallback(BOARD, {"text": "late"})

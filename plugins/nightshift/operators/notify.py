@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, DeadlineAlert
+    from airflow.sdk import Context
     from airflow.sdk.bases.notifier import BaseNotifier
+    from airflow.sdk.definitions.deadline import DeadlineAlert
 
     from nightshift.spec import JobSpec
     from nightshift.spec.notify import Notifier
@@ -75,15 +76,16 @@ def mistakes(jobs: Mapping[Path, JobSpec], relative_to: Path) -> dict[Path, list
     return found
 
 
-def when_failed(spec: JobSpec) -> list[BaseNotifier] | None:
+def when_failed(spec: JobSpec) -> list[Callable[[Context], None]] | None:
     """For the DAG's ``on_failure_callback``; Airflow takes an empty list for a callback."""
     return [notifier_of(spec.notify.failed)] if spec.notify and spec.notify.failed else None
 
 
 def when_late(spec: JobSpec) -> DeadlineAlert | None:
     """For the DAG's ``deadline``."""
-    from airflow.sdk import AsyncCallback, DeadlineAlert, DeadlineReference, SyncCallback
     from airflow.sdk.bases.notifier import BaseNotifier
+    from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
+    from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
     said = spec.notify.late if spec.notify else None
     if said is None:
