@@ -142,7 +142,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         began = time.monotonic()
         followers = [self._follower(each) for each in self.jobsets]
         self._followers = dict(zip([each["name"] for each in self.jobsets], followers, strict=True))
-        lookout = None if self.look is None else Lookout(self.look, self.deadline, self.log)
+        lookout = None if self.look is None else await asyncio.to_thread(Lookout, self.look, self.deadline, self.log)
         tasks = [asyncio.create_task(follower.run()) for follower in followers]
         looking = [asyncio.create_task(lookout.until_needed(self._counts, self._paused))] if lookout else []
         try:

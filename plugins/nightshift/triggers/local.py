@@ -78,7 +78,7 @@ class LocalJobSetTrigger(BaseTrigger):
         from nightshift.jobset.kubernetes.follow import Followed
         from nightshift.triggers.looking import Lookout
 
-        lookout = None if self.look is None else Lookout(self.look, self.deadline, self.log)
+        lookout = None if self.look is None else await asyncio.to_thread(Lookout, self.look, self.deadline, self.log)
         following = asyncio.create_task(self._follow())
         looking = [asyncio.create_task(lookout.until_needed(lambda: self._counts))] if lookout else []
         try:

@@ -36,8 +36,11 @@ class Lookout:
     """
 
     def __init__(self, look: Mapping[str, Any], deadline: float, log: Log) -> None:
+        # Made in a thread: the triggerer's event loop would stand still while these are imported.
+        from nightshift.jobset import keeping
         from nightshift.planner.forecast import Watch
 
+        self._decide = keeping.decide
         self._look = look
         self._deadline = deadline
         self._log = log
@@ -57,7 +60,7 @@ class Lookout:
 
     async def _looked(self, counts: Counts, paused: bool) -> bool:
         """One look; whether there is a decision."""
-        from nightshift.jobset.keeping import Asked, Terms, decide
+        from nightshift.jobset.keeping import Asked, Terms
 
         now = time.time()
         try:
@@ -72,7 +75,7 @@ class Lookout:
         forecast = self._watch.look(now, rows, self._fleets(counts), deadline=self._deadline, paused=paused)
         asked = {name: Asked(each["profile"], each["workers"], each["helps"]) for name, each in self._look["jobsets"].items()}
         terms = Terms(**self._look["terms"], useful=max(1, rows.left // self._look["seqs"]))
-        decision = decide(forecast, asked, terms)
+        decision = self._decide(forecast, asked, terms)
         self.state = {
             "watch": self._watch.to_json(),
             "late": forecast.late,
