@@ -99,7 +99,7 @@ class TestWhatWasSeen:
         late = steady(watch, speed=0.5, seconds=1200)
         kept = watch.to_json()
 
-        again = Watch(kept["speed"], 0, kept["late_since"])
+        again = Watch(kept["speed"], 0, late_since=kept["late_since"])
         found = again.look(READY + 1260, Rows(94_000, 6_000, 0), {"a": a_fleet(10)}, deadline=DEADLINE)
 
         assert found.speed == pytest.approx(0.5)
@@ -125,6 +125,15 @@ class TestLate:
         self.look(watch, BEGAN, 1.2)
 
         assert self.look(watch, BEGAN + 240, 1.2).late_s == 240
+
+    def test_workers_that_go_on_after_a_pause_have_their_start_up_again(self) -> None:
+        watch = Watch(1.0, 60, start_up_s=600)
+        watch.look(BEGAN + 3000, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE, paused=True)
+        found = watch.look(BEGAN + 3060, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
+        again = Watch(1.0, 60, start_up_s=600, resumed_at=watch.to_json()["resumed_at"])
+
+        assert found.fleets["a"] == Expected(10, 540)
+        assert again.look(BEGAN + 3120, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).fleets["a"] == Expected(10, 480)
 
     def test_a_paused_night_is_not_late_and_its_workers_are_not_slow(self) -> None:
         watch = Watch(1.0, 60)

@@ -75,7 +75,7 @@ class Night:
             "rows": self.plan.rows,
             "chunk_rows": self.plan.chunk_rows,
             "seqs": self.spec.engine.max_num_seqs,
-            **(watch or {"speed": speed, "late_since": None}),
+            **(watch or {"speed": speed, "late_since": None, "resumed_at": None}),
             "jobsets": jobsets,
             "terms": {
                 "profiles": list(self.spec.compute.profiles if self.many_machines else (self.spec.compute.profile,)),

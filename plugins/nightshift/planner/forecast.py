@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 WINDOW_S: Final = 900.0
@@ -96,12 +96,25 @@ class Forecast:
 
 
 class Watch:
-    """Looks at a night again and again. speed: known before, 0 if nobody knows. late_since: Unix time, of an earlier watch."""
+    """Looks at a night again and again. speed: known before, 0 if nobody knows. start_up_s: of workers that are resumed.
 
-    def __init__(self, speed: float, chunk_rows: int, late_since: float | None = None) -> None:
+    late_since, resumed_at: Unix times, of an earlier watch.
+    """
+
+    def __init__(
+        self,
+        speed: float,
+        chunk_rows: int,
+        *,
+        start_up_s: float = 0.0,
+        late_since: float | None = None,
+        resumed_at: float | None = None,
+    ) -> None:
         self._speed = speed
         self._chunk_rows = chunk_rows
+        self._start_up_s = start_up_s
         self._late_since = late_since
+        self._resumed_at = resumed_at
         self._samples: dict[str, deque[tuple[float, float, int]]] = {}
         """By JobSet: when it was looked at, the seconds that its workers had run by then, how many ran."""
         self._began: float | None = None
@@ -115,10 +128,14 @@ class Watch:
         not late, and what its workers did not do says nothing of their speed."""
         left_s = max(0.0, deadline - now)
         if paused:
-            self._samples, self._began, self._late_since = {}, None, None
+            self._samples, self._began, self._late_since, self._resumed_at = {}, None, None, now
             return Forecast(None, left_s, 0.0, self._speed, rows.left, {})
         if self._began is None:
             self._began = now
+        if self._resumed_at is not None:
+            # Its workers start again.
+            again = self._resumed_at + self._start_up_s
+            fleets = {name: replace(fleet, ready_at=max(fleet.ready_at, again)) for name, fleet in fleets.items()}
         for name, fleet in fleets.items():
             samples = self._samples.setdefault(name, deque())
             samples.append((now, fleet.worked_s, fleet.running))
@@ -131,7 +148,7 @@ class Watch:
 
     def to_json(self) -> dict[str, Any]:
         """What the next watch, in another process, has to know."""
-        return {"speed": self._speed, "late_since": self._late_since}
+        return {"speed": self._speed, "late_since": self._late_since, "resumed_at": self._resumed_at}
 
     def _seen(self, rows: Rows, fleets: Mapping[str, Fleet]) -> float:
         running = sum(fleet.running for fleet in fleets.values())

@@ -44,7 +44,13 @@ class Lookout:
         self._look = look
         self._deadline = deadline
         self._log = log
-        self._watch = Watch(look["speed"], look["chunk_rows"], look["late_since"])
+        self._watch = Watch(
+            look["speed"],
+            look["chunk_rows"],
+            start_up_s=look["terms"]["start_up_s"],
+            late_since=look["late_since"],
+            resumed_at=look["resumed_at"],
+        )
         self._late = look["late_since"] is not None
         self._said_at = 0.0
         self._silent = False

@@ -25,7 +25,7 @@ from tests.unit.operators.infer_night import Night
 pytestmark = pytest.mark.unit
 
 NOTHING = {
-    "watch": {"speed": 1.5, "late_since": None},
+    "watch": {"speed": 1.5, "late_since": None, "resumed_at": None},
     "late": False,
     "why": "in time",
     "workers": 0,

@@ -32,7 +32,8 @@ def a_look(**changes: Any) -> dict[str, Any]:
     """Of a night of 1,000 rows in chunks of 10, with one worker that should be there by now."""
     jobset = {"profile": "cpu", "workers": 1, "helps": False, "hosts": 1, "ready_at": time.time() - 60}
     terms = {"profiles": ["cpu"], "start_up_s": 600.0, "room": 100, "stated": False, "helped": 0}
-    found = {"run": RUN.prefix, "rows": 1000, "chunk_rows": 10, "seqs": 1, "speed": 0.1, "late_since": time.time() - HOUR}
+    found = {"run": RUN.prefix, "rows": 1000, "chunk_rows": 10, "seqs": 1, "speed": 0.1}
+    found |= {"late_since": time.time() - HOUR, "resumed_at": None}
     return {**found, "jobsets": {OWNER: jobset}, "terms": terms, **changes}
 
 
@@ -100,7 +101,7 @@ class TestLookout:
         state = await state_of(a_look(), left_s=5 * HOUR)
 
         assert (state["late"], state["workers"]) == (False, 0)
-        assert state["watch"] == {"speed": 0.1, "late_since": None}
+        assert state["watch"] == {"speed": 0.1, "late_since": None, "resumed_at": None}
 
     async def test_a_store_that_does_not_answer_ends_no_wait(
         self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
