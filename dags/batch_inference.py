@@ -17,6 +17,7 @@ from nightshift.operators.audit import AuditOperator
 from nightshift.operators.docs import dag_docs
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.infer import InferOperator
+from nightshift.operators.notify import mistakes, when_failed, when_late, when_too_many_die
 from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.seal import SealOperator
@@ -25,6 +26,7 @@ from nightshift.spec import JobSpec, load_all
 from nightshift.spec.model import SETTLE
 from nightshift.spec.periods import cron
 
+DAGS = Path(__file__).parent
 DAY = Param(
     None,
     type=["null", "string"],
@@ -89,6 +91,8 @@ def build(spec: JobSpec, project: str) -> DAG:
         max_active_runs=3,
         params={"partition": PERIOD if spec.every else DAY, **PARAMS},
         tags=["nightshift", *spec.tags],
+        on_failure_callback=when_failed(spec),
+        deadline=when_late(spec),
         default_args={
             "owner": spec.owner,
             "retries": 5,
@@ -100,13 +104,16 @@ def build(spec: JobSpec, project: str) -> DAG:
         chain(
             PlanOperator(task_id="plan", spec=spec.model_dump(mode="json"), inlets=watched(spec)),
             ExtractOperator(task_id="extract"),
-            InferOperator(task_id="infer"),
-            SealOperator(task_id="seal"),
+            InferOperator(task_id="infer", job=spec.model_dump(mode="json"), on_failure_callback=when_too_many_die(spec)),
+            SealOperator(task_id="seal", on_failure_callback=when_too_many_die(spec)),
             PublishOperator(task_id="publish", outlets=[table_asset(spec, project)]),
             AuditOperator(task_id="audit"),
         )
     return dag
 
 
-for job in load_all(Path(__file__).parent / "jobs")[0].values():
-    globals()[job.job] = build(job, Settings.from_environment().project)
+jobs = load_all(DAGS / "jobs")[0]
+broken = mistakes(jobs, relative_to=DAGS)
+for path, job in jobs.items():
+    if path not in broken:
+        globals()[job.job] = build(job, Settings.from_environment().project)

@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "lineage": {"run", "settings", "spec", "tasks"},
     "doctor": {"", "jobset", "run", "settings", "spec", "store", "warehouse"},
     "hooks": {"doctor", "jobset", "settings", "store", "warehouse"},
-    "triggers": {"", "fields", "hooks", "jobset", "settings", "spec", "store", "warehouse"},
+    "triggers": {"", "fields", "hooks", "jobset", "planner", "run", "settings", "spec", "store", "warehouse"},
     "timetables": set(),
     "operators": {
         "doctor",

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi, WatchExpired
@@ -26,7 +26,7 @@ from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefus
 from nightshift.jobset.verdict.pod_ends import end_of
 from nightshift.jobset.verdict.waiting import waiting_of
 
-WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused"]
+WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused", "look"]
 Verdict = tuple[WaitEnd, str]
 
 SESSION_S: Final = 2400.0
@@ -102,6 +102,7 @@ class Follower:
     connect: opens a client; called again for each session, so that it can bring fresh credentials.
     log: for people. sink: gets (pod, container, line) for every line of every container; None: no logs.
     owner: the attempt for which it follows; '' for none. signature: its own id, once the JobSet bears both; else ''.
+    before: what an earlier follower `left`, if this one is to go on with its counts.
     """
 
     def __init__(
@@ -113,8 +114,10 @@ class Follower:
         log: Log,
         sink: Callable[[str, str, str], None] | None,
         owner: str = "",
+        before: Mapping[str, Any] | None = None,
     ) -> None:
         self._connect = connect
+        self._api: AsyncJobSetApi | None = None
         self._name = name
         self._uid = uid
         self._limits = limits
@@ -141,6 +144,30 @@ class Follower:
         self._listed = False
         self._session_lived = False
         self._outage = False
+        if before is not None:
+            self._go_on(JobSetCounts(**before["counts"]), before["pods"])
+
+    def _go_on(self, counts: JobSetCounts, pods: list[dict[str, Any]]) -> None:
+        self._short = counts.held_s == 0
+        self._turned_at -= max(counts.short_s, counts.held_s)
+        self._worked_s = counts.worked_s
+        self.pods.recall(pods, counts.disruptions)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the JobSet is suspended: by its queue or by a person."""
+        return self._suspended
+
+    def left(self) -> dict[str, Any]:
+        """JSON, for the follower after this one."""
+        return {"counts": asdict(self.counts()), "pods": self.pods.last_words()}
+
+    async def note(self) -> None:
+        """Notes now how far the logs were read, so that the follower after this one repeats few lines."""
+        if self._api is not None:
+            self._noted_at = 0.0
+            with suppress(RuntimeUnavailable):
+                await self._note(self._api)
 
     def counts(self) -> JobSetCounts:
         since = time.monotonic() - self._turned_at
@@ -298,6 +325,7 @@ class Follower:
             self._logs.update(api, pod)
 
     async def _clock(self, api: AsyncJobSetApi) -> Verdict:
+        self._api = api
         while True:
             await asyncio.sleep(max(0.0, min(TICK_S, self._limits.deadline - time.time())))
             if time.time() >= self._limits.deadline:
