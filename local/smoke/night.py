@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from local.smoke.deployment import Deployment
 from local.smoke.place import Place
+from nightshift.run import speeds
 from nightshift.spec import load
 
 ROWS: Final = 1000
@@ -46,8 +47,9 @@ def prepared(place: Place, deployment: Deployment, like: Path, profile: str) -> 
         f"CREATE TABLE `{place.table('rows')}` AS SELECT n, FORMAT('Row %d of a smoke test.', n) AS text, DATE '{day}' AS day "
         f"FROM UNNEST(GENERATE_ARRAY(1, {ROWS})) AS n"
     )
+    name = f"smoke-{uuid.uuid4().hex[:12]}"
     job = {
-        "job": f"smoke-{uuid.uuid4().hex[:12]}",
+        "job": name,
         "owner": "smoke",
         "schedule": None,
         "start_date": day,
@@ -66,8 +68,14 @@ def prepared(place: Place, deployment: Deployment, like: Path, profile: str) -> 
     try:
         yield job
     finally:
-        for blob in list(place.storage.list_blobs(deployment.bucket, prefix=f"{job['job']}/")):
-            blob.delete()
+        _delete_traces(place, deployment.bucket, name)
+
+
+def _delete_traces(place: Place, bucket: str, job: str) -> None:
+    """The folders of its runs, and the records of their speed, from which no real job is to be planned."""
+    records = [blob for blob in place.storage.list_blobs(bucket, prefix=f"{speeds.FOLDER}/") if job in blob.name]
+    for blob in [*records, *place.storage.list_blobs(bucket, prefix=f"{job}/")]:
+        blob.delete()
 
 
 def spend(place: Place, deployment: Deployment, job: Mapping[str, Any]) -> Night:
