@@ -83,9 +83,11 @@ class Night:
 def cases(quick: bool) -> list[Case]:
     """quick: models and nights so small that starting is most of the time."""
     engine = {"max_num_seqs": 64, "max_model_len": 256, "dtype": "float32", "args": {"enforce-eager": True}}
-    llama = local_models.ensure(local_models.TINY_LLAMA)
-    large = (models.ensure(models.LLAMA), models.REVISION)
-    repository, revision = (llama.repository, llama.revision) if quick else large
+    if quick:
+        llama = local_models.ensure(local_models.TINY_LLAMA)
+        repository, revision = llama.repository, llama.revision
+    else:
+        repository, revision = models.ensure(models.LLAMA), models.REVISION
     common: dict[str, Any] = {"engine": engine, "deadline": "3h", "compute": {"profile": "cpu", "workers": 1}}
     embedding = a_spec(
         job="vectors", model={"name": "minilm", "uri": f"hf://{hub.REPOSITORY}", "revision": hub.REVISION}, **common
