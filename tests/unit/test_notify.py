@@ -163,7 +163,9 @@ class TestTooMany:
         Blackboard.told.clear()
 
     def ends(self, error: BaseException, task: object = None) -> list[str]:
-        (callback,) = notify.when_too_many_die(told("too_many_dead_letters")) or ()
+        callbacks = notify.when_too_many_die(told("too_many_dead_letters"))
+        assert callbacks is not None
+        (callback,) = callbacks
         context: Any = {"exception": error, "task": task, "dag": None}
         callback(context)
         return list(Blackboard.told)

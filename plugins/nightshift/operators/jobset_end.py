@@ -89,7 +89,10 @@ class Conclusion:
         if outcome.resumes_at_once and kept.resumes < self._task.resume_limit and kept.deadline > time.time():
             self._task.log.info("Continuing with a new JobSet; this uses none of the task's retries")
             time.sleep(RESUME_PAUSE_S)
-            return replace(kept, resumes=kept.resumes + 1).with_new(live.profile or self._task.first_profile(), time.time())
+            # What only helped is followed by one that does all the work.
+            workers = 0 if live.helps else live.workers
+            again = replace(kept, resumes=kept.resumes + 1)
+            return again.with_new(live.profile or self._task.first_profile(), time.time(), workers)
         failure = failure_of(name, outcome)
         if isinstance(failure, AirflowFailException):
             self._memory.save(kept.over())

@@ -55,9 +55,9 @@ class Kept:
         """The memory after the last attempt. If a person starts another one, it has the full time again."""
         return Kept(next=self.next)
 
-    def with_new(self, profile: str, since: float = 0.0) -> Kept:
+    def with_new(self, profile: str, since: float = 0.0, workers: int = 0) -> Kept:
         """With one JobSet of a new generation, instead of any others."""
-        return replace(self, live=(Live(self.next, profile, since=since),), next=self.next + 1)
+        return replace(self, live=(Live(self.next, profile, workers, since=since),), next=self.next + 1)
 
     def with_all(self, live: tuple[Live, ...]) -> Kept:
         return replace(self, live=live, next=max([self.next, *(each.generation + 1 for each in live)]))

@@ -61,23 +61,22 @@ class Lookout:
         wake_at = time.monotonic() + WAKE_S
         while time.monotonic() < wake_at:
             await asyncio.sleep(LOOK_S)
-            if await self._looked(counts(), paused()):
-                return
+            try:
+                if await self._looked(counts(), paused()):
+                    return
+                self._silent = False
+            except Exception as error:
+                # Whatever the store, the connection or the network says: a night goes on without a forecast.
+                if not self._silent:
+                    self._log.warning("The ledger cannot be looked at, so nobody knows when the night will end: %r", error)
+                self._silent = True
 
     async def _looked(self, counts: Counts, paused: bool) -> bool:
         """One look; whether there is a decision."""
         from nightshift.jobset.keeping import Asked, Terms
 
         now = time.time()
-        try:
-            rows = await asyncio.to_thread(self._rows, now - self._watch.window_s(now))
-        except Exception as error:
-            # Whatever the store, the connection or the network says: a night goes on without a forecast.
-            if not self._silent:
-                self._log.warning("The ledger cannot be listed, so nobody knows when the night will end: %s", error)
-            self._silent = True
-            return False
-        self._silent = False
+        rows = await asyncio.to_thread(self._rows, now - self._watch.window_s(now))
         forecast = self._watch.look(now, rows, self._fleets(counts), deadline=self._deadline, paused=paused)
         asked = {name: Asked(each["profile"], each["workers"], each["helps"]) for name, each in self._look["jobsets"].items()}
         terms = Terms(**self._look["terms"], useful=max(1, rows.left // self._look["seqs"]))

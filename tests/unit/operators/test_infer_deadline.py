@@ -231,6 +231,17 @@ class TestAPersonsNumber:
 
         assert (watched.names, watched.workers) == ([generation(2)], [(1, "owner")])
 
+    def test_a_smaller_one_that_is_taken_away_is_followed_by_one_as_small(self, watched: Watched) -> None:
+        watched.says(1)
+        watched.wake()
+        watched.night.agent.remove(generation(2))
+        event = jobset_event({"name": generation(2), "uid": ""}, Followed("lost"), {})
+        with pytest.raises(TaskDeferred) as deferred:
+            watched._task().execute_complete(watched.night.context, event)
+        watched._deferred(deferred.value)
+
+        assert (watched.names, watched.workers) == ([generation(3)], [(1, "owner")])
+
     def test_a_number_that_is_taken_away_changes_nothing(self, watched: Watched) -> None:
         watched.says(None)
         watched.wake()
