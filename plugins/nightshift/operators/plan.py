@@ -318,6 +318,7 @@ class PlanOperator(RunOperator):
 
     def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
         """Decides about a run, unless it has its plan, and says why. Raises Refused."""
+        from nightshift.costs.prices import load_prices
         from nightshift.operators.planning import known_of
         from nightshift.planner.bounds import Limits
         from nightshift.planner.plan import decide, table
@@ -336,9 +337,10 @@ class PlanOperator(RunOperator):
             credentials=self.storage_credentials if spec.model.uri.startswith("gs://") else None,
         )
         limits = Limits(self.settings.workers_max)
-        for line in lines(table(spec, rows, known, limits)) if rows else ():
+        prices = load_prices(self.settings.prices)
+        for line in lines(table(spec, rows, known, limits, prices.machines), prices.currency) if rows else ():
             self.log.info("%s", line)
-        decision = decide(spec, rows, known, limits)
+        decision = decide(spec, rows, known, limits, prices.machines)
         for reason in decision.reasons:
             self.log.info("Decided: %s", reason)
         if rows and decision.speed.basis is Basis.UNKNOWN:

@@ -146,6 +146,7 @@ class RunOperator(BaseOperator):
 @contextmanager
 def permanent_failures() -> Iterator[None]:
     """Fails the task for good if a repeat cannot help; everything else is left to the task's retries."""
+    from nightshift.costs.prices import PricesError
     from nightshift.formats import UnreadableFormat
     from nightshift.planner.plan import NotADecision, Refused
     from nightshift.run.hub import NoSuchRevision
@@ -169,6 +170,7 @@ def permanent_failures() -> Iterator[None]:
         NoWeights,
         NotADecision,
         PlanError,
+        PricesError,
         Refused,
         SealBroken,
         SettingsError,

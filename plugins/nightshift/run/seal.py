@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
+from nightshift.costs.bill import Machine
 from nightshift.formats import MANIFEST
 from nightshift.run import chunks, measured, speeds, tolerance
 from nightshift.run import pins as pinned
@@ -85,7 +86,9 @@ def _seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins
         "dead_reasons": dict(sorted(reasons.items())),
         "duplicates": 0,
         **_made_by(parts),
-        measured.KEY: measured.measure(asyncio.run(measured.look(ObjectStorage(store), run)), parts),
+        measured.KEY: measured.measure(
+            asyncio.run(measured.look(ObjectStorage(store), run)), parts, lambda profile: _machine(spec, profile)
+        ),
         "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
         "chunks": [item.entry for item in checked],
         "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -212,6 +215,17 @@ def _made_by(parts: Sequence[chunks.Part]) -> dict[str, Any]:
         "attempts": sorted({part.attempt for part in parts}),
         "engine_versions": dict(sorted(versions.items())),
     }
+
+
+def _machine(spec: JobSpec, profile: str) -> Machine:
+    """Of a worker of this profile, by the job's terms."""
+    try:
+        shape = spec.compute.worker(profile) if profile else None
+    except ValueError:  # The job was changed meanwhile, and its worker no longer fits this profile.
+        shape = None
+    if shape is None:
+        return measured.UNKNOWN_MACHINE
+    return Machine(shape.price_name, shape.machines)
 
 
 def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:
