@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "planner": {"formats", "profiles", "spec"},
     "costs": {"fields", "planner", "profiles"},
     "run": {"", "costs", "formats", "planner", "profiles", "spec", "store"},
-    "status": {"costs", "formats", "planner", "run", "spec", "store"},
+    "status": {"costs", "formats", "run", "spec", "store"},
     "driver": {"exits", "run", "spec", "store", "tasks"},
     "batch": {"driver", "exits", "formats", "run", "spec", "store", "tasks"},
     "stream": {"driver", "exits", "formats", "run", "spec", "store", "tasks"},

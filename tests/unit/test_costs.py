@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from nightshift.costs.bill import Bill, Machine, bill, estimate, operations
 from nightshift.costs.prices import OURS, Prices, PricesError, load_prices
+from nightshift.costs.report import by_job, latest, lines
 from nightshift.costs.split import PARTS, Life, Parts, apportion, split
 from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
@@ -311,3 +313,66 @@ class TestBill:
     @pytest.mark.parametrize("manifest", [{}, {"measured": 3}, {"measured": {"profiles": [{"profile": "cpu"}]}}])
     def test_a_run_of_an_earlier_release_has_none(self, manifest: dict[str, Any]) -> None:
         assert bill(manifest, PRICES) is None
+
+
+def a_row(run: str | None, day: int, **changes: Any) -> dict[str, Any]:
+    moment = datetime(2026, 11, day, 3, tzinfo=UTC)
+    row = {"job": "job", "run_id": run, "by_dag_run_id": f"night-{day}", "published_at": moment, "input_rows": 1000}
+    row |= {"prompt_tokens": 900_000, "output_tokens": 100_000, "cost": 2.0, "cost_estimated": 1.5, "currency": "USD"}
+    return {**row, "machine_seconds": 3600.0, "bigquery_bytes": 10, "state": "published", **changes}
+
+
+def a_failure(run: str | None, day: int, **changes: Any) -> dict[str, Any]:
+    moment = datetime(2026, 11, day, 3, tzinfo=UTC)
+    return a_row(run, day, **{"published_at": None, "failed_at": moment, "state": "failed", "failed_task": "infer", **changes})
+
+
+class TestReport:
+    """`nightshift costs`: rows of the audit table, each with the cost of its run so far."""
+
+    def test_runs_and_failures_of_two_jobs(self) -> None:
+        jobs, total = by_job([a_row("a", 1), a_row("b", 2, job="other"), a_failure("c", 3, cost=0.5)])
+
+        assert list(jobs) == ["job", "other"]
+        assert jobs["job"].to_json() == {
+            "runs": 1,
+            "failed": 1,
+            "rows": 1000,
+            "tokens": 1_000_000,
+            "machine_seconds": 7200.0,
+            "bigquery_bytes": 20,
+            "cost": {"USD": 2.5},
+            "estimated": {"USD": 3.0},
+            "runs_without_cost": 0,
+            "per_million_tokens": 2.5,
+            "per_thousand_rows": 2.5,
+        }
+        assert (total.runs, total.failed, total.costs) == (2, 1, {"USD": 4_500_000})
+
+    def test_a_run_counts_once_however_often_it_failed_was_repaired_and_published_again(self) -> None:
+        rows = [a_row("a", 9, cost=3.0), a_failure("a", 1, cost=1.0), a_failure("a", 2, cost=2.0), a_row("a", 5, cost=3.0)]
+        _, total = by_job(rows)
+
+        assert (total.runs, total.failed, total.costs) == (1, 0, {"USD": 3_000_000})
+        assert [row["cost"] for row in latest(rows[1:3])] == [2.0]
+
+    def test_a_dag_run_that_failed_before_it_had_a_run_counts_unless_it_was_repaired(self) -> None:
+        nothing = {"cost": None, "currency": None, "machine_seconds": None, "input_rows": None}
+        lost = a_failure(None, 1, failed_task="plan", **nothing)
+
+        assert by_job([lost])[1].to_json() | {"failed": 1, "runs_without_cost": 0} == by_job([lost])[1].to_json()
+        assert by_job([lost, a_row("a", 1)])[1].failed == 0
+
+    def test_rows_of_earlier_releases_have_no_cost_and_are_named(self) -> None:
+        old = {"job": "job", "run_id": "old", "published_at": datetime(2026, 11, 1, tzinfo=UTC), "input_rows": 5}
+        jobs, total = by_job([old, a_row("a", 2)])
+
+        assert (total.runs, total.unpriced, total.priced_rows) == (2, 1, 1000)
+        assert list(lines(jobs, total))[-1].startswith("1 of the runs have no cost")
+
+    def test_currencies_are_not_mixed(self) -> None:
+        jobs, total = by_job([a_row("a", 1), a_row("b", 2, currency="EUR")])
+
+        assert total.to_json()["cost"] == {"EUR": 2.0, "USD": 2.0}
+        assert total.to_json()["per_million_tokens"] is None
+        assert "2.00 EUR + 2.00 USD" in list(lines(jobs, total))[-1]

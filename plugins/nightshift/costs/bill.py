@@ -27,7 +27,7 @@ PAGE: Final = 1000
 
 @dataclass(frozen=True)
 class Machine:
-    """Of one worker. name: `nightshift.profiles.WorkerShape.price_name`; count: how many, `WorkerShape.machines`."""
+    """Of one worker: `price_name` and `machines` of `nightshift.profiles.worker.WorkerShape`."""
 
     name: str
     count: float

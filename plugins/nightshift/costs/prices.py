@@ -39,7 +39,7 @@ class PricesError(ValueError):
 
 @dataclass(frozen=True)
 class Prices:
-    """machines: of one for an hour, by `nightshift.profiles.WorkerShape.price_name`. bigquery_per_tib: of bytes billed.
+    """machines: of one for an hour, by `nightshift.profiles.worker.WorkerShape.price_name`. bigquery_per_tib: of bytes billed.
     class_a_per_1000, class_b_per_1000: operations of Cloud Storage. None: no price. name: of the file, for people.
     """
 

@@ -183,6 +183,7 @@ class PlanOperator(RunOperator):
             "spec": spec.model_dump(mode="json"),
             "decision": path,
             "planned": list(decision.reasons) if decision else [],
+            "bytes_billed": self._warehouse.bytes_asked,
         }
 
     def _partition(self, context: Context) -> str:

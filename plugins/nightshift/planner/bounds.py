@@ -18,7 +18,7 @@ from nightshift.profiles import WORK_SECONDS_MIN, WorkerShape
 from nightshift.spec.limits import WORKERS_MAX
 
 Prices = Mapping[str, float]
-"""Of one machine for an hour, by `nightshift.profiles.WorkerShape.price_name`."""
+"""Of one machine for an hour, by `nightshift.profiles.worker.WorkerShape.price_name`."""
 
 _NO_LIMIT: Final = 10**9
 

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
-from nightshift.costs.bill import Machine
 from nightshift.formats import MANIFEST
 from nightshift.run import chunks, measured, speeds, tolerance
 from nightshift.run import pins as pinned
+from nightshift.run.bills import machine_of
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pins import UNPINNED, Pins
@@ -87,7 +87,7 @@ def _seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins
         "duplicates": 0,
         **_made_by(parts),
         measured.KEY: measured.measure(
-            asyncio.run(measured.look(ObjectStorage(store), run)), parts, lambda profile: _machine(spec, profile)
+            asyncio.run(measured.look(ObjectStorage(store), run)), parts, lambda profile: machine_of(spec, profile)
         ),
         "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
         "chunks": [item.entry for item in checked],
@@ -215,17 +215,6 @@ def _made_by(parts: Sequence[chunks.Part]) -> dict[str, Any]:
         "attempts": sorted({part.attempt for part in parts}),
         "engine_versions": dict(sorted(versions.items())),
     }
-
-
-def _machine(spec: JobSpec, profile: str) -> Machine:
-    """Of a worker of this profile, by the job's terms."""
-    try:
-        shape = spec.compute.worker(profile) if profile else None
-    except ValueError:  # The job was changed meanwhile, and its worker no longer fits this profile.
-        shape = None
-    if shape is None:
-        return measured.UNKNOWN_MACHINE
-    return Machine(shape.price_name, shape.machines)
 
 
 def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:

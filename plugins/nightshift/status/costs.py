@@ -1,19 +1,11 @@
-"""What a sealed run cost, for `nightshift status`: found from its manifest and its decision, and as text."""
+"""What a sealed run cost, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
-from obstore.store import ObjectStore
-from pydantic import ValidationError
-
-from nightshift.costs.bill import Bill, Machine, bill, units
-from nightshift.costs.prices import Prices
-from nightshift.planner.plan import NotADecision
-from nightshift.run.decisions import load_decision
-from nightshift.run.plan import Plan
-from nightshift.spec import JobSpec
+from nightshift.costs.bill import Bill, units
 
 _WORDS: Final = {
     "useful": "useful work",
@@ -23,21 +15,6 @@ _WORDS: Final = {
     "lost": "lost to kills",
 }
 """What people call the parts of `nightshift.costs.split`."""
-
-
-def bill_of(
-    store: ObjectStore, manifest: Mapping[str, Any], plan: Plan | None, record: Mapping[str, Any], prices: Prices
-) -> Bill | None:
-    """Without an estimate if there is no decision, or none that this release reads. record: of ``spec.json``."""
-    decided = None
-    if plan is not None and plan.decision is not None:
-        try:
-            if decision := load_decision(store, plan.decision):
-                shape = JobSpec.model_validate(record.get("spec")).compute.worker(decision.profile)
-                decided = (decision, Machine(shape.price_name, shape.machines))
-        except (NotADecision, ValidationError, ValueError):
-            decided = None
-    return bill(manifest, prices, estimated=decided)
 
 
 def lines(found: Bill | None) -> list[str]:

@@ -14,15 +14,17 @@ from typing import Any, Final, TypeVar
 
 import obstore
 from obstore.store import ObjectStore
+from pydantic import ValidationError
 
 from nightshift.costs.bill import Bill
 from nightshift.costs.prices import Prices
 from nightshift.formats import MANIFEST, SPEC, Format, UnreadableFormat
 from nightshift.run import measured
+from nightshift.run.bills import bill_of
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
-from nightshift.status.costs import bill_of
+from nightshift.spec import JobSpec
 from nightshift.status.footer import Footer, ListedObject, NotReadable, read_footer, unavailable
 from nightshift.status.rate import Rate
 from nightshift.status.report import Attempt, Status
@@ -264,7 +266,11 @@ class Survey:
             return None
         manifest, prices = self._manifest, self._prices
         try:
-            return _ask(self._run.plan_path, lambda: bill_of(self._store, manifest, self._plan, self._spec or {}, prices))
+            spec = JobSpec.model_validate((self._spec or {}).get("spec"))
+        except ValidationError:  # Another kind of run, or a job of another release: its estimate is left out.
+            spec = None
+        try:
+            return _ask(self._run.plan_path, lambda: bill_of(self._store, manifest, self._plan, spec, prices))
         except (KeyError, TypeError, ValueError) as error:
             self._problems[self._run.manifest_path] = f"its costs cannot be read: {error!r}"
             return None
