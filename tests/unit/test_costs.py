@@ -317,7 +317,13 @@ class TestBill:
 
 def a_row(run: str | None, day: int, **changes: Any) -> dict[str, Any]:
     moment = datetime(2026, 11, day, 3, tzinfo=UTC)
-    row = {"job": "job", "run_id": run, "by_dag_run_id": f"night-{day}", "published_at": moment, "input_rows": 1000}
+    row: dict[str, Any] = {
+        "job": "job",
+        "run_id": run,
+        "by_dag_run_id": f"night-{day}",
+        "published_at": moment,
+        "input_rows": 1000,
+    }
     row |= {"prompt_tokens": 900_000, "output_tokens": 100_000, "cost": 2.0, "cost_estimated": 1.5, "currency": "USD"}
     return {**row, "machine_seconds": 3600.0, "bigquery_bytes": 10, "state": "published", **changes}
 

@@ -57,7 +57,7 @@ class Rung:
 
     def to_json(self) -> dict[str, Any]:
         def side(parts: Parts | None) -> dict[str, Any] | None:
-            return parts and {"seconds": parts.to_json(), "cost": money(self.cost(parts))}
+            return None if parts is None else {"seconds": parts.to_json(), "cost": money(self.cost(parts))}
 
         return {
             "profile": self.profile,

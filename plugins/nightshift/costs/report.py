@@ -19,8 +19,9 @@ FAILED: Final = "failed"
 class Sums:
     """runs: that were published. failed: those that were not, and DAG runs that failed before they had one.
 
-    rows, tokens: that published runs deliver. costs, estimates: millionths by currency. unpriced: runs of unknown cost; priced_rows, priced_tokens:
-    of published runs whose cost is known."""
+    rows, tokens: that published runs deliver. costs, estimates: millionths by currency. unpriced: runs of unknown cost;
+    priced_rows, priced_tokens: of published runs whose cost is known.
+    """
 
     runs: int = 0
     failed: int = 0

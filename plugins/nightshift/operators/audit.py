@@ -50,7 +50,7 @@ class AuditOperator(RunOperator):
                 dag_run_id=record["opened_by"],
                 by_dag_run_id=context["dag_run"].run_id,
                 asked_at=asked_at,
-                costs=made and made.to_json(),
+                costs=made.to_json() if made else None,
             )
             warehouse.record_audit(row)
         self.log.info("Audit row of run %s: %s", self.run.run_id, row)
@@ -120,7 +120,7 @@ class AuditFailureOperator(RunOperator):
         plan, manifest = load_plan(self.store, self.run), load_manifest(self.store, self.run)
         billed = _sum(planned.get("bytes_billed"), warehouse.bytes_billed(self.run, manifest, planned.get("asked_at")))
         prices = load_prices(self.settings.prices)
-        made = manifest and bill_of(self.store, manifest, plan, spec, prices, bigquery_bytes=billed)
+        made = bill_of(self.store, manifest, plan, spec, prices, bigquery_bytes=billed) if manifest else None
         so_far = made or bill_so_far(self.store, self.run, spec, prices, billed)
         columns = money(so_far.to_json())
         if not made:

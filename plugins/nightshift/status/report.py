@@ -177,7 +177,7 @@ class Status:
             "waste_partial_rows": self.waste_partial_rows,
             "waste_percent": _rounded(self.waste_percent, 3),
             "measured": self.measured,
-            "cost": self.bill and self.bill.to_json(),
+            "cost": self.bill.to_json() if self.bill else None,
             "problems": [{"path": path, "problem": problem} for path, problem in sorted(self.problems.items())[:JSON_PROBLEMS]],
         }
 

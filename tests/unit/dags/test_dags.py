@@ -42,7 +42,7 @@ def test_a_job_file_becomes_a_chain_of_six_tasks(parse: Parse, job_text: str) ->
 
 def test_a_failure_is_recorded_beside_the_last_task_so_that_the_dag_run_ends_as_failed(parse: Parse, job_text: str) -> None:
     dag = parse(job=job_text).dags["package-embeddings"]
-    recorder = dag.get_task(FAILURE)
+    recorder: Any = dag.get_task(FAILURE)
 
     assert sorted(recorder.upstream_task_ids) == sorted(TASKS[:-1])
     assert (recorder.trigger_rule, recorder.tasks) == ("one_failed", tuple(TASKS[:-1]))
