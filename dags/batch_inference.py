@@ -1,4 +1,4 @@
-"""One DAG for each job file in dags/jobs/: plan -> extract -> infer -> seal -> publish -> audit.
+"""One DAG for each job file in dags/jobs/: plan -> extract -> infer -> seal -> publish -> audit; audit_failure if one fails.
 
 Broken job files are left out here; broken_jobs.py shows them as an import error. Airflow keeps one import error per file,
 and drops every DAG of such a file, so one file cannot both raise and serve.
@@ -13,7 +13,7 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param
 from airflow.sdk.bases.operator import chain
 
 from nightshift.operators.assets import files_asset, table_asset
-from nightshift.operators.audit import AuditOperator
+from nightshift.operators.audit import AuditFailureOperator, AuditOperator
 from nightshift.operators.docs import dag_docs
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.infer import InferOperator
@@ -101,14 +101,17 @@ def build(spec: JobSpec, project: str) -> DAG:
             "max_retry_delay": timedelta(minutes=10),
         },
     ) as dag:
-        chain(
+        tasks = (
             PlanOperator(task_id="plan", spec=spec.model_dump(mode="json"), inlets=watched(spec)),
             ExtractOperator(task_id="extract"),
             InferOperator(task_id="infer", job=spec.model_dump(mode="json"), on_failure_callback=when_too_many_die(spec)),
             SealOperator(task_id="seal", on_failure_callback=when_too_many_die(spec)),
             PublishOperator(task_id="publish", outlets=[table_asset(spec, project)]),
-            AuditOperator(task_id="audit"),
         )
+        chain(*tasks, AuditOperator(task_id="audit"))
+        # Beside the task audit, not behind it: a DAG run ends as its last tasks do, and one that failed has to end as failed.
+        names = [task.task_id for task in tasks]
+        chain(list(tasks), AuditFailureOperator(task_id="audit_failure", spec=spec.model_dump(mode="json"), tasks=names))
     return dag
 
 

@@ -36,8 +36,9 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": {"fields"},
     "spec": {"fields", "profiles", "tasks"},
     "planner": {"formats", "profiles", "spec"},
-    "run": {"", "formats", "planner", "profiles", "spec", "store"},
-    "status": {"formats", "run", "spec", "store"},
+    "costs": {"fields", "planner", "profiles"},
+    "run": {"", "costs", "formats", "planner", "profiles", "spec", "store"},
+    "status": {"costs", "formats", "run", "spec", "store"},
     "driver": {"exits", "run", "spec", "store", "tasks"},
     "batch": {"driver", "exits", "formats", "run", "spec", "store", "tasks"},
     "stream": {"driver", "exits", "formats", "run", "spec", "store", "tasks"},
@@ -50,6 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "triggers": {"", "fields", "hooks", "jobset", "planner", "run", "settings", "spec", "store", "warehouse"},
     "timetables": set(),
     "operators": {
+        "costs",
         "doctor",
         "exits",
         "fields",
@@ -72,6 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         "",
         "batch",
+        "costs",
         "doctor",
         "exits",
         "jobset",

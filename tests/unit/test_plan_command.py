@@ -109,16 +109,28 @@ def test_the_tokens_that_a_person_knows(told: Told) -> None:
 
 
 def test_a_quota_and_prices(job: Path, told: Told) -> None:
-    prices = job.parent / "prices.json"
-    prices.write_text('{"g2-standard-8-spot": 0.5}')
+    prices = job.parent / "prices.yaml"
+    prices.write_text("currency: EUR\nmachines: {g2-standard-8: {spot: 0.5}}\n")
     code, said = told("--prices", str(prices), "--quota", "100")
     costs = {row["profile"]: row["cost"] for row in said["table"]}
 
-    assert code == 0
+    assert (code, said["currency"]) == (0, "EUR")
+    assert told(NIGHTSHIFT_PRICES=str(prices))[1]["table"] == told("--prices", str(prices))[1]["table"]
     (chosen,) = [row for row in said["table"] if row["chosen"]]
     assert chosen["cost"] == pytest.approx(chosen["hours"] * 0.5)
     assert costs["gpu-l4"] is None
     assert told("--quota", "10")[0] == 1
+
+
+def test_without_prices_of_yours_the_list_prices_of_the_release_are_shown(job: Path, plan: Plan, told: Told) -> None:
+    said = told()[1]
+
+    assert (said["currency"], said["prices"]) == ("USD", "the list prices of this release")
+    (chosen,) = [row for row in said["table"] if row["chosen"]]
+    assert chosen["cost"] == pytest.approx(chosen["hours"] * 0.512012)
+    shown = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json")).stdout
+    assert "cost USD" in shown
+    assert f"{chosen['cost']:,.2f}" in shown
 
 
 def test_an_unknown_speed_is_no_error(job: Path, plan: Plan) -> None:
@@ -207,7 +219,7 @@ class TestKueue:
         (("--partition", "yesterday", *ROWS), "--partition is 'yesterday'"),
         ((*DAY, "--rows", "none"), "'none' is not a whole number"),
         ((*DAY, *ROWS, "--config", "/nonexistent"), "--config: /nonexistent cannot be read as JSON"),
-        ((*DAY, *ROWS, "--prices", "/nonexistent"), "--prices: /nonexistent cannot be read as JSON"),
+        ((*DAY, *ROWS, "--prices", "/nonexistent"), "/nonexistent: it cannot be read as YAML"),
         (DAY, "NIGHTSHIFT_BUCKET is not set"),
     ],
 )

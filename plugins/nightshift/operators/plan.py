@@ -186,6 +186,7 @@ class PlanOperator(RunOperator):
             "spec": spec.model_dump(mode="json"),
             "decision": path,
             "planned": list(decision.reasons) if decision else [],
+            "bytes_billed": self._warehouse.bytes_asked,
         }
 
     def _partition(self, context: Context) -> str:
@@ -321,6 +322,7 @@ class PlanOperator(RunOperator):
 
     def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
         """Decides about a run, unless it has its plan, and says why. Raises Refused."""
+        from nightshift.costs.prices import load_prices
         from nightshift.operators.planning import known_of
         from nightshift.operators.quota import limits_of
         from nightshift.planner.bounds import Limits
@@ -342,9 +344,10 @@ class PlanOperator(RunOperator):
         limits = Limits(self.settings.workers_max)
         if rows:
             limits = limits_of(spec, self.settings, run.partition, self.log.info, self.log.warning)
-        for line in lines(table(spec, rows, known, limits)) if rows else ():
+        prices = load_prices(self.settings.prices)
+        for line in lines(table(spec, rows, known, limits, prices.machines), prices.currency) if rows else ():
             self.log.info("%s", line)
-        decision = decide(spec, rows, known, limits)
+        decision = decide(spec, rows, known, limits, prices.machines)
         for reason in decision.reasons:
             self.log.info("Decided: %s", reason)
         if rows and decision.speed.basis is Basis.UNKNOWN:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,6 +15,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from nightshift.operators.links import RunFolderLink
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings, SettingsError
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,6 +31,8 @@ PLAN = "plan"
 """The task that hands its run on to the others."""
 RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
 """The run's folder, from the task ``plan``."""
+ERROR_KEY = "error"
+"""The XCom of a task that has failed for good: why."""
 TERMS_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('spec') | tojson }}"
 """The job as the task ``plan`` had it."""
 
@@ -162,6 +167,7 @@ class RunOperator(BaseOperator):
 @contextmanager
 def permanent_failures() -> Iterator[None]:
     """Fails the task for good if a repeat cannot help; everything else is left to the task's retries."""
+    from nightshift.costs.prices import PricesError
     from nightshift.formats import UnreadableFormat
     from nightshift.planner.plan import NotADecision, Refused
     from nightshift.run.hub import NoSuchRevision
@@ -185,6 +191,7 @@ def permanent_failures() -> Iterator[None]:
         NoWeights,
         NotADecision,
         PlanError,
+        PricesError,
         Refused,
         SealBroken,
         SettingsError,
@@ -193,4 +200,19 @@ def permanent_failures() -> Iterator[None]:
         UnreadableFormat,
         WarehouseError,
     ) as error:
+        keep_error(str(error))
         raise AirflowFailException(str(error)) from error
+    except AirflowFailException as error:
+        keep_error(str(error))
+        raise
+
+
+def keep_error(message: str) -> None:
+    """For the audit row of the DAG run, should it fail: nothing else tells one task what another has said."""
+    from airflow.sdk import get_current_context
+
+    try:
+        get_current_context()["ti"].xcom_push(ERROR_KEY, message)
+    except Exception as error:
+        # The message is in the task's log, and the failure must not change into another one.
+        log.debug("The error is not kept for the audit row: %r", error)

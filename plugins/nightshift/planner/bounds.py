@@ -14,12 +14,11 @@ from typing import Final
 
 from nightshift.planner.roofline import accelerators
 from nightshift.planner.speed import Basis, Speed
-from nightshift.profiles import WORK_SECONDS_MIN, Provisioning, WorkerShape
+from nightshift.profiles import WORK_SECONDS_MIN, WorkerShape
 from nightshift.spec.limits import WORKERS_MAX
 
 Prices = Mapping[str, float]
-"""Of one machine for an hour, by its name and the suffix of how it is bought: ``g2-standard-8-spot``. "cpu": of a worker
-without an accelerator."""
+"""Of one machine for an hour, by `nightshift.profiles.worker.WorkerShape.price_name`."""
 
 _NO_LIMIT: Final = 10**9
 
@@ -162,13 +161,10 @@ def accelerator_hours(question: Question, found: Answer) -> float | None:
 def cost(question: Question, found: Answer, prices: Prices) -> float | None:
     """In the currency of the prices; None if the machine has none there, or the speed is unknown."""
     shape = question.shape
-    provisioning = shape.profile.provisioning
-    suffix = Provisioning.ON_DEMAND if provisioning is Provisioning.ANY else provisioning
-    price = prices.get(f"{shape.machine.name}{suffix}" if shape.machine else "cpu")
-    hours = accelerator_hours(question, found)
-    if price is None or hours is None:
+    price = prices.get(shape.price_name)
+    if price is None or found.finish_s is None:
         return None
-    return hours * price / (shape.machine.accelerators if shape.machine else 1)
+    return found.workers * shape.machines * found.finish_s / 3600 * price
 
 
 def minutes(seconds: float) -> str:

@@ -24,6 +24,7 @@ from obstore.store import ObjectStore
 from nightshift.formats import MANIFEST
 from nightshift.run import chunks, measured, speeds, tolerance
 from nightshift.run import pins as pinned
+from nightshift.run.bills import machine_of
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pins import UNPINNED, Pins
@@ -85,7 +86,9 @@ def _seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins
         "dead_reasons": dict(sorted(reasons.items())),
         "duplicates": 0,
         **_made_by(parts),
-        measured.KEY: measured.measure(asyncio.run(measured.look(ObjectStorage(store), run)), parts),
+        measured.KEY: measured.measure(
+            asyncio.run(measured.look(ObjectStorage(store), run)), parts, lambda profile: machine_of(spec, profile)
+        ),
         "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
         "chunks": [item.entry for item in checked],
         "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),

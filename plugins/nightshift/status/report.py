@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from nightshift.costs.bill import Bill
 from nightshift.run.names import RunRef
 
 VERSION: Final = 1
@@ -43,7 +44,7 @@ class Status:
 
     What cannot be read is in problems, by path; rows_bad are the rows that bad chunks should hold. unanswered: objects that
     the store did not return this time; they are read again at the next refresh. measured: `nightshift.run.measured`, of a
-    sealed run; None if its manifest has none.
+    sealed run; None if its manifest has none. bill: what it cost, likewise.
     """
 
     url: str
@@ -76,6 +77,7 @@ class Status:
     sealed_at: float | None
     observed_at: float
     measured: dict[str, Any] | None = None
+    bill: Bill | None = None
 
     @property
     def complete(self) -> bool:
@@ -175,6 +177,7 @@ class Status:
             "waste_partial_rows": self.waste_partial_rows,
             "waste_percent": _rounded(self.waste_percent, 3),
             "measured": self.measured,
+            "cost": self.bill.to_json() if self.bill else None,
             "problems": [{"path": path, "problem": problem} for path, problem in sorted(self.problems.items())[:JSON_PROBLEMS]],
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.run.starts import in_order
+from nightshift.status import costs
 from nightshift.status.rate import WINDOW_S
 from nightshift.status.report import Status, iso
 
@@ -55,7 +56,7 @@ def _progress(status: Status) -> list[str]:
     )
     lines += _workers(status)
     when = "no" if status.sealed_at is None else iso(status.sealed_at)
-    return [*lines, f"sealed    {when}", *_measured(status.measured)]
+    return [*lines, f"sealed    {when}", *_measured(status.measured), *costs.lines(status.bill)]
 
 
 def _measured(found: dict[str, Any] | None) -> list[str]:

@@ -174,10 +174,37 @@ class Warehouse:
         }
 
     def record_audit(self, row: Mapping[str, Any]) -> None:
-        """Adds the audit row of a publication (`nightshift.warehouse.audit.audit_row`); a repeat changes nothing."""
+        """Adds an audit row (`nightshift.warehouse.audit`: `audit_row`, `failure_row`); a repeat changes nothing."""
         parameters = audit.audit_parameters(row)
         self._tables.ensure_own()
-        self._statements.rows(f"The audit row of run {row['run_id']}", audit.insert(self._settings), parameters)
+        what = f"The audit row of run {row.get('run_id') or row['by_dag_run_id']}"
+        self._statements.rows(what, audit.insert(self._settings, audit.state_of(row)), parameters)
+
+    def audited(self, since: str, job: str | None = None) -> list[dict[str, Any]]:
+        """Rows of the audit table, of partitions from a day on (YYYY-MM-DD); none if there is no table."""
+        from google.cloud.bigquery import ScalarQueryParameter
+
+        parameters = [ScalarQueryParameter("since", "DATE", since)]
+        if job is not None:
+            parameters.append(ScalarQueryParameter("job", "STRING", job))
+        sql = audit.selection(self._settings, of_job=job is not None)
+        return [dict(row) for row in self._statements.rows_if_there("The audit table", sql, parameters) or ()]
+
+    def bytes_billed(self, run: RunRef, manifest: Mapping[str, Any] | None = None, asked_at: str | None = None) -> int | None:
+        """By BigQuery for the run's export, and for its publication, if manifest and asked_at are said; load jobs are free.
+
+        None if no job says it.
+        """
+        steps = ["extract"]
+        if manifest is not None and asked_at is not None:
+            steps.append(_publish_step(manifest, asked_at))
+        billed = [each for step in steps for each in self._jobs.billed(run, step)]
+        return sum(billed) if billed else None
+
+    @property
+    def bytes_asked(self) -> int | None:
+        """Billed for the statements that were waited for here, so far; None if no job says it."""
+        return self._statements.billed
 
     def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
         with translated(f"The query of job {spec.job} (source.query)"):

@@ -73,7 +73,8 @@ def known(settings: Settings) -> str:
     return (
         f"WITH known AS (SELECT job, run_id, bucket, asked_at, published_at FROM {own} WHERE {here}\n"
         "UNION ALL SELECT job, run_id, CAST(NULL AS STRING), published_at, published_at\n"
-        f"FROM {quoted(audit.table(settings))} WHERE {here}\n"
+        # A DAG run that failed has a row without this time.
+        f"FROM {quoted(audit.table(settings))} WHERE {here} AND published_at IS NOT NULL\n"
         f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE {there}))"
     )
 

@@ -23,6 +23,12 @@ DOCTOR = "nightshift_doctor"
 REDRIVE = "nightshift_redrive"
 """The one that comes from the files of streams."""
 TASKS = ["plan", "extract", "infer", "seal", "publish", "audit"]
+FAILURE = "audit_failure"
+
+
+def chain_of(dag: Any) -> list[list[str]]:
+    """What follows each task, but for the one that records failures."""
+    return [sorted(dag.get_task(task).downstream_task_ids - {FAILURE}) for task in TASKS]
 
 
 def test_a_job_file_becomes_a_chain_of_six_tasks(parse: Parse, job_text: str) -> None:
@@ -30,8 +36,17 @@ def test_a_job_file_becomes_a_chain_of_six_tasks(parse: Parse, job_text: str) ->
 
     assert bag.import_errors == {}
     dag = bag.dags["package-embeddings"]
-    assert sorted(dag.task_ids) == sorted(TASKS)
-    assert [sorted(dag.get_task(task).downstream_task_ids) for task in TASKS] == [[task] for task in TASKS[1:]] + [[]]
+    assert sorted(dag.task_ids) == sorted([*TASKS, FAILURE])
+    assert chain_of(dag) == [[task] for task in TASKS[1:]] + [[]]
+
+
+def test_a_failure_is_recorded_beside_the_last_task_so_that_the_dag_run_ends_as_failed(parse: Parse, job_text: str) -> None:
+    dag = parse(job=job_text).dags["package-embeddings"]
+    recorder: Any = dag.get_task(FAILURE)
+
+    assert sorted(recorder.upstream_task_ids) == sorted(TASKS[:-1])
+    assert (recorder.trigger_rule, recorder.tasks) == ("one_failed", tuple(TASKS[:-1]))
+    assert sorted(task.task_id for task in dag.leaves) == ["audit", FAILURE]
 
 
 def test_what_the_job_says_of_itself_is_what_the_dag_says(parse: Parse, job_text: str) -> None:
@@ -169,7 +184,7 @@ def test_a_dag_lives_through_serialization(parse: Parse, job_text: str) -> None:
 
     assert again.dag_id == "package-embeddings"
     assert again.timetable == dag.timetable
-    assert [sorted(again.get_task(task).downstream_task_ids) for task in TASKS] == [[task] for task in TASKS[1:]] + [[]]
+    assert chain_of(again) == [[task] for task in TASKS[1:]] + [[]]
     assert list(again.get_task("infer").template_fields) == ["run_prefix", "terms"]
 
 

@@ -61,7 +61,7 @@ class TestEnds:
         night.resume(name)
 
         starts = Starts.from_bytes(obstore.get(night.store, RUN.starts_path(name)).bytes().to_bytes())
-        assert starts == Starts({POD: {"image": 3.0, "weights": 40.0}})
+        assert starts == Starts({POD: {"image": 3.0, "weights": 40.0, "driver": 37.0}})
 
     def test_that_this_cannot_be_kept_fails_nothing(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("nightshift.run.starts.create_or_read", lambda *_: 1 / 0)

@@ -58,6 +58,7 @@ class Planner:
             check_may_replace=lambda *_: None,
             count_rows=lambda *_: self.rows,
             sample_rows=self._sample,
+            bytes_asked=None,
         )
         task.__dict__.update(
             settings=Settings("runs", "acme", **settings),
