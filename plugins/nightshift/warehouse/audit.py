@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.formats import AUDIT
 from nightshift.run.names import canonical_json
+from nightshift.run.redo import COMPLETES, digest_of, totals
 from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import own_table, quoted
@@ -47,10 +48,13 @@ COLUMNS: Final[Mapping[str, str]] = {
     "seconds": "FLOAT64",
     "partition_time": "TIMESTAMP",
     "version": "INT64",
+    "completes": "STRING",
 }
 """run_id and published_at identify the row. input_rows = predictions + dead_letters. source_tables: comma-separated.
 dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.
 attempts: lives of workers that committed chunks. partition_time: NULL for a day.
+completes: ids of the earlier runs whose predictions the partition shows too, comma-separated, the latest first, else NULL.
+Then input_rows, predictions and dead_letters are those of the whole partition, and all else is about this run.
 seconds: the length of the night as measured by the caller, or null. version: `nightshift.formats.AUDIT`; NULL is version 1."""
 
 
@@ -79,9 +83,7 @@ def audit_row(
         "owner": spec.owner,
         "source_tables": ", ".join(published["source_tables"]),
         "destination": published["table"],
-        "input_rows": manifest["rows"],
-        "predictions": manifest["predictions"],
-        "dead_letters": manifest["dead_letters"],
+        **{column: totals(manifest)[name] for column, name in _COUNTS.items()},
         "dead_reasons": canonical_json(manifest["dead_reasons"]).decode(),
         "prompt_tokens": manifest["prompt_tokens"],
         "chunks": len(manifest["chunks"]),
@@ -91,17 +93,21 @@ def audit_row(
         "model_uri": spec.model.uri,
         "model_revision": spec.model.revision,
         "spec_digest": digest(spec.semantic()),
-        "manifest_digest": digest(manifest),
+        "manifest_digest": digest_of(manifest),
         "merkle_root": manifest["merkle_root"],
         "sealed_at": manifest["sealed_at"],
         "published_at": published["published_at"],
         "seconds": seconds,
         "version": AUDIT.version,
+        "completes": ", ".join(each["run_id"] for each in manifest.get(COMPLETES, ())) or None,
     }
 
 
+_COUNTS: Final = {"input_rows": "rows", "predictions": "predictions", "dead_letters": "dead_letters"}
+
+
 def digest(value: Any) -> str:
-    """sha256, in hex, of a JSON value in canonical form; for manifest.json, the sha256 of the object."""
+    """sha256, in hex, of a JSON value in canonical form."""
     import hashlib
 
     return hashlib.sha256(canonical_json(value)).hexdigest()
