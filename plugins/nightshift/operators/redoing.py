@@ -53,7 +53,7 @@ def _same_answers(earlier: RunRef, frozen: JobSpec, spec: JobSpec) -> None:
         raise NotRedone(
             f"The job asks for other answers than run {earlier.run_id}, which the partition shows: {changed} changed. Computed "
             "so, the dead letters would stand beside answers of the old job in one partition. Undo the change, or trigger with "
-            "fresh to compute all rows. Settings that do not affect answers may change: compute, deadline, max_num_seqs, time limits."
+            "fresh to compute all rows. What does not affect answers may change: compute, deadline, max_num_seqs, time limits."
         )
 
 

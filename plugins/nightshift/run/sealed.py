@@ -58,8 +58,8 @@ def whole(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any], redo: Re
         found = load_manifest(store, other)
         if found is None or digest_of(found) != each["manifest_digest"]:
             raise SealBroken(
-                f"{other.manifest_path} is not the one that run {run.run_id} completes: that run was deleted or computed again. "
-                "Nothing is published. Trigger the DAG with fresh."
+                f"{other.manifest_path} is not the one that run {run.run_id} completes: that run was deleted or computed again "
+                "meanwhile. Nothing is published. Trigger the DAG with fresh."
             )
         earlier.append(found)
     said = (completes[0]["run_id"], completes[0]["manifest_digest"]) if completes else None
