@@ -39,7 +39,7 @@ def test_a_published_run_leaves_one_row_with_every_column(night: Night) -> None:
     (row,) = audited(night)
 
     assert list(row) == list(COLUMNS)
-    assert [name for name, value in row.items() if value is None] == ["partition_time"], "it is a day"
+    assert [name for name, value in row.items() if value is None] == ["partition_time", "completes"], "a day, and no redo"
     assert (row["run_id"], row["partition_date"], row["dag_run_id"]) == (
         night.run.run_id,
         date.fromisoformat(PARTITION),

@@ -101,8 +101,11 @@ class TestFilesAsAnAsset:
 def test_the_trigger_form_takes_a_date_or_nothing(parse: Parse, job_text: str) -> None:
     params = parse(job=job_text).dags["package-embeddings"].params
 
-    assert params.dump() == {"partition": None, "fresh": False, "republish": None}
+    assert params.dump() == {"partition": None, "fresh": False, "republish": None, "redo": None}
     params["partition"] = "2026-11-19"
+    params["redo"] = "dead_letters"
+    with pytest.raises(ValueError, match="is not one of"):
+        params["redo"] = "everything"
     with pytest.raises(ValueError, match="is not a 'date'"):
         params["partition"] = "19 November"
 
@@ -122,7 +125,7 @@ class TestPeriods:
     def test_the_form_takes_a_time(self, parse: Parse, text: str) -> None:
         dag = parse(job=text).dags["package-embeddings"]
 
-        assert dag.params.dump() == {"partition": None, "fresh": False, "republish": None}
+        assert dag.params.dump() == {"partition": None, "fresh": False, "republish": None, "redo": None}
         dag.params["partition"] = "2026-11-19T07:10"
 
     def test_its_page_says_so(self, parse: Parse, text: str) -> None:
