@@ -83,8 +83,8 @@ class Controller:
         self._evict(now)
         if self._record.finished_at:
             return not self._expire(now)
-        if self._spec.suspended and not self.folder.resume_asked():
-            self._save()
+        if self.folder.paused() or (self._spec.suspended and not self.folder.resume_asked()):
+            self._rest(now)
             return True
         if not self._record.started_at:
             self._record.started_at = now
@@ -92,6 +92,15 @@ class Controller:
         self._save()
         self._bind()
         return True
+
+    def _rest(self, now: float) -> None:
+        """Suspended: pods end, finished indexes stay. The Job's time begins again when it goes on, as in Kubernetes."""
+        if self._record.end is None:
+            self._stop_pods(now)
+            self._record.started_at = 0.0
+        else:
+            self._advance(now)
+        self._save()
 
     def shut_down(self, now: float) -> None:
         """The node shuts down: every pod gets SIGTERM and at most the node's grace period."""
@@ -143,7 +152,7 @@ class Controller:
         record.ended_at = now
         if succeeded:
             record.ruling = "Succeeded"
-        elif self._record.end is not None or self.folder.stop_asked_at():
+        elif self._record.end is not None or record.deleted_at or self.folder.stop_asked_at():
             record.ruling = "Deleted"
         else:
             name = f"{self._spec.namespace}/{record.name}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from nightshift import exits
-from nightshift.cli import batcher, plan, redrive, streams, values, version
+from nightshift.cli import batcher, pause, plan, redrive, streams, values, version
 from nightshift.cli.values import Commands
 
 BAD_INPUT: Final = 2
@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         "--window", type=values.seconds, metavar="SECONDS", help="for a stream: take rates over so long (default: 600)"
     )
     status.set_defaults(command=_status)
+    pause.add_to(commands)
     plan.add_to(commands)
     _add_render(commands)
     _add_doctor(commands)

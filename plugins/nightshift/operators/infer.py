@@ -100,9 +100,10 @@ class InferOperator(JobSetTask, RunOperator):
 
     def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
         from nightshift.jobset.manifest.render import render
+        from nightshift.run.pauses import newest
 
         helps = live.profile != self.spec.compute.profile
-        return render(
+        manifest = render(
             self.spec,
             self.run,
             self.plan,
@@ -112,6 +113,8 @@ class InferOperator(JobSetTask, RunOperator):
             role="helper" if helps else "owner",
             pins=self.pins,
         )
+        wish = newest(self.store, self.run)
+        return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if wish and wish.paused else manifest
 
     def first_profile(self) -> str:
         return self.spec.compute.profile
@@ -138,6 +141,7 @@ class InferOperator(JobSetTask, RunOperator):
         return self.spec.deadline_seconds
 
     def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
+        self._follow_wish(waited)
         return self.deployment.trigger(
             jobsets=[{"name": each.name, "uid": each.uid} for each in waited],
             deadline=deadline,
@@ -145,6 +149,19 @@ class InferOperator(JobSetTask, RunOperator):
             get_logs=self.get_logs,
             **self._limits(waited, deadline),
         )
+
+    def _follow_wish(self, waited: list[Waited]) -> None:
+        """Pauses the JobSets of a run that a person has paused, or resumes them. The deadline stays where it is."""
+        from nightshift.jobset.pausing import apply_to
+        from nightshift.run.pauses import newest
+
+        if (wish := newest(self.store, self.run)) is None:
+            return
+        if wish.paused:
+            self.log.warning("The run is %s: its JobSets are suspended until somebody resumes it", wish)
+        for each in waited:
+            if each.seen.jobset is not None:
+                apply_to(self.runtime, each.name, wish, each.seen.jobset)
 
     def _limits(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
         """When to interrupt the wait to decide about the next profile; never, if there is no next profile."""

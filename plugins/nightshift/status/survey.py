@@ -16,7 +16,7 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.formats import MANIFEST, SPEC, Format, UnreadableFormat
-from nightshift.run import measured
+from nightshift.run import measured, pauses
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
@@ -218,7 +218,17 @@ class Survey:
             sealed_at=sealed,
             observed_at=now,
             measured=self._measured,
+            paused=self._paused(),
         )
+
+    def _paused(self) -> dict[str, Any] | None:
+        """Who paused the run and when; None if it may work."""
+        try:
+            wish = pauses.newest(self._store, self._run)
+        except ValueError as error:
+            self._problems[self._run.pauses_folder] = str(error)
+            return None
+        return {"by": wish.by, "at": wish.at} if wish is not None and wish.paused else None
 
     def _saved(self, plan: Plan | None) -> int:
         """Rows in partials of open chunks. Two attempts may have saved the same row, so never more than the chunk holds."""

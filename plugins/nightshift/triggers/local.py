@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from nightshift.jobset.labels import PAUSED_ANNOTATION
 from nightshift.triggers.jobset import KILL_TIMEOUT_S, jobset_event
 from nightshift.triggers.polling import DeadlinePassed, poll
 
@@ -109,6 +110,7 @@ def _progress(seen: Observation) -> str:
 
     if seen.jobset is None:
         return "it is gone"
+    paused = (seen.jobset["metadata"].get("annotations") or {}).get(PAUSED_ANNOTATION)
     phases = Counter(pod["status"]["phase"] for pod in seen.pods)
     done = sum(len(indexes.parse(job["status"].get("completedIndexes", ""))) for job in seen.jobs)
     parts = [
@@ -116,7 +118,7 @@ def _progress(seen: Observation) -> str:
         f"{done} {'index is' if done == 1 else 'indexes are'} done",
         f"{phases['Failed']} {'pod has' if phases['Failed'] == 1 else 'pods have'} failed",
     ]
-    return ", ".join(parts)
+    return ", ".join([paused, *parts] if paused else parts)
 
 
 def _runtime() -> LocalRuntime:
