@@ -57,11 +57,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def _apply(url: str, wish: Wish) -> int:
     from nightshift.jobset.pausing import apply, tell
-    from nightshift.jobset.runtime import RequestRefused, RuntimeUnavailable
 
     try:
         names = apply(_runtime(), url, wish)
-    except (ImportError, LookupError, ValueError, RequestRefused, RuntimeUnavailable) as error:
+    except Exception as error:  # Connections raise what they like, Airflow's among them.
         print(
             f"The wish is written, but not applied to the run's JobSets: {error}\nTrigger the DAG nightshift_pause with this "
             "run, or repeat the command where the cluster can be reached. The task infer applies it to its next JobSet.",
@@ -73,7 +72,8 @@ def _apply(url: str, wish: Wish) -> int:
 
 
 def _runtime() -> Runtime:
-    """Raises ImportError without Airflow, whose connections lead to a cluster; ValueError for settings that lead nowhere."""
+    """Raises ImportError without Airflow, whose connections lead to a cluster, and any exception of theirs."""
+    from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
     from nightshift.jobset.local.client import LocalRuntime
     from nightshift.settings import Settings
 
@@ -81,11 +81,9 @@ def _runtime() -> Runtime:
     if kind == "local":
         return LocalRuntime(folder)
     settings = Settings.from_environment()
-    from airflow.sdk.exceptions import AirflowException
+    from nightshift.operators.connections import AirflowConnections
 
-    from nightshift.operators.deployment import deployment_for
-
-    try:
-        return deployment_for(settings).runtime
-    except AirflowException as error:
-        raise LookupError(str(error)) from error
+    api = AirflowConnections(settings).cluster()
+    if api is None:
+        raise LookupError(f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}, which names no cluster")
+    return KubernetesRuntime(api, settings.namespace)
