@@ -393,12 +393,12 @@ def test_a_paused_jobset_drains_and_goes_on_where_it_stopped(runtime: RuntimeUnd
         "i=0; while [ $i -lt 60 ]; do sleep 0.1; i=$((i + 1)); done"
     )
     runtime.submit(jobset(name, sh(script, image=image), job={"completions": 2}))
-    logged(runtime, name, "ready")
+    logged(runtime, name, "ready", index=1)
     wait_for(lambda: look(runtime, name).completed_indexes == (0,), "the end of index 0")
     runtime.pause(name, "paused by ada")
     runtime.pause(name, "paused by ada")
 
-    logged(runtime, name, "told")
+    logged(runtime, name, "told", index=1)
     seen = runtime.observe(name).jobset
     assert seen is not None
     assert seen["metadata"]["annotations"][PAUSED_ANNOTATION] == "paused by ada"
