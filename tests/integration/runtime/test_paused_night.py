@@ -1,4 +1,4 @@
-"""A night with real drivers that a person pauses in the middle: pods go, what is committed stays, and it ends as if undisturbed."""
+"""A night with real drivers that a person pauses in the middle: pods go, what is committed stays, and it ends as ever."""
 
 from __future__ import annotations
 
