@@ -54,6 +54,13 @@ PARAMS = {
         title="Republish",
         description="The id of a finished run of the day, as in the audit table: show it again, whatever replaced it.",
     ),
+    "redo": Param(
+        None,
+        type=["null", "string"],
+        enum=[None, "dead_letters"],
+        title="Redo",
+        description="dead_letters: compute only the rows that the day shows as dead letters; its predictions stay.",
+    ),
 }
 
 

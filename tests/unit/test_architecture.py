@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "driver": {"exits", "run", "spec", "store", "tasks"},
     "batch": {"driver", "exits", "formats", "run", "spec", "store", "tasks"},
     "stream": {"driver", "exits", "formats", "run", "spec", "store", "tasks"},
-    "jobset": {"exits", "planner", "profiles", "run", "settings", "spec", "tasks"},
+    "jobset": {"exits", "planner", "profiles", "run", "settings", "spec", "store", "tasks"},
     "serving": {"jobset", "run", "settings", "spec", "status"},
     "warehouse": {"exits", "formats", "run", "settings", "spec", "store", "tasks"},
     "lineage": {"run", "settings", "spec", "tasks"},

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from nightshift import exits
-from nightshift.cli import batcher, costs, plan, redrive, streams, values, version
+from nightshift.cli import batcher, costs, pause, plan, redrive, streams, values, version
 from nightshift.cli.values import Commands
 
 BAD_INPUT: Final = 2
@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     status.add_argument("--prices", type=Path, metavar="FILE", help="of a run: what it cost by these prices (docs/costs.md)")
     status.set_defaults(command=_status)
+    pause.add_to(commands)
     plan.add_to(commands)
     costs.add_to(commands)
     _add_render(commands)

@@ -38,8 +38,8 @@ def add_to(commands: Commands) -> None:
         description="Prints profile x workers -> finish, accelerator hours, cost, fits, for the job's profile and its "
         "fallbacks, as the task plan would decide, and says where each speed is from. With --rows it does not ask the "
         "warehouse. Where NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there and asks Kueue for the quota of the "
-        "job's queue, and does without if it cannot. The model's config.json comes from Hugging Face's cache, the Hub, the bucket, "
-        "or --config.",
+        "job's queue, and does without if it cannot. The model's config.json comes from Hugging Face's cache, the Hub, the "
+        "bucket, or --config.",
         epilog="Exit codes: 0 the run fits, or nobody knows how fast it is; 1 it does not fit, or the warehouse cannot be "
         "asked; 2 bad input.",
     )

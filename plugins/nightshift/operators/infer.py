@@ -110,9 +110,10 @@ class InferOperator(JobSetTask, RunOperator):
 
     def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
         from nightshift.jobset.manifest.render import render
+        from nightshift.run.pauses import newest
 
         helps = live.helps or live.profile != self.spec.compute.profile
-        return render(
+        manifest = render(
             self.spec,
             self.run,
             self.plan,
@@ -123,6 +124,8 @@ class InferOperator(JobSetTask, RunOperator):
             workers=live.workers or None,
             pins=self.pins,
         )
+        wish = newest(self.store, self.run)
+        return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if wish and wish.paused else manifest
 
     def first_profile(self) -> str:
         return self.spec.compute.profile
@@ -170,11 +173,11 @@ class InferOperator(JobSetTask, RunOperator):
     @cached_property
     def night(self) -> Night:
         from nightshift.operators.night import Night
-        from nightshift.planner.bounds import Limits
+        from nightshift.operators.quota import limits_of
         from nightshift.run.decisions import load_decision
 
         decision = load_decision(self.store, self.plan.decision) if self.plan.decision else None
-        limits = Limits(self.settings.workers_max)
+        limits = limits_of(self.spec, self.settings, self.run.partition, self.log.debug, self.log.warning)
         return Night(self.spec, self.run, self.plan, decision, limits, self.deployment.has_profiles)
 
     def seconds(self) -> float:
@@ -183,6 +186,7 @@ class InferOperator(JobSetTask, RunOperator):
     def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
         from nightshift.operators.night import watched
 
+        self._follow_wish(waited)
         event = self._event or {}
         before = event.get("before")
         names = {each.name: each.live for each in waited}
@@ -204,6 +208,19 @@ class InferOperator(JobSetTask, RunOperator):
             return found
         hosts = self.night.hosts(waited.live.profile)
         return {**found, "min_running": fallback.enough(self.night.workers(waited.live) * hosts)}
+
+    def _follow_wish(self, waited: list[Waited]) -> None:
+        """Pauses the JobSets of a run that a person has paused, or resumes them. The deadline stays where it is."""
+        from nightshift.jobset.pausing import apply_to
+        from nightshift.run.pauses import newest
+
+        if (wish := newest(self.store, self.run)) is None:
+            return
+        if wish.paused:
+            self.log.warning("The run is %s: its JobSets are suspended until somebody resumes it", wish)
+        for each in waited:
+            if each.seen.jobset is not None:
+                apply_to(self.runtime, each.name, wish, each.seen.jobset)
 
     def _limits(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
         """When to interrupt the wait to decide about the next profile; never, if there is no next profile."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nightshift.lineage.facets import Lineage
     from nightshift.run.pins import Pins
     from nightshift.run.plan import Plan
+    from nightshift.run.redo import Redo
     from nightshift.spec import JobSpec
 
 PLAN = "plan"
@@ -107,6 +108,13 @@ class RunOperator(BaseOperator):
 
         return Pins.of(self._frozen[1])
 
+    @property
+    def redo(self) -> Redo | None:
+        """What the run is, if its rows are the dead letters of an earlier one."""
+        from nightshift.run.redo import Redo
+
+        return Redo.of(self._frozen[1])
+
     @cached_property
     def spec(self) -> JobSpec:
         """The spec that was frozen when the run was opened, with the terms of this DAG run."""
@@ -125,7 +133,7 @@ class RunOperator(BaseOperator):
             ) from error
         if spec.semantic() != frozen.semantic():
             raise AirflowFailException(f"{self.run.prefix} belongs to another query, model or request. Repeat the task 'plan'.")
-        return spec
+        return self.redo.terms(spec) if self.redo else spec
 
     @cached_property
     def plan(self) -> Plan:
@@ -174,6 +182,7 @@ def permanent_failures() -> Iterator[None]:
     from nightshift.run.ledger import ForeignObject
     from nightshift.run.opening import NoSuchRun
     from nightshift.run.plan import PlanError
+    from nightshift.run.redo import NotRedone
     from nightshift.run.seal import ConservationError
     from nightshift.run.sealed import SealBroken
     from nightshift.run.tolerance import ToleranceExceeded
@@ -190,6 +199,7 @@ def permanent_failures() -> Iterator[None]:
         NoSuchRun,
         NoWeights,
         NotADecision,
+        NotRedone,
         PlanError,
         PricesError,
         Refused,

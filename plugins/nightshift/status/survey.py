@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from nightshift.costs.bill import Bill
 from nightshift.costs.prices import Prices
 from nightshift.formats import MANIFEST, SPEC, Format, UnreadableFormat
-from nightshift.run import measured
+from nightshift.run import measured, pauses
 from nightshift.run.bills import bill_of
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
@@ -228,7 +228,17 @@ class Survey:
             observed_at=now,
             measured=found if isinstance(found := (self._manifest or {}).get(measured.KEY), dict) else None,
             bill=self._bill(),
+            paused=self._paused(),
         )
+
+    def _paused(self) -> dict[str, Any] | None:
+        """Who paused the run and when; None if it may work."""
+        try:
+            wish = pauses.newest(self._store, self._run)
+        except ValueError as error:
+            self._problems[self._run.pauses_folder] = str(error)
+            return None
+        return {"by": wish.by, "at": wish.at} if wish is not None and wish.paused else None
 
     def _saved(self, plan: Plan | None) -> int:
         """Rows in partials of open chunks. Two attempts may have saved the same row, so never more than the chunk holds."""

@@ -19,6 +19,8 @@ def text(status: Status) -> str:
     what = " by ".join(part for part in (status.task, status.model) if part)
     lines = [f"{status.run.prefix}  {what}".rstrip()]
     lines += _progress(status) if status.planned else [_unplanned(status)]
+    if status.paused is not None:
+        lines.append(f"paused    by {status.paused['by']} at {status.paused['at']}; nightshift resume {status.url}")
     lines += [f"problem   {path}: {problem}" for path, problem in sorted(status.problems.items())[:SHOWN_PROBLEMS]]
     if (more := len(status.problems) - SHOWN_PROBLEMS) > 0:
         lines.append(f"          and {more:,} more")

@@ -173,8 +173,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
         return {name: asdict(follower.counts()) for name, follower in self._followers.items()}
 
     def _paused(self) -> bool:
-        """The place for a person's pause: a night that is suspended on purpose is not late. Kueue's queue does not count."""
-        return False
+        """Whether a person has paused the night, which is not late then. Kueue's queue does not count."""
+        return any(follower.paused for follower in self._followers.values())
 
     async def on_kill(self) -> None:
         """Applies the policy, unless another attempt or triggerer has taken over the JobSet meanwhile."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from nightshift.jobset.labels import PAUSED_ANNOTATION
 from nightshift.triggers.jobset import KILL_TIMEOUT_S, jobset_event
 from nightshift.triggers.polling import DeadlinePassed, poll
 
@@ -58,6 +59,7 @@ class LocalJobSetTrigger(BaseTrigger):
         self.before = before
         self._last_progress: dict[str, str] = {}
         self._asked_at = time.monotonic()
+        self._paused = False
         self._counts: dict[str, dict[str, Any]] = {}
         for each in self.jobsets:
             earlier = (before or {}).get(each["name"], {"counts": {"worked_s": 0.0}})
@@ -80,7 +82,7 @@ class LocalJobSetTrigger(BaseTrigger):
 
         lookout = None if self.look is None else await asyncio.to_thread(Lookout, self.look, self.deadline, self.log)
         following = asyncio.create_task(self._follow())
-        looking = [asyncio.create_task(lookout.until_needed(lambda: self._counts))] if lookout else []
+        looking = [asyncio.create_task(lookout.until_needed(lambda: self._counts, lambda: self._paused))] if lookout else []
         try:
             await asyncio.wait([following, *looking], return_when=asyncio.FIRST_COMPLETED)
             jobset, followed = self.jobsets[0], Followed("look")
@@ -140,10 +142,11 @@ class LocalJobSetTrigger(BaseTrigger):
 
         now = time.monotonic()
         passed_s, self._asked_at = now - self._asked_at, now
-        ended = None
+        ended, paused = None, False
         for each in self.jobsets:
             name = each["name"]
             seen = runtime.observe(name)
+            paused = paused or bool(_paused(seen))
             count = self._counts[name]
             # Those that were seen last time have run until now.
             count["worked_s"] += count["running"] * passed_s
@@ -154,6 +157,7 @@ class LocalJobSetTrigger(BaseTrigger):
                 self._last_progress[name] = progress
             if ended is None and (seen.jobset is None or finished(seen.jobset)):
                 ended = each, seen
+        self._paused = paused
         return ended
 
 
@@ -163,6 +167,7 @@ def _progress(seen: Observation) -> str:
 
     if seen.jobset is None:
         return "it is gone"
+    paused = _paused(seen)
     phases = Counter(pod["status"]["phase"] for pod in seen.pods)
     done = sum(len(indexes.parse(job["status"].get("completedIndexes", ""))) for job in seen.jobs)
     parts = [
@@ -170,7 +175,13 @@ def _progress(seen: Observation) -> str:
         f"{done} {'index is' if done == 1 else 'indexes are'} done",
         f"{phases['Failed']} {'pod has' if phases['Failed'] == 1 else 'pods have'} failed",
     ]
-    return ", ".join(parts)
+    return ", ".join([paused, *parts] if paused else parts)
+
+
+def _paused(seen: Observation) -> str:
+    """Who has paused the JobSet, as a sentence; '' if nobody has."""
+    annotations = seen.jobset and seen.jobset["metadata"].get("annotations")
+    return str((annotations or {}).get(PAUSED_ANNOTATION, ""))
 
 
 def _runtime() -> LocalRuntime:

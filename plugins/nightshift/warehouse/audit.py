@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.formats import AUDIT
 from nightshift.run.names import canonical_json
+from nightshift.run.redo import COMPLETES, digest_of, totals
 from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import own_table, quoted
@@ -62,14 +63,17 @@ COLUMNS: Final[Mapping[str, str]] = {
     "failed_task": "STRING",
     "failed_at": "TIMESTAMP",
     "error": "STRING",
+    "completes": "STRING",
 }
 """state: `PUBLISHED`, which NULL stands for too, or `FAILED`. Only a publication has published_at; run_id and published_at
 identify it. by_dag_run_id and failed_task identify a failure, whose other columns are NULL if they were not known by then;
 failed_at: when its row was written first; error: what the task said, NULL if only its log has it. dag_run_id: the DAG run that
 opened the run. by_dag_run_id: the one that published it, or that failed. input_rows = predictions + dead_letters.
-source_tables: comma-separated. dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of
-manifest.json. attempts: lives of workers that committed chunks. partition_time: NULL for a day. seconds: from when the run was
-asked for (opened, or asked for again with ``republish``) to when it was published, pauses and repairs included.
+source_tables, completes: comma-separated. completes: ids of the earlier runs whose predictions the partition shows too, the latest
+first, else NULL; then input_rows, predictions and dead_letters are those of the whole partition, and all else is of this
+run. dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.
+attempts: lives of workers that committed chunks. partition_time: NULL for a day. seconds: from when the run was asked for
+(opened, or asked for again with ``republish``) to when it was published, pauses and repairs included.
 cost: of the whole run so far, in currency: machines, storage operations and bigquery_bytes; NULL if something has no price.
 cost_estimated: of the machines, as the plan had it. costs: JSON object, `nightshift.costs.bill.Bill.to_json`. machine_seconds:
 paid. bigquery_bytes: billed. version: `nightshift.formats.AUDIT`; NULL is version 1."""
@@ -78,7 +82,6 @@ PUBLISHED: Final = "published"
 FAILED: Final = "failed"
 ERROR_CHARS: Final = 2000
 """Of an error that are kept."""
-
 
 _KEYS: Final = {PUBLISHED: ("run_id", "published_at"), FAILED: ("by_dag_run_id", "failed_task", "state")}
 
@@ -113,9 +116,7 @@ def audit_row(
         "owner": spec.owner,
         "source_tables": ", ".join(published["source_tables"]),
         "destination": published["table"],
-        "input_rows": manifest["rows"],
-        "predictions": manifest["predictions"],
-        "dead_letters": manifest["dead_letters"],
+        **{column: totals(manifest)[name] for column, name in _COUNTS.items()},
         "dead_reasons": canonical_json(manifest["dead_reasons"]).decode(),
         "prompt_tokens": manifest["prompt_tokens"],
         "chunks": len(manifest["chunks"]),
@@ -125,7 +126,7 @@ def audit_row(
         "model_uri": spec.model.uri,
         "model_revision": spec.model.revision,
         "spec_digest": digest(spec.semantic()),
-        "manifest_digest": digest(manifest),
+        "manifest_digest": digest_of(manifest),
         "merkle_root": manifest["merkle_root"],
         "sealed_at": manifest["sealed_at"],
         "published_at": published["published_at"],
@@ -134,6 +135,7 @@ def audit_row(
         "state": PUBLISHED,
         "by_dag_run_id": by_dag_run_id,
         "output_tokens": manifest.get("output_tokens"),
+        "completes": ", ".join(each["run_id"] for each in manifest.get(COMPLETES, ())) or None,
         **money(costs),
     }
 
@@ -191,8 +193,11 @@ def state_of(row: Mapping[str, Any]) -> str:
     return row.get("state") or PUBLISHED
 
 
+_COUNTS: Final = {"input_rows": "rows", "predictions": "predictions", "dead_letters": "dead_letters"}
+
+
 def digest(value: Any) -> str:
-    """sha256, in hex, of a JSON value in canonical form; for manifest.json, the sha256 of the object."""
+    """sha256, in hex, of a JSON value in canonical form."""
     import hashlib
 
     return hashlib.sha256(canonical_json(value)).hexdigest()

@@ -96,6 +96,15 @@ def insert(settings: Settings) -> str:
     )
 
 
+def latest(settings: Settings) -> str:
+    """The run that this job of this deployment published last in the partition: run_id. Parameters: `parameters`."""
+    return (
+        f"{known(settings)}\n"
+        "SELECT run_id FROM known WHERE bucket IS NULL OR bucket = @bucket\n"
+        "ORDER BY published_at DESC LIMIT 1"
+    )
+
+
 def obstacles(spec: JobSpec, settings: Settings) -> str:
     """What stands in the way of the run, a row each: problem (``foreign``, ``later``), job, run_id, asked_at, row_count."""
     return (

@@ -56,7 +56,7 @@ def test_a_published_run_leaves_one_row_with_every_column(night: Night) -> None:
 
     assert list(row) == list(COLUMNS)
     unset = [name for name, value in row.items() if value is None]
-    assert unset == ["partition_time", "failed_task", "failed_at", "error"], "it is a day, and nothing failed"
+    assert unset == ["partition_time", "failed_task", "failed_at", "error", "completes"], "a day, nothing failed, no redo"
     assert (row["state"], row["by_dag_run_id"], row["seconds"], row["currency"]) == ("published", "manual__2", 12.5, "EUR")
     assert json.loads(row["costs"])["attempts_not_seen"] == 1
     assert (row["run_id"], row["partition_date"], row["dag_run_id"]) == (

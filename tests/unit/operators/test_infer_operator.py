@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from nightshift import exits
+from nightshift.jobset import pausing
 from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, RUN_URL_ANNOTATION, WORK_ANNOTATION
 from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.observation import Observation
@@ -21,6 +22,7 @@ from nightshift.operators.jobset_errors import (
     JobSetTaskError,
     JobSetUnavailable,
 )
+from nightshift.run import pauses
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
@@ -245,3 +247,37 @@ class TestNames:
         }
 
         assert len(names) == 5
+
+
+class TestPaused:
+    """A person has paused the run."""
+
+    def suspended(self, night: Night, name: str) -> bool:
+        jobset = night.runtime.observe(name).jobset
+        assert jobset is not None
+        return bool(jobset["spec"].get("suspend"))
+
+    def test_its_jobset_is_created_suspended_and_goes_on_when_it_is_resumed(self, night: Night) -> None:
+        pauses.wish(night.store, RUN, paused=True, by="ada")
+        name = night.execute()
+        assert self.suspended(night, name)
+        assert "paused by ada" in night.runtime.observe(name).jobset["metadata"]["annotations"]["nightshift.dev/paused"]  # type: ignore[index]
+        assert night.execute() == name, "a repeat adopts it, and leaves it paused"
+        assert self.suspended(night, name)
+
+        wish = pauses.wish(night.store, RUN, paused=False, by="ada")
+        assert pausing.apply(night.runtime, RUN.url(night.settings.bucket), wish) == [name]
+
+        assert (night.folder / "jobsets" / name / "resume").exists()
+        assert not (night.folder / "jobsets" / name / "paused").exists()
+
+    def test_a_jobset_that_is_there_follows_when_the_task_looks(self, night: Night) -> None:
+        name = night.execute()
+        assert not self.suspended(night, name)
+        pauses.wish(night.store, RUN, paused=True, by="ada")
+
+        assert night.execute() == name
+        assert self.suspended(night, name)
+        pauses.wish(night.store, RUN, paused=False, by="ada")
+        assert night.execute() == name
+        assert not self.suspended(night, name)

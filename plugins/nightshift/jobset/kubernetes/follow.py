@@ -20,7 +20,7 @@ from nightshift.jobset.kubernetes.aio import AsyncJobSetApi, WatchExpired
 from nightshift.jobset.kubernetes.logs import Logs
 from nightshift.jobset.kubernetes.on_kill import owner_of, signed
 from nightshift.jobset.kubernetes.pods import Pods
-from nightshift.jobset.labels import LOGGED_UNTIL_ANNOTATION, OWNER_ANNOTATION, QUEUE_LABEL
+from nightshift.jobset.labels import LOGGED_UNTIL_ANNOTATION, OWNER_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
 from nightshift.jobset.verdict.pod_ends import end_of
@@ -126,6 +126,7 @@ class Follower:
         self._clients = AsyncExitStack()
         self._logs = Logs(sink, log.warning) if sink is not None else None
         self._suspended = False
+        self._paused = ""
         self._queued = False
         self._jobset: Mapping[str, Any] | None = None
         self._sentence = ""
@@ -154,9 +155,9 @@ class Follower:
         self.pods.recall(pods, counts.disruptions)
 
     @property
-    def suspended(self) -> bool:
-        """Whether the JobSet is suspended: by its queue or by a person."""
-        return self._suspended
+    def paused(self) -> bool:
+        """Whether a person has paused the JobSet."""
+        return bool(self._paused)
 
     def left(self) -> dict[str, Any]:
         """JSON, for the follower after this one."""
@@ -282,6 +283,10 @@ class Follower:
             each.get("replicas", 1) * each["template"]["spec"].get("parallelism", 1)
             for each in jobset["spec"]["replicatedJobs"]
         )
+        paused = (meta.get("annotations") or {}).get(PAUSED_ANNOTATION, "")
+        if paused != self._paused:
+            self._log.info("JobSet %s: %s", self._name, f"{paused}; its pods drain" if paused else "no longer paused")
+            self._paused = paused
         suspended = bool(jobset.get("spec", {}).get("suspend"))
         if suspended != self._suspended:
             self._log.info("JobSet %s is %s", self._name, "suspended" if suspended else "no longer suspended")
@@ -320,7 +325,10 @@ class Follower:
                 version = ""
 
     def _pod(self, api: AsyncJobSetApi, kind: str, pod: Mapping[str, Any]) -> None:
+        disruptions = self.pods.disruptions
         self.pods.update(pod, deleted=kind == "DELETED")
+        if self._paused:
+            self.pods.disruptions = disruptions
         if self._logs:
             self._logs.update(api, pod)
 
@@ -339,7 +347,7 @@ class Follower:
             if startup is not None and self.counts().short_s > startup:
                 await self._look_closer(api)
                 return "starved", ""
-            if self._short and time.monotonic() - self._looked_at > CLOSER_LOOK_S:
+            if self._short and not self._paused and time.monotonic() - self._looked_at > CLOSER_LOOK_S:
                 await self._look_closer(api)
             await self._sign(api)
             await self._note(api)
@@ -349,7 +357,8 @@ class Follower:
         self._worked_s += self.pods.running() * (now - self._counted_at)
         self._counted_at = now
         short = self.pods.started() < self._limits.min_running
-        if short != self._short:
+        # A pause is not a lack of capacity: the time without pods begins when it is over.
+        if short != self._short or self._paused:
             self._short, self._turned_at = short, now
 
     def _tell(self) -> None:
