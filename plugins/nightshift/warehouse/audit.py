@@ -69,7 +69,7 @@ COLUMNS: Final[Mapping[str, str]] = {
 identify it. by_dag_run_id and failed_task identify a failure, whose other columns are NULL if they were not known by then;
 failed_at: when its row was written first; error: what the task said, NULL if only its log has it. dag_run_id: the DAG run that
 opened the run. by_dag_run_id: the one that published it, or that failed. input_rows = predictions + dead_letters.
-source_tables, completes: comma-separated. completes: earlier runs whose predictions the partition shows too, by their ids, the latest
+source_tables, completes: comma-separated. completes: the earlier runs whose predictions the partition shows too, the latest
 first, else NULL; then input_rows, predictions and dead_letters are those of the whole partition, and all else is of this
 run. dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.
 attempts: lives of workers that committed chunks. partition_time: NULL for a day. seconds: from when the run was asked for
