@@ -81,6 +81,8 @@ def test_the_numbers_are_those_of_the_stream(
                 wait_until(lambda: now()["backlog"] == 0 and now()["subscribers"] == 1, "an empty backlog and a subscriber")
                 stage.publish(*({"text": f"text {number}"} for number in range(MESSAGES)))
                 wait_until(lambda: now()["backlog"] == MESSAGES, "all of them wait")
+                # A rate is known from the second time on that Prometheus asks.
+                wait_until(lambda: now()["answered"] is not None, "a rate, of none")
                 held = now()
                 gate.set()
                 wait_until(lambda: now()["backlog"] == 0, "all of them are answered")
