@@ -87,7 +87,8 @@ class Api:
     def __init__(self, *, queued: bool) -> None:
         labels = {QUEUE_LABEL: "q"} if queued else {}
         self.jobset: dict[str, Any] = {"metadata": {"name": "a", "uid": "u", "labels": labels, "annotations": {}}, "spec": {}}
-        self.workload = {"metadata": {"name": "w"}, "spec": {"active": True}} if queued else None
+        workload: dict[str, Any] = {"metadata": {"name": "w"}, "spec": {"active": True}}
+        self.workload = workload if queued else None
 
     def patch_jobset(self, namespace: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
         for key, value in patch["metadata"].get("annotations", {}).items():

@@ -185,8 +185,9 @@ class InferOperator(JobSetTask, RunOperator):
 
     def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
         from nightshift.operators.night import watched
+        from nightshift.operators.pause import follow_wish
 
-        self._follow_wish(waited)
+        follow_wish(self, self.runtime, waited)
         event = self._event or {}
         before = event.get("before")
         names = {each.name: each.live for each in waited}
@@ -208,19 +209,6 @@ class InferOperator(JobSetTask, RunOperator):
             return found
         hosts = self.night.hosts(waited.live.profile)
         return {**found, "min_running": fallback.enough(self.night.workers(waited.live) * hosts)}
-
-    def _follow_wish(self, waited: list[Waited]) -> None:
-        """Pauses the JobSets of a run that a person has paused, or resumes them. The deadline stays where it is."""
-        from nightshift.jobset.pausing import apply_to
-        from nightshift.run.pauses import newest
-
-        if (wish := newest(self.store, self.run)) is None:
-            return
-        if wish.paused:
-            self.log.warning("The run is %s: its JobSets are suspended until somebody resumes it", wish)
-        for each in waited:
-            if each.seen.jobset is not None:
-                apply_to(self.runtime, each.name, wish, each.seen.jobset)
 
     def _limits(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
         """When to interrupt the wait to decide about the next profile; never, if there is no next profile."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -12,6 +12,10 @@ from nightshift.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from nightshift.jobset.runtime import Runtime
+    from nightshift.operators.jobset_work import Waited
+    from nightshift.operators.run import RunOperator
 
 ACTIONS = ("pause", "resume")
 
@@ -62,3 +66,20 @@ def _who(context: Context) -> str:
     """The person who triggered the DAG, if Airflow knows."""
     dag_run = context["dag_run"]
     return getattr(dag_run, "triggering_user_name", None) or f"DAG run {dag_run.run_id}"
+
+
+def follow_wish(task: RunOperator, runtime: Runtime, waited: Iterable[Waited]) -> None:
+    """Pauses the JobSets of a run that a person has paused, or resumes them. The deadline stays where it is.
+
+    task: works on that run.
+    """
+    from nightshift.jobset.pausing import apply_to
+    from nightshift.run.pauses import newest
+
+    if (wish := newest(task.store, task.run)) is None:
+        return
+    if wish.paused:
+        task.log.warning("The run is %s: its JobSets are suspended until somebody resumes it", wish)
+    for each in waited:
+        if each.seen.jobset is not None:
+            apply_to(runtime, each.name, wish, each.seen.jobset)

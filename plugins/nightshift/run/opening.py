@@ -82,7 +82,7 @@ def open_redo(store: ObjectStore, earlier: RunRef, spec: JobSpec, redo: Redo, *,
     spec: the job as it is now, with the same answers. Pins and seeds are those of the earlier run: one partition, one model.
     """
     _, record = load_run(store, earlier)
-    same = {name: record[name] for name in ("seeds", pins.KEY) if name in record}
+    same: dict[str, Any] = {name: record[name] for name in ("seeds", pins.KEY) if name in record}
     frozen = {"spec": spec.model_dump(mode="json"), "semantic": spec.semantic(), KEY: redo.to_json(), **same}
     return open_generation(
         store,

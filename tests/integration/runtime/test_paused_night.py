@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.integration
 
 WORKERS = 2
 WINDOW = 8
-RESUME = {"action": "Ignore", "onExitCodes": {"containerName": "driver", "operator": "In", "values": [75]}}
+RESUME: dict[str, Any] = {"action": "Ignore", "onExitCodes": {"containerName": "driver", "operator": "In", "values": [75]}}
 
 
 async def slowly(_: list[str]) -> web.StreamResponse | None:

@@ -89,7 +89,7 @@ class Job:
         sql = (
             f"SELECT nightshift_run_id, COUNT(*) FROM `{self.night.destination}` WHERE snapshot_date = DATE '{DAY}' GROUP BY 1"
         )
-        return dict(self.night.rows(sql))  # type: ignore[arg-type]
+        return dict(self.night.rows(sql))
 
     def audit(self, told: dict[str, Any], published: dict[str, Any]) -> dict[str, Any]:
         run = RunRef.from_prefix(told["run_prefix"])
