@@ -143,7 +143,7 @@ def test_another_host_of_a_slice_leaves_none(tmp_path: Path) -> None:
 def test_what_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
     """Three workers are killed with -9, each at its time; a fourth attempt does the rest. The truth is counted from outside: by
     their engines, by the clock of the test, and in the ledger's objects."""
-    prepared = prepare(tmp_path, [f"text number {n}" for n in range(ROWS)], workers=3, chunk_rows=20)
+    prepared = prepare(tmp_path, [f"text number {n}" for n in range(ROWS)], workers=3, chunk_rows=200)
     watched = [Watched() for _ in LIVES_S]
     answered = 0
     lived_s, useful_s, drivers = [], 0.0, []

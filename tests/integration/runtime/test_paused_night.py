@@ -21,6 +21,7 @@ from tests.integration.runtime.view import look
 
 pytestmark = pytest.mark.integration
 
+ROWS = 1800
 WORKERS = 2
 WINDOW = 8
 RESUME: dict[str, Any] = {"action": "Ignore", "onExitCodes": {"containerName": "driver", "operator": "In", "values": [75]}}
@@ -48,7 +49,7 @@ def submit(runtime: LocalUnderTest, night: PreparedRun, engine: CannedEngine, ur
 def test_a_night_that_is_paused_in_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts: list[str | None] = [f"text {number}" for number in range(600)]
+    texts: list[str | None] = [f"text {number}" for number in range(ROWS)]
     night = prepare(tmp_path, texts, workers=WORKERS)
     url = f"{night.url}/{night.run.prefix}"
     agent = AgentProcess(tmp_path)
@@ -68,7 +69,7 @@ def test_a_night_that_is_paused_in_the_middle(
             wait_for(lambda: not agent.processes(), "the end of every pod")
             kept, sent = committed(), len(engine.seen)
             saved = night.partial_rows()
-            assert 5 <= len(kept) < 75
+            assert 5 <= len(kept) < ROWS // 8
             assert look(runtime, "night").phase == "Suspended"
             time.sleep(1)
             assert (committed(), len(engine.seen), agent.processes()) == (kept, sent, [])
@@ -82,7 +83,7 @@ def test_a_night_that_is_paused_in_the_middle(
 
     assert kept <= committed()
     rows = night.rows()
-    assert [rows[number]["prediction"] for number in range(600)] == [vector_of(str(text)) for text in texts]
+    assert [rows[number]["prediction"] for number in range(ROWS)] == [vector_of(str(text)) for text in texts]
     # What was finished before the pause is not sent again: only what was in flight may be.
-    assert len(engine.seen) - 600 <= WORKERS * WINDOW * 2
+    assert len(engine.seen) - ROWS <= WORKERS * WINDOW * 2
     assert saved or len(kept) * 8 >= sent - WORKERS * WINDOW * 2, "the drain has saved what was finished"
