@@ -40,15 +40,18 @@ async def slowly(_: list[str]) -> None:
 
 
 class Watched:
-    """`slowly`, and what an engine sees of its driver: when it first asked, when it was last answered, and how many rows."""
+    """An engine that answers one request after another, so that rows come steadily, and what it sees of its driver: when it
+    first asked, when it was last answered, and how many rows."""
 
     def __init__(self) -> None:
         self.asked = self.last = 0.0
         self.answered = 0
+        self._turn = asyncio.Lock()
 
     async def __call__(self, texts: list[str]) -> None:
         self.asked = self.asked or time.monotonic()
-        await slowly(texts)
+        async with self._turn:
+            await asyncio.sleep(0.02)
         self.last, self.answered = time.monotonic(), self.answered + len(texts)
 
     @property
