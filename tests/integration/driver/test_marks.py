@@ -182,7 +182,9 @@ def test_what_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
     assert found is not None
     costs = found.rungs[0].cost(found.rungs[0].parts)
     assert costs is not None
-    assert costs["paid"] == sum(costs[part] for part in PARTS) == round(profile["machine_s"]["paid"] * 0.36 / 3600 * 10**6)
+    assert costs["paid"] == sum(costs[part] for part in PARTS)
+    # A half may be rounded either way.
+    assert costs["paid"] == pytest.approx(profile["machine_s"]["paid"] * 0.36 / 3600 * 10**6, abs=1)
     assert costs["paid"] / 100 == pytest.approx(sum(lived_s) + last.age_s, rel=0.05)
     # The last answers of each came after its last mark, or were on their way.
     computed = profile["rows"] - last.rows_answered
