@@ -177,7 +177,8 @@ class InferOperator(JobSetTask, RunOperator):
         from nightshift.run.decisions import load_decision
 
         decision = load_decision(self.store, self.plan.decision) if self.plan.decision else None
-        limits = limits_of(self.spec, self.settings, self.run.partition, self.log.debug, self.log.warning)
+        # The task plan has said whether the quota is known.
+        limits = limits_of(self.spec, self.settings, self.run.partition, self.log.debug, self.log.debug)
         return Night(self.spec, self.run, self.plan, decision, limits, self.deployment.has_profiles)
 
     def seconds(self) -> float:
