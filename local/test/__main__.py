@@ -49,10 +49,10 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     failed = [] if options.tier else running.failed_checks()
     tests = Tests(prerequisites, gate=gate, arguments=options.rest)
+    beside = {host: guest for host, guest in BESIDE.items() if host in tiers and guest in tiers}
     for tier in tiers:
-        if not any(host in tiers and tier == guest for host, guest in BESIDE.items()):
-            guest = BESIDE.get(tier)
-            tests.run(tier, beside=guest if guest in tiers else None)
+        if tier not in beside.values():
+            tests.run(tier, beside=beside.get(tier))
     ran = {tier: tests.ran[tier] for tier in tiers if tier in tests.ran}
     report.print_report(ran, tests.not_run, gate=gate)
     failed += [tier for tier, each in ran.items() if not each.ok]

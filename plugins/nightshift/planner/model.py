@@ -23,7 +23,7 @@ BYTES: Final[Mapping[str, float]] = {
 }
 BITS_OF: Final[Mapping[str, float]] = {"fp8": 8, "fbgemm_fp8": 8, "mxfp4": 4.25, "awq": 4, "gptq": 4, "bitsandbytes": 4}
 """Bits of a weight by ``quant_method``, where the config says nothing closer. mxfp4: 4 and a scale of 8 for each 32."""
-_UNGATED: Final = frozenset(
+_LIKE_BERT: Final = frozenset(
     [
         "bert",
         "roberta",
@@ -35,6 +35,10 @@ _UNGATED: Final = frozenset(
         "deberta",
         "deberta-v2",
         "albert",
+    ]
+)
+_UNGATED: Final = _LIKE_BERT | frozenset(
+    [
         "gpt2",
         "gpt_neo",
         "gpt_neox",
@@ -51,18 +55,8 @@ _UNGATED: Final = frozenset(
     ]
 )
 """Kinds (``model_type``) whose feed-forward layer has two matrices; all others have a third, the gate."""
-_ENCODERS: Final = frozenset(
+_ENCODERS: Final = _LIKE_BERT | frozenset(
     [
-        "bert",
-        "roberta",
-        "xlm-roberta",
-        "camembert",
-        "distilbert",
-        "electra",
-        "mpnet",
-        "deberta",
-        "deberta-v2",
-        "albert",
         "modernbert",
         "nomic_bert",
         "new",
