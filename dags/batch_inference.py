@@ -1,4 +1,4 @@
-"""One DAG for each job file in dags/jobs/: plan -> extract -> infer -> seal -> publish -> audit.
+"""One DAG for each job file in dags/jobs/: plan -> extract -> infer -> seal -> publish -> audit; audit_failure if one fails.
 
 Broken job files are left out here; broken_jobs.py shows them as an import error. Airflow keeps one import error per file,
 and drops every DAG of such a file, so one file cannot both raise and serve.
@@ -13,10 +13,11 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param
 from airflow.sdk.bases.operator import chain
 
 from nightshift.operators.assets import files_asset, table_asset
-from nightshift.operators.audit import AuditOperator
+from nightshift.operators.audit import AuditFailureOperator, AuditOperator
 from nightshift.operators.docs import dag_docs
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.infer import InferOperator
+from nightshift.operators.notify import mistakes, when_failed, when_late, when_too_many_die
 from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.seal import SealOperator
@@ -25,6 +26,7 @@ from nightshift.spec import JobSpec, load_all
 from nightshift.spec.model import SETTLE
 from nightshift.spec.periods import cron
 
+DAGS = Path(__file__).parent
 DAY = Param(
     None,
     type=["null", "string"],
@@ -51,6 +53,13 @@ PARAMS = {
         type=["null", "string"],
         title="Republish",
         description="The id of a finished run of the day, as in the audit table: show it again, whatever replaced it.",
+    ),
+    "redo": Param(
+        None,
+        type=["null", "string"],
+        enum=[None, "dead_letters"],
+        title="Redo",
+        description="dead_letters: compute only the rows that the day shows as dead letters; its predictions stay.",
     ),
 }
 
@@ -89,6 +98,8 @@ def build(spec: JobSpec, project: str) -> DAG:
         max_active_runs=3,
         params={"partition": PERIOD if spec.every else DAY, **PARAMS},
         tags=["nightshift", *spec.tags],
+        on_failure_callback=when_failed(spec),
+        deadline=when_late(spec),
         default_args={
             "owner": spec.owner,
             "retries": 5,
@@ -97,16 +108,22 @@ def build(spec: JobSpec, project: str) -> DAG:
             "max_retry_delay": timedelta(minutes=10),
         },
     ) as dag:
-        chain(
+        tasks = (
             PlanOperator(task_id="plan", spec=spec.model_dump(mode="json"), inlets=watched(spec)),
             ExtractOperator(task_id="extract"),
-            InferOperator(task_id="infer"),
-            SealOperator(task_id="seal"),
+            InferOperator(task_id="infer", job=spec.model_dump(mode="json"), on_failure_callback=when_too_many_die(spec)),
+            SealOperator(task_id="seal", on_failure_callback=when_too_many_die(spec)),
             PublishOperator(task_id="publish", outlets=[table_asset(spec, project)]),
-            AuditOperator(task_id="audit"),
         )
+        chain(*tasks, AuditOperator(task_id="audit"))
+        # Beside the task audit, not behind it: a DAG run ends as its last tasks do, and one that failed has to end as failed.
+        names = [task.task_id for task in tasks]
+        chain(list(tasks), AuditFailureOperator(task_id="audit_failure", spec=spec.model_dump(mode="json"), tasks=names))
     return dag
 
 
-for job in load_all(Path(__file__).parent / "jobs")[0].values():
-    globals()[job.job] = build(job, Settings.from_environment().project)
+jobs = load_all(DAGS / "jobs")[0]
+broken = mistakes(jobs, relative_to=DAGS)
+for path, job in jobs.items():
+    if path not in broken:
+        globals()[job.job] = build(job, Settings.from_environment().project)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nightshift.operators.notify import mistakes
 from nightshift.spec import load_all
 
 DAGS = Path(__file__).parent
 
-broken = load_all(DAGS / "jobs", relative_to=DAGS.parent)[1]
-if broken:
+jobs, broken = load_all(DAGS / "jobs", relative_to=DAGS.parent)
+lines = [str(errors) for errors in broken.values()]
+lines += [line for found in mistakes(jobs, relative_to=DAGS.parent).values() for line in found]
+if lines:
     # Airflow would show a class of this file under the long name that it gives the module.
-    raise ImportError("job files that cannot be used:\n" + "\n".join(str(errors) for errors in broken.values()))
+    raise ImportError("job files that cannot be used:\n" + "\n".join(lines))

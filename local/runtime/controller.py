@@ -64,6 +64,7 @@ class Controller:
         self._manifest = folder.manifest()
         self._spec = read_manifest(self._manifest)
         self._deleting = False
+        self._resting = False
         self._live: dict[str, _Started] = {}
         self._record = self._remembered()
         self._saved: dict[str, Any] = {}
@@ -83,15 +84,25 @@ class Controller:
         self._evict(now)
         if self._record.finished_at:
             return not self._expire(now)
-        if self._spec.suspended and not self.folder.resume_asked():
-            self._save()
+        if self.folder.paused() or (self._spec.suspended and not self.folder.resume_asked()):
+            self._rest(now)
             return True
-        if not self._record.started_at:
-            self._record.started_at = now
+        if self._resting or not self._record.started_at:
+            # As in Kubernetes, the Job's time begins again when it goes on.
+            self._record.started_at, self._resting = now, False
         self._advance(now)
         self._save()
         self._bind()
         return True
+
+    def _rest(self, now: float) -> None:
+        """Suspended: pods end, finished indexes stay. An end that was decided before is carried out."""
+        if self._record.end is not None:
+            self._advance(now)
+        elif self._record.started_at:
+            self._resting = True
+            self._stop_pods(now)
+        self._save()
 
     def shut_down(self, now: float) -> None:
         """The node shuts down: every pod gets SIGTERM and at most the node's grace period."""
@@ -143,7 +154,7 @@ class Controller:
         record.ended_at = now
         if succeeded:
             record.ruling = "Succeeded"
-        elif self._record.end is not None or self.folder.stop_asked_at():
+        elif self._record.end is not None or record.deleted_at or self.folder.stop_asked_at():
             record.ruling = "Deleted"
         else:
             name = f"{self._spec.namespace}/{record.name}"

@@ -58,7 +58,7 @@ GROUPS: Final = (
         "tests/simulation",
         "plugins/nightshift/run plugins/nightshift/driver plugins/nightshift/stream plugins/nightshift/warehouse",
         "test",
-        300,
+        500,
         1700,
     ),
     _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 40, 60),

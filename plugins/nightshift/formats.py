@@ -69,7 +69,8 @@ DECISION: Final = Format("decisions", 1)
 MARK: Final = Format("marks of attempts", 1)
 STARTS: Final = Format("starts of pods", 1)
 SPEED: Final = Format("records of speeds", 1)
+PAUSE: Final = Format("wishes to pause", 1)
 AUDIT: Final = Format("the audit table", 2)
 """Version 2: spec_digest covers what affects answers and nothing else; before, all settings of the engine and all defaults."""
 
-ALL: Final = (SPEC, DECISION, PLAN, MANIFEST, CHUNK, MARK, STARTS, SPEED, STREAM_FILE, XCOM, AUDIT)
+ALL: Final = (SPEC, DECISION, PLAN, MANIFEST, CHUNK, MARK, STARTS, SPEED, PAUSE, STREAM_FILE, XCOM, AUDIT)

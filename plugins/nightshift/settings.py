@@ -38,6 +38,7 @@ class Settings:
     priority_class: PriorityClass of the pods; empty for none. (A job's ``priority:`` is Kueue's.)
     workers_max: the most workers that a plan may ask for; 0 for no limit. It does not limit a job that sets its own number.
     weights: how a model in a bucket is read: ``stream`` with vLLM's streamer, or ``mount`` with Cloud Storage FUSE.
+    prices: path of a YAML file of prices (docs/costs.md); empty for this release's list prices.
     pod_patch: path of a YAML file that is merged into every rendered pod template (docs/compute.md); empty for none.
     service_account: Kubernetes service account of the pods (workload identity on GKE).
     gcp_conn_id: Airflow connection for BigQuery, Cloud Storage and GKE.
@@ -51,8 +52,8 @@ class Settings:
     dataset: str = "nightshift"
     runtime: str = "kubernetes"
     namespace: str = "nightshift"
-    driver_image: str = "nightshift/driver:0.1.0"
-    stream_image: str = "nightshift/stream:0.1.0"
+    driver_image: str = "nightshift/driver:0.2.0"
+    stream_image: str = "nightshift/stream:0.2.0"
     server_image: str = "vllm/vllm-openai:v0.33.0"
     cpu_server_image: str = "vllm/vllm-openai-cpu:v0.31.0"
     tpu_server_image: str = "vllm/vllm-tpu:v0.27.0"
@@ -60,6 +61,7 @@ class Settings:
     priority_class: str = ""
     workers_max: int = 0
     weights: str = "stream"
+    prices: str = ""
     pod_patch: str = ""
     service_account: str = "nightshift-worker"
     gcp_conn_id: str = "google_cloud_default"

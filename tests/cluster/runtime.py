@@ -139,9 +139,6 @@ class FollowedRuntime(KubernetesRuntime):
         """What the runtime says by itself."""
         return list(super().logs("", pod, container, last=last))
 
-    def resume(self, name: str) -> None:
-        self._jobsets.patch_jobset(self._target, name, {"spec": {"suspend": False}})
-
     def evict(self, name: str, pod: str) -> None:
         body = kubernetes.client.V1Eviction(metadata=kubernetes.client.V1ObjectMeta(name=pod))
         self._core.create_namespaced_pod_eviction(pod, self._target, body)

@@ -15,7 +15,11 @@ from nightshift.doctor import cluster as _cluster
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
 from nightshift.doctor.surroundings import Surroundings
 from nightshift.hooks.jobset import JobSetHook
+from nightshift.jobset.kubernetes import queues
 from nightshift.jobset.kubernetes.rights import RIGHTS
+from nightshift.operators.connections import AirflowConnections
+from nightshift.operators.quota import limits_of
+from nightshift.planner.bounds import Limits
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
@@ -27,7 +31,7 @@ pytestmark = pytest.mark.cluster
 
 ACCOUNT = "nightshift-airflow"
 RIGHTS_FILE = ROOT / "k8s/base/airflow.yaml"
-READERS = ROOT / queue.READERS
+READERS = ROOT / queues.READERS
 QUOTA = {"cpu": "2", "memory": "8Gi", "ephemeral-storage": "100Gi"}
 
 
@@ -87,13 +91,25 @@ def test_a_right_that_is_taken_away_is_named(namespace: Namespace, api: JobSetHo
     namespace.wait_until("the loss of the right", lambda: missing() == ["list pods", "watch pods"])
 
 
-def test_the_queue_is_read_with_the_rights_of_its_component_and_not_without(namespace: Namespace, api: JobSetHook) -> None:
+def test_the_queue_is_read_with_the_rights_of_its_component_and_not_without(
+    namespace: Namespace, api: JobSetHook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the doctor, and by the task plan."""
     require(namespace.cluster, "clusterqueues.kueue.x-k8s.io")
     job = a_spec(queue="nightly")
+    monkeypatch.setattr(AirflowConnections, "cluster", lambda _: api)
+    settings = Settings(bucket="runs", project="acme", namespace=namespace.name)
+    told: list[str] = []
+
+    def limits() -> Limits:
+        return limits_of(job, settings, "2026-11-20", told.append, told.append)
+
     with a_queue(namespace, QUOTA):
         [hidden] = asked(queue.queue, api, namespace, job)
         assert isinstance(hidden, NotAsked)
-        assert queue.READERS in hidden.because
+        assert queues.READERS in hidden.because
+        assert limits() == Limits()
+        assert told.pop().endswith(f"to allow it: kubectl apply -f {queues.READERS}")
         with readers(namespace):
 
             def active() -> bool:
@@ -104,6 +120,8 @@ def test_the_queue_is_read_with_the_rights_of_its_component_and_not_without(name
             [small] = asked(queue.quotas, api, namespace, a_spec(queue="nightly", compute__workers=2))
             assert isinstance(small, Problem)
             assert "2 workers need 3 of cpu, and it has 2" in small.wrong
+            found = limits()
+            assert (found.quota, found.of("gpu-l4-spot").quota) == (1, 0), told
             [gone] = asked(queue.queue, api, namespace, a_spec(queue="weekly"))
             assert isinstance(gone, Problem)
             assert "there is no LocalQueue weekly" in gone.wrong

@@ -27,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from tests.simulation import publishing, publishing_mutants, stream_mutants, streams
+from tests.simulation import night_mutants, publishing, publishing_mutants, stream_mutants, streams
 from tests.simulation.check import Violated
 from tests.simulation.mutants import MUTANTS, SEEDS_FILE, Mutant, caught
 from tests.simulation.runner import run_many
@@ -100,6 +100,7 @@ def _search() -> int:
     others = (
         _search_others(publishing_mutants.search(SEARCHED), publishing_mutants.SEEDS_FILE),
         _search_others(stream_mutants.search(SEARCHED), stream_mutants.SEEDS_FILE),
+        _search_others(night_mutants.search(SEARCHED), night_mutants.SEEDS_FILE),
     )
     return 0 if len(found) == len(MUTANTS) and all(others) else 1
 

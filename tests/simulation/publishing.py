@@ -3,11 +3,13 @@
 One schedule has a few DAG runs that write into one table: of two jobs, of an edited job, of two deployments, of several
 generations, of two days, and runs that a person asks for again. Each opens its run (`open_run`), seals it (`seal`) and
 executes `PublishOperator` on `bigquery.Client`. Between any two calls and any two statements another one may go on, a
-publisher may be killed or repeated while it still runs, BigQuery may lose a job, and somebody may overwrite a chunk.
+publisher may be killed or repeated while it still runs, BigQuery may lose a job, and somebody may overwrite a chunk. In every
+fourth schedule there are redos, too: runs of the dead letters of what a day shows, opened by the shipped `open_again`.
 
 Invariants, each checked after every step that changes a table:
 
-rows      the partition holds exactly the rows of the run that was published last, and the dead letters are that run's
+rows      the partition holds exactly the rows of the run that was published last, of a redo also those of the runs that it
+          completes, and the dead letters are those of the run that was published last
 owner     no run replaces rows that another job, or another deployment, has published
 order     no run replaces one that was asked for later
 load      nothing is loaded of a run that was altered before the try began
@@ -21,9 +23,11 @@ Not simulated: reading the source (`plan`, `extract`), rows that a person insert
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,23 +36,28 @@ from typing import Any, Final
 
 import obstore
 import pyarrow as pa
+import pyarrow.parquet as pq
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from google.api_core.exceptions import ServiceUnavailable
 from greenlet import GreenletExit, getcurrent, greenlet
-from obstore.store import MemoryStore
+from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.operators import waiting
 from nightshift.operators.publish import PublishOperator
+from nightshift.operators.redoing import open_again, take_rows
 from nightshift.run import chunks, opening
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef
 from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
+from nightshift.run.redo import NotRedone, Redo
 from nightshift.run.seal import seal
+from nightshift.run.sealed import SealBroken
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import StoreUnavailable, create_or_read
 from nightshift.triggers.bigquery import jobs_event
-from nightshift.warehouse import Warehouse, WarehouseUnavailable, publications, schema
+from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable, publications, schema
+from nightshift.warehouse.extract import build_plan
 from tests.builders import a_spec
 from tests.simulation.bigquery import BigQuery, Client
 from tests.simulation.check import Violated
@@ -76,7 +85,8 @@ class Killed(BaseException):
 
 @dataclass(frozen=True)
 class Asked:
-    """A DAG run. pace: how often its turn comes. skew_s: how far its clock is ahead. again: it shows a sealed run again."""
+    """A DAG run. pace: how often its turn comes. skew_s: how far its clock is ahead. again: it shows a sealed run again.
+    redo: it computes only the dead letters again."""
 
     settings: Settings
     spec: JobSpec
@@ -89,6 +99,7 @@ class Asked:
     rows: int
     chunk_rows: int
     dead: frozenset[int]
+    redo: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,7 +129,7 @@ def draw(seed: int) -> Scenario:
     asked = tuple(_asked(rng, places, specs, days, skewed=skewed) for _ in range(rng.choice((2, 2, 3, 4, 5))))
     rough = rng.random() < 0.6
     names = ("kill", "kill", "again", "again", "overwrite", "delete")
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         asked=asked,
         unavailable=rng.choice((0.0, 0.005, 0.02)) * rough,
@@ -127,6 +138,7 @@ def draw(seed: int) -> Scenario:
         events=tuple(sorted((rng.randrange(600), rng.choice(names)) for _ in range(rng.choice((0, 1, 2, 4))))),
         calm=600,
     )
+    return _with_redos(random.Random(f"redos {seed}"), scenario) if seed % 4 == 3 else scenario
 
 
 def _asked(
@@ -154,16 +166,39 @@ def _asked(
     )
 
 
+def _with_redos(rng: random.Random, scenario: Scenario) -> Scenario:
+    """More dead letters, DAG runs that want only these again, and chunks that are altered late."""
+    nights = tuple(
+        replace(each, dead=each.dead | {n for n in range(1, each.rows) if rng.random() < 0.5}) if each.rows else each
+        for each in scenario.asked
+    )
+    again = [replace(rng.choice(nights), start_s=rng.uniform(5.0, 300.0), again=False, redo=True) for _ in range(3)]
+    asked = (*nights, *(replace(each, chunk_rows=rng.choice((1, 2, 5))) for each in again))
+    late = [(rng.randrange(100, 600), rng.choice(("overwrite", "delete", "again"))) for _ in range(rng.choice((0, 2, 4)))]
+    return replace(scenario, asked=asked, events=tuple(sorted((*scenario.events, *late))))
+
+
 @dataclass
 class Sealed:
-    """The truth about a run. rows: (id, prediction, ordinal); dead: ordinals. altered: at which step somebody altered it."""
+    """The truth about a run. rows: (id, prediction, run, ordinal), also those of the run that it completes; dead: ordinals.
+
+    ids: of its own rows. completes: the run whose dead letters these are. changed: at which step somebody altered it.
+    """
 
     asked: Asked
     run: RunRef
     manifest: dict[str, Any]
-    rows: frozenset[tuple[int, str, int]]
+    ids: tuple[int, ...]
+    rows: frozenset[tuple[int, str, str, int]]
     dead: frozenset[int]
-    altered: int | None = None
+    completes: Sealed | None = None
+    changed: int | None = None
+
+    @property
+    def altered(self) -> int | None:
+        """At which step somebody first altered what it shows."""
+        steps = [self.changed, self.completes.altered if self.completes else None]
+        return min((step for step in steps if step is not None), default=None)
 
 
 @dataclass
@@ -243,7 +278,7 @@ class Audit:
             found.setdefault(row["partition_date"], []).append(tuple(row))
         for day, rows in found.items():
             sealed = self.shown.get(day)
-            expected = [] if sealed is None else [(key, text, day, sealed.run.run_id, n) for key, text, n in sealed.rows]
+            expected = [] if sealed is None else [(key, text, day, run_id, n) for key, text, run_id, n in sealed.rows]
             if sorted(rows) != sorted(expected):
                 what = "nothing that was published" if sealed is None else named(sealed)
                 self._world.fail("rows", f"{day} holds {sorted(rows)}, which is not {what}")
@@ -396,14 +431,14 @@ class World:
         if not entries:
             return
         self.seen[what] += 1
-        sealed.altered = self.step if sealed.altered is None else sealed.altered
+        sealed.changed = self.step if sealed.changed is None else sealed.changed
         entry = self._rng.choice(entries)
         store = self._stores[sealed.asked.settings.bucket]
         if what == "delete":
             with contextlib.suppress(FileNotFoundError):
                 obstore.delete(store, entry["path"])
         else:
-            obstore.put(store, entry["path"], _chunk(sealed.asked, sealed.run, entry["chunk"], "forged"))
+            obstore.put(store, entry["path"], _chunk(sealed.asked, sealed.run, entry["chunk"], "forged", sealed.ids))
 
     def _night(self, asked: Asked) -> None:
         """A DAG run."""
@@ -414,6 +449,10 @@ class World:
             if not found:
                 return
             sealed, asked_at = self._rng.choice(found), self.now().isoformat(timespec="microseconds")
+        elif asked.redo:
+            if (redone := self._redone(asked)) is None:
+                return
+            sealed, asked_at = redone
         else:
             self.skew_s = asked.skew_s
             run = opening.open_run(store, asked.spec, asked.day, opened_by=str(id(asked)), fresh=asked.fresh)
@@ -434,14 +473,56 @@ class World:
         key = (asked.settings.bucket, run.run_id)
         if key not in self.sealed:
             store = self._stores[asked.settings.bucket]
-            files = (InputFile("inputs/a.parquet", asked.rows, (asked.rows,), 1, "e"),) if asked.rows else ()
-            plan = save_plan(store, run, Plan(run.run_id, asked.rows, asked.chunk_rows, 1, files, source=SOURCE))
-            for chunk in range(plan.chunk_count):
-                create_or_read(store, run.chunk_path(chunk), _chunk(asked, run, chunk, "genuine"))
-            manifest = seal(store, run, asked.spec, plan)
-            rows = frozenset((n, _prediction(asked, run, n, "genuine"), n) for n in range(asked.rows) if n not in asked.dead)
-            self.sealed[key] = Sealed(asked, run, manifest, rows, asked.dead)
+            plan = save_plan(
+                store, run, Plan(run.run_id, asked.rows, asked.chunk_rows, 1, _inputs(store, asked, run), source=SOURCE)
+            )
+            self.sealed[key] = self._computed(asked, run, plan, tuple(range(asked.rows)), None)
         return self.sealed[key]
+
+    def _computed(self, asked: Asked, run: RunRef, plan: Plan, ids: tuple[int, ...], completes: Sealed | None) -> Sealed:
+        store = self._stores[asked.settings.bucket]
+        for chunk in range(plan.chunk_count):
+            create_or_read(store, run.chunk_path(chunk), _chunk(asked, run, chunk, "genuine", ids))
+        manifest = seal(store, run, asked.spec, plan, redo=Redo.of(opening.load_run(store, run)[1]))
+        own = {(ids[n], _prediction(asked, run, n, "genuine"), run.run_id, n) for n in range(asked.rows) if n not in asked.dead}
+        rows = own | (completes.rows if completes else frozenset())
+        return Sealed(asked, run, manifest, ids, frozenset(rows), asked.dead, completes)
+
+    def _redone(self, asked: Asked) -> tuple[Sealed, str] | None:
+        """A run of the dead letters that the day shows, sealed, and when it was asked for; None if there cannot be one."""
+        store, bucket = self._stores[asked.settings.bucket], asked.settings.bucket
+        client = Client(self.service, self.pause, self._reply_lost, lambda _: None)
+        warehouse = Warehouse(client, asked.settings)  # type: ignore[arg-type]
+        while True:
+            try:
+                run = open_again(store, warehouse, asked.spec, asked.day, str(id(asked)))
+                break
+            except WarehouseUnavailable:
+                self.sleep(self._rng.uniform(1.0, 60.0))
+            except (NotRedone, SealBroken, WarehouseError) as error:
+                self.say(f"NO REDO: {error}")
+                return None
+        record = opening.load_run(store, run)[1]
+        self._orders.setdefault((bucket, run.run_id, record["opened_at"]), len(self._orders))
+        self._hub.switch()
+        redo = Redo.of(record)
+        assert redo is not None
+        earlier = self.sealed[bucket, redo.run_id]
+        try:
+            take_rows(store, run, redo)
+            fix = lambda rows, size: (1, asked.chunk_rows, ())  # noqa: E731
+            plan = build_plan(store, run, asked.spec, SOURCE, fix=fix, rows=redo.dead_letters)
+            dead = frozenset(n for n in range(plan.rows) if self._rng.random() < 0.3)
+            ids = tuple(earlier.ids[n] for n in sorted(earlier.dead))
+            self.sealed[bucket, run.run_id] = self._computed(replace(asked, rows=plan.rows, dead=dead), run, plan, ids, earlier)
+        except NotRedone as error:
+            # Somebody has altered the earlier run meanwhile.
+            self.say(f"NO REDO: {error}")
+            if earlier.altered is None:
+                self.fail("refusal", f"the redo of {named(earlier)} is refused without a reason: {error}")
+            return None
+        self.seen["redos"] += 1
+        return self.sealed[bucket, run.run_id], record["opened_at"]
 
     def _publish(self, sealed: Sealed, asked_at: str) -> None:
         """The task, with Airflow's retries."""
@@ -525,7 +606,23 @@ def _prediction(asked: Asked, run: RunRef, ordinal: int, word: str) -> str:
     return f"{word} {asked.settings.bucket} {run.run_id} {ordinal}"
 
 
-def _chunk(asked: Asked, run: RunRef, number: int, word: str) -> bytes:
+def _inputs(store: ObjectStore, asked: Asked, run: RunRef) -> tuple[InputFile, ...]:
+    if not asked.rows:
+        return ()
+    path = f"{run.inputs_folder}/1-part-0.parquet"
+    create_or_read(store, path, _exported(asked.rows))
+    meta = obstore.head(store, path)
+    return (InputFile(path.removeprefix(f"{run.prefix}/"), asked.rows, (asked.rows,), meta["size"], str(meta["e_tag"])),)
+
+
+@functools.cache
+def _exported(rows: int) -> bytes:
+    body = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array(range(rows), pa.int64()), "text": ["x"] * rows}), body)
+    return body.getvalue()
+
+
+def _chunk(asked: Asked, run: RunRef, number: int, word: str, ids: Sequence[int]) -> bytes:
     ordinals = range(number * asked.chunk_rows, min((number + 1) * asked.chunk_rows, asked.rows))
     results = [
         Result(n, None, "too_long", "too long", 1)
@@ -547,7 +644,7 @@ def _chunk(asked: Asked, run: RunRef, number: int, word: str) -> bytes:
         dead_letters=dead,
         prompt_tokens=1,
     )
-    return chunks.encode(pa.table({"id": pa.array(ordinals, pa.int64())}), results, pa.string(), provenance)
+    return chunks.encode(pa.table({"id": pa.array([ids[n] for n in ordinals], pa.int64())}), results, pa.string(), provenance)
 
 
 @dataclass(frozen=True)

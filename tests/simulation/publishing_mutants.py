@@ -51,13 +51,28 @@ def _does_not_ask(question: str) -> tuple[Change, ...]:
 
 def _not_asked_by(caller: str) -> tuple[Change, ...]:
     """The objects are not compared with the seal in one of the two places."""
-    check_sealed = sealed.check_sealed
+    check_whole = sealed.check_whole
 
     def check(*arguments: Any) -> None:
         if sys._getframe(1).f_code.co_name != caller:
-            check_sealed(*arguments)
+            check_whole(*arguments)
 
-    return ((sealed, "check_sealed", check),)
+    return ((sealed, "check_whole", check),)
+
+
+def _redo_published_alone() -> tuple[Change, ...]:
+    """The partition would show the few rows of the redo as all there are."""
+    whole = sealed.whole
+
+    def alone(*arguments: Any) -> dict[str, Any]:
+        return {**whole(*arguments), "completes": (), "earlier": ()}
+
+    return ((sealed, "whole", alone),)
+
+
+def _earlier_run_not_compared() -> tuple[Change, ...]:
+    """The runs that a redo completes are published whatever became of their objects."""
+    return ((sealed, "check_whole", sealed.check_sealed),)
 
 
 def _order_of_clocks() -> tuple[Change, ...]:
@@ -104,6 +119,8 @@ PUBLISHING_MUTANTS: Final = (
     Mutant("the transaction does not ask for later runs", _of("order"), lambda: _does_not_ask(publications.LATER)),
     Mutant("the seal is not compared before the load", _of("load"), lambda: _not_asked_by("execute")),
     Mutant("the seal is not compared after the load", _of("rows"), lambda: _not_asked_by("replace_partition")),
+    Mutant("a redo is published without the run that it completes", _of("rows"), _redo_published_alone),
+    Mutant("the run that a redo completes is not compared", _of("load", "rows"), _earlier_run_not_compared),
     Mutant("runs are ordered by the openers' clocks", _of("order", "refusal"), _order_of_clocks),
     Mutant("the partition is not emptied", _of("rows"), lambda: _nothing_deleted_from("p.d.out`")),
     Mutant("dead letters of the last run stay", _of("rows"), lambda: _nothing_deleted_from("p.own", stale=True)),

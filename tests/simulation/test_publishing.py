@@ -44,7 +44,7 @@ def must_keep_every_invariant(of: range) -> Counter[str]:
 def test_every_schedule_of_publishing_keeps_every_invariant(of: range) -> None:
     seen = must_keep_every_invariant(of)
 
-    wanted = {"published", "refused", "retries", "deferrals", "lost jobs", "kill", "again", "overwrite", "delete"}
+    wanted = {"published", "refused", "retries", "deferrals", "lost jobs", "kill", "again", "overwrite", "delete", "redos"}
     assert wanted - set(seen) == set(), "what is worth simulating happens"
 
 

@@ -28,7 +28,7 @@ KEYS = {
     *("chunks_total", "chunks_committed", "chunks_left", "chunks_bad", "partials", "partials_bad", "foreign_objects"),
     *("unanswered", "prompt_tokens", "output_tokens", "rate_rows_per_s", "mean_rows_per_s", "elapsed_s", "seconds_left"),
     *("last_commit", "workers_planned", "attempts", "waste_rows", "waste_lost_rows", "waste_partial_rows"),
-    *("waste_percent", "problems", "measured"),
+    *("waste_percent", "problems", "paused", "measured", "cost"),
 }
 """Of the JSON object that `--json` prints."""
 

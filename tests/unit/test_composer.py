@@ -51,6 +51,7 @@ def test_it_holds_the_wheel_the_dags_and_the_jobs(bundle: Path) -> None:
         "dags/batch_inference.py",
         "dags/broken_jobs.py",
         "dags/nightshift_doctor.py",
+        "dags/nightshift_pause.py",
     } <= names
     jobs = {file.name for file in (ROOT / "dags" / "jobs").iterdir()} - {composer.DEMO} | {"README.txt"}
     assert {name.removeprefix("dags/jobs/") for name in names if name.startswith("dags/jobs/")} == jobs

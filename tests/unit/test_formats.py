@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import ObjectStore
 
+from local.stack.parts import DRIVER_IMAGE, STREAM_IMAGE
 from nightshift import __version__, formats
 from nightshift.formats import Format, UnreadableFormat
 from nightshift.run import chunks
@@ -22,6 +23,7 @@ from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import Plan, load_plan, save_plan
 from nightshift.run.seal import ConservationError, load_manifest, seal
+from nightshift.settings import Settings
 from nightshift.store import create_or_read, open_store
 from tests.builders import a_chunk, a_plan, a_spec
 
@@ -149,3 +151,10 @@ def test_a_newer_chunk_is_not_read_and_not_sealed() -> None:
     obstore.delete(run.store, run.run.manifest_path)
     with pytest.raises(ConservationError, match=r"chunk-00000000.*Use nightshift 7\.0\.0 or later"):
         seal(run.store, run.run, run.spec, run.plan)
+
+
+def test_the_images_have_the_release_in_their_tags() -> None:
+    """`settings` imports nothing, so it says it itself; so does the local stack."""
+    images = (Settings.driver_image, Settings.stream_image, DRIVER_IMAGE, STREAM_IMAGE)
+
+    assert {image.rpartition(":")[2] for image in images} == {__version__}

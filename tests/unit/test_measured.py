@@ -11,6 +11,7 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
+from nightshift.costs.bill import Machine
 from nightshift.run import seal
 from nightshift.run.chunks import Part
 from nightshift.run.ledger import Ledger
@@ -62,11 +63,12 @@ class TestSums:
         second = a_mark("b", rows_answered=40, input_tokens=400, output_tokens=40, work_s=60.0, start_up_s={"weights": 100.0})
         parts = [a_part("a", 50, 500), a_part("b", 40, 400)]
 
-        starts = Starts({"pod-a": {"weights": 10.0}, "pod-b": {"weights": 20.0}})
+        starts = Starts({"pod-a": {"node": 5.0, "image": 20.0, "weights": 10.0}, "pod-b": {"image": 20.0, "weights": 20.0}})
 
-        assert measure(seen(killed, second, starts=starts), parts) == {
+        assert measure(seen(killed, second, starts=starts), parts, lambda _: Machine("g2-standard-8-spot", 1.0)) == {
             "attempts": 2,
             "not_seen": 0,
+            "marks": 0,
             "profiles": [
                 {
                     "profile": "gpu-l4-spot",
@@ -79,10 +81,24 @@ class TestSums:
                     "input_tokens": 1100,
                     "output_tokens": 110,
                     "alive_s": 1000.0 + 10.0 + 100.0,
+                    "before_s": 30.0 + 40.0,
                     "work_s": 660.0,
                     "engine_wait_s": 30.0,
                     "cpus": 8.0,
-                    "start_up_s": {"weights": 215.0, "warm_up": 5.0},
+                    "start_up_s": {"node": 5.0, "image": 20.0, "weights": 215.0, "warm_up": 5.0},
+                    "machine": "g2-standard-8-spot",
+                    "machines": 1.0,
+                    # The first worked for 570 s and the 10 s after its newest mark, for 72.2 rows; 50 of them count, and others
+                    # had committed 8. What is left of its 1,040 s is lost. The second was all start-up.
+                    "machine_s": {
+                        "paid": 1040.0 + 140.0,
+                        "useful": 401.409,
+                        "start_up": 140.0,
+                        "idle": 0.0,
+                        "twice": 64.225,
+                        "lost": 574.366,
+                    },
+                    "starts_assumed": 0,
                 }
             ],
         }
@@ -122,7 +138,7 @@ class TestSums:
         assert preemptions_of(measure(seen(*marks, a_mark("a", ended=None)), [])["profiles"][0]) == 2
 
     def test_nothing_was_seen(self) -> None:
-        assert measure(Seen(), []) == {"attempts": 0, "not_seen": 0, "profiles": []}
+        assert measure(Seen(), []) == {"attempts": 0, "not_seen": 0, "marks": 0, "profiles": []}
 
     def test_how_long_the_weights_took_is_not_known_if_the_cluster_does_not_say_when_the_driver_was_born(self) -> None:
         mark = a_mark("a", start_up_s={"weights": 0.1, "warm_up": 5.0})
@@ -203,7 +219,7 @@ class TestLooking:
                 await asyncio.sleep(3600)
                 return None
 
-        assert await look(Slow(), RUN) == Seen((), frozenset({"a"}))
+        assert await look(Slow(), RUN) == Seen((), frozenset({"a"}), written=1)
 
     @pytest.mark.parametrize(
         "body", [b"", b"[]", b'{"version": 2, "pods": {}}', b'{"version": 1, "pods": []}', b'{"version": 1, "pods": {"p": 3}}']
@@ -236,7 +252,7 @@ class TestSeal:
     def test_a_run_without_marks_is_sealed(self, store: MemoryStore) -> None:
         manifest = seal.seal(store, RUN, a_spec(), PLAN)
 
-        assert manifest["measured"] == {"attempts": 1, "not_seen": 1, "profiles": []}
+        assert manifest["measured"] == {"attempts": 1, "not_seen": 1, "marks": 0, "profiles": []}
 
     def test_what_was_measured_is_in_the_manifest(self, store: MemoryStore) -> None:
         (attempt,) = seal.seal(store, RUN, a_spec(), PLAN)["attempts"]

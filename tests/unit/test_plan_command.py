@@ -15,12 +15,14 @@ import yaml
 from obstore.store import LocalStore, ObjectStore
 
 from nightshift.cli import main
+from nightshift.operators.connections import AirflowConnections
 from nightshift.planner.record import Record
 from nightshift.planner.workload import workload_of
 from nightshift.run.names import canonical_json
 from nightshift.run.speeds import path_of
 from nightshift.spec import load
 from nightshift.store import StoreUnavailable
+from tests.canned_cluster import CannedApi, Cluster
 from tests.unit import model_configs as configs
 
 pytestmark = pytest.mark.unit
@@ -107,16 +109,28 @@ def test_the_tokens_that_a_person_knows(told: Told) -> None:
 
 
 def test_a_quota_and_prices(job: Path, told: Told) -> None:
-    prices = job.parent / "prices.json"
-    prices.write_text('{"g2-standard-8-spot": 0.5}')
+    prices = job.parent / "prices.yaml"
+    prices.write_text("currency: EUR\nmachines: {g2-standard-8: {spot: 0.5}}\n")
     code, said = told("--prices", str(prices), "--quota", "100")
     costs = {row["profile"]: row["cost"] for row in said["table"]}
 
-    assert code == 0
+    assert (code, said["currency"]) == (0, "EUR")
+    assert told(NIGHTSHIFT_PRICES=str(prices))[1]["table"] == told("--prices", str(prices))[1]["table"]
     (chosen,) = [row for row in said["table"] if row["chosen"]]
     assert chosen["cost"] == pytest.approx(chosen["hours"] * 0.5)
     assert costs["gpu-l4"] is None
     assert told("--quota", "10")[0] == 1
+
+
+def test_without_prices_of_yours_the_list_prices_of_the_release_are_shown(job: Path, plan: Plan, told: Told) -> None:
+    said = told()[1]
+
+    assert (said["currency"], said["prices"]) == ("USD", "the list prices of this release")
+    (chosen,) = [row for row in said["table"] if row["chosen"]]
+    assert chosen["cost"] == pytest.approx(chosen["hours"] * 0.512012)
+    shown = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json")).stdout
+    assert "cost USD" in shown
+    assert f"{chosen['cost']:,.2f}" in shown
 
 
 def test_an_unknown_speed_is_no_error(job: Path, plan: Plan) -> None:
@@ -162,13 +176,50 @@ def test_a_bucket_that_does_not_answer_is_said(job: Path, plan: Plan, monkeypatc
     assert done.stderr == "Planned without recorded speeds: gs://runs cannot be asked: nobody is there\n"
 
 
+class TestKueue:
+    """The job's queue gives what a canned API says: no GPU, and cpus for two."""
+
+    @pytest.fixture(autouse=True)
+    def api(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(AirflowConnections, "cluster", lambda _: CannedApi(Cluster()))
+        monkeypatch.setattr("nightshift.run.speeds.records_for", lambda *_, **__: {})
+
+    @pytest.fixture
+    def queued(self, job: Path) -> Path:
+        body = yaml.safe_load(job.read_text())
+        job.write_text(yaml.safe_dump({**body, "queue": "nightly"}))
+        return job
+
+    def test_a_queue_that_never_admits_the_profile(self, queued: Path, told: Told) -> None:
+        code, said = told(NIGHTSHIFT_BUCKET="runs", NIGHTSHIFT_PROJECT="acme")
+
+        assert code == 1
+        assert "the queue gives 0 at once" in said["problems"][0]
+
+    def test_what_a_person_says_wins(self, queued: Path, told: Told) -> None:
+        code, _ = told("--quota", "200", NIGHTSHIFT_BUCKET="runs", NIGHTSHIFT_PROJECT="acme")
+
+        assert code == 0
+
+    def test_without_a_deployment_nobody_is_asked(self, queued: Path, told: Told) -> None:
+        assert told()[0] == 0
+
+    def test_a_deployment_that_is_half_set_is_said(self, queued: Path, plan: Plan) -> None:
+        done = plan(str(queued), *DAY, *ROWS, "--config", str(queued.parent / "config.json"), NIGHTSHIFT_BUCKET="runs")
+
+        assert done.returncode == 0
+        assert "The quota of queue 'nightly' is not known" in done.stderr
+        assert "NIGHTSHIFT_PROJECT is not set" in done.stderr
+        assert "Or say --quota N." in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
         (("--partition", "yesterday", *ROWS), "--partition is 'yesterday'"),
         ((*DAY, "--rows", "none"), "'none' is not a whole number"),
         ((*DAY, *ROWS, "--config", "/nonexistent"), "--config: /nonexistent cannot be read as JSON"),
-        ((*DAY, *ROWS, "--prices", "/nonexistent"), "--prices: /nonexistent cannot be read as JSON"),
+        ((*DAY, *ROWS, "--prices", "/nonexistent"), "/nonexistent: it cannot be read as YAML"),
         (DAY, "NIGHTSHIFT_BUCKET is not set"),
     ],
 )

@@ -17,6 +17,7 @@ from nightshift.planner.plan import Decision, NotADecision, Refused, decide, fix
 from nightshift.planner.record import Record, Workload
 from nightshift.planner.speed import Basis, Known, speed_of, tokens_of
 from nightshift.planner.ways import WAYS
+from nightshift.planner.workload import workload_of
 from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Span, fit
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
@@ -267,6 +268,28 @@ class TestWorkers:
 
         assert calm.workers < stormy.workers
 
+    def test_a_worker_that_hardly_gets_to_work_has_a_long_way_to_go(self) -> None:
+        """40 preemptions an hour, each of which costs 230 s: more than there is."""
+        spec = a_spec(**CHAT)
+        known = Known(tokens_of(spec), None, "", {"gpu-l4-spot": a_record(5.0, preemptions=111)})
+
+        speed = speed_of(spec, spec.compute.worker(), known)
+
+        assert speed.elapsed(60.0) == pytest.approx(1200.0)
+        assert speed.working(speed.elapsed(60.0)) == pytest.approx(60.0)
+
+    def test_a_record_of_other_settings_of_performance_is_said(self) -> None:
+        spec = a_spec(**CHAT)
+        workload = workload_of(a_spec(**{**CHAT, "engine__max_num_seqs": 64}), "gpu-l4-spot")
+        same = replace(workload, performance=workload_of(spec, "gpu-l4-spot").performance)
+
+        def words(each: Workload) -> str:
+            record = replace(a_record(5.0), workload=each)
+            return speed_of(spec, spec.compute.worker(), Known(tokens_of(spec), records={"gpu-l4-spot": record})).words
+
+        assert words(workload) == "measured in run job/2026-11-19/0123456789abcdef (which had max_num_seqs: 64)"
+        assert words(same) == "measured in run job/2026-11-19/0123456789abcdef"
+
 
 class TestAbsurdPlans:
     """What the planner of 0.1.0 accepted."""
@@ -279,6 +302,13 @@ class TestAbsurdPlans:
 
         assert 50 < decision.workers < 150
         assert "estimate: roofline from config.json" in decision.reasons[0]
+
+    def test_nor_does_one_worker_do_that(self) -> None:
+        spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "workers": 1}})
+
+        with pytest.raises(Refused, match=r"1 worker would work for .* h, and the deadline leaves 119 min") as refused:
+            decide(spec, 10**6, Known(tokens_of(spec, 500, "a sample"), model_of(configs.LLAMA3_8B)))
+        assert len(refused.value.ways) == WAYS
 
     def test_390_workers_for_4274_minutes_with_119_allowed(self) -> None:
         spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "rows_per_worker_per_second": 0.001}})
@@ -317,7 +347,7 @@ class TestAbsurdPlans:
     def test_a_quota_below_one_worker(self) -> None:
         spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-h100", "tensor_parallel": 4}})
 
-        with pytest.raises(Refused, match="1 worker of 4 need 4 accelerators, and the queue gives 3"):
+        with pytest.raises(Refused, match="1 worker with 4 accelerators: the queue gives 3 at once"):
             decide(spec, 1000, Known(tokens_of(spec), model_of(configs.LLAMA3_8B)), Limits(quota=3))
 
 

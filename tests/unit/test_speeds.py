@@ -111,6 +111,11 @@ class TestRecords:
 
         assert record == replace(RECORD, output_tokens=70, start_up_s={"weights": 31.0})
 
+    def test_a_machine_is_held_before_its_driver_is_born(self) -> None:
+        (record,) = records_of(RUN, SPEC, manifest_of({"before_s": 800.0}))
+
+        assert record.preemptions_per_hour == pytest.approx(3 / (8000 / 3600))
+
     def test_each_rung_has_one(self) -> None:
         records = records_of(RUN, SPEC, manifest_of(PROFILE, {"profile": "gpu-l4"}))
 

@@ -57,6 +57,15 @@ def test_a_pod_that_is_still_loading_says_what_is_over() -> None:
     assert only(recorded("sidecar-loads")) == {"node": 0.0, "image": 0.0}
 
 
+def test_how_long_the_driver_ran_is_known_when_it_has_ended() -> None:
+    seen = a_start()
+    seen.pods[0]["status"]["containerStatuses"][0]["state"] = {
+        "terminated": {"startedAt": "2026-11-21T23:21:30Z", "finishedAt": "2026-11-21T23:31:35Z", "exitCode": 137}
+    }
+
+    assert only(seen) == {"node": 10.0, "image": 40.0, "weights": 160.0, "driver": 605.0}
+
+
 def test_a_container_that_was_started_again_does_not_say_when_it_was_first() -> None:
     seen = a_start()
     seen.pods[0]["status"]["initContainerStatuses"][0]["restartCount"] = 1

@@ -8,15 +8,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from nightshift.costs.prices import Prices
+from nightshift.costs.split import Parts
+from nightshift.planner.plan import Decision
+from nightshift.planner.speed import Basis, Speed
 from nightshift.run import chunks
 from nightshift.run.chunks import Part
+from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import footer
 from nightshift.status.survey import Survey
 from nightshift.status.text import text
 from nightshift.store import open_store
-from tests.builders import RUN, a_chunk, a_plan
+from tests.builders import RUN, a_chunk, a_plan, a_spec
 from tests.unit.status_run import KEYS, PLAN, Run, made_by
 
 pytestmark = pytest.mark.unit
@@ -243,6 +248,40 @@ def test_a_sealed_run_shows_what_it_measured(run: Run) -> None:
         "            start-up: weights 1 min 32 s, warm-up 2 s",
         "          1 attempt left no mark",
     ]
+
+
+def test_a_sealed_run_shows_what_it_cost_beside_what_was_estimated(run: Run) -> None:
+    spec = a_spec(compute__profile="gpu-l4-spot")
+    speed = Speed(1.0, Basis.STATED, "stated", 300.0, "stated")
+    decision = Decision("gpu-l4-spot", 10, 2, 4, 7200.0, 3000.0, 1000.0, 1300.0, speed, ())
+    path = save_decision(run.store, RUN, decision)
+    run.put("spec.json", canonical_json({"version": 1, "spec": spec.model_dump(mode="json")}))
+    run.put("plan.json", canonical_json({**PLAN.to_json(), "decision": path}))
+    seconds = Parts(useful=3_000_000, start_up=300_000, lost=300_000).to_json()
+    profile = {"profile": "gpu-l4-spot", "workers": 2, "attempts": 3, "ended": {"done": 2, "killed": 1}, "rows": 12}
+    profile |= {"work_s": 30.0, "start_up_s": {}, "input_tokens": 900, "output_tokens": 0}
+    profile |= {"machine": "g2-standard-8-spot", "machines": 1.0, "machine_s": seconds, "starts_assumed": 0}
+    measured = {"attempts": 3, "not_seen": 0, "marks": 60, "profiles": [profile]}
+    manifest = {"measured": measured, "chunks": [{}] * 3, "rows": 10, "prompt_tokens": 1000, "output_tokens": 0}
+    run.put("manifest.json", canonical_json(manifest))
+    prices = Prices("EUR", {"g2-standard-8-spot": 0.5}, class_a_per_1000=0.005, class_b_per_1000=0.0004)
+
+    status = Survey(run.store, RUN, run.url, prices).refresh()
+
+    said = status.to_json()["cost"]
+    assert (said["machines"], said["machines_estimated"]) == (0.5, pytest.approx(2 * 1300 / 3600 * 0.5, abs=1e-6))
+    assert (said["bigquery"]["bytes_billed"], said["unpriced"]) == (None, [])
+    total, actual, planned = text(status).splitlines()[-3:]
+    assert total.startswith(
+        "cost      0.500416 EUR without BigQuery: 500.4160 a million tokens, 50.0416 a thousand rows; machines "
+    )
+    assert total.endswith("machines 0.5, estimated 0.361111")
+    worked, started, lost = "useful work 0.416667 (0.83 h)", "start-up 0.041667 (0.08 h)", "lost to kills 0.041666 (0.08 h)"
+    assert actual == f"          gpu-l4-spot: 0.5 (1.00 h) = {worked} + {started} + {lost}"
+    worked, started = "useful work 0.277778 (0.56 h)", "start-up 0.083333 (0.17 h)"
+    assert planned == f"          gpu-l4-spot, estimated: 0.361111 (0.72 h) = {worked} + {started}"
+    assert "unknown: there is no price for g2-standard-8-spot" in text(Survey(run.store, RUN, run.url, Prices("EUR")).refresh())
+    assert run.survey().refresh().bill is None, "nobody said prices"
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"measured": 3}'])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from nightshift import exits
-from nightshift.cli import batcher, plan, redrive, streams, values, version
+from nightshift.cli import batcher, costs, pause, plan, redrive, streams, values, version
 from nightshift.cli.values import Commands
 
 BAD_INPUT: Final = 2
@@ -66,8 +66,11 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument(
         "--window", type=values.seconds, metavar="SECONDS", help="for a stream: take rates over so long (default: 600)"
     )
+    status.add_argument("--prices", type=Path, metavar="FILE", help="of a run: what it cost by these prices (docs/costs.md)")
     status.set_defaults(command=_status)
+    pause.add_to(commands)
     plan.add_to(commands)
+    costs.add_to(commands)
     _add_render(commands)
     _add_doctor(commands)
     _add_batch(commands)
@@ -201,7 +204,7 @@ def _status(options: argparse.Namespace) -> int:
         return BAD_INPUT
     from nightshift.status import command
 
-    return command.run(options.url, every_s=options.watch, as_json=options.json)
+    return command.run(options.url, every_s=options.watch, as_json=options.json, prices=options.prices)
 
 
 def _render(options: argparse.Namespace) -> int:

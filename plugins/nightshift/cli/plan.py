@@ -16,6 +16,7 @@ from nightshift.cli.values import Commands
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
 
+    from nightshift.costs.prices import Prices
     from nightshift.planner.bounds import Limits
     from nightshift.planner.plan import Decision
     from nightshift.planner.record import Record
@@ -34,10 +35,11 @@ def add_to(commands: Commands) -> None:
     plan = commands.add_parser(
         "plan",
         help="show what a night would take: workers, time, and whether it fits (docs/planning.md)",
-        description="Prints profile x workers -> finish, accelerator hours, fits, for the job's profile and its fallbacks, as "
-        "the task plan would decide, and says where each speed is from. With --rows it asks neither the warehouse nor a "
-        "cluster. Where NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there, and does without if it cannot. The "
-        "model's config.json comes from Hugging Face's cache, the Hub, the bucket, or --config.",
+        description="Prints profile x workers -> finish, accelerator hours, cost, fits, for the job's profile and its "
+        "fallbacks, as the task plan would decide, and says where each speed is from. With --rows it does not ask the "
+        "warehouse. Where NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there and asks Kueue for the quota of the "
+        "job's queue, and does without if it cannot. The model's config.json comes from Hugging Face's cache, the Hub, the "
+        "bucket, or --config.",
         epilog="Exit codes: 0 the run fits, or nobody knows how fast it is; 1 it does not fit, or the warehouse cannot be "
         "asked; 2 bad input.",
     )
@@ -50,10 +52,15 @@ def add_to(commands: Commands) -> None:
     plan.add_argument(
         "--output-tokens", type=values.positive, metavar="N", help="of a mean answer, instead of the task's limit"
     )
-    plan.add_argument("--quota", type=values.positive, metavar="N", help="accelerators that the queue gives at once")
+    plan.add_argument(
+        "--quota", type=values.positive, metavar="N", help="accelerators that the queue gives at once; then Kueue is not asked"
+    )
     plan.add_argument("--config", type=Path, metavar="FILE", help="the model's config.json")
     plan.add_argument(
-        "--prices", type=Path, metavar="FILE", help="JSON: price of a machine for an hour, by its name (docs/planning.md)"
+        "--prices",
+        type=Path,
+        metavar="FILE",
+        help="YAML: what machines cost (docs/costs.md); by default NIGHTSHIFT_PRICES, else this release's list prices",
     )
     plan.add_argument("--json", action="store_true", help="one JSON object (keys: docs/planning.md)")
     plan.set_defaults(command=run)
@@ -61,11 +68,15 @@ def add_to(commands: Commands) -> None:
 
 def run(options: argparse.Namespace, environment: Mapping[str, str] | None = None) -> int:
     """Prints the plan; the exit code."""
+    from nightshift.costs.prices import PricesError
     from nightshift.spec import SpecErrors
 
     try:
         return _run(options, os.environ if environment is None else environment)
     except SpecErrors as error:
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    except PricesError as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
     except (Wrong, ImportError) as error:
@@ -74,6 +85,7 @@ def run(options: argparse.Namespace, environment: Mapping[str, str] | None = Non
 
 
 def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    from nightshift.costs.prices import load_prices
     from nightshift.planner.bounds import Limits
     from nightshift.spec import load, periods
 
@@ -82,13 +94,13 @@ def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
         partition = periods.read(options.partition, spec.every)
     except periods.NoPartition as error:
         raise Wrong(f"--partition is {options.partition!r}. {error}") from None
-    prices = _object(options.prices, "--prices") if options.prices else None
-    if prices is not None and not all(isinstance(price, int | float) and price >= 0 for price in prices.values()):
-        raise Wrong(f"--prices: {options.prices} has a price that is not a number of 0 or more.")
+    prices = load_prices(options.prices or environment.get("NIGHTSHIFT_PRICES"))
     most = environment.get("NIGHTSHIFT_WORKERS_MAX", "0") or "0"
     if not most.isdecimal():
         raise Wrong(f"NIGHTSHIFT_WORKERS_MAX is {most!r}. Write a whole number, or 0 for no limit.")
     limits = Limits(int(most), options.quota)
+    if spec.queue and options.quota is None and environment.get("NIGHTSHIFT_BUCKET"):
+        limits = _quota(spec, partition, environment) or limits
     asked = _ask(options, spec, partition, environment)
     if isinstance(asked, str):
         print(f"{options.file}: {asked}", file=sys.stderr)
@@ -157,6 +169,22 @@ def _records(spec: JobSpec, environment: Mapping[str, str], credentials: GCSCred
         return {}
 
 
+def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Limits | None:
+    """What Kueue gives the queue of the job; None if the settings of the deployment are not complete, which is said."""
+    from nightshift.operators.quota import limits_of
+    from nightshift.settings import Settings, SettingsError
+
+    def warn(sentence: str) -> None:
+        print(f"{sentence.rstrip('.')}. Or say --quota N.", file=sys.stderr)
+
+    try:
+        settings = Settings.from_environment(environment)
+    except SettingsError as error:
+        warn(f"The quota of queue {spec.queue!r} is not known, and the plan goes on without it: {error}")
+        return None
+    return limits_of(spec, settings, partition, lambda sentence: None, warn)
+
+
 def _tell(
     options: argparse.Namespace,
     spec: JobSpec,
@@ -164,16 +192,16 @@ def _tell(
     rows: int,
     known: Known,
     limits: Limits,
-    prices: Mapping[str, float] | None,
+    prices: Prices,
 ) -> int:
     from nightshift.planner.plan import Refused, decide, table
     from nightshift.planner.wording import lines, to_json
 
-    shown = table(spec, rows, known, limits, prices)
+    shown = table(spec, rows, known, limits, prices.machines)
     decision: Decision | None = None
     refused: Refused | None = None
     try:
-        decision = decide(spec, rows, known, limits, prices)
+        decision = decide(spec, rows, known, limits, prices.machines)
     except Refused as error:
         refused = error
     if options.json:
@@ -186,11 +214,13 @@ def _tell(
             "problems": list(refused.problems) if refused else [],
             "ways": [{"words": way.words, "sentence": way.sentence} for way in refused.ways] if refused else [],
             "table": [to_json(row) for row in shown],
+            "currency": prices.currency,
+            "prices": prices.name,
         }
         print(json.dumps(said, ensure_ascii=False))
         return DOES_NOT_FIT if refused else 0
     print(f"{spec.job} {partition}: {rows:,} rows within {spec.deadline}")
-    for line in lines(shown):
+    for line in lines(shown, prices.currency):
         print(line)
     for reason in decision.reasons if decision else ():
         print(f"Plan: {reason}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
+from datetime import date, datetime
 from typing import TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -25,6 +25,13 @@ def moment(text: str) -> datetime:
     if found is None or found.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time with its offset; write, for example, 2026-11-20T08:00Z")
     return found
+
+
+def day(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day; write, for example, 2026-11-20") from None
 
 
 def profile(text: str) -> str:

@@ -126,7 +126,7 @@ class Marks:
         )
 
     def _start_up(self) -> dict[str, float]:
-        answered, first = self._engine_answered, self._stats.times.first_answer
+        answered, first = self._engine_answered, self._stats.times.first_request
         if answered is None:
             return {}
         stages = {"weights": round(answered - self._born, 3)}

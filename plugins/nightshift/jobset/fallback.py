@@ -4,6 +4,8 @@ A profile names others to fall back to (Spot, then flex-start, then on-demand). 
 the next profile *helps*: both work on the same ledger, so nothing has to be moved, and nothing is computed twice but what both
 hold open. When the helper works, the old one is *replaced*: dropped, if it is still of no use.
 
+Several JobSets of one profile (`nightshift.jobset.keeping` adds such) are looked at together (`of_profiles`), and go together.
+
 A JobSet is **short** while fewer than half of its pods run (`enough`). It **fails** in one of two ways:
 
     no capacity   it has been short for   patience = min(PATIENCE_S, time left / PATIENCE_SHARE)
@@ -14,21 +16,22 @@ under way and not saved. ``useful_s`` is the work that was kept, in the same uni
 worker does in a second. Above that line a worker spends more time on starting than on rows.
 
     one JobSet, it fails, there is a next profile, time left > START_S     HELP     submit the next profile
+    two, the old one fails, the new one was asked for fewer workers        HELP     submit the difference, on the new profile
     two, the old one fails, the helper has had enough pods for HOLD_S      REPLACE  drop the old one
     two, both fail, there is a profile after the helper's, time as above   REPLACE  drop the one with fewer pods, submit that
     anything else                                                          STAY
 
-What keeps it calm: there is at most one JobSet more than one; a run only goes down the list, so it cannot go back and forth; a
+What keeps it calm: there is at most one profile more than one; a run only goes down the list, so it cannot go back and forth; a
 helper has a whole patience of its own before it is judged; falling takes patience, dropping takes HOLD_S of a working helper.
 The last profile never falls back. With less than START_S left a new JobSet would not make a row before the deadline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 PATIENCE_S: Final = 900.0
 """How long a JobSet may be short. Flex-start and Spot commonly come within minutes or not for hours."""
@@ -53,8 +56,8 @@ class Step(StrEnum):
 class Measured:
     """A JobSet of the run that has not ended, and what it did in the last window.
 
-    wanted, running: its pods. short_s: for how many seconds it has been short, 0 while it is not; the first ones count.
-    held_s: for how many seconds it has not been short, 0 while it is.
+    wanted, running: its pods; hosts: so many are a worker. short_s: for how many seconds it has been short, 0 while it is not;
+    the first ones count. held_s: for how many seconds it has not been short, 0 while it is.
     disruptions: pods that were taken away. cost_s: worker-seconds that each of them costs. useful_s: those of the work kept.
     """
 
@@ -66,16 +69,25 @@ class Measured:
     disruptions: int = 0
     cost_s: float = 0.0
     useful_s: float = 0.0
+    hosts: int = 1
+
+    @property
+    def workers(self) -> int:
+        return self.wanted // self.hosts
 
 
 @dataclass(frozen=True)
 class FallbackDecision:
-    """submit: the profile of a JobSet to make; drop: that of the JobSet to delete; '' for none. why: a sentence."""
+    """submit: the profile of a JobSet to make; drop: that of the JobSets to delete; '' for none. why: a sentence.
+
+    workers: of the JobSet to make; 0 for as many as were planned.
+    """
 
     step: Step
     why: str
     submit: str = ""
     drop: str = ""
+    workers: int = 0
 
 
 def enough(wanted: int) -> int:
@@ -83,16 +95,24 @@ def enough(wanted: int) -> int:
     return max(1, (wanted + 1) // 2)
 
 
+def measured(profile: str, counts: Mapping[str, Any], hosts: int = 1) -> Measured:
+    """Of what was counted of a JobSet since the last decision (`nightshift.jobset.kubernetes.follow.JobSetCounts`)."""
+    count = dict(counts)
+    worked_s = count.pop("worked_s")
+    useful_s = max(0.0, worked_s - count["disruptions"] * START_S)
+    return Measured(profile, **count, cost_s=START_S, useful_s=useful_s, hosts=hosts)
+
+
 def decide(profiles: Sequence[str], live: Sequence[Measured], *, left_s: float) -> FallbackDecision:
     """profiles: in the order of falling back. live: the run's JobSets. left_s: seconds to its deadline.
 
-    Raises ValueError for a JobSet on a profile that is not in the list, for two on the same one, and for none.
+    Raises ValueError for a JobSet on a profile that is not in the list, and for none.
     """
-    found = sorted(live, key=lambda each: _position(profiles, each))
-    if not found or len({each.profile for each in found}) < len(found):
-        raise ValueError(f"a run has one or two JobSets, each on its own profile, not {[each.profile for each in live]}")
+    found = sorted(of_profiles(live), key=lambda each: _position(profiles, each))
+    if not found:
+        raise ValueError("a run that waits has at least one JobSet")
     if len(found) > 2:
-        return FallbackDecision(Step.STAY, f"{len(found)} JobSets are at work, more than the two that help and replace")
+        return FallbackDecision(Step.STAY, f"{len(found)} profiles are at work, more than the two that help and replace")
     patience_s = min(PATIENCE_S, left_s / PATIENCE_SHARE)
     old, new = found[0], found[-1]
     trouble = _trouble(old, patience_s)
@@ -109,10 +129,39 @@ def decide(profiles: Sequence[str], live: Sequence[Measured], *, left_s: float) 
     return FallbackDecision(Step.HELP, f"{trouble}: {following} helps", submit=following)
 
 
+def of_profiles(live: Sequence[Measured]) -> list[Measured]:
+    """The JobSets of each profile as if they were one: it is short if all its pods together are too few."""
+    together: dict[str, list[Measured]] = {}
+    for each in live:
+        together.setdefault(each.profile, []).append(each)
+    return [_as_one(each) if len(each) > 1 else each[0] for each in together.values()]
+
+
+def _as_one(live: Sequence[Measured]) -> Measured:
+    wanted, running = sum(each.wanted for each in live), sum(each.running for each in live)
+    short = running < enough(wanted)
+    return Measured(
+        live[0].profile,
+        wanted,
+        running,
+        short_s=max(each.short_s for each in live) if short else 0.0,
+        held_s=0.0 if short else max(each.held_s for each in live),
+        disruptions=sum(each.disruptions for each in live),
+        cost_s=max(each.cost_s for each in live),
+        useful_s=sum(each.useful_s for each in live),
+        hosts=live[0].hosts,
+    )
+
+
 def _with_helper(
     old: Measured, new: Measured, trouble: str, following: str, patience_s: float, left_s: float
 ) -> FallbackDecision:
     """trouble: the old one's."""
+    lacking = old.workers - new.workers
+    if lacking > 0 and left_s > START_S:
+        # It was added to keep the deadline, not to take over.
+        why = f"{trouble}, and {new.profile} was asked for {new.workers} workers: {lacking} more help there"
+        return FallbackDecision(Step.HELP, why, submit=new.profile, workers=lacking)
     if new.held_s >= HOLD_S:
         why = f"{trouble}, and {new.profile} has had enough pods for {new.held_s:.0f} s: it replaces {old.profile}"
         return FallbackDecision(Step.REPLACE, why, drop=old.profile)

@@ -12,9 +12,12 @@ from nightshift.run.names import canonical_json
 def spec_hash(manifest: Mapping[str, Any]) -> str:
     """sha256, as 64 hex digits, over the canonical JSON of a JobSet manifest's ``spec`` as it was submitted.
 
+    Without ``suspend``, which says when its pods work, not what they do.
+
     An API server adds defaults to what it stores, so an adopter compares the annotation, never a hash of what it reads back.
     """
-    return hashlib.sha256(canonical_json(manifest["spec"])).hexdigest()
+    spec = {name: value for name, value in manifest["spec"].items() if name != "suspend"}
+    return hashlib.sha256(canonical_json(spec)).hexdigest()
 
 
 def digest_name(prefix: str, *parts: object) -> str:

@@ -54,6 +54,18 @@ class Runtime(Protocol):
         """
         ...
 
+    def jobsets(self, run_id: str) -> list[dict[str, Any]]:
+        """Those with the label of this run."""
+        ...
+
+    def pause(self, name: str, said: str) -> None:
+        """Its pods get SIGTERM and drain; finished indexes stay. said: who and when, noted on it. Raises JobSetNotFound."""
+        ...
+
+    def resume(self, name: str) -> None:
+        """Starts the pods that are missing. Raises JobSetNotFound."""
+        ...
+
     def logs(self, name: str, pod: str, container: str, *, last: int | None = None) -> Iterator[str]:
         """Lines a container has written so far; last: only the last ones, that many. Raises JobSetNotFound."""
         ...

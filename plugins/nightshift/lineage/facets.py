@@ -6,7 +6,6 @@ three steps: destination <- ledger <- inputs <- source table. Nothing is emitted
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -25,11 +24,12 @@ from openlineage.client.facet_v2 import (
 
 from nightshift.lineage import datasets
 from nightshift.lineage.datasets import ColumnName, DatasetName
-from nightshift.run.names import canonical_json
+from nightshift.run.redo import COMPLETES, digest_of, totals
 from nightshift.spec import columns
 
 if TYPE_CHECKING:
     from nightshift.run.names import RunRef
+    from nightshift.run.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
@@ -53,6 +53,7 @@ class NightshiftRunFacet(RunFacet):
     deadLetters: int | None = attr.field(default=None)  # noqa: N815
     manifestDigest: str | None = attr.field(default=None)  # noqa: N815
     merkleRoot: str | None = attr.field(default=None)  # noqa: N815
+    completes: list[str] | None = attr.field(default=None)
 
     @staticmethod
     def _get_schema() -> str:
@@ -69,10 +70,22 @@ class Lineage:
     job_facets: dict[str, JobFacet] = field(default_factory=dict)
 
 
-def extract_lineage(spec: JobSpec, run: RunRef, settings: Settings, *, rows: int | None = None) -> Lineage:
-    """Source tables -> the run's inputs folder. rows: of the plan; None before there is one."""
+def extract_lineage(
+    spec: JobSpec, run: RunRef, settings: Settings, *, rows: int | None = None, redo: Redo | None = None
+) -> Lineage:
+    """Source tables -> the run's inputs folder. rows: of the plan; None before there is one.
+
+    redo: then the rows come from the earlier run's inputs, and its ledger says which of them are dead letters.
+    """
     query = spec.source.query
     carried = _carried(spec)
+    if redo is not None:
+        earlier = redo.earlier(run)
+        taken, chosen = datasets.inputs_folder(settings.bucket, earlier), datasets.ledger_folder(settings.bucket, earlier)
+        copied = {column: _edge([ColumnName(taken, column)], "IDENTITY", "copied from the earlier run") for column in carried}
+        output = _output(datasets.inputs_folder(settings.bucket, run), carried, copied, rows)
+        inputs = [_input(taken, carried), _input(chosen, [columns.ORDINAL, columns.DEAD_REASON])]
+        return Lineage(inputs, [output], _run_facets(spec, run, None))
     sources = datasets.column_sources(query, settings.project, carried)
     edges = {column: _edge(sources[column], "IDENTITY", "source.query") for column in carried if column in sources}
     inputs = [
@@ -94,12 +107,18 @@ def infer_lineage(spec: JobSpec, run: RunRef, settings: Settings, *, rows: int |
 
 
 def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Mapping[str, Any] | None = None) -> Lineage:
-    """Ledger folder -> destination and dead letter table. manifest: None until the run is sealed."""
+    """Ledger folder -> destination and dead letter table. manifest: None until the run is sealed.
+
+    A redo's predictions come from the ledgers of the runs that it completes, too; its dead letters are its own.
+    """
     source = datasets.ledger_folder(settings.bucket, run)
-    edges = _key_edges(spec, source)
-    edges[spec.destination.column] = _edge([ColumnName(source, columns.PREDICTION)], "IDENTITY", "publish")
+    completes = [each["run_id"] for each in (manifest or {}).get(COMPLETES, ())]
+    ledgers = [source, *(datasets.ledger_folder(settings.bucket, _sibling(run, run_id)) for run_id in completes)]
+    edges = {name: _edge([ColumnName(each, name) for each in ledgers], "IDENTITY", "carried along") for name in spec.source.key}
+    answers = [ColumnName(each, columns.PREDICTION) for each in ledgers]
+    edges[spec.destination.column] = _edge(answers, "IDENTITY", "publish")
     written = [*spec.source.key, spec.destination.column, spec.destination.partition_column]
-    counts = manifest or {}
+    counts = totals(manifest) if manifest else {}
     destination = datasets.bigquery_table(spec.destination.table, settings.project)
     dead_letters = datasets.bigquery_table(f"{settings.dataset}.dead_letters", settings.project)
     dead_edges = {"key": _edge([ColumnName(source, name) for name in spec.source.key], "TRANSFORMATION", "JSON of the key")}
@@ -107,7 +126,7 @@ def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Ma
         _output(destination, written, edges, counts.get("predictions")),
         _output(dead_letters, ["job", "partition_date", "run_id", "key"], dead_edges, counts.get("dead_letters")),
     ]
-    inputs = [_input(source, columns.with_keys(spec.source.key))]
+    inputs = [_input(each, columns.with_keys(spec.source.key)) for each in ledgers]
     return Lineage(inputs, outputs, _run_facets(spec, run, manifest))
 
 
@@ -124,14 +143,15 @@ def run_facet(spec: JobSpec, run: RunRef, manifest: Mapping[str, Any] | None) ->
         rows=sealed.get("rows"),
         predictions=sealed.get("predictions"),
         deadLetters=sealed.get("dead_letters"),
-        manifestDigest=_digest(manifest) if manifest is not None else None,
+        manifestDigest=digest_of(manifest) if manifest is not None else None,
         merkleRoot=sealed.get("merkle_root"),
+        completes=[each["run_id"] for each in sealed.get(COMPLETES, ())] or None,
     )
 
 
-def _digest(manifest: Mapping[str, Any]) -> str:
-    """sha256 of manifest.json, which is written in canonical form."""
-    return hashlib.sha256(canonical_json(manifest)).hexdigest()
+def _sibling(run: RunRef, run_id: str) -> RunRef:
+    """Another run of the same partition."""
+    return run.from_prefix(f"{run.job}/{run.partition}/{run_id}")
 
 
 def _run_facets(spec: JobSpec, run: RunRef, manifest: Mapping[str, Any] | None) -> dict[str, RunFacet]:

@@ -1,32 +1,141 @@
-"""The last task: one row that records what was published, from what, by which model."""
+"""The last tasks: one row that records what was published, from what, by which model; and one that records a failure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from nightshift.operators.run import RunOperator, permanent_failures
+from nightshift.operators.plan import partition_of
+from nightshift.operators.run import ERROR_KEY, RunOperator, permanent_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from nightshift.lineage.facets import Lineage
+    from nightshift.spec import JobSpec
+    from nightshift.warehouse import Warehouse
 
 
 class AuditOperator(RunOperator):
     """Writes the run's row of the audit table from recorded facts only, so a repeat writes the same row again."""
 
     def execute(self, context: Context) -> None:
+        from nightshift.costs.prices import load_prices
         from nightshift.hooks.warehouse import warehouse_for
+        from nightshift.run.bills import bill_of
         from nightshift.run.seal import load_manifest
         from nightshift.warehouse.audit import audit_row
 
-        published = context["ti"].xcom_pull(task_ids="publish")
+        planned, published = (context["ti"].xcom_pull(task_ids=task) for task in ("plan", "publish"))
         with permanent_failures():
             self.keep_lineage()
             record = self._frozen[1]
             manifest = load_manifest(self.store, self.run)
             if manifest is None or published is None:
                 raise AirflowFailException(f"{self.run.prefix} is not published. Repeat the task 'publish' first.")
-            row = audit_row(self.spec, self.run, self.plan, manifest, published, dag_run_id=record["opened_by"])
-            warehouse_for(self.settings).record_audit(row)
+            warehouse = warehouse_for(self.settings)
+            asked_at = (planned or {}).get("asked_at") or str(record["opened_at"])
+            billed = _sum((planned or {}).get("bytes_billed"), warehouse.bytes_billed(self.run, manifest, asked_at))
+            prices = load_prices(self.settings.prices)
+            made = bill_of(self.store, manifest, self.plan, self.spec, prices, bigquery_bytes=billed)
+            row = audit_row(
+                self.spec,
+                self.run,
+                self.plan,
+                manifest,
+                published,
+                dag_run_id=record["opened_by"],
+                by_dag_run_id=context["dag_run"].run_id,
+                asked_at=asked_at,
+                costs=made.to_json() if made else None,
+            )
+            warehouse.record_audit(row)
         self.log.info("Audit row of run %s: %s", self.run.run_id, row)
+
+
+class AuditFailureOperator(RunOperator):
+    """
+    Writes a row of the audit table for a DAG run of which a task has failed for good, with what is known by then.
+
+    It stands beside the task ``audit``, which then fails as its upstream did, so the DAG run ends as failed. If the DAG run is
+    repaired, this task is skipped, and the publication gets a row of its own. A repeat writes no second row.
+
+    :param spec: the job as JSON: the task ``plan`` may be the one that failed.
+    :param tasks: the tasks that may have failed, in their order.
+    """
+
+    template_fields: Sequence[str] = ()
+
+    def __init__(self, *, spec: dict[str, Any], tasks: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(run_prefix="", terms="null", trigger_rule="one_failed", **kwargs)
+        self.job = spec
+        self.tasks = tuple(tasks)
+
+    def get_openlineage_facets_on_start(self) -> Lineage:
+        """Nothing: there may be no run."""
+        from nightshift.lineage.facets import Lineage
+
+        return Lineage()
+
+    def execute(self, context: Context) -> None:
+        from nightshift.hooks.warehouse import warehouse_for
+        from nightshift.spec import JobSpec
+        from nightshift.warehouse.audit import failure_row
+
+        ti, dag_run = context["ti"], context["dag_run"]
+        states = ti.get_task_states(dag_run.dag_id, run_ids=[dag_run.run_id]).get(dag_run.run_id, {})
+        failed = next((task for task in self.tasks if states.get(task) == "failed"), None)
+        if failed is None:
+            raise AirflowSkipException("No task of this DAG run is failed any more.")
+        planned = ti.xcom_pull(task_ids="plan") or {}
+        with permanent_failures():
+            spec = JobSpec.model_validate(planned.get("spec") or self.job)
+            warehouse = warehouse_for(self.settings)
+            row = failure_row(
+                spec,
+                planned.get("partition") or partition_of(context, spec.every),
+                failed_task=failed,
+                failed_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                by_dag_run_id=dag_run.run_id,
+                error=ti.xcom_pull(task_ids=failed, key=ERROR_KEY),
+                known=self._known(spec, planned, warehouse),
+            )
+            warehouse.record_audit(row)
+        self.log.info("Audit row of the DAG run that failed: %s", row)
+
+    def _known(self, spec: JobSpec, planned: Mapping[str, Any], warehouse: Warehouse) -> dict[str, Any]:
+        """The columns of a run that was opened; none if the task plan did not get so far."""
+        from nightshift.costs.prices import load_prices
+        from nightshift.run.bills import bill_of, bill_so_far
+        from nightshift.run.plan import load_plan
+        from nightshift.run.seal import load_manifest
+        from nightshift.warehouse.audit import money
+
+        if "run_prefix" not in planned:
+            return {}
+        self.run_prefix = planned["run_prefix"]
+        plan, manifest = load_plan(self.store, self.run), load_manifest(self.store, self.run)
+        billed = _sum(planned.get("bytes_billed"), warehouse.bytes_billed(self.run, manifest, planned.get("asked_at")))
+        prices = load_prices(self.settings.prices)
+        made = bill_of(self.store, manifest, plan, spec, prices, bigquery_bytes=billed) if manifest else None
+        so_far = made or bill_so_far(self.store, self.run, spec, prices, billed)
+        columns = money(so_far.to_json())
+        if not made:
+            del columns["costs"]  # What of it is useful is not known before the seal.
+        return {
+            "run_id": self.run.run_id,
+            "generation": self.run.generation,
+            "dag_run_id": self._frozen[1]["opened_by"],
+            "input_rows": plan.rows if plan else planned.get("rows"),
+            "workers": plan.workers if plan else None,
+            **columns,
+        }
+
+
+def _sum(*counts: int | None) -> int | None:
+    """Of those that are known; None if none is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from nightshift.lineage.facets import Lineage
     from nightshift.planner.plan import Decision
-    from nightshift.run.plan import Plan
+    from nightshift.run.plan import ExportedSource, Plan
 
 
 class ExtractOperator(RunOperator):
@@ -27,7 +27,8 @@ class ExtractOperator(RunOperator):
 
     How many workers there are was decided by the task ``plan``; here that decision is fitted to the rows that were exported,
     which may be other than those that were counted (`nightshift.planner.plan.fixed`). A run that has a plan is left as it is:
-    its rows never change. Deferred while BigQuery works.
+    its rows never change. The rows of a redo are copied from the run whose dead letters they are (`nightshift.run.redo`).
+    Deferred while BigQuery works.
 
     :param decision: path of that decision in the bucket (templated).
     """
@@ -40,6 +41,7 @@ class ExtractOperator(RunOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.hooks.warehouse import warehouse_for
+        from nightshift.operators.redoing import take_rows
         from nightshift.run.plan import load_plan
         from nightshift.warehouse.extract import exported
 
@@ -49,6 +51,9 @@ class ExtractOperator(RunOperator):
             if plan is not None:
                 self.log.info("%s already has its plan", self.run.prefix)
                 return self._summary(plan)
+            if self.redo is not None:
+                source = take_rows(self.store, self.run, self.redo)
+                return self._planned(source, self.redo.dead_letters)
             warehouse = warehouse_for(self.settings)
             job = warehouse.start_extract(self.spec, self.run, holds=lambda: bool(exported(self.store, self.run)))
             self.log.info("BigQuery job %s exports the query to %s/inputs", job, self.run.url(self.settings.bucket))
@@ -59,23 +64,29 @@ class ExtractOperator(RunOperator):
 
     def build_plan(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the export is done: counts the files' rows and fixes the plan."""
+        self.keep_lineage()
+        (statistics,) = finished_jobs(event)
+        with permanent_failures():
+            return self._planned(None, statistics.get("exported_rows"))
+
+    def _planned(self, source: ExportedSource | None, rows: int | None) -> dict[str, Any]:
+        """Fixes the plan of the files that are there.
+
+        source: None if the query has to be asked. rows: how many there must be, if that is known.
+        """
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.planner.plan import fixed
         from nightshift.warehouse.extract import build_plan
 
-        self.keep_lineage()
-        (statistics,) = finished_jobs(event)
-        with permanent_failures():
-            source = warehouse_for(self.settings).read_source(self.spec, self.run.partition)
-            plan = build_plan(
-                self.store,
-                self.run,
-                self.spec,
-                source,
-                fix=lambda rows, size: fixed(self._decided(), self.spec, rows, size),
-                decision=self.decision,
-                rows=statistics.get("exported_rows"),
-            )
+        plan = build_plan(
+            self.store,
+            self.run,
+            self.spec,
+            source or warehouse_for(self.settings).read_source(self.spec, self.run.partition),
+            fix=lambda rows, size: fixed(self._decided(), self.spec, rows, size),
+            decision=self.decision,
+            rows=rows,
+        )
         return self._summary(plan)
 
     def _decided(self) -> Decision:
@@ -91,7 +102,7 @@ class ExtractOperator(RunOperator):
     def lineage(self, **counts: Any) -> Lineage:
         from nightshift.lineage.facets import extract_lineage
 
-        return extract_lineage(self.spec, self.run, self.settings, **counts)
+        return extract_lineage(self.spec, self.run, self.settings, redo=self.redo, **counts)
 
     def _summary(self, plan: Plan) -> dict[str, Any]:
         self.keep_lineage(rows=plan.rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
-    from nightshift.jobset import fallback
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.runtime import Runtime
     from nightshift.jobset.verdict.outcome import Outcome
     from nightshift.jobset.verdict.pod_ends import FailedContainer
     from nightshift.lineage.facets import Lineage
     from nightshift.operators.deployment import Deployment
+    from nightshift.operators.night import Night
     from nightshift.run.names import RunRef
 
 ROWS_SHOWN = 3
@@ -46,11 +46,17 @@ class InferOperator(JobSetTask, RunOperator):
     repeated, disruptions use up no retry of the task, and a failing program fails it immediately, with the rows concerned.
 
     :param get_logs: copy the containers' logs into the task's log.
+    :param job: the job as JSON, as it was when Airflow parsed its file for this process: of it, a changed ``compute.workers``
+        takes effect on a night that is on its way. None to look at nothing but the terms.
     """
 
-    def __init__(self, *, get_logs: bool = True, **kwargs: Any) -> None:
+    _event: Mapping[str, Any] | None = None
+    """The one that this process was woken by."""
+
+    def __init__(self, *, get_logs: bool = True, job: dict[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.get_logs = get_logs
+        self.job = job
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.run.seal import load_manifest
@@ -73,6 +79,10 @@ class InferOperator(JobSetTask, RunOperator):
             self.keep_lineage(rows=self.plan.rows)
             result: dict[str, Any] = self.complete(context, event)
             return result
+
+    def complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        self._event = event
+        return super().complete(context, event)
 
     def on_kill(self) -> None:
         self.end_on_kill()
@@ -100,9 +110,10 @@ class InferOperator(JobSetTask, RunOperator):
 
     def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
         from nightshift.jobset.manifest.render import render
+        from nightshift.run.pauses import newest
 
-        helps = live.profile != self.spec.compute.profile
-        return render(
+        helps = live.helps or live.profile != self.spec.compute.profile
+        manifest = render(
             self.spec,
             self.run,
             self.plan,
@@ -110,52 +121,105 @@ class InferOperator(JobSetTask, RunOperator):
             name=name,
             profile=live.profile,
             role="helper" if helps else "owner",
+            workers=live.workers or None,
             pins=self.pins,
         )
+        wish = newest(self.store, self.run)
+        return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if wish and wish.paused else manifest
 
     def first_profile(self) -> str:
         return self.spec.compute.profile
 
-    def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> tuple[Live, ...] | None:
-        """Falls back by the rule of `nightshift.jobset.fallback`. Never gives up before the deadline."""
-        from nightshift.jobset import fallback
+    def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> Kept | None:
+        """Falls back by the rule of `nightshift.jobset.fallback`, keeps the deadline by that of `nightshift.jobset.keeping`,
+        and follows a person's change of the job. Never gives up before the deadline."""
+        if event["ending"] == "look":
+            return self._looked(context, kept, event["look"])
+        return self._fallen_back(context, kept, event)
 
-        measured = [self._measured(context, live, event["counts"]) for live in kept.live]
+    def _looked(self, context: Context, kept: Kept, look: Mapping[str, Any]) -> Kept:
+        from nightshift.spec import JobSpec
+
+        names = self._names(context, kept.live)
+        present = None if self.job is None else JobSpec.model_validate(self.job)
+        if resized := self.night.resized(names, kept, present):
+            self.log.info("%s", resized[1])
+            return resized[0]
+        if helped := self.night.helped(names, kept, look):
+            self.log.info("Keeping the deadline: %s", look["why"])
+            return helped
+        return kept
+
+    def _fallen_back(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> Kept:
+        from nightshift.jobset import fallback, keeping
+
+        counts = event["counts"]
+        measured = [
+            fallback.measured(live.profile, counts[name], self.night.hosts(live.profile))
+            for name, live in self._names(context, kept.live).items()
+        ]
         decision = fallback.decide(self.spec.compute.profiles, measured, left_s=kept.deadline - time.time())
+        running = sum(each.running for each in measured if each.profile == decision.drop)
+        decision = keeping.careful(decision, bool(event.get("look") and event["look"]["late"]), running)
         self.log.info("Falling back: %s; %s", decision.step.value, decision.why)
         stay = tuple(live for live in kept.live if live.profile != decision.drop)
-        return (*stay, Live(kept.next, decision.submit)) if decision.submit else stay
+        if not decision.submit:
+            return kept.with_all(stay)
+        return kept.with_all((*stay, Live(kept.next, decision.submit, decision.workers, since=time.time())))
 
-    def _measured(self, context: Context, live: Live, counts: Mapping[str, Any]) -> fallback.Measured:
-        from nightshift.jobset import fallback
+    def _names(self, context: Context, lives: Iterable[Live]) -> dict[str, Live]:
+        return {self.jobset_name(context, live.generation): live for live in lives}
 
-        count = dict(counts[self.jobset_name(context, live.generation)])
-        lost = count["disruptions"] * fallback.START_S
-        worked = count.pop("worked_s")
-        return fallback.Measured(live.profile, **count, cost_s=fallback.START_S, useful_s=max(0.0, worked - lost))
+    @cached_property
+    def night(self) -> Night:
+        from nightshift.operators.night import Night
+        from nightshift.operators.quota import limits_of
+        from nightshift.run.decisions import load_decision
+
+        decision = load_decision(self.store, self.plan.decision) if self.plan.decision else None
+        # The task plan has said whether the quota is known.
+        limits = limits_of(self.spec, self.settings, self.run.partition, self.log.debug, self.log.debug)
+        return Night(self.spec, self.run, self.plan, decision, limits, self.deployment.has_profiles)
 
     def seconds(self) -> float:
         return self.spec.deadline_seconds
 
     def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
+        from nightshift.operators.night import watched
+        from nightshift.operators.pause import follow_wish
+
+        follow_wish(self, self.runtime, waited)
+        event = self._event or {}
+        before = event.get("before")
+        names = {each.name: each.live for each in waited}
         return self.deployment.trigger(
-            jobsets=[{"name": each.name, "uid": each.uid} for each in waited],
+            jobsets=[self._followed(each) for each in waited],
             deadline=deadline,
             owner=attempt_of(context),
             get_logs=self.get_logs,
+            look=self.night.look(names, self.remembered(context), watched(event)),
+            before=before and {name: left for name, left in before.items() if name in names},
             **self._limits(waited, deadline),
         )
+
+    def _followed(self, waited: Waited) -> dict[str, Any]:
+        from nightshift.jobset import fallback
+
+        found: dict[str, Any] = {"name": waited.name, "uid": waited.uid}
+        if not self.deployment.has_profiles:
+            return found
+        hosts = self.night.hosts(waited.live.profile)
+        return {**found, "min_running": fallback.enough(self.night.workers(waited.live) * hosts)}
 
     def _limits(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
         """When to interrupt the wait to decide about the next profile; never, if there is no next profile."""
         from nightshift.jobset import fallback
 
-        last = waited[-1].live.profile == self.spec.compute.profiles[-1] and len(waited) == 1
+        last = {each.live.profile for each in waited} == {self.spec.compute.profiles[-1]}
         if last or not self.deployment.has_profiles:
             return {}
         return {
             "startup_timeout": min(fallback.PATIENCE_S, (deadline - time.time()) / fallback.PATIENCE_SHARE),
-            "min_running": fallback.enough(self.plan.workers * self._hosts(waited[0].live.profile)),
             "disruptions": max(fallback.DISRUPTIONS_MIN, self.plan.workers),
         }
 
@@ -177,6 +241,15 @@ class InferOperator(JobSetTask, RunOperator):
         where = f" while it had {'; '.join(told)}" if told else ""
         return replace(outcome, explanation=f"{outcome.explanation}{where}; {left}")
 
+    def has_too_many_dead_letters(self) -> bool:
+        """Why its drivers may have ended it: as far as they have noted."""
+        from nightshift.run.ledger import Ledger
+        from nightshift.store import ObjectStorage
+
+        allowed = self.spec.dead_letters.allowed(self.plan.rows)
+        ledger = Ledger(ObjectStorage(self.store), self.run, self.plan)
+        return asyncio.run(ledger.dead_letters_noted(allowed)) > allowed
+
     def ended(self, name: str, seen: Observation) -> None:
         """Keeps how long its pods took to start, which no worker can know: the task seal adds it to what the run measured."""
         from nightshift.jobset.verdict.starts import starts_of
@@ -194,12 +267,9 @@ class InferOperator(JobSetTask, RunOperator):
     def result(self, context: Context, name: str, seen: Observation) -> dict[str, Any]:
         return {"jobset": name}
 
-    def _hosts(self, profile: str) -> int:
-        return self.spec.compute.worker(profile).hosts
-
     def _rows(self, failed: FailedContainer) -> str:
         """The home range of its worker, in rows; '' for a worker that the plan lacks."""
-        index = failed.index if self._hosts(self.spec.compute.profile) == 1 else failed.job_index
+        index = failed.index if self.night.hosts(self.spec.compute.profile) == 1 else failed.job_index
         if not 0 <= index < self.plan.workers or not (chunks := self.plan.shard(index)):
             return ""
         first, last = self.plan.chunk_range(chunks[0]).start, self.plan.chunk_range(chunks[-1]).stop - 1

@@ -37,7 +37,7 @@ class Adoption:
     def have_all(self, kept: Kept) -> tuple[Kept, list[Waited]]:
         """Makes sure that every JobSet of `kept.live` exists once; saves and returns the new memory."""
         if not kept.live:
-            kept = kept.with_new(self._task.first_profile())
+            kept = kept.with_new(self._task.first_profile(), time.time())
         self._memory.save(kept)
         waited: list[Waited] = []
         for live in kept.live:

@@ -58,15 +58,15 @@ class Conclusion:
         """What follows for a JobSet that has not ended but needs a decision; None if it must be ended."""
         from nightshift.jobset.verdict.outcome import Ending
 
-        if event["ending"] not in ("starved", "disrupted") or outcome.ending not in (Ending.RUNNING, Ending.STARTUP):
+        if event["ending"] not in ("starved", "disrupted", "look") or outcome.ending not in (Ending.RUNNING, Ending.STARTUP):
             return None
-        lives = self._task.relive(self._context, kept, event)
-        if lives is None:
+        new = self._task.relive(self._context, kept, event)
+        if new is None:
             return kept if outcome.ending is Ending.RUNNING else None
         for each in kept.live:
-            if each not in lives:
+            if each not in new.live:
                 self._close(self._name(each), None)
-        return kept.with_all(lives)
+        return new
 
     def _ended(self, kept: Kept, live: Live, name: str, seen: Observation, outcome: Outcome) -> Done | Kept:
         from nightshift.jobset.verdict.outcome import Ending
@@ -89,7 +89,10 @@ class Conclusion:
         if outcome.resumes_at_once and kept.resumes < self._task.resume_limit and kept.deadline > time.time():
             self._task.log.info("Continuing with a new JobSet; this uses none of the task's retries")
             time.sleep(RESUME_PAUSE_S)
-            return replace(kept, resumes=kept.resumes + 1).with_new(live.profile or self._task.first_profile())
+            # What only helped is followed by one that does all the work.
+            workers = 0 if live.helps else live.workers
+            again = replace(kept, resumes=kept.resumes + 1)
+            return again.with_new(live.profile or self._task.first_profile(), time.time(), workers)
         failure = failure_of(name, outcome)
         if isinstance(failure, AirflowFailException):
             self._memory.save(kept.over())

@@ -17,36 +17,47 @@ GENERATIONS_MAX: Final = 1000
 
 @dataclass(frozen=True)
 class Live:
-    """A JobSet that this task has decided to have. profile: what it runs on, if the task has several."""
+    """A JobSet that this task has decided to have. profile: what it runs on, if the task has several.
+
+    workers: 0 for as many as its work has by default. helps: added to others, to keep a deadline. since: Unix time of the
+    decision; 0 if unknown.
+    """
 
     generation: int
     profile: str = ""
+    workers: int = 0
+    helps: bool = False
+    since: float = 0.0
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What outlives an attempt. deadline: Unix time, for all attempts together. resumes: how often it continued by itself."""
+    """What outlives an attempt. deadline: Unix time, for all attempts together. resumes: how often it continued by itself.
+
+    helped: how many JobSets were added to keep the deadline. asked: the workers that a person asked for since it began.
+    """
 
     live: tuple[Live, ...] = ()
     next: int = 1
     deadline: float = 0.0
     resumes: int = 0
+    helped: int = 0
+    asked: int | None = None
 
     @classmethod
     def of(cls, value: Any) -> Kept:
         if not isinstance(value, Mapping):
             return cls()
-        # Entries of a later release are passed over.
-        live = tuple(Live(each["generation"], each.get("profile", "")) for each in value["live"])
-        return cls(live, value["next"], value["deadline"], value["resumes"])
+        live = tuple(Live(**_known(Live, each)) for each in value["live"])
+        return cls(**{**_known(cls, value), "live": live})
 
     def over(self) -> Kept:
         """The memory after the last attempt. If a person starts another one, it has the full time again."""
         return Kept(next=self.next)
 
-    def with_new(self, profile: str) -> Kept:
+    def with_new(self, profile: str, since: float = 0.0, workers: int = 0) -> Kept:
         """With one JobSet of a new generation, instead of any others."""
-        return replace(self, live=(Live(self.next, profile),), next=self.next + 1)
+        return replace(self, live=(Live(self.next, profile, workers, since=since),), next=self.next + 1)
 
     def with_all(self, live: tuple[Live, ...]) -> Kept:
         return replace(self, live=live, next=max([self.next, *(each.generation + 1 for each in live)]))
@@ -59,6 +70,11 @@ class Kept:
         if self.next > GENERATIONS_MAX:
             raise JobSetRefused(f"{GENERATIONS_MAX} finished JobSets of this task are kept. Delete them.")
         return self.without(live).with_all((*self.without(live).live, replace(live, generation=self.next)))
+
+
+def _known(kind: type[Live] | type[Kept], value: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries of a later release are passed over, and those that an earlier one did not have get their defaults."""
+    return {name: value[name] for name in kind.__dataclass_fields__ if name in value}
 
 
 class Memory:

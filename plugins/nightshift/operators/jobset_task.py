@@ -76,6 +76,10 @@ class JobSetTask(JobSetWork):
         self._adoption = None
         return self.complete(context, asyncio.run(_first_event(trigger)))
 
+    def remembered(self, context: Context) -> Kept:
+        """What was saved last."""
+        return self._memory(context).load()
+
     def _memory(self, context: Context) -> Memory:
         return Memory(context, self.work(context))
 

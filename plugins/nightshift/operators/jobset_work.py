@@ -83,8 +83,9 @@ class JobSetWork:
         """What the failed index was working on, for a message; '' if unknown."""
         return ""
 
-    def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> tuple[Live, ...] | None:
-        """For a JobSet that has not ended but needs a decision: the JobSets to have from now on; None: give up on it."""
+    def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> Kept | None:
+        """For a JobSet that has not ended but needs a decision: what to remember, and so to have, from now on; None: give up on
+        it."""
         return None
 
     def first_profile(self) -> str:

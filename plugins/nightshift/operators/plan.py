@@ -118,6 +118,16 @@ def left_out(store: ObjectStore, spec: JobSpec, partition: str) -> str | None:
     )
 
 
+def _only(context: Context, name: str) -> None:
+    """Raises AirflowFailException if another param says what to do, too."""
+    asked = [each for each in ("fresh", "republish", "redo") if context["params"].get(each)]
+    if asked != [name]:
+        raise AirflowFailException(
+            f"The params {' and '.join(asked)} are set together. Set one: fresh computes all rows again, republish shows an "
+            "old run again, redo computes only dead letters again."
+        )
+
+
 class PlanOperator(RunOperator):
     """
     Checks the job against the warehouse, freezes it into a run, counts its rows, and decides how many workers compute them.
@@ -132,7 +142,8 @@ class PlanOperator(RunOperator):
     have started it, the asset's event says which period it is for.
 
     A day without rows may get some later: once its query has rows, the next generation of its run is opened. With the param
-    ``republish``, the sealed run that it names is shown again, under the terms that the job has now.
+    ``republish``, the sealed run that it names is shown again, under the terms that the job has now. With ``redo``, only the
+    dead letters of the run that the partition shows are computed again (`nightshift.operators.redoing`).
 
     :param spec: the job as JSON, as it was when Airflow parsed its file for this task.
     """
@@ -143,6 +154,9 @@ class PlanOperator(RunOperator):
         super().__init__(run_prefix="", terms="", **kwargs)
         self.job = spec
 
+    def pre_execute(self, context: Context) -> None:
+        """This is the task that hands on: whatever an earlier try has left is replaced."""
+
     def get_openlineage_facets_on_start(self) -> Lineage:
         """Nothing yet: the task has still to find its run."""
         from nightshift.lineage.facets import Lineage
@@ -151,6 +165,7 @@ class PlanOperator(RunOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.run.decisions import save_decision
+        from nightshift.run.redo import NothingToRedo
         from nightshift.spec import JobSpec
 
         partition = self._partition(context)
@@ -160,9 +175,16 @@ class PlanOperator(RunOperator):
             spec = JobSpec.model_validate(self.job)
             if asked_for:
                 run, spec, rows = self._sealed(context, spec, partition, asked_for)
+            elif context["params"].get("redo"):
+                try:
+                    run, rows = self._again(context, spec, partition), 0
+                except NothingToRedo as nothing:
+                    raise AirflowSkipException(str(nothing)) from nothing
             else:
                 run, rows = self._open(context, spec, partition)
             self.run_prefix = run.prefix
+            if self.redo is not None and not asked_for:
+                rows = self.redo.dead_letters  # Whatever the query has now.
             asked_at = _began(context).isoformat() if asked_for else self._frozen[1]["opened_at"]
             self._warehouse.check_may_replace(spec, run, asked_at)
             decision = None if asked_for else self._decide(spec, run, rows)
@@ -183,6 +205,7 @@ class PlanOperator(RunOperator):
             "spec": spec.model_dump(mode="json"),
             "decision": path,
             "planned": list(decision.reasons) if decision else [],
+            "bytes_billed": self._warehouse.bytes_asked,
         }
 
     def _partition(self, context: Context) -> str:
@@ -267,8 +290,7 @@ class PlanOperator(RunOperator):
         from nightshift.run.plan import load_plan
         from nightshift.run.seal import load_manifest
 
-        if context["params"].get("fresh"):
-            raise AirflowFailException("The params republish and fresh are both set. Set one: an old run again, or a new one.")
+        _only(context, "republish")
         try:
             run = RunRef.from_prefix(f"{spec.job}/{partition}/{run_id.strip()}")
         except ValueError:
@@ -285,6 +307,15 @@ class PlanOperator(RunOperator):
         self._warehouse.check_destination(frozen, plan.source or self._warehouse.read_source(frozen, partition))
         return run, frozen, plan.rows
 
+    def _again(self, context: Context, spec: JobSpec, partition: str) -> RunRef:
+        """The run of the dead letters alone."""
+        from nightshift.operators.redoing import DEAD_LETTERS, open_again
+
+        _only(context, "redo")
+        if (asked := context["params"]["redo"]) != DEAD_LETTERS:
+            raise AirflowFailException(f"The param redo is {asked!r}. Write {DEAD_LETTERS}, or nothing.")
+        return open_again(self.store, self._warehouse, spec, partition, context["dag_run"].run_id)
+
     def _tell(self, run: RunRef, rows: int) -> None:
         """Logs what will be done with the run. rows: what its query has now."""
         from nightshift.run.plan import load_plan
@@ -300,6 +331,13 @@ class PlanOperator(RunOperator):
             )
         elif plan is not None:
             self.log.info("The run is already planned with %d rows and continues where it stopped", plan.rows)
+        elif self.redo is not None:
+            self.log.info(
+                "The %d dead letters of run %s are computed again; its %d predictions stay",
+                rows,
+                self.redo.run_id,
+                self.redo.rows - rows,
+            )
         elif rows:
             self.log.info("The query has %d rows", rows)
         else:
@@ -318,7 +356,9 @@ class PlanOperator(RunOperator):
 
     def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
         """Decides about a run, unless it has its plan, and says why. Raises Refused."""
+        from nightshift.costs.prices import load_prices
         from nightshift.operators.planning import known_of
+        from nightshift.operators.quota import limits_of
         from nightshift.planner.bounds import Limits
         from nightshift.planner.plan import decide, table
         from nightshift.planner.speed import Basis
@@ -328,17 +368,25 @@ class PlanOperator(RunOperator):
 
         if load_plan(self.store, run) is not None:
             return None
+
+        def sample(columns: Sequence[str], most: int) -> Sequence[dict[str, Any]]:
+            return self._warehouse.sample_rows(spec, run.partition, columns, most) if rows else ()
+
         known = known_of(
             spec,
             self.pins,
-            sample=lambda columns, most: self._warehouse.sample_rows(spec, run.partition, columns, most) if rows else (),
+            # The query may have other rows than those of a redo.
+            sample=None if self.redo else sample,
             records=records_for(self.store, spec) if rows else None,
             credentials=self.storage_credentials if spec.model.uri.startswith("gs://") else None,
         )
         limits = Limits(self.settings.workers_max)
-        for line in lines(table(spec, rows, known, limits)) if rows else ():
+        if rows:
+            limits = limits_of(spec, self.settings, run.partition, self.log.info, self.log.warning)
+        prices = load_prices(self.settings.prices)
+        for line in lines(table(spec, rows, known, limits, prices.machines), prices.currency) if rows else ():
             self.log.info("%s", line)
-        decision = decide(spec, rows, known, limits)
+        decision = decide(spec, rows, known, limits, prices.machines)
         for reason in decision.reasons:
             self.log.info("Decided: %s", reason)
         if rows and decision.speed.basis is Basis.UNKNOWN:

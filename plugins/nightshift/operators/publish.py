@@ -41,11 +41,11 @@ class PublishOperator(RunOperator):
         self.asked_at = asked_at
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.run.sealed import check_sealed
+        from nightshift.run.sealed import check_whole
 
         self.keep_lineage()
         with permanent_failures():
-            check_sealed(self.store, self.run, self.manifest)
+            check_whole(self.store, self.run, self.manifest)
             jobs = self.warehouse.start_staging(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
             self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs) or "(none)")
             event = finished_soon(self.warehouse, jobs)
@@ -55,12 +55,12 @@ class PublishOperator(RunOperator):
 
     def replace_partition(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when everything is staged."""
-        from nightshift.run.sealed import check_sealed
+        from nightshift.run.sealed import check_whole
 
         self.keep_lineage()
         finished_jobs(event)
         with permanent_failures():
-            check_sealed(self.store, self.run, self.manifest)
+            check_whole(self.store, self.run, self.manifest)
             job = self.warehouse.start_publish(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
             self.log.info("BigQuery job %s replaces partition %s of %s", job, self.run.partition, self.spec.destination.table)
             published = finished_soon(self.warehouse, [job])
@@ -102,13 +102,14 @@ class PublishOperator(RunOperator):
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """Read once: it never changes."""
+        """With those of the runs that it completes. Read once: it never changes."""
         from nightshift.run.seal import load_manifest
+        from nightshift.run.sealed import whole
 
         manifest = load_manifest(self.store, self.run)
         if manifest is None:
             raise AirflowFailException(f"{self.run.prefix} is not sealed. Repeat the task 'seal' first.")
-        return manifest
+        return whole(self.store, self.run, manifest, self.redo)
 
     @cached_property
     def source(self) -> ExportedSource:

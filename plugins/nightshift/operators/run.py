@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,16 +16,24 @@ from nightshift.operators.links import RunFolderLink
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings, SettingsError
 
+log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
+    from airflow.sdk import Context
     from obstore.store import GCSCredentialProvider, ObjectStore
 
     from nightshift.lineage.facets import Lineage
     from nightshift.run.pins import Pins
     from nightshift.run.plan import Plan
+    from nightshift.run.redo import Redo
     from nightshift.spec import JobSpec
 
+PLAN = "plan"
+"""The task that hands its run on to the others."""
 RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
 """The run's folder, from the task ``plan``."""
+ERROR_KEY = "error"
+"""The XCom of a task that has failed for good: why."""
 TERMS_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('spec') | tojson }}"
 """The job as the task ``plan`` had it."""
 
@@ -50,6 +59,19 @@ class RunOperator(BaseOperator):
         self.run_prefix = run_prefix
         self.terms = terms
         self._lineage: Lineage | None = None
+
+    def pre_execute(self, context: Context) -> None:
+        """Airflow calls it before each try, and when a deferred task goes on. Raises AirflowFailException if another release
+        ran the task ``plan``, and this one does not read what that handed on."""
+        from nightshift.formats import XCOM, UnreadableFormat
+
+        # A DAG of somebody's own may name the run itself.
+        handed = context["ti"].xcom_pull(task_ids=PLAN) if self.dag.has_task(PLAN) else None
+        if isinstance(handed, Mapping):
+            try:
+                XCOM.check(handed, f"What the task {PLAN!r} handed on")
+            except UnreadableFormat as error:
+                raise AirflowFailException(f"{error} Or repeat the task {PLAN!r} with this one.") from error
 
     @cached_property
     def settings(self) -> Settings:
@@ -86,6 +108,13 @@ class RunOperator(BaseOperator):
 
         return Pins.of(self._frozen[1])
 
+    @property
+    def redo(self) -> Redo | None:
+        """What the run is, if its rows are the dead letters of an earlier one."""
+        from nightshift.run.redo import Redo
+
+        return Redo.of(self._frozen[1])
+
     @cached_property
     def spec(self) -> JobSpec:
         """The spec that was frozen when the run was opened, with the terms of this DAG run."""
@@ -104,7 +133,7 @@ class RunOperator(BaseOperator):
             ) from error
         if spec.semantic() != frozen.semantic():
             raise AirflowFailException(f"{self.run.prefix} belongs to another query, model or request. Repeat the task 'plan'.")
-        return spec
+        return self.redo.terms(spec) if self.redo else spec
 
     @cached_property
     def plan(self) -> Plan:
@@ -146,12 +175,14 @@ class RunOperator(BaseOperator):
 @contextmanager
 def permanent_failures() -> Iterator[None]:
     """Fails the task for good if a repeat cannot help; everything else is left to the task's retries."""
+    from nightshift.costs.prices import PricesError
     from nightshift.formats import UnreadableFormat
     from nightshift.planner.plan import NotADecision, Refused
     from nightshift.run.hub import NoSuchRevision
     from nightshift.run.ledger import ForeignObject
     from nightshift.run.opening import NoSuchRun
     from nightshift.run.plan import PlanError
+    from nightshift.run.redo import NotRedone
     from nightshift.run.seal import ConservationError
     from nightshift.run.sealed import SealBroken
     from nightshift.run.tolerance import ToleranceExceeded
@@ -168,7 +199,9 @@ def permanent_failures() -> Iterator[None]:
         NoSuchRun,
         NoWeights,
         NotADecision,
+        NotRedone,
         PlanError,
+        PricesError,
         Refused,
         SealBroken,
         SettingsError,
@@ -177,4 +210,19 @@ def permanent_failures() -> Iterator[None]:
         UnreadableFormat,
         WarehouseError,
     ) as error:
+        keep_error(str(error))
         raise AirflowFailException(str(error)) from error
+    except AirflowFailException as error:
+        keep_error(str(error))
+        raise
+
+
+def keep_error(message: str) -> None:
+    """For the audit row of the DAG run, should it fail: nothing else tells one task what another has said."""
+    from airflow.sdk import get_current_context
+
+    try:
+        get_current_context()["ti"].xcom_push(ERROR_KEY, message)
+    except Exception as error:
+        # The message is in the task's log, and the failure must not change into another one.
+        log.debug("The error is not kept for the audit row: %r", error)

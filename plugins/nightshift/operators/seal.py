@@ -23,7 +23,7 @@ class SealOperator(RunOperator):
 
         with permanent_failures():
             self.keep_lineage()
-            manifest = seal(self.store, self.run, self.spec, self.plan, self.pins)
+            manifest = seal(self.store, self.run, self.spec, self.plan, self.pins, self.redo)
         reasons = ", ".join(f"{count} {reason}" for reason, count in manifest["dead_reasons"].items()) or "none"
         self.log.info(
             "%d rows = %d predictions + %d dead letters (%s); Merkle root %s",

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nightshift.planner.roofline import accelerators
 from nightshift.planner.speed import Basis, Speed
-from nightshift.profiles import WORK_SECONDS_MIN, Provisioning, WorkerShape
+from nightshift.profiles import WORK_SECONDS_MIN, WorkerShape
 from nightshift.spec.limits import WORKERS_MAX
 
 Prices = Mapping[str, float]
-"""Of one machine for an hour, by its name and the suffix of how it is bought: ``g2-standard-8-spot``. "cpu": of a worker
-without an accelerator."""
+"""Of one machine for an hour, by `nightshift.profiles.worker.WorkerShape.price_name`."""
 
 _NO_LIMIT: Final = 10**9
 
@@ -27,10 +26,17 @@ _NO_LIMIT: Final = 10**9
 @dataclass(frozen=True)
 class Limits:
     """workers_max: the deployment's, 0 for none; it does not bind a job that says its workers. quota: accelerators that the
-    queue gives at once (workers, for profiles without one); None if unknown."""
+    queue gives at once (workers, for profiles without one) to the job's own profile; None if unknown, or without a limit.
+    quotas: the same of every profile, by name, if somebody asked Kueue; empty if not.
+    """
 
     workers_max: int = 0
     quota: int | None = None
+    quotas: Mapping[str, int | None] = field(default_factory=dict)
+
+    def of(self, profile: str) -> Limits:
+        """Those of another profile. What a person said of a quota is then all that is known."""
+        return replace(self, quota=self.quotas.get(profile)) if self.quotas else self
 
 
 @dataclass(frozen=True)
@@ -117,9 +123,8 @@ def _problems(question: Question, workers: int, work_s: float | None) -> Iterato
     start_up, left = question.speed.start_up_s, question.deadline_s - question.speed.start_up_s
     quota = question.limits.quota
     if quota is not None and workers * question.units > quota:
-        units = "accelerators" if question.shape.machine else "workers"
-        wanted = workers * question.units
-        yield f"{n(workers, 'worker')} of {question.units} need {wanted:,} {units}, and the queue gives {quota:,}"
+        taken = f" with {n(workers * question.units, 'accelerator')}" if question.shape.machine else ""
+        yield f"{n(workers, 'worker')}{taken}: the queue gives {quota:,} at once"
     elif workers > question.room:
         yield f"{n(workers, 'worker')} are more than a run may have ({WORKERS_MAX:,})"
     if left < WORK_SECONDS_MIN:
@@ -156,13 +161,10 @@ def accelerator_hours(question: Question, found: Answer) -> float | None:
 def cost(question: Question, found: Answer, prices: Prices) -> float | None:
     """In the currency of the prices; None if the machine has none there, or the speed is unknown."""
     shape = question.shape
-    provisioning = shape.profile.provisioning
-    suffix = Provisioning.ON_DEMAND if provisioning is Provisioning.ANY else provisioning
-    price = prices.get(f"{shape.machine.name}{suffix}" if shape.machine else "cpu")
-    hours = accelerator_hours(question, found)
-    if price is None or hours is None:
+    price = prices.get(shape.price_name)
+    if price is None or found.finish_s is None:
         return None
-    return hours * price / (shape.machine.accelerators if shape.machine else 1)
+    return found.workers * shape.machines * found.finish_s / 3600 * price
 
 
 def minutes(seconds: float) -> str:

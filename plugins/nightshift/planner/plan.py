@@ -101,7 +101,7 @@ def question_of(
         speed=speed_of(spec, shape, known),
         workers=spec.compute.workers if workers is None else workers,
         chunk_rows=spec.chunk_rows,
-        limits=limits,
+        limits=limits.of(shape.profile.name),
     )
 
 

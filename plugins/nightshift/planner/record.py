@@ -40,7 +40,8 @@ class Record:
     rows: computed, also those that were lost or computed twice. workers: that computed any. work_s: their seconds of work,
     added up. start_up_s: median seconds of each stage, by its name in STAGES; a stage that nobody saw is missing.
     profile: the compute profile that the workers were asked for with, which says how their machines are bought.
-    preemptions: of workers. alive_s: seconds from the birth of each attempt to its end, added up.
+    preemptions: of workers. alive_s: seconds that machines were held for its attempts, added up: from the birth of each driver
+    to its end, and before it as far as clusters saw that (image and weights).
     """
 
     workload: Workload
@@ -63,7 +64,7 @@ class Record:
 
     @property
     def preemptions_per_hour(self) -> float:
-        """Of one worker."""
+        """Of one worker's machine."""
         return self.preemptions / (self.alive_s / 3600) if self.alive_s else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -87,4 +88,4 @@ class Record:
 
 STAGES: Final = ("queue", "node", "image", "weights", "warm_up")
 """Of a worker's start: waiting for quota; until its pod has a machine; until its containers run; until the engine has the
-weights and answers; until its first answer."""
+weights and answers; until its first request. Its work begins then, so that no second counts twice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nightshift.planner.model import Model
 from nightshift.planner.record import Record
 from nightshift.planner.roofline import Tokens, TooLarge, estimate
+from nightshift.planner.workload import workload_of
 from nightshift.profiles import WorkerShape
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ CHARS_PER_TOKEN: Final = 4.0
 scripts and code."""
 SPECIAL_TOKENS: Final = 2.0
 """That a tokenizer puts around a text."""
+
+
+LOST_MOST: Final = 0.95
 
 
 class Basis(StrEnum):
@@ -40,8 +45,8 @@ _MARGIN: Final[Mapping[Basis, float]] = {Basis.MEASURED: 0.85, Basis.STATED: 0.7
 class Speed:
     """Of one worker. rows_per_second: while it works; 0 for a basis of UNKNOWN. words: where it is from.
 
-    start_up_s: from the start of its JobSet to its first row, and start_up_words where that is from. preemptions_per_hour: of
-    one worker. input_tokens, output_tokens: for each second; None if nobody knows.
+    start_up_s: from the start of its JobSet to its first request, and start_up_words where that is from.
+    preemptions_per_hour: of one worker. input_tokens, output_tokens: for each second; None if nobody knows.
     """
 
     rows_per_second: float
@@ -59,14 +64,21 @@ class Speed:
         included."""
         return _MARGIN[self.basis]
 
+    @property
+    def lost(self) -> float:
+        """The share of a worker's time that preemptions take: each a start-up, and half of a chunk of a minute.
+
+        Starts are preempted too. At `LOST_MOST` a worker does hardly anything else, and the plan says so by its length.
+        """
+        return min(LOST_MOST, self.preemptions_per_hour / 3600 * (self.start_up_s + 30))
+
     def working(self, seconds: float) -> float:
-        """How many of so many seconds a worker works: each preemption takes a start-up, and half of a chunk of a minute."""
-        lost = self.preemptions_per_hour / 3600 * (self.start_up_s + 30)
-        return seconds / (1 + lost)
+        """How many of so many seconds a worker works."""
+        return seconds * (1 - self.lost)
 
     def elapsed(self, work_s: float) -> float:
         """Inverse of `working`: how long so much work takes."""
-        return work_s * (1 + self.preemptions_per_hour / 3600 * (self.start_up_s + 30))
+        return work_s / (1 - self.lost)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -131,7 +143,7 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
         return Speed(
             record.rows_per_second,
             Basis.MEASURED,
-            f"measured in run {record.run}",
+            f"measured in run {record.run}{_otherwise(spec, shape, record)}",
             start_up_s,
             start_up_words,
             preemptions,
@@ -158,6 +170,19 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
         found.input_tokens,
         found.output_tokens,
     )
+
+
+def _otherwise(spec: JobSpec, shape: WorkerShape, record: Record) -> str:
+    """How the recorded run was set up differently, in words; '' if it was not."""
+    ours, theirs = workload_of(spec, shape.profile.name).performance, record.workload.performance
+    # A setting that the record does not have came later, and then had its default.
+    differ = {name: _plain(value) for name, value in sorted(theirs.items()) if _plain(value) != _plain(ours.get(name))}
+    return f" (which had {', '.join(f'{name}: {value}' for name, value in differ.items())})" if differ else ""
+
+
+def _plain(value: Any) -> str:
+    """A record's values are from JSON."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _is_the_jobs(spec: JobSpec, shape: WorkerShape) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from nightshift.planner.bounds import Answer, Limits, Prices, Question, accelerator_hours, answer, cost, minutes, n
+from nightshift.planner.bounds import Answer, Prices, Question, accelerator_hours, answer, cost, minutes, n
 from nightshift.planner.roofline import TooLarge
 from nightshift.planner.speed import Basis, Known, speed_of
 from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Profile, Span, WorkerShape, fit, misfits
@@ -85,9 +85,10 @@ def _candidates(question: Question, spec: JobSpec, known: Known) -> Iterator[tup
         except TooLarge:
             continue
         if speed.basis is not Basis.UNKNOWN and shape != question.shape:
-            # The quota is of the job's own accelerator; nothing is known of another's.
-            quota = question.limits.quota if shape.profile.hardware is question.shape.profile.hardware else None
-            limits = replace(question.limits, quota=quota)
+            limits = question.limits.of(shape.profile.name)
+            if not limits.quotas and shape.profile.hardware is not question.shape.profile.hardware:
+                # What a person said is of the job's own accelerator; nothing is known of another's.
+                limits = replace(limits, quota=None)
             other = replace(question, shape=shape, speed=speed, workers=None, limits=limits)
             yield f"compute: {{{_named(shape)}}}", other, True
     if question.speed.rows_per_second > 0 and question.usable_s > 0:
@@ -118,7 +119,7 @@ def _more_room(question: Question, needed: int) -> Iterator[tuple[str, Question,
     if quota != limits.quota:
         changed.append(f"a quota of {quota:,}")
     if changed:
-        yield " and ".join(changed), replace(question, limits=Limits(most, quota)), True
+        yield " and ".join(changed), replace(question, limits=replace(limits, workers_max=most, quota=quota)), True
 
 
 def shapes(profile: Profile) -> Iterator[WorkerShape]:

@@ -10,11 +10,14 @@ from nightshift.planner.bounds import minutes
 from nightshift.planner.plan import Row
 
 
-def lines(rows: Iterable[Row]) -> Iterator[str]:
-    """A head and a line for each row; ``*`` marks the plan. After them, where each profile's speed is from."""
+def lines(rows: Iterable[Row], currency: str = "") -> Iterator[str]:
+    """A head and a line for each row; ``*`` marks the plan. After them, where each profile's speed is from.
+
+    currency: of the costs.
+    """
     rows = list(rows)
     priced = any(row.cost is not None for row in rows)
-    yield _line("", "profile", "workers", "finish", "acc. hours", "cost" if priced else "", "fits")
+    yield _line("", "profile", "workers", "finish", "acc. hours", f"cost {currency}".rstrip() if priced else "", "fits")
     for row in rows:
         price = "" if row.cost is None else f"{row.cost:,.2f}"
         hours = "?" if row.hours is None else f"{row.hours:,.1f}"

@@ -1,8 +1,8 @@
 """The machines of Google Cloud that a worker can run on, from its documentation.
 
 Machines: "GPU machine types" and "Accelerator-optimized machine family" of Compute Engine; "Plan TPUs in GKE". Speeds are peaks
-of the vendors' data sheets, dense (without sparsity): NVIDIA L4, A100, H100 and H200 Tensor Core GPU, DGX B200 (an eighth of
-it); "TPU v5e" and "TPU v6e" of Cloud TPU. What a model reaches of them is `nightshift.planner.roofline`'s matter.
+of the vendors' data sheets, cited beside each (NVIDIA's as other pages quote them). They are dense: half of the rates that a
+sheet has for sparse matrices. What a model reaches of them is `nightshift.planner.roofline`'s matter.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ GPUS: Final[dict[str, Gpu]] = {
             Machine("g2-standard-48", 4, 48, 192),
             Machine("g2-standard-96", 8, 96, 384),
         ),
+        # NVIDIA L4 data sheet: with sparsity 242 bf16 and 485 fp8 (https://www.nvidia.com/en-us/data-center/l4/).
         peak=Peak(bf16=121, fp32=30.3, fp8=242, bandwidth=300, linked=False),
     ),
     "a100": Gpu(
@@ -100,6 +101,7 @@ GPUS: Final[dict[str, Gpu]] = {
             Machine("a2-highgpu-4g", 4, 48, 340),
             Machine("a2-highgpu-8g", 8, 96, 680),
         ),
+        # NVIDIA A100 data sheet, SXM: 40 GB has 1,555 GB/s, 80 GB has 2,039 (nvidia-a100-datasheet-us-nvidia-1758950).
         peak=Peak(bf16=312, fp32=19.5, bandwidth=1555),
     ),
     "a100-80gb": Gpu(
@@ -111,6 +113,7 @@ GPUS: Final[dict[str, Gpu]] = {
             Machine("a2-ultragpu-4g", 4, 48, 680),
             Machine("a2-ultragpu-8g", 8, 96, 1360),
         ),
+        # The same sheet.
         peak=Peak(bf16=312, fp32=19.5, bandwidth=2039),
     ),
     "h100": Gpu(
@@ -122,6 +125,7 @@ GPUS: Final[dict[str, Gpu]] = {
             Machine("a3-highgpu-4g", 4, 104, 936),
             Machine("a3-highgpu-8g", 8, 208, 1872),
         ),
+        # NVIDIA H100 data sheet, SXM: with sparsity 1,979 bf16 and 3,958 fp8 (https://www.nvidia.com/en-us/data-center/h100/).
         peak=Peak(bf16=989, fp32=67, fp8=1979, bandwidth=3350),
         rare=("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g"),
         spans_hosts=True,
@@ -130,6 +134,7 @@ GPUS: Final[dict[str, Gpu]] = {
         "nvidia-h200-141gb",
         141,
         (Machine("a3-ultragpu-8g", 8, 224, 2952),),
+        # NVIDIA H200 data sheet, SXM (https://www.nvidia.com/en-us/data-center/h200/).
         peak=Peak(bf16=989, fp32=67, fp8=1979, bandwidth=4800),
         spans_hosts=True,
     ),
@@ -137,7 +142,9 @@ GPUS: Final[dict[str, Gpu]] = {
         "nvidia-b200",
         180,
         (Machine("a4-highgpu-8g", 8, 224, 3968),),
-        peak=Peak(bf16=2250, fp32=80, fp8=4500, bandwidth=8000),
+        # NVIDIA Blackwell data sheet, HGX B200: 180 GB at 7.7 TB/s (earlier editions: 192 GB, 8 TB/s, 80 fp32); with sparsity
+        # 4,500 bf16 and 9,000 fp8. Drivers say the same of the memory: 7,680 bits wide (github.com/pytorch/ao, pull 4002).
+        peak=Peak(bf16=2250, fp32=75, fp8=4500, bandwidth=7700),
         spans_hosts=True,
     ),
 }
@@ -168,6 +175,7 @@ TPUS: Final[dict[str, Tpu]] = {
             Machine("ct5lp-hightpu-8t", 8, 224, 384),
         ),
         default="2x2",
+        # https://docs.cloud.google.com/tpu/docs/v5e: 819 GB/s; some editions of the page say 800 GiB/s.
         peak=Peak(bf16=197, fp32=197 / 6, bandwidth=819),
     ),
     "v6e": Tpu(
@@ -179,6 +187,7 @@ TPUS: Final[dict[str, Tpu]] = {
             Machine("ct6e-standard-8t", 8, 180, 1440),
         ),
         default="2x2",
-        peak=Peak(bf16=918, fp32=918 / 6, bandwidth=1640),
+        # https://docs.cloud.google.com/tpu/docs/v6e
+        peak=Peak(bf16=918, fp32=918 / 6, bandwidth=1638),
     ),
 }

@@ -43,6 +43,21 @@ class WorkerShape:
     pipeline_parallel: int = 1
 
     @property
+    def price_name(self) -> str:
+        """What a list of prices calls its machine and how that is bought: ``g2-standard-8-spot``; "cpu" without a machine.
+
+        A machine whose way of buying the cluster chooses is priced on demand: that is the most it may cost.
+        """
+        provisioning = self.profile.provisioning
+        suffix = Provisioning.ON_DEMAND if provisioning is Provisioning.ANY else provisioning
+        return f"{self.machine.name}{suffix}" if self.machine else "cpu"
+
+    @property
+    def machines(self) -> float:
+        """Machines that it takes, over all its hosts: a half if it uses two of a machine's four accelerators."""
+        return self.hosts * self.accelerators / self.machine.accelerators if self.machine else float(self.hosts)
+
+    @property
     def is_tpu(self) -> bool:
         return isinstance(self.profile.hardware, Tpu)
 

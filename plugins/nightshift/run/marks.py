@@ -58,7 +58,8 @@ class Mark:
     started. next_s: seconds until the next mark, 0 if there is none. ended: None while it lives. Rows and tokens are those of
     `nightshift.driver.stats.Stats`.
     work_s: from its first request to its last answer. engine_wait_s: without an engine, once it had one. start_up_s: `weights`,
-    from its birth until its engine answered, and `warm_up`, from then to its first answer; missing until they are over.
+    from its birth until its engine answered, and `warm_up`, from then to its first request, with which its work begins; missing
+    until they are over.
     not_saved: earlier marks that the store did not take.
     """
 

@@ -10,13 +10,15 @@ import asyncio
 import logging
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nightshift.costs.bill import Machine
+from nightshift.costs.split import Life, split_all
 from nightshift.planner.record import STAGES
 from nightshift.run.chunks import Part
-from nightshift.run.marks import Ended, Mark, NotAMark, ended_at_age_s
+from nightshift.run.marks import Ended, Mark, NotAMark
 from nightshift.run.names import RunRef
 from nightshift.run.starts import Starts, read_starts
 from nightshift.store import Objects, StoreUnavailable
@@ -29,18 +31,22 @@ READERS: Final = 16
 PATIENCE_S: Final = 300.0
 """How long a seal may read marks. What was not read by then is not seen."""
 
+UNKNOWN_MACHINE: Final = Machine("", 0.0)
+"""Of a profile that the job does not have, or that nobody told the attempt."""
+
 
 @dataclass(frozen=True)
 class Seen:
     """What attempts and clusters say of a run.
 
     marks: the newest of each attempt, if it can be read. attempts: all that left any. starts: of its pods, from the clusters
-    that ran them.
+    that ran them. written: marks of all attempts.
     """
 
     marks: tuple[Mark, ...] = ()
     attempts: frozenset[str] = frozenset()
     starts: Starts = field(default_factory=Starts)
+    written: int = 0
 
 
 async def look(objects: Objects, run: RunRef) -> Seen:
@@ -48,17 +54,19 @@ async def look(objects: Objects, run: RunRef) -> Seen:
     newest: dict[str, str] = {}
     marks: list[Mark] = []
     starts = Starts()
+    written = 0
     try:
         async with asyncio.timeout(PATIENCE_S):
             async for path in objects.list(run.attempts_folder):
                 if found := run.parse_mark(path):
                     newest[found[0]] = path  # A listing is in order.
+                    written += 1
             waiting = iter(newest.items())
             await asyncio.gather(*(_read(objects, waiting, marks) for _ in range(READERS)))
             starts = await read_starts(objects, run)
     except (StoreUnavailable, TimeoutError) as error:
         log.warning("not all marks were read", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
-    return Seen(tuple(sorted(marks, key=lambda mark: mark.attempt)), frozenset(newest), starts)
+    return Seen(tuple(sorted(marks, key=lambda mark: mark.attempt)), frozenset(newest), starts, written)
 
 
 async def _read(objects: Objects, waiting: Iterable[tuple[str, str]], marks: list[Mark]) -> None:
@@ -73,10 +81,11 @@ async def _read(objects: Objects, waiting: Iterable[tuple[str, str]], marks: lis
             marks.append(mark)
 
 
-def measure(seen: Seen, parts: Sequence[Part]) -> dict[str, Any]:
-    """The manifest's entry. parts: of all chunks.
+def measure(seen: Seen, parts: Sequence[Part], machine: Callable[[str], Machine] = lambda _: UNKNOWN_MACHINE) -> dict[str, Any]:
+    """The manifest's entry. parts: of all chunks. machine: of a worker of a profile.
 
     attempts: those that left a trace, in marks or in the ledger. not_seen: those of them without a mark that can be read.
+    marks: how many were written.
     profiles: an entry for each (`_of_profile`), in order of their names; "" for attempts that were not told theirs.
     """
     used: dict[str, list[Part]] = defaultdict(list)
@@ -89,8 +98,10 @@ def measure(seen: Seen, parts: Sequence[Part]) -> dict[str, Any]:
     return {
         "attempts": len(attempts),
         "not_seen": len(attempts) - len(seen.marks),
+        "marks": seen.written,
         "profiles": [
-            {"profile": profile, **_of_profile(marks, used, seen.starts)} for profile, marks in sorted(by_profile.items())
+            {"profile": profile, **_of_profile(marks, used, seen.starts), **_paid(marks, used, seen.starts, machine(profile))}
+            for profile, marks in sorted(by_profile.items())
         ],
     }
 
@@ -99,8 +110,8 @@ def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], start
     """workers: that computed any row. ended: attempts by how they ended; `killed` are those without a last mark.
 
     rows: computed. rows_unused: of these, not in the ledger; rows_lost: of these, because another attempt committed first.
-    alive_s, work_s, engine_wait_s: of all attempts added up. cpus: the median of its attempts. start_up_s: the median of each
-    stage that anybody saw.
+    alive_s, work_s, engine_wait_s: of all attempts added up. before_s: with a machine and without a driver, as far as clusters
+    saw it. cpus: the median of its attempts. start_up_s: the median of each stage that anybody saw.
     """
     ended = Counter(str(mark.ended or "killed") for mark in marks)
     in_ledger = {mark.attempt: sum(part.rows for part in used.get(mark.attempt, ())) for mark in marks}
@@ -118,7 +129,8 @@ def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], start
         "output_tokens": sum(
             max(mark.output_tokens, sum(p.output_tokens for p in used.get(mark.attempt, ()))) for mark in marks
         ),
-        "alive_s": round(sum(map(ended_at_age_s, marks)), 3),
+        "alive_s": round(sum(mark.age_s + starts.tail_s(mark) for mark in marks), 3),
+        "before_s": round(sum(starts.before_s(mark) or 0.0 for mark in marks), 3),
         "work_s": round(sum(mark.work_s for mark in marks), 3),
         "engine_wait_s": round(sum(mark.engine_wait_s for mark in marks), 3),
         "cpus": statistics.median(mark.cpus for mark in marks),
@@ -127,6 +139,37 @@ def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], start
             for stage in STAGES
             if (found := [each[stage] for each in stages if stage in each])
         },
+    }
+
+
+def _paid(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], starts: Starts, machine: Machine) -> dict[str, Any]:
+    """machine, machines: the name and the number of a worker's. machine_s: `nightshift.costs.split.Parts` of all attempts, in
+    seconds. starts_assumed: attempts whose start no cluster saw: if it saw others', these took the median of them."""
+    before = [starts.before_s(mark) for mark in marks]
+    known = [seconds for seconds in before if seconds is not None]
+    usual = statistics.median(known) if known else 0.0
+    lives = []
+    for mark, seconds in zip(marks, before, strict=True):
+        in_ledger = sum(part.rows for part in used.get(mark.attempt, ()))
+        lives.append(
+            Life(
+                before_s=usual if seconds is None else seconds,
+                age_s=mark.age_s,
+                tail_s=starts.tail_s(mark),
+                start_up_s=mark.start_up_s.get("weights"),
+                work_s=mark.work_s,
+                engine_wait_s=mark.engine_wait_s,
+                rows=mark.rows_answered + mark.rows_dead,
+                rows_used=in_ledger,
+                rows_lost=mark.rows_lost,
+                well=mark.ended is Ended.DONE,
+            )
+        )
+    return {
+        "machine": machine.name,
+        "machines": machine.count,
+        "machine_s": split_all(lives).to_json(),
+        "starts_assumed": len(marks) - len(known),
     }
 
 

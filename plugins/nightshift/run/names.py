@@ -12,6 +12,7 @@ So a retry, a clear or a second trigger all find the same folder. Its complete l
       notes/dead/chunk-00000012-3             a committed chunk has 3 dead letters
       notes/lost/chunk-00000012/ATTEMPT-500   an attempt computed 500 rows that another committed
       attempts/ATTEMPT/00000007.json          what an attempt has done so far; the one with the highest number counts
+      pauses/00000002.json                    whether the run may work, as a person wished; the highest number counts
       starts/JOBSET.json                      how long the pods of an ended JobSet took to start
       manifest.json                           created once, by the seal
 """
@@ -31,6 +32,7 @@ _PARTIAL: Final = re.compile(r"/partials/chunk-(\d{8})/([^/]+)\.parquet")
 _DEAD: Final = re.compile(r"/notes/dead/chunk-(\d{8})-(\d+)")
 _LOST: Final = re.compile(r"/notes/lost/chunk-(\d{8})/([^/]+)-(\d+)")
 _MARK: Final = re.compile(r"/attempts/([^/]+)/(\d{8})\.json")
+_WISH: Final = re.compile(r"/pauses/(\d{8})\.json")
 _EXPORTED: Final = re.compile(r"/inputs/(\d+)-part-[^/]*\.parquet")
 
 
@@ -159,6 +161,19 @@ class RunRef:
     @property
     def attempts_folder(self) -> str:
         return f"{self.prefix}/attempts"
+
+    @property
+    def pauses_folder(self) -> str:
+        return f"{self.prefix}/pauses"
+
+    def wish_path(self, number: int) -> str:
+        """Wishes count from 1; each is created once."""
+        return f"{self.pauses_folder}/{number:08d}.json"
+
+    def parse_wish(self, path: str) -> int | None:
+        """The number of a wish."""
+        match = self._match(_WISH, path)
+        return int(match[1]) if match else None
 
     @property
     def starts_folder(self) -> str:

@@ -26,6 +26,7 @@ from nightshift.formats import SPEC, WRITTEN_BY, UnreadableFormat
 from nightshift.run import pins
 from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.run.pins import Pins
+from nightshift.run.redo import KEY, Redo
 from nightshift.spec import JobSpec
 from nightshift.store import create_or_read
 
@@ -73,6 +74,33 @@ def open_run(
         late=lambda: {pins.KEY: pin().to_json()},
         later_than=max((_opened_at(record) for record in records), default=_NEVER),
     )[0]
+
+
+def open_redo(store: ObjectStore, earlier: RunRef, spec: JobSpec, redo: Redo, *, opened_by: str) -> RunRef:
+    """Opens a redo of the run `earlier` as the next generation of it; a repeat by the same opener finds it.
+
+    spec: the job as it is now, with the same answers. Pins and seeds are those of the earlier run: one partition, one model.
+    """
+    _, record = load_run(store, earlier)
+    same: dict[str, Any] = {name: record[name] for name in ("seeds", pins.KEY) if name in record}
+    frozen = {"spec": spec.model_dump(mode="json"), "semantic": spec.semantic(), KEY: redo.to_json(), **same}
+    return open_generation(
+        store,
+        replace(earlier, generation=1),
+        frozen,
+        opened_by=opened_by,
+        fresh=True,
+        superseded=lambda run: Redo.of(_read(store, run) or {}) != redo,
+        later_than=max((_opened_at(each) for each in _records_of(store, earlier)), default=_NEVER),
+    )[0]
+
+
+def redo_of_opener(store: ObjectStore, job: str, partition: str, opened_by: str) -> RunRef | None:
+    """The redo that this opener has opened for the partition: a repeat goes on with it, whatever the partition shows now."""
+    for record in _records_of(store, RunRef(job, partition, "0" * 16)):
+        if record["opened_by"] == opened_by and Redo.of(record) is not None:
+            return RunRef.from_prefix(f"{job}/{partition}/{record['run_id']}")
+    return None
 
 
 def _named_by_0_1_0(first: RunRef, records: list[Record], spec: JobSpec, *, opener: str | None) -> RunRef | None:

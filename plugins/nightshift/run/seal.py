@@ -22,12 +22,14 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.formats import MANIFEST
-from nightshift.run import chunks, measured, speeds, tolerance
+from nightshift.run import chunks, measured, redo_rows, speeds, tolerance
 from nightshift.run import pins as pinned
+from nightshift.run.bills import machine_of
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
+from nightshift.run.redo import COMPLETES, Redo
 from nightshift.spec import JobSpec, columns
 from nightshift.store import ObjectStorage, create_or_read, get_bytes
 
@@ -53,18 +55,28 @@ class _Checked:
     widths: frozenset[int]
 
 
-def seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins = UNPINNED) -> dict[str, Any]:
+def seal(
+    store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins = UNPINNED, redo: Redo | None = None
+) -> dict[str, Any]:
     """Proves the run complete and returns its manifest. The store is rooted at the bucket. pins: of the run, for the manifest.
 
+    redo: what the run is, if it completes an earlier one: then its rows are proven to be that run's dead letters.
     If the run is already sealed, returns that manifest. Also records the run's speed for later plans; if that fails, the run is
-    sealed all the same. Raises ConservationError, ToleranceExceeded, and StoreUnavailable if the store cannot be read.
+    sealed all the same. Raises ConservationError, ToleranceExceeded, NotRedone, and StoreUnavailable if the store cannot be
+    read.
     """
-    manifest = load_manifest(store, run) or _seal(store, run, spec, plan, pins)
-    speeds.keep(store, run, spec, manifest)
+    manifest = load_manifest(store, run)
+    if manifest is None:
+        completes = redo_rows.prove(store, run, plan, redo, load_manifest(store, redo.earlier(run))) if redo else None
+        manifest = _seal(store, run, spec, plan, pins, completes)
+    if redo is None:  # Rows that died once are not like others.
+        speeds.keep(store, run, spec, manifest)
     return manifest
 
 
-def _seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins) -> dict[str, Any]:
+def _seal(
+    store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins, completes: list[dict[str, Any]] | None
+) -> dict[str, Any]:
     checked = asyncio.run(_check_all(ObjectStorage(store), run, plan))
     if spec.request.ONE_WIDTH:
         _check_widths(checked)
@@ -84,8 +96,11 @@ def _seal(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins
         "dead_letters": dead,
         "dead_reasons": dict(sorted(reasons.items())),
         "duplicates": 0,
+        **({} if completes is None else {COMPLETES: completes}),
         **_made_by(parts),
-        measured.KEY: measured.measure(asyncio.run(measured.look(ObjectStorage(store), run)), parts),
+        measured.KEY: measured.measure(
+            asyncio.run(measured.look(ObjectStorage(store), run)), parts, lambda profile: machine_of(spec, profile)
+        ),
         "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
         "chunks": [item.entry for item in checked],
         "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),

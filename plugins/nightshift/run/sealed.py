@@ -15,7 +15,8 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.run.names import RunRef
-from nightshift.run.seal import merkle_root
+from nightshift.run.redo import COMPLETES, EARLIER, Redo, digest_of
+from nightshift.run.seal import load_manifest, merkle_root
 from nightshift.store import StoreUnavailable, version_of
 
 ASKED_AT_ONCE: Final = 32
@@ -42,6 +43,39 @@ def check_sealed(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) -
             f"the run was sealed: {named}. Nothing is published, because these rows are not the ones that were proven. Find "
             "out who may write into the bucket, then trigger the DAG with fresh."
         )
+
+
+def whole(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any], redo: Redo | None) -> dict[str, Any]:
+    """The manifest with the manifests of the runs that it completes (`nightshift.run.redo.EARLIER`), the latest first.
+
+    redo: what the run is, by its record. A run that is not a redo completes none. Raises SealBroken if one of them is not the
+    run that was completed.
+    """
+    completes = manifest.get(COMPLETES, ())
+    earlier = []
+    for each in completes:
+        other = RunRef.from_prefix(f"{run.job}/{run.partition}/{each['run_id']}")
+        found = load_manifest(store, other)
+        if found is None or digest_of(found) != each["manifest_digest"]:
+            raise SealBroken(
+                f"{other.manifest_path} is not the one that run {run.run_id} completes: that run was deleted or computed again "
+                "meanwhile. Nothing is published. Trigger the DAG with fresh."
+            )
+        earlier.append(found)
+    said = (completes[0]["run_id"], completes[0]["manifest_digest"]) if completes else None
+    if said != (None if redo is None else (redo.run_id, redo.manifest_digest)):
+        raise SealBroken(
+            f"{run.manifest_path} and {run.spec_path} do not agree on the run that this one completes. Nothing is published. "
+            "Find out who may write into the bucket, then trigger the DAG with fresh."
+        )
+    return {**manifest, EARLIER: earlier}
+
+
+def check_whole(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) -> None:
+    """`check_sealed` for the run and for each that it completes. manifest: of `whole`."""
+    check_sealed(store, run, manifest)
+    for each in manifest[EARLIER]:
+        check_sealed(store, RunRef.from_prefix(f"{run.job}/{run.partition}/{each['run_id']}"), each)
 
 
 def _check_manifest(run: RunRef, manifest: Mapping[str, Any]) -> None:

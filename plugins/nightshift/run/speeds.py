@@ -71,7 +71,7 @@ def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any]) -> list[
             rows=each["rows"],
             workers=each["workers"],
             work_s=each["work_s"],
-            alive_s=each["alive_s"],
+            alive_s=each["alive_s"] + each.get("before_s", 0.0),
             input_tokens=each["input_tokens"],
             output_tokens=each["output_tokens"],
             preemptions=measured.preemptions_of(each),

@@ -1,7 +1,8 @@
 """How long the pods of a run took to start, as the clusters that ran them say: objects beside the marks of their attempts.
 
 A driver is born only when its pod has a machine and its containers run; in a pod of one host, when its engine answers. What
-came before is known to the cluster alone. The task `infer` writes it down when a JobSet has ended.
+came before is known to the cluster alone, and so is when a driver ended that was killed. The task `infer` writes it down when a
+JobSet has ended.
 """
 
 from __future__ import annotations
@@ -10,22 +11,39 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from obstore.store import ObjectStore
 
 from nightshift.formats import STARTS
 from nightshift.planner.record import STAGES
-from nightshift.run.marks import Mark
+from nightshift.run.marks import Mark, ended_at_age_s
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.store import Objects, create_or_read
+
+RAN: Final = "driver"
+"""Beside the stages: how long the driver's container ran, to the second."""
+PAID: Final = ("image", "weights")
+"""The stages before a driver's birth during which its pod has a machine."""
 
 
 @dataclass(frozen=True)
 class Starts:
-    """pods: by name, the seconds of each stage (`nightshift.planner.record.STAGES`) that the cluster saw."""
+    """pods: by name, the seconds of each stage (`nightshift.planner.record.STAGES`) that the cluster saw, and of `RAN`."""
 
     pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def before_s(self, mark: Mark) -> float | None:
+        """How long its pod had a machine before an attempt was born; None if no cluster saw that."""
+        found = [seconds for stage, seconds in self.pods.get(mark.pod, {}).items() if stage in PAID]
+        return sum(found) if found else None
+
+    def tail_s(self, mark: Mark) -> float:
+        """How long an attempt lived after its newest mark: as the cluster says, else half a period if it was killed."""
+        if mark.ended is None and (ran := self.pods.get(mark.pod, {}).get(RAN)) is not None:
+            # A cluster counts whole seconds.
+            return max(0.0, ran - mark.age_s)
+        return ended_at_age_s(mark) - mark.age_s
 
     def stages(self, mark: Mark) -> dict[str, float]:
         """What cluster and attempt know together. Seconds of `weights` before and after the driver's birth are added.
@@ -35,6 +53,7 @@ class Starts:
         cluster = self.pods.get(mark.pod, {})
         both = {**cluster, **mark.start_up_s}
         both.pop("weights", None)
+        both.pop(RAN, None)
         if "weights" in cluster and "weights" in mark.start_up_s:
             both["weights"] = cluster["weights"] + mark.start_up_s["weights"]
         return both
@@ -80,5 +99,5 @@ def _readable(stages: Any) -> dict[str, float]:
     return {
         stage: float(seconds)
         for stage, seconds in stages.items()
-        if stage in STAGES and isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0
+        if stage in (*STAGES, RAN) and isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0
     }

@@ -20,6 +20,7 @@ from nightshift.fields.values import duration_seconds
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit, profile_of
 from nightshift.spec import cron, names
 from nightshift.spec.limits import WORKERS_MAX
+from nightshift.spec.notify import Notify
 from nightshift.spec.periods import Every
 from nightshift.spec.tuning import affects_answers
 from nightshift.tasks import TASK_KINDS, TaskRequest, request_model
@@ -297,6 +298,7 @@ class JobSpec(Work):
         "queue",
         "priority",
         "chunk_rows",
+        "notify",
     )
 
     schedule: Annotated[str, AfterValidator(cron.schedule)] | None = Field(
@@ -323,6 +325,11 @@ class JobSpec(Work):
     priority: ObjectName | None = Field(default=None, description="The Kueue WorkloadPriorityClass.", examples=["nightly-low"])
     chunk_rows: int | None = Field(
         default=None, ge=1, le=ROWS_MAX, description="Rows that are committed together; by default planned.", examples=[1024]
+    )
+
+    notify: Notify | None = Field(
+        default=None,
+        description="Whom to tell, with any of Airflow's notifiers: when a run fails, is late, or has too many dead letters.",
     )
 
     @property

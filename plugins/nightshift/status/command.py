@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import obstore
 
+from nightshift.costs.prices import Prices, load_prices
 from nightshift.run.names import split_run_url
 from nightshift.run.opening import NoSuchRun
 from nightshift.status.report import Status
@@ -26,13 +27,14 @@ BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
 
 
-def run(url: str, *, every_s: float | None, as_json: bool) -> int:
+def run(url: str, *, every_s: float | None, as_json: bool, prices: str | Path | None = None) -> int:
     """Prints the run's status: once, or every `every_s` seconds until nothing is left to commit.
 
-    Returns 0; 1 if the store does not answer (while watching, it says so and tries again); 2 for a URL without a run.
+    prices: a file of them, by default what NIGHTSHIFT_PRICES names, else this release's. Returns 0; 1 if the store does not
+    answer (while watching, it says so and tries again); 2 for a URL without a run, or bad prices.
     """
     try:
-        return _show(_survey(url), every_s, as_json)
+        return _show(_survey(url, load_prices(prices or os.environ.get("NIGHTSHIFT_PRICES"))), every_s, as_json)
     except (NoSuchRun, ValueError) as error:
         print(f"nightshift status: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -47,14 +49,14 @@ def run(url: str, *, every_s: float | None, as_json: bool) -> int:
         return DONE
 
 
-def _survey(url: str) -> Survey:
+def _survey(url: str, prices: Prices) -> Survey:
     base, run = split_run_url(url)
     parts = urlsplit(base)
     # A local store would create the folder.
     if parts.scheme == "file" and not Path(parts.path, run.prefix).is_dir():
         raise NoSuchRun(f"There is no run at {url}")
     try:
-        return Survey(open_store(base), run, url)
+        return Survey(open_store(base), run, url, prices)
     except obstore.exceptions.BaseError as error:
         raise StoreUnavailable(str(error)) from error
 

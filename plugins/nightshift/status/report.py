@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from nightshift.costs.bill import Bill
 from nightshift.run.names import RunRef
 
 VERSION: Final = 1
@@ -42,8 +43,9 @@ class Status:
     """A run at one moment. Times are seconds since 1970. Invariant: chunks_committed + chunks_left + chunks_bad = chunks_total.
 
     What cannot be read is in problems, by path; rows_bad are the rows that bad chunks should hold. unanswered: objects that
-    the store did not return this time; they are read again at the next refresh. measured: `nightshift.run.measured`, of a
-    sealed run; None if its manifest has none.
+    the store did not return this time; they are read again at the next refresh. paused: the wish that the run stands still
+    (`nightshift.run.pauses`), None if there is none. measured: `nightshift.run.measured`, of a sealed run; None if its manifest
+    has none. bill: what it cost, likewise.
     """
 
     url: str
@@ -76,6 +78,8 @@ class Status:
     sealed_at: float | None
     observed_at: float
     measured: dict[str, Any] | None = None
+    bill: Bill | None = None
+    paused: dict[str, Any] | None = None
 
     @property
     def complete(self) -> bool:
@@ -174,7 +178,9 @@ class Status:
             "waste_lost_rows": self.waste_lost_rows,
             "waste_partial_rows": self.waste_partial_rows,
             "waste_percent": _rounded(self.waste_percent, 3),
+            "paused": self.paused,
             "measured": self.measured,
+            "cost": self.bill.to_json() if self.bill else None,
             "problems": [{"path": path, "problem": problem} for path, problem in sorted(self.problems.items())[:JSON_PROBLEMS]],
         }
 

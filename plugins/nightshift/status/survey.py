@@ -14,12 +14,17 @@ from typing import Any, Final, TypeVar
 
 import obstore
 from obstore.store import ObjectStore
+from pydantic import ValidationError
 
+from nightshift.costs.bill import Bill
+from nightshift.costs.prices import Prices
 from nightshift.formats import MANIFEST, SPEC, Format, UnreadableFormat
-from nightshift.run import measured
+from nightshift.run import measured, pauses
+from nightshift.run.bills import bill_of
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
+from nightshift.spec import JobSpec
 from nightshift.status.footer import Footer, ListedObject, NotReadable, read_footer, unavailable
 from nightshift.status.rate import Rate
 from nightshift.status.report import Attempt, Status
@@ -33,12 +38,16 @@ PAGE: Final = 1000
 
 
 class Survey:
-    """The state of one run, updated by `refresh`. The store is rooted at the bucket; url is for people."""
+    """The state of one run, updated by `refresh`. The store is rooted at the bucket; url is for people.
 
-    def __init__(self, store: ObjectStore, run: RunRef, url: str) -> None:
+    prices: None for no bill.
+    """
+
+    def __init__(self, store: ObjectStore, run: RunRef, url: str, prices: Prices | None = None) -> None:
         self._store = store
         self._run = run
         self._url = url
+        self._prices = prices
         # Threads, and no awaits: a process that ends right after an await of obstore may be aborted by the thread that
         # answered it (SIGABRT; 9 of 25 runs of this command were).
         self._readers = ThreadPoolExecutor(READERS, "footer")
@@ -56,14 +65,14 @@ class Survey:
         self._tokens = (0, 0)
         self._rate = Rate()
         self._attempts: dict[str, Attempt] = {}
-        self._measured: dict[str, Any] | None = None
+        self._manifest: dict[str, Any] | None = None
 
     def refresh(self) -> Status:
         """Reads what is new. Raises NoSuchRun, and StoreUnavailable if the store does not answer."""
         # The manifest first: then a run seen as sealed is also seen with all of its chunks.
         sealed = self._written_at(self._run.manifest_path)
-        if sealed is not None and self._measured is None:
-            self._measured = self._read_measured()
+        if sealed is not None and self._manifest is None:
+            self._manifest = self._read_json(self._run.manifest_path, MANIFEST)
         if self._spec is None:
             self._spec = self._read_json(self._run.spec_path, SPEC)
         if self._plan is None:
@@ -217,8 +226,19 @@ class Survey:
             problems=self._problems | foreign | passing,
             sealed_at=sealed,
             observed_at=now,
-            measured=self._measured,
+            measured=found if isinstance(found := (self._manifest or {}).get(measured.KEY), dict) else None,
+            bill=self._bill(),
+            paused=self._paused(),
         )
+
+    def _paused(self) -> dict[str, Any] | None:
+        """Who paused the run and when; None if it may work."""
+        try:
+            wish = pauses.newest(self._store, self._run)
+        except ValueError as error:
+            self._problems[self._run.pauses_folder] = str(error)
+            return None
+        return {"by": wish.by, "at": wish.at} if wish is not None and wish.paused else None
 
     def _saved(self, plan: Plan | None) -> int:
         """Rows in partials of open chunks. Two attempts may have saved the same row, so never more than the chunk holds."""
@@ -250,10 +270,20 @@ class Survey:
             raise unavailable(f"list {self._run.prefix}", error) from error
         return False
 
-    def _read_measured(self) -> dict[str, Any] | None:
-        manifest = self._read_json(self._run.manifest_path, MANIFEST) or {}
-        found = manifest.get(measured.KEY)
-        return found if isinstance(found, dict) else None
+    def _bill(self) -> Bill | None:
+        """What a sealed run cost; None without prices, or if its manifest cannot say."""
+        if self._prices is None or not self._manifest:
+            return None
+        manifest, prices = self._manifest, self._prices
+        try:
+            spec = JobSpec.model_validate((self._spec or {}).get("spec"))
+        except ValidationError:  # Another kind of run, or a job of another release: its estimate is left out.
+            spec = None
+        try:
+            return _ask(self._run.plan_path, lambda: bill_of(self._store, manifest, self._plan, spec, prices))
+        except (KeyError, TypeError, ValueError) as error:
+            self._problems[self._run.manifest_path] = f"its costs cannot be read: {error!r}"
+            return None
 
     def _read_json(self, path: str, form: Format) -> dict[str, Any] | None:
         body = _ask(path, lambda: get_bytes(self._store, path))

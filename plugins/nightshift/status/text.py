@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.run.starts import in_order
+from nightshift.status import costs
 from nightshift.status.rate import WINDOW_S
 from nightshift.status.report import Status, iso
 
@@ -18,6 +19,8 @@ def text(status: Status) -> str:
     what = " by ".join(part for part in (status.task, status.model) if part)
     lines = [f"{status.run.prefix}  {what}".rstrip()]
     lines += _progress(status) if status.planned else [_unplanned(status)]
+    if status.paused is not None:
+        lines.append(f"paused    by {status.paused['by']} at {status.paused['at']}; nightshift resume {status.url}")
     lines += [f"problem   {path}: {problem}" for path, problem in sorted(status.problems.items())[:SHOWN_PROBLEMS]]
     if (more := len(status.problems) - SHOWN_PROBLEMS) > 0:
         lines.append(f"          and {more:,} more")
@@ -55,7 +58,7 @@ def _progress(status: Status) -> list[str]:
     )
     lines += _workers(status)
     when = "no" if status.sealed_at is None else iso(status.sealed_at)
-    return [*lines, f"sealed    {when}", *_measured(status.measured)]
+    return [*lines, f"sealed    {when}", *_measured(status.measured), *costs.lines(status.bill)]
 
 
 def _measured(found: dict[str, Any] | None) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from nightshift.triggers.delivery import logged_lines_taken
+from nightshift.triggers.looking import Lookout
 from nightshift.triggers.polling import SETTLE_S
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ class KubernetesJobSetTrigger(BaseTrigger):
     """
     Watches JobSets and fires once, for the first one that ends or needs a decision.
 
-    The event is plain JSON, `jobset_event`'s. ``ending`` is one of ``finished``, ``lost`` (deleted from outside),
-    ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds), ``disrupted`` (more pods were taken away than
-    ``disruptions``) and ``refused`` (a permission is missing). ``pods`` holds the last state of failed or deleted pods,
+    The event is plain JSON, `jobset_event`'s. ``ending`` is one of ``finished``, ``lost`` (deleted from outside), ``deadline``,
+    ``starved`` (too few pods for ``startup_timeout`` seconds), ``disrupted`` (more pods were taken away than ``disruptions``),
+    ``refused`` (a permission is missing) and ``look`` (see below). ``pods`` holds the last state of failed or deleted pods,
     which cannot be read later; ``counts`` has the counts of each JobSet by name (`JobSetCounts`). If the cluster does not
     answer, the trigger waits until the deadline.
 
@@ -40,7 +41,10 @@ class KubernetesJobSetTrigger(BaseTrigger):
     Marking the waiting task failed or successful, clearing it, or deleting its DAG run applies ``kill_policy``; a restart of
     the triggerer does not.
 
-    :param jobsets: the ``name`` and ``uid`` of each.
+    With ``look``, the trigger forecasts when the night will end (`nightshift.triggers.looking.Lookout`). Every event then has
+    what it found, as ``look``; with the ending ``look``, ``before`` has what the next trigger needs to go on with the counts.
+
+    :param jobsets: the ``name`` and ``uid`` of each, and its own ``min_running`` if it has one.
     :param namespace: of the JobSets.
     :param deadline: Unix time.
     :param kubernetes_conn_id: the Kubernetes connection.
@@ -53,12 +57,14 @@ class KubernetesJobSetTrigger(BaseTrigger):
     :param get_logs: copy the containers' logs.
     :param owner: the task instance's id.
     :param kill_policy: ``delete``, ``suspend`` or ``leave``.
+    :param look: what is known of the night whose deadline is to be kept; None to look at nothing.
+    :param before: what the last trigger's event had under that name.
     """
 
     def __init__(
         self,
         *,
-        jobsets: Sequence[dict[str, str]],
+        jobsets: Sequence[dict[str, Any]],
         namespace: str,
         deadline: float,
         kubernetes_conn_id: str | None = None,
@@ -71,6 +77,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
         get_logs: bool = True,
         owner: str = "",
         kill_policy: KillPolicy = "delete",
+        look: dict[str, Any] | None = None,
+        before: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.jobsets = list(jobsets)
@@ -86,6 +94,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
         self.get_logs = get_logs
         self.owner = owner
         self.kill_policy = kill_policy
+        self.look = look
+        self.before = before
         self._followers: dict[str, Follower] = {}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -108,6 +118,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
             "get_logs": self.get_logs,
             "owner": self.owner,
             "kill_policy": self.kill_policy,
+            "look": self.look,
+            "before": self.before,
         }
 
     @cached_property
@@ -125,26 +137,44 @@ class KubernetesJobSetTrigger(BaseTrigger):
         return self.hook.jobsets(self.namespace)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        from nightshift.jobset.kubernetes.follow import Followed
+
         began = time.monotonic()
-        followers = [self._follower(each["name"], each["uid"]) for each in self.jobsets]
+        followers = [self._follower(each) for each in self.jobsets]
         self._followers = dict(zip([each["name"] for each in self.jobsets], followers, strict=True))
+        lookout = None if self.look is None else await asyncio.to_thread(Lookout, self.look, self.deadline, self.log)
         tasks = [asyncio.create_task(follower.run()) for follower in followers]
+        looking = [asyncio.create_task(lookout.until_needed(self._counts, self._paused))] if lookout else []
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            number = next(number for number, task in enumerate(tasks) if task.done())
-            followed = tasks[number].result()
+            await asyncio.wait([*tasks, *looking], return_when=asyncio.FIRST_COMPLETED)
+            number = next((number for number, task in enumerate(tasks) if task.done()), None)
+            followed = Followed("look") if number is None else tasks[number].result()
+            if number is None:
+                looking[0].result()
+                await asyncio.gather(*(follower.note() for follower in followers))
         finally:
-            for task in tasks:
+            for task in [*tasks, *looking]:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, *looking, return_exceptions=True)
         # See `SETTLE_S`: Airflow takes a task that resumes too early for dead.
         await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - began)))
-        counts = {each["name"]: asdict(follower.counts()) for each, follower in zip(self.jobsets, followers, strict=True)}
         if not await logged_lines_taken():
             self.log.warning(
                 "The triggerer is too busy to pass on all lines: the last ones may be missing here and be only in its own log"
             )
-        yield TriggerEvent(jobset_event(self.jobsets[number], followed, counts))  # type: ignore[no-untyped-call]
+        event = jobset_event(self.jobsets[number or 0], followed, self._counts())
+        if lookout:
+            event["look"] = lookout.state
+        if number is None:
+            event["before"] = {name: follower.left() for name, follower in self._followers.items()}
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    def _counts(self) -> dict[str, Any]:
+        return {name: asdict(follower.counts()) for name, follower in self._followers.items()}
+
+    def _paused(self) -> bool:
+        """Whether a person has paused the night, which is not late then. Kueue's queue does not count."""
+        return any(follower.paused for follower in self._followers.values())
 
     async def on_kill(self) -> None:
         """Applies the policy, unless another attempt or triggerer has taken over the JobSet meanwhile."""
@@ -168,12 +198,15 @@ class KubernetesJobSetTrigger(BaseTrigger):
                         self.log.warning("JobSet %s cannot be ended yet: %s", each["name"], error)
                         await asyncio.sleep(1)
 
-    def _follower(self, name: str, uid: str) -> Follower:
+    def _follower(self, jobset: dict[str, Any]) -> Follower:
         from nightshift.jobset.kubernetes.follow import Follower, WakeLimits
 
-        limits = WakeLimits(self.deadline, self.startup_timeout, self.min_running, self.disruptions)
+        name = jobset["name"]
+        running = jobset.get("min_running", self.min_running)
+        limits = WakeLimits(self.deadline, self.startup_timeout, running, self.disruptions)
         sink = self._sink(name) if self.get_logs else None
-        return Follower(self.connect, name, uid, limits, self.log, sink, self.owner)
+        before = (self.before or {}).get(name)
+        return Follower(self.connect, name, jobset["uid"], limits, self.log, sink, self.owner, before)
 
     def _signature(self, name: str) -> str:
         return self._followers[name].signature if name in self._followers else ""
@@ -185,7 +218,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         return write
 
 
-def jobset_event(jobset: dict[str, str], followed: Followed, counts: dict[str, Any]) -> dict[str, Any]:
+def jobset_event(jobset: dict[str, Any], followed: Followed, counts: dict[str, Any]) -> dict[str, Any]:
     """What the trigger fires, plain JSON."""
     return {
         "version": VERSION,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,37 +11,43 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from nightshift.jobset.labels import PAUSED_ANNOTATION
 from nightshift.triggers.jobset import KILL_TIMEOUT_S, jobset_event
 from nightshift.triggers.polling import DeadlinePassed, poll
 
 if TYPE_CHECKING:
+    from nightshift.jobset.kubernetes.follow import Followed
     from nightshift.jobset.local.client import LocalRuntime
     from nightshift.jobset.observation import Observation
 
 
 class LocalJobSetTrigger(BaseTrigger):
     """
-    Fires once, when the JobSet is finished or gone, or when the deadline has passed.
+    Fires once, when one of the JobSets is finished or gone, when the deadline has passed, or to look at the night.
 
     The event is that of :class:`~nightshift.triggers.jobset.KubernetesJobSetTrigger`. The local runtime keeps its pods' ends
     and logs, so the trigger need not collect them. An unreachable runtime never ends the wait before the deadline. If
-    you fail or clear the waiting task, the JobSet is deleted (`on_kill`); a restart of the triggerer does not delete it.
+    you fail or clear the waiting task, the JobSets are deleted (`on_kill`); a restart of the triggerer does not delete them.
 
-    :param jobsets: the ``name`` of the one to wait for, and an empty ``uid``.
+    :param jobsets: the ``name`` of each, and an empty ``uid``.
     :param deadline: Unix time.
     :param owner: has no effect here.
     :param get_logs: has no effect here.
+    :param look: as of the other trigger.
+    :param before: as of the other trigger; here only the seconds that pods have run.
     :param poll_interval: seconds between polls.
     """
 
     def __init__(
         self,
         *,
-        jobsets: Sequence[dict[str, str]],
+        jobsets: Sequence[dict[str, Any]],
         deadline: float,
         owner: str = "",
         get_logs: bool = True,
         poll_interval: float = 2.0,
+        look: dict[str, Any] | None = None,
+        before: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.jobsets = list(jobsets)
@@ -48,7 +55,15 @@ class LocalJobSetTrigger(BaseTrigger):
         self.owner = owner
         self.get_logs = get_logs
         self.poll_interval = poll_interval
-        self._last_progress = ""
+        self.look = look
+        self.before = before
+        self._last_progress: dict[str, str] = {}
+        self._asked_at = time.monotonic()
+        self._paused = False
+        self._counts: dict[str, dict[str, Any]] = {}
+        for each in self.jobsets:
+            earlier = (before or {}).get(each["name"], {"counts": {"worked_s": 0.0}})
+            self._counts[each["name"]] = {"running": 0, "worked_s": earlier["counts"]["worked_s"]}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return "nightshift.triggers.local.LocalJobSetTrigger", {
@@ -57,50 +72,93 @@ class LocalJobSetTrigger(BaseTrigger):
             "owner": self.owner,
             "get_logs": self.get_logs,
             "poll_interval": self.poll_interval,
+            "look": self.look,
+            "before": self.before,
         }
-
-    @property
-    def name(self) -> str:
-        return self.jobsets[-1]["name"]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         from nightshift.jobset.kubernetes.follow import Followed
+        from nightshift.triggers.looking import Lookout
+
+        lookout = None if self.look is None else await asyncio.to_thread(Lookout, self.look, self.deadline, self.log)
+        following = asyncio.create_task(self._follow())
+        looking = [asyncio.create_task(lookout.until_needed(lambda: self._counts, lambda: self._paused))] if lookout else []
+        try:
+            await asyncio.wait([following, *looking], return_when=asyncio.FIRST_COMPLETED)
+            jobset, followed = self.jobsets[0], Followed("look")
+            if following.done():
+                jobset, followed = following.result()
+            else:
+                looking[0].result()
+        finally:
+            for task in [following, *looking]:
+                task.cancel()
+            await asyncio.gather(following, *looking, return_exceptions=True)
+        event = jobset_event(jobset, followed, {})
+        if lookout:
+            event["look"] = lookout.state
+        if followed.ending == "look":
+            event["before"] = {name: {"counts": counts} for name, counts in self._counts.items()}
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    async def _follow(self) -> tuple[dict[str, Any], Followed]:
+        """Until one of the JobSets has ended: which, and how."""
+        from nightshift.jobset.kubernetes.follow import Followed
         from nightshift.jobset.local.folder import REFUSED
-        from nightshift.jobset.observation import condition, finished
+        from nightshift.jobset.observation import condition
         from nightshift.jobset.runtime import RuntimeUnavailable
 
-        followed = Followed("finished")
         try:
             runtime = await asyncio.to_thread(_runtime)
-            seen = await poll(
+            found = await poll(
                 lambda: self._ask(runtime),
-                final=lambda seen: seen.jobset is None or finished(seen.jobset),
+                final=lambda found: found is not None,
                 interval_s=self.poll_interval,
                 deadline=self.deadline,
                 unavailable=RuntimeUnavailable,
                 log=self.log,
             )
-            if seen.jobset is None:
-                followed = Followed("lost")
-            elif (failed := condition(seen.jobset, "Failed")) and failed["reason"] == REFUSED:
-                followed = Followed("refused", failed["message"])
         except DeadlinePassed:
-            followed = Followed("deadline")
-        yield TriggerEvent(jobset_event(self.jobsets[-1], followed, {}))  # type: ignore[no-untyped-call]
+            return self.jobsets[-1], Followed("deadline")
+        assert found is not None
+        jobset, seen = found
+        if seen.jobset is None:
+            return jobset, Followed("lost")
+        if (failed := condition(seen.jobset, "Failed")) and failed["reason"] == REFUSED:
+            return jobset, Followed("refused", failed["message"])
+        return jobset, Followed("finished")
 
     async def on_kill(self) -> None:
-        """Deletes the JobSet: a person has ended the task, and nothing waits for the pods any more."""
-        self.log.info("Deleting JobSet %s: a person ended its task", self.name)
+        """Deletes the JobSets: a person has ended the task, and nothing waits for the pods any more."""
         async with asyncio.timeout(KILL_TIMEOUT_S):
-            await asyncio.to_thread(lambda: _runtime().stop(self.name))
+            for each in self.jobsets:
+                name = each["name"]
+                self.log.info("Deleting JobSet %s: a person ended its task", name)
+                await asyncio.to_thread(lambda name: _runtime().stop(name), name)
 
-    def _ask(self, runtime: LocalRuntime) -> Observation:
-        seen = runtime.observe(self.name)
-        progress = _progress(seen)
-        if progress != self._last_progress:
-            self.log.info("JobSet %s: %s", self.name, progress)
-            self._last_progress = progress
-        return seen
+    def _ask(self, runtime: LocalRuntime) -> tuple[dict[str, Any], Observation] | None:
+        """The first JobSet that has ended, if there is one."""
+        from nightshift.jobset.observation import finished
+
+        now = time.monotonic()
+        passed_s, self._asked_at = now - self._asked_at, now
+        ended, paused = None, False
+        for each in self.jobsets:
+            name = each["name"]
+            seen = runtime.observe(name)
+            paused = paused or bool(_paused(seen))
+            count = self._counts[name]
+            # Those that were seen last time have run until now.
+            count["worked_s"] += count["running"] * passed_s
+            count["running"] = sum(pod["status"]["phase"] == "Running" for pod in seen.pods)
+            progress = _progress(seen)
+            if progress != self._last_progress.get(name):
+                self.log.info("JobSet %s: %s", name, progress)
+                self._last_progress[name] = progress
+            if ended is None and (seen.jobset is None or finished(seen.jobset)):
+                ended = each, seen
+        self._paused = paused
+        return ended
 
 
 def _progress(seen: Observation) -> str:
@@ -109,6 +167,7 @@ def _progress(seen: Observation) -> str:
 
     if seen.jobset is None:
         return "it is gone"
+    paused = _paused(seen)
     phases = Counter(pod["status"]["phase"] for pod in seen.pods)
     done = sum(len(indexes.parse(job["status"].get("completedIndexes", ""))) for job in seen.jobs)
     parts = [
@@ -116,7 +175,13 @@ def _progress(seen: Observation) -> str:
         f"{done} {'index is' if done == 1 else 'indexes are'} done",
         f"{phases['Failed']} {'pod has' if phases['Failed'] == 1 else 'pods have'} failed",
     ]
-    return ", ".join(parts)
+    return ", ".join([paused, *parts] if paused else parts)
+
+
+def _paused(seen: Observation) -> str:
+    """Who has paused the JobSet, as a sentence; '' if nobody has."""
+    annotations = seen.jobset and seen.jobset["metadata"].get("annotations")
+    return str((annotations or {}).get(PAUSED_ANNOTATION, ""))
 
 
 def _runtime() -> LocalRuntime:

@@ -1,12 +1,16 @@
-"""The audit table: one row for each publication, which says what was published, from what, by which model, and for whom."""
+"""The audit table: one row for each publication, which says what was published, from what, by which model, for whom, and what
+it cost; and one for each DAG run that failed, by the task that failed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.formats import AUDIT
 from nightshift.run.names import canonical_json
+from nightshift.run.redo import COMPLETES, digest_of, totals
 from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import own_table, quoted
@@ -47,11 +51,39 @@ COLUMNS: Final[Mapping[str, str]] = {
     "seconds": "FLOAT64",
     "partition_time": "TIMESTAMP",
     "version": "INT64",
+    "state": "STRING",
+    "by_dag_run_id": "STRING",
+    "output_tokens": "INT64",
+    "cost": "FLOAT64",
+    "cost_estimated": "FLOAT64",
+    "currency": "STRING",
+    "costs": "STRING",
+    "machine_seconds": "FLOAT64",
+    "bigquery_bytes": "INT64",
+    "failed_task": "STRING",
+    "failed_at": "TIMESTAMP",
+    "error": "STRING",
+    "completes": "STRING",
 }
-"""run_id and published_at identify the row. input_rows = predictions + dead_letters. source_tables: comma-separated.
-dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.
-attempts: lives of workers that committed chunks. partition_time: NULL for a day.
-seconds: the length of the night as measured by the caller, or null. version: `nightshift.formats.AUDIT`; NULL is version 1."""
+"""state: `PUBLISHED`, which NULL stands for too, or `FAILED`. Only a publication has published_at; run_id and published_at
+identify it. by_dag_run_id and failed_task identify a failure, whose other columns are NULL if they were not known by then;
+failed_at: when its row was written first; error: what the task said, NULL if only its log has it. dag_run_id: the DAG run that
+opened the run. by_dag_run_id: the one that published it, or that failed. input_rows = predictions + dead_letters.
+source_tables, completes: comma-separated. completes: the earlier runs whose predictions the partition shows too, the latest
+first, else NULL; then input_rows, predictions and dead_letters are those of the whole partition, and all else is of this
+run. dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.
+attempts: lives of workers that committed chunks. partition_time: NULL for a day. seconds: from when the run was asked for
+(opened, or asked for again with ``republish``) to when it was published, pauses and repairs included.
+cost: of the whole run so far, in currency: machines, storage operations and bigquery_bytes; NULL if something has no price.
+cost_estimated: of the machines, as the plan had it. costs: JSON object, `nightshift.costs.bill.Bill.to_json`. machine_seconds:
+paid. bigquery_bytes: billed. version: `nightshift.formats.AUDIT`; NULL is version 1."""
+
+PUBLISHED: Final = "published"
+FAILED: Final = "failed"
+ERROR_CHARS: Final = 2000
+"""Of an error that are kept."""
+
+_KEYS: Final = {PUBLISHED: ("run_id", "published_at"), FAILED: ("by_dag_run_id", "failed_task", "state")}
 
 
 def audit_row(
@@ -62,9 +94,14 @@ def audit_row(
     published: Mapping[str, Any],
     *,
     dag_run_id: str,
-    seconds: float | None = None,
+    by_dag_run_id: str | None = None,
+    asked_at: str | None = None,
+    costs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The row of a published run, for `Warehouse.record_audit`. published: what `Warehouse.finish_publish` returned.
+
+    dag_run_id, by_dag_run_id: that opened it, and that published it. asked_at: when the run was asked for, ISO 8601.
+    costs: `nightshift.costs.bill.Bill.to_json`; None for runs of earlier releases.
 
     Made only from recorded facts, never from the clock, so a repeat writes the same row.
     """
@@ -79,9 +116,7 @@ def audit_row(
         "owner": spec.owner,
         "source_tables": ", ".join(published["source_tables"]),
         "destination": published["table"],
-        "input_rows": manifest["rows"],
-        "predictions": manifest["predictions"],
-        "dead_letters": manifest["dead_letters"],
+        **{column: totals(manifest)[name] for column, name in _COUNTS.items()},
         "dead_reasons": canonical_json(manifest["dead_reasons"]).decode(),
         "prompt_tokens": manifest["prompt_tokens"],
         "chunks": len(manifest["chunks"]),
@@ -91,17 +126,78 @@ def audit_row(
         "model_uri": spec.model.uri,
         "model_revision": spec.model.revision,
         "spec_digest": digest(spec.semantic()),
-        "manifest_digest": digest(manifest),
+        "manifest_digest": digest_of(manifest),
         "merkle_root": manifest["merkle_root"],
         "sealed_at": manifest["sealed_at"],
         "published_at": published["published_at"],
-        "seconds": seconds,
+        "seconds": None if asked_at is None else _seconds(asked_at, published["published_at"]),
         "version": AUDIT.version,
+        "state": PUBLISHED,
+        "by_dag_run_id": by_dag_run_id,
+        "output_tokens": manifest.get("output_tokens"),
+        "completes": ", ".join(each["run_id"] for each in manifest.get(COMPLETES, ())) or None,
+        **money(costs),
     }
 
 
+def failure_row(
+    spec: JobSpec,
+    partition: str,
+    *,
+    failed_task: str,
+    failed_at: str,
+    by_dag_run_id: str,
+    error: str | None,
+    known: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The row of a DAG run that failed. known: other columns, as far as the DAG run got."""
+    from nightshift.spec import periods
+
+    return {
+        "job": spec.job,
+        **periods.columns(partition),
+        "owner": spec.owner,
+        "model_name": spec.model.name,
+        "model_uri": spec.model.uri,
+        "model_revision": spec.model.revision,
+        "spec_digest": digest(spec.semantic()),
+        **known,
+        "version": AUDIT.version,
+        "state": FAILED,
+        "by_dag_run_id": by_dag_run_id,
+        "failed_task": failed_task,
+        "failed_at": failed_at,
+        "error": error and error[:ERROR_CHARS],
+    }
+
+
+def money(costs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The columns about costs. costs: as in `audit_row`."""
+    if costs is None:
+        return {}
+    return {
+        "cost": costs["total"],
+        "cost_estimated": costs["machines_estimated"],
+        "currency": costs["currency"],
+        "costs": canonical_json(costs).decode(),
+        "machine_seconds": sum(rung["actual"]["seconds"]["paid"] for rung in costs["rungs"] if rung["actual"]),
+        "bigquery_bytes": costs["bigquery"]["bytes_billed"],
+    }
+
+
+def _seconds(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+
+
+def state_of(row: Mapping[str, Any]) -> str:
+    return row.get("state") or PUBLISHED
+
+
+_COUNTS: Final = {"input_rows": "rows", "predictions": "predictions", "dead_letters": "dead_letters"}
+
+
 def digest(value: Any) -> str:
-    """sha256, in hex, of a JSON value in canonical form; for manifest.json, the sha256 of the object."""
+    """sha256, in hex, of a JSON value in canonical form."""
     import hashlib
 
     return hashlib.sha256(canonical_json(value)).hexdigest()
@@ -116,8 +212,8 @@ def as_created(settings: Settings) -> Table:
     return schema.day_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="job")
 
 
-def insert(settings: Settings) -> str:
-    """Adds the row of a publication unless it is there. Parameters: one for each column.
+def insert(settings: Settings, state: str) -> str:
+    """Adds the row of a publication, or of a failure, unless it is there. Parameters: one for each column.
 
     An INSERT never conflicts with another one, so all jobs of a night may write their rows at the same time.
     """
@@ -125,16 +221,25 @@ def insert(settings: Settings) -> str:
     return (
         f"INSERT INTO {name} ({', '.join(map(quoted, COLUMNS))})\n"
         f"SELECT {', '.join(f'@{column}' for column in COLUMNS)} FROM UNNEST([1])\n"
-        f"WHERE NOT EXISTS (SELECT 1 FROM {name} WHERE run_id = @run_id AND published_at = @published_at)"
+        f"WHERE NOT EXISTS (SELECT 1 FROM {name} WHERE {' AND '.join(f'{key} = @{key}' for key in _KEYS[state])})"
     )
 
 
+def selection(settings: Settings, *, of_job: bool) -> str:
+    """The rows of partitions from a day on. Parameters: since, and job if it is of one job.
+
+    All columns, because a table that an earlier release has made may lack some.
+    """
+    job = " AND job = @job" if of_job else ""
+    return f"SELECT * FROM {quoted(table(settings))} WHERE partition_date >= @since{job}"
+
+
 def audit_parameters(row: Mapping[str, Any]) -> list[ScalarQueryParameter]:
-    """Raises WarehouseError for a row without run_id or published_at, or with a column that the table lacks."""
+    """Raises WarehouseError for a row without what identifies it, or with a column that the table lacks."""
     from google.cloud.bigquery import ScalarQueryParameter
 
     unknown = sorted(set(row) - set(COLUMNS))
-    absent = [name for name in ("run_id", "published_at") if not row.get(name)]
+    absent = [name for name in _KEYS[state_of(row)] if not row.get(name)]
     if unknown or absent:
         wrong = f"the columns {', '.join(unknown)}, which the table lacks" if unknown else f"no {absent[0]}"
         raise WarehouseError(f"The audit row has {wrong}. Its columns are {', '.join(COLUMNS)}.")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from nightshift.run.redo import EARLIER, totals
 from nightshift.warehouse import audit, publications, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
@@ -67,6 +68,20 @@ class Warehouse:
         if problem := publications.describe(spec, run, self._settings, asked_at, [dict(row) for row in found]):
             raise WarehouseError(problem)
 
+    def shown_run(self, spec: JobSpec, run: RunRef) -> str | None:
+        """The id of the run that a partition shows: the one that this job of this deployment published there last.
+
+        run: any of the partition. None if there is none.
+        """
+        if self._tables.find(schema.destination_table(spec, self._settings)) is None:
+            return None
+        self._tables.ensure_own()
+        parameters = publications.parameters(spec, run, self._settings, datetime.now(UTC).isoformat())
+        found = self._statements.rows(
+            f"The run that partition {run.partition} shows", publications.latest(self._settings), parameters
+        )
+        return str(found[0][0]) if found else None
+
     def count_rows(self, spec: JobSpec, partition: str) -> int:
         """How many rows the query has now. The export may find others; the plan counts what it exported."""
         what, parameters = f"The rows of job {spec.job}", query.parameters(spec, partition)
@@ -104,6 +119,11 @@ class Warehouse:
             return []
         fields = schema.staging_fields(spec, source.columns)
         started = []
+        rows_of = {
+            f"gs://{self._settings.bucket}/{chunk['path']}": chunk["rows"]
+            for part in publish.parts(run, manifest, self._settings)
+            for chunk in part.manifest["chunks"]
+        }
         for number, (name, uris) in enumerate(publish.staging_tables(run, manifest, self._settings)):
             if not uris:
                 if (found := self._tables.find(name)) is not None and found.num_rows:
@@ -112,8 +132,7 @@ class Warehouse:
                 with translated(f"Staging table {name}"):
                     self._tables.create_staging(name, fields)
                 continue
-            chunks = manifest["chunks"][number * publish.URIS_PER_LOAD :][: len(uris)]
-            rows = sum(chunk["rows"] for chunk in chunks)
+            rows = sum(rows_of[uri] for uri in uris)
             started.append(self._start_load(run, _step(f"stage{number}", manifest), name, fields, uris, rows=rows))
         return started
 
@@ -126,14 +145,15 @@ class Warehouse:
         run that was asked for later.
         """
         self.check_destination(spec, source)
-        staging = [name for name, _ in publish.staging_tables(run, manifest, self._settings)]
+        own, *earlier = publish.parts(run, manifest, self._settings)
+        staging = [name for name, _ in own.tables]
         parameters = publish.publish_parameters(spec, run, manifest, self._settings, asked_at)
 
         def start(job_id: str, attempt: int) -> None:
             self._tables.ensure_own()
             self._tables.create_unless_there(schema.destination(spec, source.columns, self._settings))
             stale, dead = self._has_dead_letters(run), manifest["dead_letters"] > 0
-            script = publish.publish_script(spec, staging, self._settings, dead=dead, stale=stale)
+            script = publish.publish_script(spec, staging, self._settings, dead=dead, stale=stale, earlier=earlier)
             self._statements.submit(script, parameters, job_id=job_id)
 
         return self._jobs.find_or_start(
@@ -149,14 +169,15 @@ class Warehouse:
     ) -> dict[str, Any]:
         """Counts what destination and dead letter table show, then drops the staging tables.
 
-        Returns table, partition, rows, predictions, dead_letters, source_tables, job_id and published_at (ISO 8601, the end
-        of the transaction). Raises WarehouseError when the partition does not show exactly this run.
+        Returns table, partition, source_tables, job_id, published_at (ISO 8601, the end of the transaction), and of the whole
+        partition, earlier runs that this one completes included: rows, predictions, dead_letters. Raises WarehouseError when
+        the partition does not show exactly this run.
         """
         job = self._jobs.succeeded(run, _publish_step(manifest, asked_at))
-        table = schema.destination_table(spec, self._settings)
+        table, shown = schema.destination_table(spec, self._settings), totals(manifest)
         if job is None or not self._shows(spec, run, manifest):
             raise WarehouseError(
-                f"Partition {run.partition} of {table} does not show run {run.run_id} with {manifest['predictions']} "
+                f"Partition {run.partition} of {table} does not show run {run.run_id} with {shown['predictions']} "
                 "predictions. Another run was published in between, or somebody changed the table. Repeat the task 'publish' "
                 "to show it."
             )
@@ -165,19 +186,44 @@ class Warehouse:
         return {
             "table": table,
             "partition": run.partition,
-            "rows": manifest["rows"],
-            "predictions": manifest["predictions"],
-            "dead_letters": manifest["dead_letters"],
+            **shown,
             "source_tables": list(source.tables),
             "job_id": job.job_id,
             "published_at": job.ended.astimezone(UTC).isoformat(),
         }
 
     def record_audit(self, row: Mapping[str, Any]) -> None:
-        """Adds the audit row of a publication (`nightshift.warehouse.audit.audit_row`); a repeat changes nothing."""
+        """Adds an audit row (`nightshift.warehouse.audit`: `audit_row`, `failure_row`); a repeat changes nothing."""
         parameters = audit.audit_parameters(row)
         self._tables.ensure_own()
-        self._statements.rows(f"The audit row of run {row['run_id']}", audit.insert(self._settings), parameters)
+        what = f"The audit row of run {row.get('run_id') or row['by_dag_run_id']}"
+        self._statements.rows(what, audit.insert(self._settings, audit.state_of(row)), parameters)
+
+    def audited(self, since: str, job: str | None = None) -> list[dict[str, Any]]:
+        """Rows of the audit table, of partitions from a day on (YYYY-MM-DD); none if there is no table."""
+        from google.cloud.bigquery import ScalarQueryParameter
+
+        parameters = [ScalarQueryParameter("since", "DATE", since)]
+        if job is not None:
+            parameters.append(ScalarQueryParameter("job", "STRING", job))
+        sql = audit.selection(self._settings, of_job=job is not None)
+        return [dict(row) for row in self._statements.rows_if_there("The audit table", sql, parameters) or ()]
+
+    def bytes_billed(self, run: RunRef, manifest: Mapping[str, Any] | None = None, asked_at: str | None = None) -> int | None:
+        """By BigQuery for the run's export, and for its publication, if manifest and asked_at are said; load jobs are free.
+
+        None if no job says it.
+        """
+        steps = ["extract"]
+        if manifest is not None and asked_at is not None:
+            steps.append(_publish_step(manifest, asked_at))
+        billed = [each for step in steps for each in self._jobs.billed(run, step)]
+        return sum(billed) if billed else None
+
+    @property
+    def bytes_asked(self) -> int | None:
+        """Billed for the statements that were waited for here, so far; None if no job says it."""
+        return self._statements.billed
 
     def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
         with translated(f"The query of job {spec.job} (source.query)"):
@@ -223,15 +269,15 @@ class Warehouse:
         """Whether destination and dead letter table show exactly this run's rows for the partition."""
         found = self._statements.rows_if_there(
             f"Partition {run.partition} of {spec.destination.table}",
-            publish.count_statement(spec, self._settings),
-            publish.count_parameters(run, self._settings),
+            publish.count_statement(spec, self._settings, len(manifest.get(EARLIER, ()))),
+            publish.count_parameters(run, self._settings, manifest),
         )
         if found is None:
             return False
         (counts,) = found
-        shown = (counts.shown, counts.predictions, counts.dead_shown, counts.dead_letters)
-        predictions, dead_letters = manifest["predictions"], manifest["dead_letters"]
-        return bool(shown == (predictions, predictions, dead_letters, dead_letters))
+        dead_letters, earlier = manifest["dead_letters"], [each["predictions"] for each in manifest.get(EARLIER, ())]
+        shown = totals(manifest)["predictions"]
+        return bool(tuple(counts) == (shown, manifest["predictions"], dead_letters, dead_letters, *earlier))
 
     def _has_dead_letters(self, run: RunRef) -> bool:
         """Whether the dead letter table has rows of the job for the partition."""

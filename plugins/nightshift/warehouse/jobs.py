@@ -120,6 +120,17 @@ class Jobs:
                 latest = job
         return latest
 
+    def billed(self, run: RunRef, step: str) -> list[int]:
+        """Bytes that the jobs of this step were billed for, as far as they say it."""
+        found = []
+        for attempt in range(ATTEMPTS_MAX):
+            job = self.find(job_id(self._deployment, run, step, attempt))
+            if job is None:
+                break
+            if (billed := bytes_billed(job)) is not None:
+                found.append(billed)
+        return found
+
     def state(self, name: str) -> JobState:
         """The state of a job. A job that BigQuery does not know (any more) is done and lost. Raises WarehouseUnavailable."""
         job = self.find(name)
@@ -158,6 +169,12 @@ def statistics(job: AnyJob) -> dict[str, Any]:
         "exported_rows": _exported_rows(job),
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def bytes_billed(job: AnyJob) -> int | None:
+    """Of a query; None for other jobs, and before it ends."""
+    found: int | None = getattr(job, "total_bytes_billed", None)
+    return found
 
 
 def _exported_rows(job: AnyJob) -> int | None:

@@ -73,7 +73,8 @@ def known(settings: Settings) -> str:
     return (
         f"WITH known AS (SELECT job, run_id, bucket, asked_at, published_at FROM {own} WHERE {here}\n"
         "UNION ALL SELECT job, run_id, CAST(NULL AS STRING), published_at, published_at\n"
-        f"FROM {quoted(audit.table(settings))} WHERE {here}\n"
+        # A DAG run that failed has a row without this time.
+        f"FROM {quoted(audit.table(settings))} WHERE {here} AND published_at IS NOT NULL\n"
         f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE {there}))"
     )
 
@@ -92,6 +93,15 @@ def insert(settings: Settings) -> str:
         f"INSERT INTO {quoted(table(settings))} ({', '.join(COLUMNS)})\n"
         "VALUES (@destination, @partition_date, @bucket, @job, @run_id, @asked_at, CURRENT_TIMESTAMP(), @merkle_root,\n"
         "  @partition_time);"
+    )
+
+
+def latest(settings: Settings) -> str:
+    """The run that this job of this deployment published last in the partition: run_id. Parameters: `parameters`."""
+    return (
+        f"{known(settings)}\n"
+        "SELECT run_id FROM known WHERE bucket IS NULL OR bucket = @bucket\n"
+        "ORDER BY published_at DESC LIMIT 1"
     )
 
 

@@ -13,9 +13,12 @@ has changed when the transaction begins, the script fails, and another try write
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.run.redo import EARLIER
 from nightshift.warehouse import audit, publications, schema
 from nightshift.warehouse.errors import CHANGED_MEANWHILE
 from nightshift.warehouse.schema import ORDINAL_COLUMN, RUN_ID_COLUMN, quoted
@@ -31,46 +34,93 @@ URIS_PER_LOAD: Final = 10_000
 """BigQuery's limit on the source URIs of one load job."""
 
 
-def staging_tables(run: RunRef, manifest: Mapping[str, Any], settings: Settings) -> list[tuple[str, list[str]]]:
-    """The staging tables of a run (``project.dataset.table``), each with the URIs of its chunks.
+@dataclass(frozen=True)
+class Part:
+    """What one run adds to a partition: the published run itself, or one that it completes (`nightshift.run.redo`).
 
-    One table for each load job, so that every job truncates the table that it loads and a repeat changes nothing.
-    There is always at least one, so a run without rows is published like any other.
+    suffix: of its parameters; none for the published run. tables: staging tables (``project.dataset.table``), each with the
+    URIs of its chunks.
     """
-    uris = [f"gs://{settings.bucket}/{chunk['path']}" for chunk in manifest["chunks"]]
+
+    suffix: str
+    manifest: Mapping[str, Any]
+    tables: tuple[tuple[str, list[str]], ...]
+
+    @property
+    def staged(self) -> str:
+        """A FROM clause."""
+        return _union(name for name, _ in self.tables)
+
+
+def parts(run: RunRef, manifest: Mapping[str, Any], settings: Settings) -> list[Part]:
+    """The published run, then those that it completes, if any (`nightshift.run.redo.EARLIER`), the latest first.
+
+    One table for each load job, so that every job truncates the table that it loads and a repeat changes nothing. A run has at
+    least one, so one without rows is published like any other. Tables are named by the published run, whose own they are.
+    """
     stem = f"{schema.STAGING}{settings.deployment}_{run.run_id.replace('-', '_')}"
-    starts = range(0, max(len(uris), 1), URIS_PER_LOAD)
-    return [
-        (schema.own_table(settings, stem if number == 0 else f"{stem}_{number}"), uris[start : start + URIS_PER_LOAD])
-        for number, start in enumerate(starts)
-    ]
+    found: list[Part] = []
+    number = 0
+    for position, each in enumerate((manifest, *manifest.get(EARLIER, ()))):
+        uris = [f"gs://{settings.bucket}/{chunk['path']}" for chunk in each["chunks"]]
+        tables = []
+        for start in range(0, max(len(uris), 1), URIS_PER_LOAD):
+            name = stem if number == 0 else f"{stem}_{number}"
+            tables.append((schema.own_table(settings, name), uris[start : start + URIS_PER_LOAD]))
+            number += 1
+        found.append(Part(f"_{position}" if position else "", each, tuple(tables)))
+    return found
 
 
-def publish_script(spec: JobSpec, staging: Sequence[str], settings: Settings, *, dead: bool, stale: bool) -> str:
+def staging_tables(run: RunRef, manifest: Mapping[str, Any], settings: Settings) -> list[tuple[str, list[str]]]:
+    """The staging tables of all `parts`, in order: their numbers are those of their load jobs."""
+    return [table for part in parts(run, manifest, settings) for table in part.tables]
+
+
+def _union(tables: Iterable[str]) -> str:
+    return "(" + " UNION ALL ".join(f"SELECT * FROM {quoted(table)}" for table in tables) + ")"
+
+
+def publish_script(
+    spec: JobSpec, staging: Sequence[str], settings: Settings, *, dead: bool, stale: bool, earlier: Sequence[Part] = ()
+) -> str:
     """The whole script, for tables that exist. Parameters: see `publish_parameters`.
 
-    dead: whether the run has dead letters. stale: whether the dead letter table has rows of the job for this partition.
+    staging: the run's own tables. dead: whether the run has dead letters. stale: whether the dead letter table has rows of the
+    job for this partition. earlier: the runs that it completes, whose predictions stay.
     """
     destination = quoted(schema.destination_table(spec, settings))
     dead_letters = quoted(schema.own_table(settings, "dead_letters"))
     partition = quoted(spec.destination.partition_column)
-    keys, written = ", ".join(quoted(name) for name in spec.source.key), quoted(spec.destination.column)
-    staged = "(" + " UNION ALL ".join(f"SELECT * FROM {quoted(table)}" for table in staging) + ")"
+    staged = _union(staging)
     cleared = dead_letters_of_partition(settings)
     refusals = publications.refusals(spec, settings) | ({} if stale else {CHANGED_MEANWHILE: cleared})
+    shares = [(staged, ""), *((part.staged, part.suffix) for part in earlier)]
+    checks = "\n".join(assertions(each, suffix) for each, suffix in shares)
+    inserts = "\n".join(_insert_predictions(spec, settings, each, suffix) for each, suffix in shares)
     return f"""\
-{assertions(staged)}
+{checks}
 BEGIN TRANSACTION;
 {_guards(refusals, settings)}
 DELETE FROM {destination} WHERE {partition} = @partition;
 {f"DELETE FROM {cleared};" if stale else ""}
 {_insert_dead_letters(spec, dead_letters, staged) if dead else ""}
 {publications.insert(settings)}
-INSERT INTO {destination} ({keys}, {written}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
-SELECT {keys}, prediction, @partition, @run_id, ordinal FROM {staged} WHERE dead_reason IS NULL;
-SELECT IF(@@row_count = @predictions, NULL, ERROR('The partition would not hold every prediction of the run once'));
+{inserts}
 COMMIT TRANSACTION;
 """
+
+
+def _insert_predictions(spec: JobSpec, settings: Settings, staged: str, suffix: str) -> str:
+    """staged: a FROM clause. suffix: of the parameters run_id and predictions."""
+    keys, written = ", ".join(quoted(name) for name in spec.source.key), quoted(spec.destination.column)
+    partition = quoted(spec.destination.partition_column)
+    return f"""\
+INSERT INTO {quoted(schema.destination_table(spec, settings))}
+({keys}, {written}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
+SELECT {keys}, prediction, @partition, @run_id{suffix}, ordinal FROM {staged} WHERE dead_reason IS NULL;
+SELECT IF(@@row_count = @predictions{suffix}, NULL,
+  ERROR('The partition would not hold every prediction of the run once'));"""
 
 
 def dead_letters_of_partition(settings: Settings) -> str:
@@ -88,8 +138,10 @@ def _guards(refusals: Mapping[str, str], settings: Settings) -> str:
     return f"{publications.known(settings)}\nSELECT {', '.join(answers)};"
 
 
-def assertions(staged: str) -> str:
-    """A query that fails unless the staged rows (a FROM clause) are those of the manifest. Parameters: rows and predictions.
+def assertions(staged: str, suffix: str = "") -> str:
+    """A query that fails unless the staged rows (a FROM clause) are those of the manifest.
+
+    Parameters: rows and predictions, each with the suffix of its `Part`.
 
     One statement, so that the staging tables are scanned once.
 
@@ -98,9 +150,10 @@ def assertions(staged: str) -> str:
     """
     return f"""\
 SELECT CASE
-  WHEN staged_rows != @rows THEN ERROR('The number of staged rows differs from the manifest')
-  WHEN ordinals != @rows OR least < 0 OR most >= @rows THEN ERROR('The staged rows do not hold every ordinal once')
-  WHEN staged_predictions != @predictions THEN ERROR('The number of staged predictions differs from the manifest')
+  WHEN staged_rows != @rows{suffix} THEN ERROR('The number of staged rows differs from the manifest')
+  WHEN ordinals != @rows{suffix} OR least < 0 OR most >= @rows{suffix}
+    THEN ERROR('The staged rows do not hold every ordinal once')
+  WHEN staged_predictions != @predictions{suffix} THEN ERROR('The number of staged predictions differs from the manifest')
 END
 FROM (
   SELECT IFNULL(SUM(word_rows), 0) AS staged_rows, IFNULL(SUM(word_predictions), 0) AS staged_predictions,
@@ -131,13 +184,18 @@ def own_tables(settings: Settings) -> list[Table]:
     return [dead_letters, publications.as_created(settings), audit.as_created(settings)]
 
 
-def count_statement(spec: JobSpec, settings: Settings) -> str:
-    """Counts what destination and dead letter table show: all rows of the partition, and those of the run."""
+def count_statement(spec: JobSpec, settings: Settings, earlier: int = 0) -> str:
+    """Counts what destination and dead letter table show: all rows of the partition, and those of the run.
+
+    earlier: how many runs it completes; the predictions of each are counted too, in columns earlier_1, earlier_2, ...
+    """
     partition = quoted(spec.destination.partition_column)
+    names = [f"earlier_{number}" for number in range(1, earlier + 1)]
+    counts = [f", COUNTIF({RUN_ID_COLUMN} = @run_id_{number}) AS {name}" for number, name in enumerate(names, 1)]
     return f"""\
-SELECT shown, predictions, dead_shown, dead_letters
+SELECT {", ".join(["shown", "predictions", "dead_shown", "dead_letters", *names])}
 FROM (
-  SELECT COUNT(*) AS shown, COUNTIF({RUN_ID_COLUMN} = @run_id) AS predictions
+  SELECT COUNT(*) AS shown, COUNTIF({RUN_ID_COLUMN} = @run_id) AS predictions{"".join(counts)}
   FROM {quoted(schema.destination_table(spec, settings))} WHERE {partition} = @partition
 ) CROSS JOIN (
   SELECT COUNT(*) AS dead_shown, COUNTIF(run_id = @run_id) AS dead_letters
@@ -157,10 +215,25 @@ def publish_parameters(
         ScalarQueryParameter("rows", "INT64", manifest["rows"]),
         ScalarQueryParameter("predictions", "INT64", manifest["predictions"]),
         ScalarQueryParameter("merkle_root", "STRING", manifest["merkle_root"]),
+        *_earlier_ids(manifest),
+        *(
+            ScalarQueryParameter(f"{name}_{number}", "INT64", each[name])
+            for number, each in enumerate(manifest.get(EARLIER, ()), 1)
+            for name in ("rows", "predictions")
+        ),
     ]
 
 
-def count_parameters(run: RunRef, settings: Settings) -> list[ScalarQueryParameter]:
+def _earlier_ids(manifest: Mapping[str, Any]) -> list[ScalarQueryParameter]:
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    earlier = enumerate(manifest.get(EARLIER, ()), 1)
+    return [ScalarQueryParameter(f"run_id_{number}", "STRING", each["run_id"]) for number, each in earlier]
+
+
+def count_parameters(
+    run: RunRef, settings: Settings, manifest: Mapping[str, Any] = MappingProxyType({})
+) -> list[ScalarQueryParameter]:
     from google.cloud.bigquery import ScalarQueryParameter
 
     return [
@@ -168,4 +241,5 @@ def count_parameters(run: RunRef, settings: Settings) -> list[ScalarQueryParamet
         ScalarQueryParameter("job", "STRING", run.job),
         *schema.partition_parameters(run.partition),
         ScalarQueryParameter("run_id", "STRING", run.run_id),
+        *_earlier_ids(manifest),
     ]

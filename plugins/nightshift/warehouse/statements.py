@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from nightshift.warehouse.errors import WarehouseError, translated
-from nightshift.warehouse.jobs import CALL_TIMEOUT_S, bounded_retry
+from nightshift.warehouse.jobs import CALL_TIMEOUT_S, bounded_retry, bytes_billed
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import ArrayQueryParameter, Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
@@ -25,6 +25,8 @@ class Statements:
     def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
         self._settings = settings
+        self.billed: int | None = None
+        """Bytes, of the statements that were waited for; None if none of them says it."""
 
     def submit(self, sql: str, parameters: Parameters, *, job_id: str | None = None, dry_run: bool = False) -> QueryJob:
         return self._client.query(
@@ -41,7 +43,11 @@ class Statements:
     def rows(self, what: str, sql: str, parameters: Parameters) -> list[Row]:
         """Runs a short statement and waits for its rows. Only for statements that may run twice."""
         with translated(what):
-            return list(self.submit(sql, parameters).result(timeout=STATEMENT_TIMEOUT_S, retry=bounded_retry()))
+            job = self.submit(sql, parameters)
+            rows = list(job.result(timeout=STATEMENT_TIMEOUT_S, retry=bounded_retry()))
+        if (billed := bytes_billed(job)) is not None:
+            self.billed = (self.billed or 0) + billed
+        return rows
 
     def rows_if_there(self, what: str, sql: str, parameters: Parameters) -> list[Row] | None:
         """The same; None if a table of the statement does not exist."""

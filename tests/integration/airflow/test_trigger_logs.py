@@ -53,8 +53,8 @@ class Burst:
 class BurstTrigger(KubernetesJobSetTrigger):
     """The product's own but for the cluster, which this test has none of."""
 
-    def _follower(self, name: str, uid: str) -> Any:
-        return Burst(self._sink(name))
+    def _follower(self, jobset: dict[str, Any]) -> Any:
+        return Burst(self._sink(jobset["name"]))
 
 
 class Parent(TriggerRunnerSupervisor):

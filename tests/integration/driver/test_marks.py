@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from pathlib import Path
 
 import pytest
 
 from nightshift import exits
-from nightshift.run import seal
+from nightshift.costs.bill import bill
+from nightshift.costs.prices import Prices
+from nightshift.costs.split import PARTS
+from nightshift.run import chunks, seal
 from nightshift.run.marks import Ended, Mark
 from nightshift.run.measured import look
 from nightshift.run.speeds import Nearness, nearest, records_of
@@ -33,6 +37,33 @@ def marks_of(prepared: PreparedRun) -> list[Mark]:
 
 async def slowly(_: list[str]) -> None:
     await asyncio.sleep(0.3)
+
+
+class Watched:
+    """An engine that answers one request after another, so that rows come steadily, and what it sees of its driver: when it
+    first asked, when it was last answered, and how many rows."""
+
+    def __init__(self) -> None:
+        self.asked = self.last = 0.0
+        self.answered = 0
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, texts: list[str]) -> None:
+        self.asked = self.asked or time.monotonic()
+        async with self._turn:
+            await asyncio.sleep(0.02)
+        self.last, self.answered = time.monotonic(), self.answered + len(texts)
+
+    @property
+    def row_s(self) -> float:
+        """Seconds of work for each row."""
+        return (self.last - self.asked) / self.answered
+
+
+def committed_by(prepared: PreparedRun, pod: str) -> int:
+    """Rows of the ledger that the attempts of a pod computed, as its objects say."""
+    parts = [part for path in prepared.folder.glob("ledger/*.parquet") for part in chunks.decode(path.read_bytes())[1].parts]
+    return sum(part.rows for part in parts if part.attempt.startswith(f"{pod}-"))
 
 
 @pytest.mark.gate
@@ -112,25 +143,28 @@ def test_another_host_of_a_slice_leaves_none(tmp_path: Path) -> None:
     assert marks_of(prepared) == []
 
 
-def test_machine_time_that_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
-    """Three workers are killed with -9, each at its time; a fourth attempt does the rest. The truth is counted from outside."""
-    prepared = prepare(tmp_path, [f"text number {n}" for n in range(ROWS)], workers=3, chunk_rows=20)
-    environment = {"NIGHTSHIFT_PROFILE": "cpu"}
-    truth_s = 0.0
+def test_what_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
+    """Three workers are killed with -9, each at its time; a fourth attempt does the rest. The truth is counted from outside: by
+    their engines, by the clock of the test, and in the ledger's objects."""
+    prepared = prepare(tmp_path, [f"text number {n}" for n in range(ROWS)], workers=3, chunk_rows=200)
+    watched = [Watched() for _ in LIVES_S]
+    answered = 0
+    lived_s, useful_s, drivers = [], 0.0, []
 
-    with CannedEngine(slowly) as engine:
-        drivers = [
-            (time.monotonic(), DriverProcess(prepared, engine.url, index, extra=environment, program=OFTEN))
-            for index in range(len(LIVES_S))
-        ]
-        for life_s, (began, driver) in zip(LIVES_S, drivers, strict=True):
+    with contextlib.ExitStack() as engines:
+        for index, engine in enumerate([engines.enter_context(CannedEngine(each)) for each in watched]):
+            extra = {"NIGHTSHIFT_PROFILE": "cpu", "POD_NAME": f"killed{index}"}
+            drivers.append((time.monotonic(), DriverProcess(prepared, engine.url, index, extra=extra, program=OFTEN)))
+        for index, (life_s, (began, driver)) in enumerate(zip(LIVES_S, drivers, strict=True)):
             time.sleep(max(0.0, began + life_s - time.monotonic()))
             driver.process.kill()
-            truth_s += time.monotonic() - began
+            lived_s.append(time.monotonic() - began)
+            useful_s += watched[index].row_s * committed_by(prepared, f"killed{index}")
+            answered += watched[index].answered
         assert {driver.finish() for _, driver in drivers} == {-9}
-        answered_to_the_killed = len(engine.seen)
     with CannedEngine() as engine:
-        assert DriverProcess(prepared, engine.url, "", extra=environment).finish() == exits.DONE
+        last_driver = DriverProcess(prepared, engine.url, "", extra={"NIGHTSHIFT_PROFILE": "cpu", "POD_NAME": "last"})
+        assert last_driver.finish() == exits.DONE
         answered_to_the_last = len(engine.seen)
 
     store = open_store(prepared.url)
@@ -140,10 +174,21 @@ def test_machine_time_that_kills_cost_is_known_to_within_5_percent(tmp_path: Pat
     (profile,) = manifest["measured"]["profiles"]
     (last,) = [mark for mark in marks_of(prepared) if mark.ended is Ended.DONE]
     assert profile["ended"] == {"done": 1, "killed": 3}
-    assert profile["alive_s"] - last.age_s == pytest.approx(truth_s, rel=0.05)
+    assert profile["alive_s"] - last.age_s == pytest.approx(sum(lived_s), rel=0.05)
+    assert 0.1 < 1 - useful_s / sum(lived_s) < 0.9
+    assert profile["machine_s"]["lost"] == pytest.approx(sum(lived_s) - useful_s, rel=0.05)
+    # Its parts add up to paid machine time x price.
+    found = bill(manifest, Prices("EUR", {"cpu": 0.36}))
+    assert found is not None
+    costs = found.rungs[0].cost(found.rungs[0].parts)
+    assert costs is not None
+    assert costs["paid"] == sum(costs[part] for part in PARTS)
+    # A half may be rounded either way.
+    assert costs["paid"] == pytest.approx(profile["machine_s"]["paid"] * 0.36 / 3600 * 10**6, abs=1)
+    assert costs["paid"] / 100 == pytest.approx(sum(lived_s) + last.age_s, rel=0.05)
     # The last answers of each came after its last mark, or were on their way.
     computed = profile["rows"] - last.rows_answered
-    assert 0.8 * answered_to_the_killed <= computed <= answered_to_the_killed
+    assert 0.8 * answered <= computed <= answered
     assert last.rows_answered == answered_to_the_last
     assert profile["rows_unused"] == profile["rows"] - ROWS
     (record,) = records_of(prepared.run, prepared.spec, manifest)

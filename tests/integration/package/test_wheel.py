@@ -23,7 +23,8 @@ def test_it_holds_every_module_and_nothing_else() -> None:
     with zipfile.ZipFile(package.wheel()) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
 
-    assert names == {str(file.relative_to(ROOT / "plugins")) for file in (ROOT / "plugins/nightshift").rglob("*.py")}
+    modules = {str(file.relative_to(ROOT / "plugins")) for file in (ROOT / "plugins/nightshift").rglob("*.py")}
+    assert names == modules | {"nightshift/costs/prices.yaml"}
 
 
 def test_the_same_source_is_the_same_wheel() -> None:

@@ -24,9 +24,6 @@ class LocalUnderTest(LocalRuntime):
         super().__init__(state)
         self._jobsets = state / "jobsets"
 
-    def resume(self, name: str) -> None:
-        (self._jobsets / name / "resume").touch()
-
     def evict(self, name: str, pod: str) -> None:
         folder = self._jobsets / name / "evict"
         folder.mkdir(exist_ok=True)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from nightshift.jobset.labels import PAUSED_ANNOTATION
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused
 from tests.integration.runtime.manifests import (
     ASK_ENGINE,
@@ -383,6 +384,35 @@ def test_suspended_jobset_starts_when_resumed(runtime: RuntimeUnderTest, image: 
     runtime.resume(name)
 
     assert finished(runtime, name).phase == "Completed"
+
+
+def test_a_paused_jobset_drains_and_goes_on_where_it_stopped(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """An index that is done stays done. No failure is counted: with one, the index would have failed."""
+    script = (
+        'if [ "$JOB_COMPLETION_INDEX" = 0 ]; then exit 0; fi; trap "echo told; exit 75" TERM; echo ready; '
+        "i=0; while [ $i -lt 60 ]; do sleep 0.1; i=$((i + 1)); done"
+    )
+    runtime.submit(jobset(name, sh(script, image=image), job={"completions": 2}))
+    logged(runtime, name, "ready", index=1)
+    wait_for(lambda: look(runtime, name).completed_indexes == (0,), "the end of index 0")
+    runtime.pause(name, "paused by ada")
+    runtime.pause(name, "paused by ada")
+
+    logged(runtime, name, "told", index=1)
+    seen = runtime.observe(name).jobset
+    assert seen is not None
+    assert seen["metadata"]["annotations"][PAUSED_ANNOTATION] == "paused by ada"
+    wait_for(lambda: all(pod.phase in ("Succeeded", "Failed") for pod in look(runtime, name).pods), "the end of its pods")
+    assert look(runtime, name).phase == "Suspended"
+    runtime.resume(name)
+    runtime.resume(name)
+
+    status = finished(runtime, name)
+    assert (status.phase, status.completed_indexes) == ("Completed", (0, 1))
+    assert sorted(pod.index for pod in status.pods) == [0, 1, 1]
+    seen = runtime.observe(name).jobset
+    assert seen is not None
+    assert PAUSED_ANNOTATION not in (seen["metadata"].get("annotations") or {})
 
 
 def test_stop_drains_and_frees_the_name(runtime: RuntimeUnderTest, image: str, name: str) -> None:

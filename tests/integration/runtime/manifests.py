@@ -62,8 +62,6 @@ class RuntimeUnderTest(Runtime, Protocol):
     JobSet that it has watched.
     """
 
-    def resume(self, name: str) -> None: ...
-
     def evict(self, name: str, pod: str) -> None: ...
 
 

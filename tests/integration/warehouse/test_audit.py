@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from nightshift.costs.prices import Prices
+from nightshift.run.bills import bill_of
 from nightshift.run.plan import Plan
 from nightshift.warehouse import WarehouseError
 from nightshift.warehouse.audit import COLUMNS, audit_row
@@ -29,7 +32,20 @@ def published_row(night: Night, generation: int = 1) -> dict[str, Any]:
     manifest = night.seal(run, ["a", "b", "c"], dead=[2])
     published = night.publish(run, manifest)
     plan = Plan(run.run_id, 0, 1, 1, ())
-    return audit_row(night.spec, run, plan, manifest, published, dag_run_id="manual__1", seconds=12.5)
+    began = datetime.fromisoformat(published["published_at"]) - timedelta(seconds=12.5)
+    costs = bill_of(night.store, manifest, plan, night.spec, Prices("EUR", {"cpu": 1.0}, 6.0, 0.005, 0.0004), bigquery_bytes=0)
+    assert costs is not None
+    return audit_row(
+        night.spec,
+        run,
+        plan,
+        manifest,
+        published,
+        dag_run_id="manual__1",
+        by_dag_run_id="manual__2",
+        asked_at=began.isoformat(),
+        costs={**costs.to_json(), "machines_estimated": 0.5},
+    )
 
 
 @pytest.mark.gate
@@ -39,7 +55,10 @@ def test_a_published_run_leaves_one_row_with_every_column(night: Night) -> None:
     (row,) = audited(night)
 
     assert list(row) == list(COLUMNS)
-    assert [name for name, value in row.items() if value is None] == ["partition_time"], "it is a day"
+    unset = [name for name, value in row.items() if value is None]
+    assert unset == ["partition_time", "failed_task", "failed_at", "error", "completes"], "a day, nothing failed, no redo"
+    assert (row["state"], row["by_dag_run_id"], row["seconds"], row["currency"]) == ("published", "manual__2", 12.5, "EUR")
+    assert json.loads(row["costs"])["attempts_not_seen"] == 1
     assert (row["run_id"], row["partition_date"], row["dag_run_id"]) == (
         night.run.run_id,
         date.fromisoformat(PARTITION),
@@ -93,6 +112,7 @@ def test_what_is_not_known_is_null(night: Night) -> None:
         ({"run_id": "r", "colour": "red"}, "colour, which the table lacks"),
         ({"job": "j"}, "no run_id"),
         ({"run_id": "r"}, "no published_at"),
+        ({"run_id": "r", "state": "failed", "by_dag_run_id": "d"}, "no failed_task"),
     ],
 )
 def test_a_row_that_does_not_fit_is_refused(night: Night, row: dict[str, Any], message: str) -> None:

@@ -199,7 +199,7 @@ def test_an_earlier_run_is_refused_before_it_computes_and_shown_again_by_its_id(
     [
         ({"republish": "0123456789abcdef"}, r"There is no run .*/0123456789abcdef"),
         ({"republish": "yesterday's"}, r"The param republish is \"yesterday's\"\. Write the id of a run"),
-        ({"republish": "0123456789abcdef", "fresh": True}, r"republish and fresh are both set"),
+        ({"republish": "0123456789abcdef", "fresh": True}, r"The params fresh and republish are set together"),
     ],
 )
 def test_a_run_that_cannot_be_shown_again_is_explained(planner: Planner, params: dict[str, Any], message: str) -> None:

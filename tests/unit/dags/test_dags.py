@@ -19,10 +19,17 @@ from tests.unit.dags.conftest import ROOT, Parse
 pytestmark = pytest.mark.unit
 
 DOCTOR = "nightshift_doctor"
-"""The one DAG that comes from no job file."""
+PAUSE = "nightshift_pause"
+"""These DAGs come from no file."""
 REDRIVE = "nightshift_redrive"
 """The one that comes from the files of streams."""
 TASKS = ["plan", "extract", "infer", "seal", "publish", "audit"]
+FAILURE = "audit_failure"
+
+
+def chain_of(dag: Any) -> list[list[str]]:
+    """What follows each task, but for the one that records failures."""
+    return [sorted(dag.get_task(task).downstream_task_ids - {FAILURE}) for task in TASKS]
 
 
 def test_a_job_file_becomes_a_chain_of_six_tasks(parse: Parse, job_text: str) -> None:
@@ -30,8 +37,17 @@ def test_a_job_file_becomes_a_chain_of_six_tasks(parse: Parse, job_text: str) ->
 
     assert bag.import_errors == {}
     dag = bag.dags["package-embeddings"]
-    assert sorted(dag.task_ids) == sorted(TASKS)
-    assert [sorted(dag.get_task(task).downstream_task_ids) for task in TASKS] == [[task] for task in TASKS[1:]] + [[]]
+    assert sorted(dag.task_ids) == sorted([*TASKS, FAILURE])
+    assert chain_of(dag) == [[task] for task in TASKS[1:]] + [[]]
+
+
+def test_a_failure_is_recorded_beside_the_last_task_so_that_the_dag_run_ends_as_failed(parse: Parse, job_text: str) -> None:
+    dag = parse(job=job_text).dags["package-embeddings"]
+    recorder: Any = dag.get_task(FAILURE)
+
+    assert sorted(recorder.upstream_task_ids) == sorted(TASKS[:-1])
+    assert (recorder.trigger_rule, recorder.tasks) == ("one_failed", tuple(TASKS[:-1]))
+    assert sorted(task.task_id for task in dag.leaves) == ["audit", FAILURE]
 
 
 def test_what_the_job_says_of_itself_is_what_the_dag_says(parse: Parse, job_text: str) -> None:
@@ -101,8 +117,11 @@ class TestFilesAsAnAsset:
 def test_the_trigger_form_takes_a_date_or_nothing(parse: Parse, job_text: str) -> None:
     params = parse(job=job_text).dags["package-embeddings"].params
 
-    assert params.dump() == {"partition": None, "fresh": False, "republish": None}
+    assert params.dump() == {"partition": None, "fresh": False, "republish": None, "redo": None}
     params["partition"] = "2026-11-19"
+    params["redo"] = "dead_letters"
+    with pytest.raises(ValueError, match="is not one of"):
+        params["redo"] = "everything"
     with pytest.raises(ValueError, match="is not a 'date'"):
         params["partition"] = "19 November"
 
@@ -122,7 +141,7 @@ class TestPeriods:
     def test_the_form_takes_a_time(self, parse: Parse, text: str) -> None:
         dag = parse(job=text).dags["package-embeddings"]
 
-        assert dag.params.dump() == {"partition": None, "fresh": False, "republish": None}
+        assert dag.params.dump() == {"partition": None, "fresh": False, "republish": None, "redo": None}
         dag.params["partition"] = "2026-11-19T07:10"
 
     def test_its_page_says_so(self, parse: Parse, text: str) -> None:
@@ -169,7 +188,7 @@ def test_a_dag_lives_through_serialization(parse: Parse, job_text: str) -> None:
 
     assert again.dag_id == "package-embeddings"
     assert again.timetable == dag.timetable
-    assert [sorted(again.get_task(task).downstream_task_ids) for task in TASKS] == [[task] for task in TASKS[1:]] + [[]]
+    assert chain_of(again) == [[task] for task in TASKS[1:]] + [[]]
     assert list(again.get_task("infer").template_fields) == ["run_prefix", "terms"]
 
 
@@ -179,7 +198,7 @@ class TestABrokenJobFile:
     def test_good_jobs_beside_it_are_there(self, parse: Parse, job_text: str) -> None:
         bag = parse(good=job_text, broken=job_text.replace("job: package-embeddings", "job: Broken_One"))
 
-        assert set(bag.dags) == {"package-embeddings", DOCTOR}
+        assert set(bag.dags) == {"package-embeddings", DOCTOR, PAUSE}
 
     def test_the_import_error_names_file_line_and_field(self, parse: Parse, job_text: str) -> None:
         bag = parse(good=job_text, broken=job_text.replace("task: embedding", "task: telepathy"))
@@ -195,7 +214,7 @@ class TestABrokenJobFile:
             second=job_text.replace("owner: search-team", "ownr: search-team"),
         )
 
-        assert set(bag.dags) == {DOCTOR}
+        assert set(bag.dags) == {DOCTOR, PAUSE}
         (message,) = bag.import_errors.values()
         for place in ("first.yaml", "deadline", "compute.profile", "second.yaml", "ownr"):
             assert place in message
@@ -203,13 +222,13 @@ class TestABrokenJobFile:
     def test_a_file_that_is_no_yaml_at_all(self, parse: Parse, job_text: str) -> None:
         bag = parse(good=job_text, broken="\x00{{{")
 
-        assert set(bag.dags) == {"package-embeddings", DOCTOR}
+        assert set(bag.dags) == {"package-embeddings", DOCTOR, PAUSE}
         assert "dags/jobs/broken.yaml" in next(iter(bag.import_errors.values()))
 
     def test_two_files_of_one_job(self, parse: Parse, job_text: str) -> None:
         bag = parse(first=job_text, second=job_text)
 
-        assert set(bag.dags) == {"package-embeddings", DOCTOR}
+        assert set(bag.dags) == {"package-embeddings", DOCTOR, PAUSE}
         (message,) = bag.import_errors.values()
         line = next(n for n, text in enumerate(job_text.splitlines(), 1) if text.startswith("job: "))
         assert (
@@ -220,7 +239,7 @@ class TestABrokenJobFile:
     def test_two_jobs_with_one_destination(self, parse: Parse, job_text: str) -> None:
         bag = parse(first=job_text, second=job_text.replace("job: package-embeddings", "job: other"))
 
-        assert set(bag.dags) == {"package-embeddings", DOCTOR}
+        assert set(bag.dags) == {"package-embeddings", DOCTOR, PAUSE}
         (message,) = bag.import_errors.values()
         line = next(n for n, text in enumerate(job_text.splitlines(), 1) if text.startswith("  table: "))
         assert (
@@ -255,7 +274,7 @@ class TestTheDoctor:
         monkeypatch.delenv("NIGHTSHIFT_PROJECT")
         monkeypatch.delenv("NIGHTSHIFT_BUCKET")
 
-        assert set(parse().dags) == {DOCTOR}
+        assert set(parse().dags) == {DOCTOR, PAUSE}
 
     def test_it_lives_through_serialization(self, parse: Parse) -> None:
         stored = json.loads(json.dumps(DagSerialization.to_dict(parse().dags[DOCTOR])))
@@ -322,13 +341,31 @@ class TestRedriving:
         assert (ROOT / "dags" / "streams").resolve() == ROOT / "streams"
 
 
+class TestPause:
+    def test_it_runs_on_request(self, parse: Parse) -> None:
+        dag = parse().dags[PAUSE]
+
+        assert not dag.timetable.can_be_scheduled
+        assert dag.is_paused_upon_creation is False
+        assert dag.params.dump() == {"run": "", "action": "pause"}
+        with pytest.raises(ValueError, match="is not one of"):
+            dag.params["action"] = "stop"
+
+    def test_what_the_form_has_reaches_the_task(self, parse: Parse) -> None:
+        dag = parse().dags[PAUSE]
+        task: Any = dag.get_task("pause")
+        task.render_template_fields({"params": {**dag.params.dump(), "run": "job/2026-11-20/0123456789abcdef"}})
+
+        assert (task.run, task.action) == ("job/2026-11-20/0123456789abcdef", "pause")
+
+
 def test_parsing_loads_nothing_heavy() -> None:
     """What a DAG file imports is paid again at each parse and each task."""
     heavy = ["google.cloud", "google.auth", "kubernetes", "pyarrow", "obstore", "pandas", "requests", "grpc", "openlineage"]
     code = (
         "import sys, airflow.sdk.definitions.dag\n"
         "before = set(sys.modules)\n"
-        "import batch_inference, broken_jobs, nightshift_doctor, nightshift_redrive\n"
+        "import batch_inference, broken_jobs, nightshift_doctor, nightshift_pause, nightshift_redrive\n"
         f"print([name for name in {heavy} if name in set(sys.modules) - before])\n"
     )
     environment = {

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from nightshift import __version__
-from nightshift.doctor import cluster, components, queue, quota
+from nightshift.doctor import cluster, components, queue
 from nightshift.doctor.findings import NotAsked, Ok, Problem
 from nightshift.doctor.surroundings import Components, Surroundings, Triggerer
+from nightshift.jobset.kubernetes import queues, quota
 from nightshift.jobset.kubernetes.rights import RIGHTS
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
@@ -202,7 +203,7 @@ class TestQueue:
         found = only(queue.queue, at(Cluster(hidden={path})))
 
         assert isinstance(found, NotAsked)
-        assert queue.READERS in found.because
+        assert queues.READERS in found.because
 
     def test_the_quota_is_too_small_for_all_its_workers(self) -> None:
         found = problem(queue.quotas, at(Cluster(), a_spec(queue="nightly", compute__workers=3)))
@@ -296,3 +297,46 @@ class TestQuota:
 
         assert found.requests == {"pods": 6, "cpu": Decimal(6), "memory": Decimal(12 * MIB)}
         assert found.node_selector == {"a": "b"}
+
+
+class TestWorkersMost:
+    """How many workers fit together; each asks for one cpu and some GPUs."""
+
+    @pytest.mark.parametrize(
+        ("gpus", "selector", "most"),
+        [(1, {"kind": "l4"}, 2), (2, {"kind": "l4"}, 1), (3, {"kind": "l4"}, 0), (1, {"kind": "h100"}, 0), (0, {}, 8)],
+    )
+    def test_an_empty_queue(self, gpus: int, selector: dict[str, str], most: int) -> None:
+        assert quota.workers_most(demand(gpus, selector), gpu_queue(), FLAVORS) == most
+
+    def test_every_resource_counts(self) -> None:
+        """Eight cpus are enough for two workers of four, whatever GPUs there are."""
+        hungry = replace(demand(1, {"kind": "l4"}), requests={"cpu": Decimal(5), "gpu": Decimal(1)})
+
+        assert quota.workers_most(hungry, gpu_queue(), FLAVORS) == 1
+
+    def test_what_the_queue_does_not_cover_is_never_admitted(self) -> None:
+        more = replace(demand(1), requests={"tpu": Decimal(1)})
+
+        assert quota.workers_most(more, gpu_queue(), FLAVORS) == 0
+
+    def test_what_may_be_borrowed_counts(self) -> None:
+        lent = gpu_queue(cohortName="all")
+        for each in lent["spec"]["resourceGroups"][0]["flavors"]:
+            for resource in each["resources"]:
+                resource["borrowingLimit"] = "3"
+
+        assert quota.workers_most(demand(1, {"kind": "l4"}), lent, FLAVORS) == 5
+
+    def test_a_cohort_that_lends_without_a_limit(self) -> None:
+        with pytest.raises(quota.Unknown):
+            quota.workers_most(demand(1, {"kind": "l4"}), gpu_queue(cohortName="all"), FLAVORS)
+
+    def test_it_agrees_with_the_doctor(self) -> None:
+        """As many as it says are admitted, and one more is refused."""
+        for gpus in (1, 2):
+            most = quota.workers_most(demand(gpus, {"kind": "l4"}), gpu_queue(), FLAVORS)
+            for workers in (most, most + 1):
+                one = demand(gpus, {"kind": "l4"})
+                all_ = replace(one, requests={name: value * workers for name, value in one.requests.items()})
+                assert (quota.refusal(all_, gpu_queue(), FLAVORS) is None) == (workers == most)

@@ -55,7 +55,7 @@ def extracted(store: MemoryStore, decision: str, **settings: Any) -> dict[str, A
     return task.build_plan({}, jobs_event([JobState("a", True, statistics={"exported_rows": ROWS})]))
 
 
-def decided(store: MemoryStore, rows: int, **limits: int) -> str:
+def decided(store: MemoryStore, rows: int, **limits: Any) -> str:
     """The path of what the task plan decides for so many counted rows."""
     return save_decision(store, RUN, decide(SPEC, rows, Known(tokens_of(SPEC)), Limits(**limits)))
 

@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from nightshift import exits
+from nightshift.jobset import pausing
 from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, RUN_URL_ANNOTATION, WORK_ANNOTATION
 from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.observation import Observation
@@ -21,7 +22,9 @@ from nightshift.operators.jobset_errors import (
     JobSetTaskError,
     JobSetUnavailable,
 )
+from nightshift.run import pauses
 from nightshift.run.names import RunRef, canonical_json
+from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
 from tests.jobsets import BUCKET
 from tests.unit.operators.infer_night import Night, PromptRuntime, RudeRuntime, a_context, failed
@@ -50,7 +53,7 @@ class TestRepeats:
         assert night.execute() == first
         assert night.agent.names() == [first]
 
-    @pytest.mark.parametrize(("image", "warned"), [("nightshift/driver:0.1.0", False), ("nightshift/driver:0.2.0", True)])
+    @pytest.mark.parametrize(("image", "warned"), [(Settings.driver_image, False), ("nightshift/driver:0.0.9", True)])
     def test_one_of_another_manifest_is_waited_for_and_the_log_says_so(
         self, night: Night, image: str, warned: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -244,3 +247,37 @@ class TestNames:
         }
 
         assert len(names) == 5
+
+
+class TestPaused:
+    """A person has paused the run."""
+
+    def suspended(self, night: Night, name: str) -> bool:
+        jobset = night.runtime.observe(name).jobset
+        assert jobset is not None
+        return bool(jobset["spec"].get("suspend"))
+
+    def test_its_jobset_is_created_suspended_and_goes_on_when_it_is_resumed(self, night: Night) -> None:
+        pauses.wish(night.store, RUN, paused=True, by="ada")
+        name = night.execute()
+        assert self.suspended(night, name)
+        assert "paused by ada" in night.runtime.observe(name).jobset["metadata"]["annotations"]["nightshift.dev/paused"]  # type: ignore[index]
+        assert night.execute() == name, "a repeat adopts it, and leaves it paused"
+        assert self.suspended(night, name)
+
+        wish = pauses.wish(night.store, RUN, paused=False, by="ada")
+        assert pausing.apply(night.runtime, RUN.url(night.settings.bucket), wish) == [name]
+
+        assert (night.folder / "jobsets" / name / "resume").exists()
+        assert not (night.folder / "jobsets" / name / "paused").exists()
+
+    def test_a_jobset_that_is_there_follows_when_the_task_looks(self, night: Night) -> None:
+        name = night.execute()
+        assert not self.suspended(night, name)
+        pauses.wish(night.store, RUN, paused=True, by="ada")
+
+        assert night.execute() == name
+        assert self.suspended(night, name)
+        pauses.wish(night.store, RUN, paused=False, by="ada")
+        assert night.execute() == name
+        assert not self.suspended(night, name)

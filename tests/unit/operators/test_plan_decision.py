@@ -14,6 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from obstore.store import MemoryStore
 
+from nightshift.operators.connections import AirflowConnections
 from nightshift.operators.plan import PlanOperator
 from nightshift.planner.record import Record
 from nightshift.planner.speed import Basis
@@ -25,6 +26,7 @@ from nightshift.run.speeds import path_of
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from tests.builders import a_plan, a_spec
+from tests.canned_cluster import LOCAL_QUEUE, CannedApi, Cluster
 from tests.unit import model_configs as configs
 
 pytestmark = pytest.mark.unit
@@ -56,6 +58,7 @@ class Planner:
             check_may_replace=lambda *_: None,
             count_rows=lambda *_: self.rows,
             sample_rows=self._sample,
+            bytes_asked=None,
         )
         task.__dict__.update(
             settings=Settings("runs", "acme", **settings),
@@ -125,6 +128,26 @@ def test_what_cannot_fit_is_refused_with_ways_out(planner: Planner) -> None:
 
     assert not [meta for page in obstore.list(planner.store) for meta in page if "/decisions/" in meta["path"]]
     assert "* gpu-l4-spot" in planner.log
+
+
+def test_the_queue_is_asked_for_its_quota(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The canned one has no GPU."""
+    monkeypatch.setattr(AirflowConnections, "cluster", lambda _: CannedApi(Cluster()))
+
+    with pytest.raises(AirflowFailException, match="the queue gives 0 at once"):
+        planner.told(a_spec(**CHAT, queue="nightly"))
+
+    assert "Quota: ClusterQueue 'nightshift' gives gpu-l4-spot 0 accelerators at once" in planner.log
+
+
+def test_a_queue_that_must_not_be_read_is_said_and_done_without(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AirflowConnections, "cluster", lambda _: CannedApi(Cluster(hidden={LOCAL_QUEUE})))
+
+    found = load_decision(planner.store, planner.told(a_spec(**CHAT, queue="nightly"))["decision"])
+
+    assert found is not None
+    assert found.workers == 93
+    assert "kubectl apply -f k8s/components/queues/airflow.yaml" in planner.log
 
 
 def test_a_day_without_rows_is_decided_without_looking(planner: Planner) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.formats import XCOM
 from nightshift.operators.links import RunFolderLink
 from nightshift.operators.run import permanent_failures
 from nightshift.operators.seal import SealOperator
@@ -31,6 +36,32 @@ def test_what_a_repeat_cannot_mend_fails_for_good_in_its_own_words(error: type[E
 def test_what_may_pass_is_left_to_the_retries(error: type[Exception]) -> None:
     with pytest.raises(error), permanent_failures():
         raise error("out of reach")
+
+
+class TestWhatPlanHandsOn:
+    """Each later task of the DAG looks at its version before it begins."""
+
+    @staticmethod
+    def begin(handed: Any, tasks: tuple[str, ...] = ("plan",)) -> None:
+        with DAG("job", schedule=None):
+            for name in tasks:
+                EmptyOperator(task_id=name)
+            seal = SealOperator(task_id="seal")
+        pulled = {"plan": handed}
+        seal.pre_execute({"ti": SimpleNamespace(xcom_pull=lambda task_ids: pulled[task_ids])})  # type: ignore[typeddict-item]
+
+    @pytest.mark.parametrize("handed", [{"run_prefix": "x"}, {**XCOM.stamp(), "run_prefix": "x"}, None])
+    def test_what_this_release_and_the_one_before_wrote_is_read(self, handed: Any) -> None:
+        self.begin(handed)
+
+    def test_a_later_one_is_refused_with_the_release_to_use(self) -> None:
+        with pytest.raises(
+            AirflowFailException, match=r"Use nightshift 9\.0\.0 or later\. Or repeat the task 'plan' with this one"
+        ):
+            self.begin({"version": XCOM.version + 1, "written_by": "9.0.0"})
+
+    def test_a_dag_without_that_task_names_its_run_itself(self) -> None:
+        self.begin({"version": XCOM.version + 1}, tasks=())
 
 
 class TestBigQueryJobs:

@@ -41,10 +41,20 @@ FOLLOWED: dict[str, Any] = {
     "get_logs": False,
     "owner": "0193e1f2",
     "kill_policy": "suspend",
+    "look": {"run": "job/2026-11-20/0123456789abcdef", "rows": 8},
+    "before": {"job-0123456789": {"counts": {"worked_s": 17.5}, "pods": []}},
 }
 TRIGGERS: list[BaseTrigger] = [
     BigQueryJobsTrigger(job_ids=["a", "b"], deadline=1763700000.5, poll_interval=7.5),
-    LocalJobSetTrigger(jobsets=JOBSETS[:1], deadline=1763700000.5, owner="0193e1f2", get_logs=False, poll_interval=7.5),
+    LocalJobSetTrigger(
+        jobsets=JOBSETS[:1],
+        deadline=1763700000.5,
+        owner="0193e1f2",
+        get_logs=False,
+        poll_interval=7.5,
+        look=FOLLOWED["look"],
+        before={"job-0123456789": {"counts": {"running": 1, "worked_s": 17.5}}},
+    ),
     KubernetesJobSetTrigger(
         **FOLLOWED, kubernetes_conn_id="gpu", config_file="/etc/kube", cluster_context="gpu", in_cluster=True
     ),

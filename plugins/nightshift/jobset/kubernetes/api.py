@@ -68,6 +68,10 @@ class JobSetApi:
         except JobSetNotFound:
             return
 
+    def list_jobsets(self, namespace: str, selector: str) -> list[dict[str, Any]]:
+        """selector: on their labels."""
+        return self._list(paths.jobsets(namespace), f"list the JobSets of {selector}", labelSelector=selector)
+
     def list_jobs(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
         return self._list(paths.jobs(namespace), f"list the Jobs of {jobset}", labelSelector=paths.of_jobset(jobset))
 

@@ -13,20 +13,20 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi, WatchExpired
 from nightshift.jobset.kubernetes.logs import Logs
 from nightshift.jobset.kubernetes.on_kill import owner_of, signed
 from nightshift.jobset.kubernetes.pods import Pods
-from nightshift.jobset.labels import LOGGED_UNTIL_ANNOTATION, OWNER_ANNOTATION, QUEUE_LABEL
+from nightshift.jobset.labels import LOGGED_UNTIL_ANNOTATION, OWNER_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
 from nightshift.jobset.verdict.pod_ends import end_of
 from nightshift.jobset.verdict.waiting import waiting_of
 
-WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused"]
+WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused", "look"]
 Verdict = tuple[WaitEnd, str]
 
 SESSION_S: Final = 2400.0
@@ -102,6 +102,7 @@ class Follower:
     connect: opens a client; called again for each session, so that it can bring fresh credentials.
     log: for people. sink: gets (pod, container, line) for every line of every container; None: no logs.
     owner: the attempt for which it follows; '' for none. signature: its own id, once the JobSet bears both; else ''.
+    before: what an earlier follower `left`, if this one is to go on with its counts.
     """
 
     def __init__(
@@ -113,8 +114,10 @@ class Follower:
         log: Log,
         sink: Callable[[str, str, str], None] | None,
         owner: str = "",
+        before: Mapping[str, Any] | None = None,
     ) -> None:
         self._connect = connect
+        self._api: AsyncJobSetApi | None = None
         self._name = name
         self._uid = uid
         self._limits = limits
@@ -123,6 +126,7 @@ class Follower:
         self._clients = AsyncExitStack()
         self._logs = Logs(sink, log.warning) if sink is not None else None
         self._suspended = False
+        self._paused = ""
         self._queued = False
         self._jobset: Mapping[str, Any] | None = None
         self._sentence = ""
@@ -141,6 +145,30 @@ class Follower:
         self._listed = False
         self._session_lived = False
         self._outage = False
+        if before is not None:
+            self._go_on(JobSetCounts(**before["counts"]), before["pods"])
+
+    def _go_on(self, counts: JobSetCounts, pods: list[dict[str, Any]]) -> None:
+        self._short = counts.held_s == 0
+        self._turned_at -= max(counts.short_s, counts.held_s)
+        self._worked_s = counts.worked_s
+        self.pods.recall(pods, counts.disruptions)
+
+    @property
+    def paused(self) -> bool:
+        """Whether a person has paused the JobSet."""
+        return bool(self._paused)
+
+    def left(self) -> dict[str, Any]:
+        """JSON, for the follower after this one."""
+        return {"counts": asdict(self.counts()), "pods": self.pods.last_words()}
+
+    async def note(self) -> None:
+        """Notes now how far the logs were read, so that the follower after this one repeats few lines."""
+        if self._api is not None:
+            self._noted_at = 0.0
+            with suppress(RuntimeUnavailable):
+                await self._note(self._api)
 
     def counts(self) -> JobSetCounts:
         since = time.monotonic() - self._turned_at
@@ -255,6 +283,10 @@ class Follower:
             each.get("replicas", 1) * each["template"]["spec"].get("parallelism", 1)
             for each in jobset["spec"]["replicatedJobs"]
         )
+        paused = (meta.get("annotations") or {}).get(PAUSED_ANNOTATION, "")
+        if paused != self._paused:
+            self._log.info("JobSet %s: %s", self._name, f"{paused}; its pods drain" if paused else "no longer paused")
+            self._paused = paused
         suspended = bool(jobset.get("spec", {}).get("suspend"))
         if suspended != self._suspended:
             self._log.info("JobSet %s is %s", self._name, "suspended" if suspended else "no longer suspended")
@@ -293,11 +325,15 @@ class Follower:
                 version = ""
 
     def _pod(self, api: AsyncJobSetApi, kind: str, pod: Mapping[str, Any]) -> None:
+        disruptions = self.pods.disruptions
         self.pods.update(pod, deleted=kind == "DELETED")
+        if self._paused:
+            self.pods.disruptions = disruptions
         if self._logs:
             self._logs.update(api, pod)
 
     async def _clock(self, api: AsyncJobSetApi) -> Verdict:
+        self._api = api
         while True:
             await asyncio.sleep(max(0.0, min(TICK_S, self._limits.deadline - time.time())))
             if time.time() >= self._limits.deadline:
@@ -311,7 +347,7 @@ class Follower:
             if startup is not None and self.counts().short_s > startup:
                 await self._look_closer(api)
                 return "starved", ""
-            if self._short and time.monotonic() - self._looked_at > CLOSER_LOOK_S:
+            if self._short and not self._paused and time.monotonic() - self._looked_at > CLOSER_LOOK_S:
                 await self._look_closer(api)
             await self._sign(api)
             await self._note(api)
@@ -321,7 +357,8 @@ class Follower:
         self._worked_s += self.pods.running() * (now - self._counted_at)
         self._counted_at = now
         short = self.pods.started() < self._limits.min_running
-        if short != self._short:
+        # A pause is not a lack of capacity: the time without pods begins when it is over.
+        if short != self._short or self._paused:
             self._short, self._turned_at = short, now
 
     def _tell(self) -> None:

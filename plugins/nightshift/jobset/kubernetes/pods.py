@@ -66,6 +66,14 @@ class Pods:
             if len(self._last_words) > ENDED_MAX:
                 self._last_words.pop(next(iter(self._last_words)))
 
+    def recall(self, ended: list[dict[str, Any]], disruptions: int) -> None:
+        """Goes on with the last words and the count of an earlier object: these pods are not counted again."""
+        for pod in ended:
+            uid = pod["metadata"]["uid"]
+            self._last_words[uid] = pod
+            self._seen[uid] = _seen(pod, deleted=True)
+        self.disruptions = disruptions
+
     def keep_only(self, uids: set[str]) -> list[str]:
         """After a new list: the names of pods that disappeared before their end was seen."""
         gone = [uid for uid, seen in self._seen.items() if uid not in uids and seen.phase != "Deleted"]

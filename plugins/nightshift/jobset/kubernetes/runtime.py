@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from nightshift.jobset.kubernetes.api import JobSetApi
-from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, QUEUE_LABEL
+from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL, RUN_LABEL
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound
+
+WORKLOAD_S: Final = 10.0
+"""How long Kueue may take to make its Workload for a new JobSet that is to be paused."""
 
 
 class KubernetesRuntime:
@@ -25,15 +29,47 @@ class KubernetesRuntime:
         return self._api.observe(self._namespace, name, closely=closely)
 
     def claim(self, name: str, uid: str, owner: str) -> None:
-        """Also resumes a JobSet that was suspended when a person ended its task."""
+        """Also resumes a JobSet that was suspended when a person ended its task, unless a person has paused it."""
         patch = {"metadata": {"uid": uid, "annotations": {OWNER_ANNOTATION: owner}}}
         jobset = self._patch(name, patch)
-        if QUEUE_LABEL in (jobset["metadata"].get("labels") or {}):
-            workload = self._api.get_workload(self._namespace, uid)
-            if workload and not workload["spec"].get("active", True):
-                self._api.patch_workload(self._namespace, workload["metadata"]["name"], {"spec": {"active": True}})
-        elif jobset["spec"].get("suspend"):
-            self._patch(name, {"metadata": {"uid": uid}, "spec": {"suspend": False}})
+        if PAUSED_ANNOTATION not in (jobset["metadata"].get("annotations") or {}):
+            self._let_go_on(jobset)
+
+    def jobsets(self, run_id: str) -> list[dict[str, Any]]:
+        return self._api.list_jobsets(self._namespace, f"{RUN_LABEL}={run_id}")
+
+    def pause(self, name: str, said: str) -> None:
+        """Kueue decides whether a JobSet of its queues is suspended, so it is told; without Kueue, the JobSet is suspended.
+
+        It is marked first: whoever follows it knows then why its pods go.
+        """
+        jobset = self._patch(name, {"metadata": {"annotations": {PAUSED_ANNOTATION: said}}})
+        meta = jobset["metadata"]
+        if QUEUE_LABEL in (meta.get("labels") or {}) and (workload := self._workload(meta["uid"])):
+            self._api.patch_workload(self._namespace, workload["metadata"]["name"], {"spec": {"active": False}})
+        elif not jobset["spec"].get("suspend"):
+            self._patch(name, {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": True}})
+
+    def resume(self, name: str) -> None:
+        self._let_go_on(self._patch(name, {"metadata": {"annotations": {PAUSED_ANNOTATION: None}}}))
+
+    def _workload(self, uid: str) -> dict[str, Any] | None:
+        """Kueue's object of a JobSet, which it makes shortly after the JobSet; None if there is no Kueue."""
+        end = time.monotonic() + WORKLOAD_S
+        while (found := self._api.get_workload(self._namespace, uid)) is None and time.monotonic() < end:
+            time.sleep(WORKLOAD_S / 20)
+        return found
+
+    def _let_go_on(self, jobset: Mapping[str, Any]) -> None:
+        meta = jobset["metadata"]
+        if QUEUE_LABEL in (meta.get("labels") or {}):
+            workload = self._api.get_workload(self._namespace, meta["uid"])
+            if workload is not None:
+                if not workload["spec"].get("active", True):
+                    self._api.patch_workload(self._namespace, workload["metadata"]["name"], {"spec": {"active": True}})
+                return
+        if jobset["spec"].get("suspend"):
+            self._patch(meta["name"], {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": False}})
 
     def mark_judged(self, name: str, uid: str, by: str) -> None:
         self._patch(name, {"metadata": {"uid": uid, "annotations": {JUDGED_ANNOTATION: by}}})

@@ -13,6 +13,7 @@ sees.
                                             process id of its main process}}, for tests that kill
     STATE/jobsets/NAME/stop                 the client's request; an empty file, like the next two
     STATE/jobsets/NAME/resume               request to start a JobSet that was submitted with suspend: true
+    STATE/jobsets/NAME/paused               request to suspend the JobSet while the file exists: who paused it and when
     STATE/jobsets/NAME/evict/POD            request to evict the pod: SIGTERM, its grace period, SIGKILL
     STATE/jobsets/NAME/judged               who judged its end; written and read by the client
     STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container, all its restarts

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nightshift.jobset.labels import JUDGED_ANNOTATION
+from nightshift.jobset.labels import JUDGED_ANNOTATION, PAUSED_ANNOTATION, RUN_LABEL
 from nightshift.jobset.local.folder import STATUS_VERSION, JobSetFolder, StateFolder
 from nightshift.jobset.local.shape import is_dns_label, must_be_a_jobset
 from nightshift.jobset.observation import Observation, moment
@@ -48,7 +48,7 @@ class LocalRuntime:
             with _reachable(name):
                 written = folder.read_status()
                 manifest = folder.manifest() if written is None else {}
-                stopped_at, judge = folder.stop_asked_at(), folder.judge()
+                stopped_at, judge, paused = folder.stop_asked_at(), folder.judge(), folder.paused()
         except JobSetNotFound:
             return Observation(None)
         if written is None:
@@ -59,12 +59,17 @@ class LocalRuntime:
                 "(make down, then make up), and it takes over the JobSet"
             )
         metadata = dict(written["jobset"]["metadata"])
-        if judge:
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), JUDGED_ANNOTATION: judge}
+        notes = {JUDGED_ANNOTATION: judge, PAUSED_ANNOTATION: paused}
+        if any(notes.values()):
+            noted = {name: value for name, value in notes.items() if value}
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), **noted}
+        jobset = {**written["jobset"], "metadata": metadata}
+        if paused:
+            jobset["spec"] = {**jobset["spec"], "suspend": True}
         if stopped_at is not None:
             metadata["deletionTimestamp"] = moment(stopped_at)
         return Observation(
-            {**written["jobset"], "metadata": metadata},
+            jobset,
             jobs=tuple(written["jobs"]),
             pods=tuple(written["pods"]),
             events=tuple(written["events"]) if closely else (),
@@ -78,6 +83,18 @@ class LocalRuntime:
     def mark_judged(self, name: str, uid: str, by: str) -> None:
         with _reachable(name):
             self._folder(name).note_judge(by)
+
+    def jobsets(self, run_id: str) -> list[dict[str, Any]]:
+        seen = [self.observe(name).jobset for name in self._state.names()]
+        return [dict(each) for each in seen if each and (each["metadata"].get("labels") or {}).get(RUN_LABEL) == run_id]
+
+    def pause(self, name: str, said: str) -> None:
+        with _reachable(name):
+            self._folder(name).pause(said)
+
+    def resume(self, name: str) -> None:
+        with _reachable(name):
+            self._folder(name).resume()
 
     def stop(self, name: str, uid: str = "") -> None:
         """Without an agent the request waits for one; until it is carried out, the JobSet exists and its name is taken."""

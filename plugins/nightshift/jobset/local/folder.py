@@ -96,6 +96,21 @@ class JobSetFolder:
         except FileNotFoundError:
             return ""
 
+    def pause(self, said: str) -> None:
+        self.created_at()
+        write_atomic(self.path / "paused", said)
+
+    def resume(self) -> None:
+        _mark(self.path / "resume")
+        (self.path / "paused").unlink(missing_ok=True)
+
+    def paused(self) -> str:
+        """Who paused it and when; '' if it is not paused."""
+        try:
+            return str(json.loads((self.path / "paused").read_text("utf-8")))
+        except FileNotFoundError:
+            return ""
+
     def resume_asked(self) -> bool:
         return (self.path / "resume").exists()
 

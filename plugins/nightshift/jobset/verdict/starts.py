@@ -2,8 +2,8 @@
 
 `queue` is from the creation of Kueue's Workload to its admission, for a pod that followed at once; `node` until the condition
 PodScheduled; `image` until the start of the server's container; `weights` until the start of the driver's, which on one host
-waits for the engine. Kubernetes writes these times in whole seconds. A container that was started again, and a Workload that
-was evicted, no longer say when it was for the first time.
+waits for the engine. `driver` is how long the driver's container ran. Kubernetes writes these times in whole seconds. A
+container that was started again, and a Workload that was evicted, no longer say when it was for the first time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any, Final
 
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.observation import Observation, condition
+from nightshift.run.starts import RAN
 
 AT_ONCE_S: Final = 60.0
 """A pod that was created later than so after the admission is a replacement, which waited for no quota."""
 
 
 def starts_of(seen: Observation) -> dict[str, dict[str, float]]:
-    """Seconds by stage (`nightshift.planner.record.STAGES`) of each pod, by its name; what nobody saw is missing."""
+    """Seconds by stage (`nightshift.planner.record.STAGES`, and `RAN`) of each pod, by its name; what nobody saw is missing."""
     return {pod["metadata"]["name"]: stages for pod in seen.pods if (stages := _stages(pod, seen.workload))}
 
 
@@ -30,6 +31,7 @@ def _stages(pod: Mapping[str, Any], workload: Mapping[str, Any] | None) -> dict[
         "node": (created, (condition(pod, "PodScheduled") or {}).get("lastTransitionTime")),
         "image": ((condition(pod, "PodScheduled") or {}).get("lastTransitionTime") or created, _started(pod, SERVER)),
         "weights": (_started(pod, SERVER), _started(pod, DRIVER)),
+        RAN: (_started(pod, DRIVER), _ended(pod, DRIVER)),
     }
     found = {stage: seconds for stage, (begin, end) in times.items() if (seconds := _between(begin, end)) is not None}
     if workload and not any(each["type"] == "Evicted" for each in workload.get("status", {}).get("conditions") or ()):
@@ -48,6 +50,15 @@ def _started(pod: Mapping[str, Any], container: str) -> str | None:
             state = each.get("state") or {}
             started: str | None = (state.get("running") or state.get("terminated") or {}).get("startedAt")
             return started
+    return None
+
+
+def _ended(pod: Mapping[str, Any], container: str) -> str | None:
+    """When a container ended that was started once."""
+    for each in pod.get("status", {}).get("containerStatuses") or ():
+        if each["name"] == container and not each.get("restartCount"):
+            ended: str | None = ((each.get("state") or {}).get("terminated") or {}).get("finishedAt")
+            return ended
     return None
 
 

@@ -1,4 +1,4 @@
-"""Whether a ClusterQueue could ever admit a JobSet, by the rules of Kueue's flavor assignment. Pure.
+"""Whether a ClusterQueue could ever admit a JobSet, and how many workers at most, by the rules of its flavor assignment. Pure.
 
 Kueue admits a JobSet whole. Each resource that its pods request has to be covered by a resource group, and in each group one
 flavor has to take all of them: its labels do not contradict the pods' node selector, its taints are tolerated, and its quota
@@ -16,6 +16,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 PODS: Final = "pods"
 """A resource that Kueue counts if the queue covers it."""
+_NO_LIMIT: Final = Decimal("Infinity")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,43 @@ def refusal(demand: Demand, queue: Mapping[str, Any], flavors: Mapping[str, Mapp
     return None
 
 
+def workers_most(worker: Demand, queue: Mapping[str, Any], flavors: Mapping[str, Mapping[str, Any]]) -> int:
+    """The most workers that an empty queue admits in one JobSet; 0 if it never admits one. worker: what one of them asks for.
+
+    What may be borrowed counts: Kueue admits it as long as the cohort does not use it itself. Raises Unknown if the cohort
+    lends without a limit: how much it has is not in the queue.
+    """
+    groups = queue["spec"].get("resourceGroups", ())
+    covered = {name for group in groups for name in group["coveredResources"]}
+    if any(value and name not in covered | {PODS} for name, value in worker.requests.items()):
+        return 0
+    found = []
+    for group in groups:
+        wanted = {name: worker.requests[name] for name in group["coveredResources"] if worker.requests.get(name)}
+        if wanted:
+            in_cohort = bool(queue["spec"].get("cohortName"))
+            suitable = _suitable(group, worker, flavors)
+            found.append(max((_times(flavor, wanted, in_cohort) for flavor in suitable), default=Decimal()))
+    least = min(found, default=_NO_LIMIT)
+    if least == _NO_LIMIT:
+        raise Unknown("its cohort lends without a limit")
+    return int(least)
+
+
+def _times(flavor: Mapping[str, Any], wanted: Mapping[str, Decimal], in_cohort: bool) -> Decimal:
+    """How many times a flavor has all that one worker wants."""
+    quotas = {each["name"]: each for each in flavor["resources"]}
+    return min(_most(quotas[name], in_cohort) // value for name, value in wanted.items())
+
+
+def _most(quota: Mapping[str, Any], in_cohort: bool) -> Decimal:
+    """Of one resource of a flavor: its own, and what may be borrowed."""
+    most: Decimal = parse_quantity(quota["nominalQuota"])
+    if not in_cohort:
+        return most
+    return _NO_LIMIT if quota.get("borrowingLimit") is None else most + parse_quantity(quota["borrowingLimit"])
+
+
 def _refused_by(
     group: Mapping[str, Any],
     wanted: Mapping[str, Decimal],
@@ -75,12 +113,9 @@ def _refused_by(
     queue: Mapping[str, Any],
     flavors: Mapping[str, Mapping[str, Any]],
 ) -> Refusal | None:
-    specs = {each["name"]: flavors[each["name"]].get("spec") or {} for each in group["flavors"]}
-    keys = {key for spec in specs.values() for key in spec.get("nodeLabels") or {}}
-    chosen = {key: value for key, value in demand.node_selector.items() if key in keys}
-    suitable = [each for each in group["flavors"] if _takes(specs[each["name"]], chosen, demand.tolerations)]
+    suitable = _suitable(group, demand, flavors)
     if not suitable:
-        names = ", ".join(specs)
+        names = ", ".join(each["name"] for each in group["flavors"])
         return Refusal(f"none of its flavors ({names}) has the labels and taints that the pods select and tolerate")
     in_cohort = bool(queue["spec"].get("cohortName"))
     short = [_lacking(flavor, wanted, in_cohort) for flavor in suitable]
@@ -90,18 +125,22 @@ def _refused_by(
     return Refusal(f"no flavor of {', '.join(each['name'] for each in suitable)} has enough quota", tuple(least))
 
 
+def _suitable(group: Mapping[str, Any], demand: Demand, flavors: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The flavors of a group whose nodes the pods select and tolerate."""
+    specs = {each["name"]: flavors[each["name"]].get("spec") or {} for each in group["flavors"]}
+    keys = {key for spec in specs.values() for key in spec.get("nodeLabels") or {}}
+    chosen = {key: value for key, value in demand.node_selector.items() if key in keys}
+    return [each for each in group["flavors"] if _takes(specs[each["name"]], chosen, demand.tolerations)]
+
+
 def _lacking(flavor: Mapping[str, Any], wanted: Mapping[str, Decimal], in_cohort: bool) -> list[tuple[str, Decimal, Decimal]]:
     quotas = {each["name"]: each for each in flavor["resources"]}
     found = []
     for name, value in wanted.items():
         quota = quotas[name]
-        most = parse_quantity(quota["nominalQuota"])
-        if value > most and in_cohort:
-            if quota.get("borrowingLimit") is None or value <= most + parse_quantity(quota["borrowingLimit"]):
-                raise Unknown(
-                    f"{flavor['name']} has {most:f} of {name}, {value:f} are needed, and its cohort may lend the rest"
-                )
-            most += parse_quantity(quota["borrowingLimit"])
+        own, most = parse_quantity(quota["nominalQuota"]), _most(quota, in_cohort)
+        if own < value <= most:
+            raise Unknown(f"{flavor['name']} has {own:f} of {name}, {value:f} are needed, and its cohort may lend the rest")
         if value > most:
             found.append((name, value, most))
     return found

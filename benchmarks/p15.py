@@ -1,0 +1,195 @@
+"""P15: a night is planned from an estimate, the next from its record: what was planned, compared with what happened."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import obstore
+from obstore.store import ObjectStore
+
+from benchmarks import models
+from benchmarks.report import Report, say
+from benchmarks.runs import sentences
+from local import hub, vllm
+from local import models as local_models
+from local.environments import ROOT, python_of
+from local.stack.parts import node_configuration
+from nightshift.jobset.identity import digest_name
+from nightshift.jobset.local.client import LocalRuntime
+from nightshift.jobset.manifest.render import render
+from nightshift.jobset.verdict.outcome import Ending, classify
+from nightshift.jobset.verdict.starts import starts_of
+from nightshift.operators.planning import known_of
+from nightshift.planner.plan import Decision, decide, fixed
+from nightshift.run.names import RunRef
+from nightshift.run.opening import open_run
+from nightshift.run.pins import Pins
+from nightshift.run.plan import Plan, save_plan
+from nightshift.run.seal import seal
+from nightshift.run.speeds import records_for
+from nightshift.run.starts import Starts, save_starts
+from nightshift.settings import Settings
+from nightshift.spec import JobSpec
+from nightshift.store import open_store
+from tests.builders import a_spec, write_input
+from tests.integration.emulators import start_storage
+from tests.integration.runtime.agents import AgentProcess
+
+BUCKET: Final = "runs"
+MAX_TOKENS: Final = 32
+NEAR: Final = 0.15
+POLL_S: Final = 0.25
+METHOD: Final = """
+Two nights of each job on the local runtime, with real vLLM on the CPU (float32, eager), one worker, on an empty bucket of the
+Cloud Storage emulator. Each is opened, decided, rendered, run and sealed by the code of the tasks, without Airflow and
+BigQuery; its rows are written as an export would. The first plan is an estimate, whose start-up is the most that the
+profile allows. The second has half as many rows again and is planned from the first's record. Planned is the finish that
+the decision names, without its margin: start-up, work, and what preemptions would take. Actual is the time from submitting
+the JobSet to the last commit, by the store's clock.
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job. rows: of the first night."""
+
+    name: str
+    spec: JobSpec
+    rows: int
+
+
+@dataclass(frozen=True)
+class Night:
+    """What was decided, and what happened. Seconds."""
+
+    decision: Decision
+    finish_s: float
+    start_up_s: float
+    work_s: float
+
+    @property
+    def off(self) -> float:
+        """Planned / actual - 1."""
+        return (self.decision.finish_s or 0.0) / self.finish_s - 1
+
+
+def cases(quick: bool) -> list[Case]:
+    """quick: models and nights so small that starting is most of the time."""
+    engine = {"max_num_seqs": 64, "max_model_len": 256, "dtype": "float32", "args": {"enforce-eager": True}}
+    if quick:
+        llama = local_models.ensure(local_models.TINY_LLAMA)
+        repository, revision = llama.repository, llama.revision
+    else:
+        repository, revision = models.ensure(models.LLAMA), models.REVISION
+    common: dict[str, Any] = {"engine": engine, "deadline": "3h", "compute": {"profile": "cpu", "workers": 1}}
+    embedding = a_spec(
+        job="vectors", model={"name": "minilm", "uri": f"hf://{hub.REPOSITORY}", "revision": hub.REVISION}, **common
+    )
+    chat = a_spec(
+        job="answers",
+        task="chat",
+        request={"user": "{{ text }}", "max_tokens": MAX_TOKENS, "temperature": 0.0},
+        model={"name": "llama", "uri": f"hf://{repository}", "revision": revision},
+        destination__column="answer",
+        **common,
+    )
+    return [Case("embedding", embedding, 600 if quick else 9_000), Case("chat", chat, 200 if quick else 1_600)]
+
+
+def measure(folder: Path, quick: bool) -> Report:
+    report = Report("P15", METHOD)
+    for case in cases(quick):
+        with _place(folder / case.name) as place:
+            first = place.night(case.spec, case.rows, "2026-11-20")
+            second = place.night(case.spec, case.rows * 3 // 2, "2026-11-21")
+        report.add(f"planned / actual finish, {case.name}, first night, an estimate", f"{1 + first.off:.2f}")
+        name = f"planned / actual finish, {case.name}, second night, from its record"
+        report.add(name, f"{1 + second.off:.3f}", "within 15%", abs(second.off) <= NEAR)
+        for words, night in (("first", first), ("second", second)):
+            report.note(f"{case.name}, {words} night: {_told(night)}")
+    return report
+
+
+def _told(night: Night) -> str:
+    decision, speed = night.decision, night.decision.speed
+    return (
+        f"{decision.rows:,} rows; planned {decision.finish_s or 0:.0f} s (start-up {speed.start_up_s:.0f}, work "
+        f"{decision.work_s or 0:.0f} at {speed.rows_per_second:.1f} rows/s, {speed.basis}), "
+        f"actual {night.finish_s:.0f} s (start-up {night.start_up_s:.0f}, work {night.work_s:.0f})"
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """A bucket and a local runtime."""
+
+    store: ObjectStore
+    settings: Settings
+    environment: dict[str, str]
+
+    def night(self, spec: JobSpec, rows: int, partition: str) -> Night:
+        """A whole run. Raises AssertionError if it does not succeed."""
+        texts = sentences(range(rows))
+        run = open_run(self.store, spec, partition, opened_by="benchmark")
+        known = known_of(
+            spec,
+            Pins(),
+            sample=lambda _, most: [{"text": text} for text in texts[:most]],
+            records=records_for(self.store, spec),
+            environment=self.environment,
+        )
+        decision = decide(spec, rows, known)
+        plan = self._plan(spec, run, texts, decision)
+        finish_s = self._infer(spec, run, plan)
+        (measured,) = seal(self.store, run, spec, plan)["measured"]["profiles"]
+        return Night(decision, finish_s, sum(measured["start_up_s"].values()), measured["work_s"])
+
+    def _plan(self, spec: JobSpec, run: RunRef, texts: list[str], decision: Decision) -> Plan:
+        files = write_input(self.store, run, texts, per_file=len(texts), per_group=1000)
+        workers, chunk_rows, reasons = fixed(decision, spec, len(texts), sum(file.size for file in files))
+        say(f"P15 {spec.job} {run.partition}: {'; '.join(reasons)}")
+        return save_plan(self.store, run, Plan(run.run_id, len(texts), chunk_rows, workers, files, reasons))
+
+    def _infer(self, spec: JobSpec, run: RunRef, plan: Plan) -> float:
+        """Seconds from the JobSet's start to the last commit."""
+        runtime = LocalRuntime(self.settings.local_folder)
+        name = digest_name(spec.job, "benchmark", run.prefix, 1)
+        began = time.time()
+        runtime.submit(render(spec, run, plan, self.settings, name=name))
+        while (outcome := classify(seen := runtime.observe(name, closely=True))).ending is Ending.RUNNING:
+            time.sleep(POLL_S)
+        assert outcome.ending is Ending.SUCCEEDED, f"{outcome.explanation}\n{outcome.evidence}"
+        save_starts(self.store, run, name, Starts(starts_of(seen)))
+        committed = obstore.list(self.store, f"{run.prefix}/ledger").collect()
+        return max(each["last_modified"].timestamp() for each in committed) - began
+
+
+@contextmanager
+def _place(folder: Path) -> Iterator[Place]:
+    folder.mkdir()
+    storage = start_storage(folder)
+    before = dict(os.environ)
+    os.environ["STORAGE_EMULATOR_HOST"] = storage.url
+    agent: AgentProcess | None = None
+    try:
+        storage.client().create_bucket(BUCKET)
+        shared = {"STORAGE_EMULATOR_HOST": storage.url}
+        driver, server = Path(sys.executable).parent, python_of("server").parent
+        config = node_configuration(shared, driver, server, {"PYTHONPATH": str(ROOT / "plugins")})
+        agent = AgentProcess(folder, **config)
+        agent.start()
+        settings = Settings(BUCKET, "local", runtime=f"local:{agent.state}")
+        yield Place(open_store(f"gs://{BUCKET}"), settings, {**os.environ, **vllm.environment()})
+    finally:
+        if agent is not None:
+            agent.close()
+        storage.kill()
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,41 @@
+"""Pauses a run, or lets it go on: its workers stop and save what they have finished, and what is committed stays.
+
+The run's deadline stays where it is (docs/pausing.md).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, Param
+
+from nightshift.operators.pause import ACTIONS, PauseOperator
+
+with DAG(
+    dag_id="nightshift_pause",
+    description="Suspends the JobSets of a run, or resumes them.",
+    doc_md=__doc__,
+    schedule=None,
+    start_date=datetime(2026, 11, 1, tzinfo=UTC),
+    catchup=False,
+    # It runs only when somebody triggers it: a paused one would keep that request waiting.
+    is_paused_upon_creation=False,
+    max_active_runs=1,
+    params={
+        "run": Param(
+            "",
+            type="string",
+            title="Run",
+            description="JOB/PARTITION/RUN, or its URL, as the task plan logs it.",
+        ),
+        "action": Param("pause", type="string", enum=list(ACTIONS), title="Action"),
+    },
+    tags=["nightshift"],
+) as dag:
+    PauseOperator(
+        task_id="pause",
+        run="{{ params.run }}",
+        action="{{ params.action }}",
+        retries=5,
+        retry_delay=timedelta(seconds=10),
+    )

@@ -1,0 +1,227 @@
+"""What a run cost, by compute profile: its paid machine time (`nightshift.costs.split`) times prices, beside what was estimated
+before; BigQuery and storage. Pure.
+
+Money is whole millionths of the currency. A profile's cost is rounded once; its parts are apportioned to that sum, so they
+add up to it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.costs.prices import Prices
+from nightshift.costs.split import PARTS, Parts, apportion
+
+if TYPE_CHECKING:
+    from nightshift.planner.plan import Decision
+
+MILLION: Final = 1_000_000
+HOUR_MS: Final = 3_600_000
+TIB: Final = 1 << 40
+PAGE: Final = 1000
+"""Objects of one listing."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Of one worker: `price_name` and `machines` of `nightshift.profiles.worker.WorkerShape`."""
+
+    name: str
+    count: float
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One compute profile of a run. parts: None if nothing ran on it. estimate: as the plan had it; None for a fallback.
+
+    price: of one machine for an hour; None without one.
+    """
+
+    profile: str
+    machine: Machine
+    price: float | None
+    attempts: int = 0
+    parts: Parts | None = None
+    estimate: Parts | None = None
+
+    def cost(self, parts: Parts | None) -> dict[str, int] | None:
+        """Millionths: `paid`, then its parts, which add up to it. None without a price, or without parts."""
+        if parts is None or self.price is None:
+            return None
+        paid = round(Fraction(parts.paid) * Fraction(self.machine.count) * Fraction(self.price) * MILLION / HOUR_MS)
+        shares = apportion(paid, [getattr(parts, name) for name in PARTS])
+        return {"paid": paid, **dict(zip(PARTS, shares, strict=True))}
+
+    def to_json(self) -> dict[str, Any]:
+        def side(parts: Parts | None) -> dict[str, Any] | None:
+            return None if parts is None else {"seconds": parts.to_json(), "cost": money(self.cost(parts))}
+
+        return {
+            "profile": self.profile,
+            "machine": self.machine.name,
+            "machines_per_worker": self.machine.count,
+            "attempts": self.attempts,
+            "actual": side(self.parts),
+            "estimated": side(self.estimate),
+        }
+
+
+@dataclass(frozen=True)
+class Bill:
+    """rows, tokens: that the run delivers. bigquery_bytes: billed; None if nobody asked. not_seen: attempts that left no mark,
+    whose machine time is not in here."""
+
+    prices: Prices
+    rungs: tuple[Rung, ...]
+    rows: int
+    tokens: int
+    class_a: int
+    class_b: int
+    bigquery_bytes: int | None
+    not_seen: int
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """Machines that were paid for and have no price."""
+        return tuple(dict.fromkeys(rung.machine.name for rung in self.rungs if rung.parts and rung.price is None))
+
+    @property
+    def machines(self) -> int | None:
+        """Millionths; None if a machine has no price."""
+        costs = [rung.cost(rung.parts) for rung in self.rungs if rung.parts]
+        return None if self.unpriced else sum(cost["paid"] for cost in costs if cost)
+
+    @property
+    def storage(self) -> int | None:
+        a, b = self.prices.class_a_per_1000, self.prices.class_b_per_1000
+        if a is None or b is None:
+            return None
+        return round((Fraction(self.class_a) * Fraction(a) + Fraction(self.class_b) * Fraction(b)) * MILLION / 1000)
+
+    @property
+    def bigquery(self) -> int | None:
+        price = self.prices.bigquery_per_tib
+        if price is None or self.bigquery_bytes is None:
+            return None
+        return round(Fraction(self.bigquery_bytes) * Fraction(price) * MILLION / TIB)
+
+    @property
+    def total(self) -> int | None:
+        """Of all that has a price; None if machines have none, which would say too little."""
+        return None if self.machines is None else self.machines + (self.storage or 0) + (self.bigquery or 0)
+
+    @property
+    def estimate(self) -> int | None:
+        """Of the machines, as the plan had it; None without a plan's decision or a price."""
+        costs = [rung.cost(rung.estimate) for rung in self.rungs if rung.estimate]
+        return sum(cost["paid"] for cost in costs if cost) if costs and all(costs) else None
+
+    @property
+    def seconds(self) -> Parts:
+        """Of all rungs."""
+        return sum((rung.parts for rung in self.rungs if rung.parts), Parts())
+
+    def to_json(self) -> dict[str, Any]:
+        """Money in the currency, None where it is not known; docs/costs.md lists the keys."""
+        return {
+            "currency": self.prices.currency,
+            "prices": self.prices.name,
+            "total": units(self.total),
+            "per_million_tokens": self._each(self.tokens, MILLION),
+            "per_thousand_rows": self._each(self.rows, 1000),
+            "machines": units(self.machines),
+            "machines_estimated": units(self.estimate),
+            "rungs": [rung.to_json() for rung in self.rungs],
+            "bigquery": {"bytes_billed": self.bigquery_bytes, "cost": units(self.bigquery)},
+            "storage": {"class_a": self.class_a, "class_b": self.class_b, "cost": units(self.storage)},
+            "unpriced": list(self.unpriced),
+            "attempts_not_seen": self.not_seen,
+        }
+
+    def _each(self, count: int, size: int) -> float | None:
+        return None if self.total is None or not count else float(Fraction(self.total * size, count * MILLION))
+
+
+def bill(
+    manifest: Mapping[str, Any],
+    prices: Prices,
+    *,
+    estimated: tuple[Decision, Machine] | None = None,
+    bigquery_bytes: int | None = None,
+) -> Bill | None:
+    """Of a sealed run; None if an earlier release sealed it, which measured no machine time.
+
+    manifest: the run's (`nightshift.run.seal`). estimated: what the task plan decided, and the machine of its profile.
+    """
+    measured = manifest.get("measured")
+    found = measured.get("profiles") if isinstance(measured, dict) else None
+    if measured is None or not isinstance(found, list) or not all("machine_s" in each for each in found):
+        return None
+    rungs = [
+        _rung(each["profile"], Machine(each["machine"], each["machines"]), prices, each["attempts"], each["machine_s"])
+        for each in found
+    ]
+    if estimated:
+        rungs = _beside(rungs, *estimated, prices)
+    chunks, attempts, marks = len(manifest["chunks"]), measured["attempts"], measured["marks"]
+    class_a, class_b = operations(chunks, attempts, marks)
+    return Bill(
+        prices=prices,
+        rungs=tuple(rungs),
+        rows=manifest["rows"],
+        tokens=manifest["prompt_tokens"] + manifest.get("output_tokens", 0),
+        class_a=class_a,
+        class_b=class_b,
+        bigquery_bytes=bigquery_bytes,
+        not_seen=measured["not_seen"],
+    )
+
+
+def estimate(decision: Decision) -> Parts | None:
+    """Of a decision's machine time; None if its speed is unknown. `lost` is what it allows for preemptions."""
+    if decision.work_s is None or decision.finish_s is None:
+        return None
+    paid = round(1000 * decision.workers * decision.finish_s)
+    useful = min(paid, round(1000 * decision.workers * decision.work_s))
+    start_up = min(paid - useful, round(1000 * decision.workers * decision.speed.start_up_s))
+    return Parts(useful=useful, start_up=start_up, lost=paid - useful - start_up)
+
+
+def operations(chunks: int, attempts: int, marks: int) -> tuple[int, int]:
+    """Of Cloud Storage, classes A and B: computed, not counted.
+
+    A: a chunk is created once, after a listing; each mark is created; each attempt lists the chunks when it begins; the seal
+    lists chunks and marks; ten for the run's own documents. B: the seal reads each chunk, and a worker its rows; an attempt
+    reads three documents; the seal reads its newest mark.
+    """
+    pages = -(-chunks // PAGE)
+    return 2 * chunks + marks + (attempts + 1) * pages + -(-marks // PAGE) + 10, 2 * chunks + 4 * attempts + 10
+
+
+def units(millionths: int | None) -> float | None:
+    """In the currency."""
+    return None if millionths is None else millionths / MILLION
+
+
+def money(costs: Mapping[str, int] | None) -> dict[str, float] | None:
+    return None if costs is None else {name: each / MILLION for name, each in costs.items()}
+
+
+def _rung(profile: str, machine: Machine, prices: Prices, attempts: int, parts: Any) -> Rung:
+    return Rung(profile, machine, prices.machines.get(machine.name), attempts, Parts.from_json(parts))
+
+
+def _beside(rungs: list[Rung], decision: Decision, machine: Machine, prices: Prices) -> list[Rung]:
+    """The rungs with the estimate of the one that was planned, which comes first if nothing ran on it."""
+    parts = estimate(decision)
+    if all(rung.profile != decision.profile for rung in rungs):
+        rungs = [Rung(decision.profile, machine, prices.machines.get(machine.name)), *rungs]
+    return [
+        Rung(rung.profile, rung.machine, rung.price, rung.attempts, rung.parts, parts)
+        if rung.profile == decision.profile
+        else rung
+        for rung in rungs
+    ]

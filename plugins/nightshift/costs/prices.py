@@ -1,0 +1,161 @@
+"""Prices from a file: ours (`prices.yaml` beside this module), or the one that a deployment puts in its place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from nightshift.fields.mistakes import choice
+from nightshift.profiles import Provisioning
+from nightshift.profiles.hardware import GPUS, TPUS
+
+OURS: Final = Path(__file__).with_name("prices.yaml")
+CPU: Final = "cpu"
+BYTES_MOST: Final = 1 << 20
+
+_BOUGHT: Final = {
+    "on-demand": Provisioning.ON_DEMAND,
+    "spot": Provisioning.SPOT,
+    "flex-start": Provisioning.FLEX_START,
+}
+_NOTES: Final = ("date", "source")
+_OTHERS: Final = {"bigquery": ("per_tib",), "storage": ("class_a_per_1000", "class_b_per_1000")}
+_MACHINES: Final = (
+    CPU,
+    *(machine.name for gpu in GPUS.values() for machine in gpu.machines),
+    *dict.fromkeys(slice_.machine.name for tpu in TPUS.values() for slice_ in tpu.slices.values()),
+)
+
+
+class PricesError(ValueError):
+    """A file of prices that cannot be used: every mistake with its place and what to write instead."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """machines: of one for an hour, by `nightshift.profiles.worker.WorkerShape.price_name`. bigquery_per_tib: of bytes billed.
+    class_a_per_1000, class_b_per_1000: operations of Cloud Storage. None: no price. name: of the file, for people.
+    """
+
+    currency: str
+    machines: Mapping[str, float] = field(default_factory=dict)
+    bigquery_per_tib: float | None = None
+    class_a_per_1000: float | None = None
+    class_b_per_1000: float | None = None
+    name: str = ""
+
+
+def load_prices(path: str | Path | None = None) -> Prices:
+    """path: "" or None for ours. Raises PricesError."""
+    file = Path(path) if path else OURS
+    try:
+        body = file.read_bytes()
+        if len(body) > BYTES_MOST:
+            raise PricesError(f"{file}: {len(body):,} bytes are too many for a file of prices.")
+        value = yaml.safe_load(body)
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise PricesError(f"{file}: it cannot be read as YAML: {error}") from error
+    if not isinstance(value, dict):
+        raise PricesError(f"{file}: it is not a YAML mapping. It begins with 'currency: USD'; docs/costs.md has an example.")
+    if wrong := list(_mistakes(value)):
+        raise PricesError("\n".join(f"{file}: {each}" for each in wrong))
+    return _prices(value, str(file) if path else "the list prices of this release")
+
+
+def _prices(value: Mapping[str, Any], name: str) -> Prices:
+    machines = {
+        f"{machine}{_BOUGHT[how]}" if machine != CPU else CPU: float(price)
+        for machine, entry in (value.get("machines") or {}).items()
+        for how, price in entry.items()
+        if how in _BOUGHT
+    }
+    others = {
+        key: entry["price"] if isinstance(entry, dict) else entry
+        for section, keys in _OTHERS.items()
+        for key in keys
+        if (entry := (value.get(section) or {}).get(key)) is not None
+    }
+    return Prices(
+        currency=value["currency"],
+        machines=machines,
+        bigquery_per_tib=others.get("per_tib"),
+        class_a_per_1000=others.get("class_a_per_1000"),
+        class_b_per_1000=others.get("class_b_per_1000"),
+        name=name,
+    )
+
+
+def _mistakes(value: Mapping[Any, Any]) -> Iterator[str]:
+    known = ("currency", "sources", "machines", *_OTHERS)
+    for key in value:
+        if key not in known:
+            yield f"{key}: There is no such key. {choice(str(key), known)}."
+    currency = value.get("currency")
+    if not (
+        isinstance(currency, str) and len(currency) == 3 and currency.isascii() and currency.isalpha() and currency.isupper()
+    ):
+        yield f"currency: {currency!r} is not a currency. Write its three letters, for example USD."
+    sources = value.get("sources")
+    if sources is not None and not isinstance(sources, dict):
+        yield "sources: It is not a mapping of a name to a sentence."
+        sources = None
+    machines = value.get("machines")
+    if machines is not None and not isinstance(machines, dict):
+        yield "machines: It is not a mapping. Write for example 'g2-standard-8: {spot: 0.3}' under it."
+    elif machines:
+        for name, entry in machines.items():
+            yield from _wrong_machine(name, entry, sources or {})
+    for section, keys in _OTHERS.items():
+        entries = value.get(section)
+        if entries is not None and not isinstance(entries, dict):
+            yield f"{section}: It is not a mapping of {' and '.join(keys)} to prices."
+        for key, entry in entries.items() if isinstance(entries, dict) else ():
+            yield from _wrong_other(section, key, entry, sources or {})
+
+
+def _wrong_machine(name: Any, entry: Any, sources: Mapping[Any, Any]) -> Iterator[str]:
+    place = f"machines.{name}"
+    if name not in _MACHINES:
+        yield f"{place}: No profile uses a machine of this name. {choice(str(name), _MACHINES)}."
+    if not isinstance(entry, dict):
+        yield f"{place}: {entry!r} does not say how the machine is bought. Write {{on-demand: PRICE}}, or spot, or flex-start."
+        return
+    ways = ("on-demand",) if name == CPU else tuple(_BOUGHT)
+    for key, each in entry.items():
+        if key in ways:
+            yield from _wrong_price(f"{place}.{key}", each)
+        elif key not in _NOTES:
+            yield f"{place}.{key}: There is no such key. {choice(str(key), (*ways, *_NOTES))}."
+    yield from _wrong_notes(place, entry, sources)
+
+
+def _wrong_other(section: str, key: Any, entry: Any, sources: Mapping[Any, Any]) -> Iterator[str]:
+    place = f"{section}.{key}"
+    if key not in _OTHERS[section]:
+        yield f"{place}: There is no such key. {choice(str(key), _OTHERS[section])}."
+    elif isinstance(entry, dict):
+        for name in entry:
+            if name not in ("price", *_NOTES):
+                yield f"{place}.{name}: There is no such key. {choice(str(name), ('price', *_NOTES))}."
+        yield from _wrong_price(f"{place}.price", entry.get("price"))
+        yield from _wrong_notes(place, entry, sources)
+    else:
+        yield from _wrong_price(place, entry)
+
+
+def _wrong_price(place: str, price: Any) -> Iterator[str]:
+    if not isinstance(price, int | float) or isinstance(price, bool) or not math.isfinite(price) or price < 0:
+        yield f"{place}: {price!r} is not a price. Write a number of 0 or more, without a currency."
+
+
+def _wrong_notes(place: str, entry: Mapping[Any, Any], sources: Mapping[Any, Any]) -> Iterator[str]:
+    if "date" in entry and not isinstance(entry["date"], date):
+        yield f"{place}.date: {entry['date']!r} is not a date. Write the day when the price was read, for example 2026-08-20."
+    if "source" in entry and entry["source"] not in list(sources):
+        yield f"{place}.source: {entry['source']!r} is not one of the sources that the file names. Add it under 'sources'."

@@ -1,0 +1,135 @@
+"""What jobs cost over time: rows of the audit table added up by job. Pure.
+
+A row's cost is of the whole run so far. So of each run only its latest row counts, however often it failed, was repaired or was
+published again. A DAG run that failed before it had a run has a row without cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+MILLION: Final = 1_000_000
+FAILED: Final = "failed"
+
+
+@dataclass
+class Sums:
+    """runs: that were published. failed: those that were not, and DAG runs that failed before they had one.
+
+    rows, tokens: that published runs deliver. costs, estimates: millionths by currency. unpriced: runs of unknown cost;
+    priced_rows, priced_tokens: of published runs whose cost is known.
+    """
+
+    runs: int = 0
+    failed: int = 0
+    rows: int = 0
+    tokens: int = 0
+    machine_seconds: float = 0.0
+    bigquery_bytes: int = 0
+    costs: dict[str, int] = field(default_factory=dict)
+    estimates: dict[str, int] = field(default_factory=dict)
+    unpriced: int = 0
+    priced_rows: int = 0
+    priced_tokens: int = 0
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        rows, tokens = row.get("input_rows") or 0, (row.get("prompt_tokens") or 0) + (row.get("output_tokens") or 0)
+        published = not is_failure(row)
+        self.runs, self.failed = self.runs + published, self.failed + (not published)
+        self.machine_seconds += row.get("machine_seconds") or 0.0
+        self.bigquery_bytes += row.get("bigquery_bytes") or 0
+        cost, currency = row.get("cost"), row.get("currency") or ""
+        if published:
+            self.rows, self.tokens = self.rows + rows, self.tokens + tokens
+        if cost is None:
+            self.unpriced += bool(row.get("run_id"))
+            return
+        self.costs[currency] = self.costs.get(currency, 0) + round(cost * MILLION)
+        if (estimated := row.get("cost_estimated")) is not None:
+            self.estimates[currency] = self.estimates.get(currency, 0) + round(estimated * MILLION)
+        if published:
+            self.priced_rows, self.priced_tokens = self.priced_rows + rows, self.priced_tokens + tokens
+
+    def each(self, count: int, size: int) -> float | None:
+        """What so many cost, if all costs are in one currency; those of failed runs are in it."""
+        return sum(self.costs.values()) * size / count / MILLION if count and len(self.costs) == 1 else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "runs": self.runs,
+            "failed": self.failed,
+            "rows": self.rows,
+            "tokens": self.tokens,
+            "machine_seconds": round(self.machine_seconds, 3),
+            "bigquery_bytes": self.bigquery_bytes,
+            "cost": {currency: each / MILLION for currency, each in sorted(self.costs.items())},
+            "estimated": {currency: each / MILLION for currency, each in sorted(self.estimates.items())},
+            "runs_without_cost": self.unpriced,
+            "per_million_tokens": self.each(self.priced_tokens, MILLION),
+            "per_thousand_rows": self.each(self.priced_rows, 1000),
+        }
+
+
+def is_failure(row: Mapping[str, Any]) -> bool:
+    return row.get("state") == FAILED
+
+
+def latest(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of each run, and of each DAG run without one, what counts: a publication rather than a failure, then the last.
+
+    A DAG run that failed before it had a run is left out if it was repaired.
+    """
+    rows = list(rows)
+    repaired = {(row["job"], row.get("by_dag_run_id")) for row in rows if not is_failure(row)}
+    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: (not is_failure(row), _moment(row))):
+        if not row.get("run_id") and (row["job"], row.get("by_dag_run_id")) in repaired:
+            continue
+        found[row["job"], row.get("run_id") or f"DAG run {row.get('by_dag_run_id')}"] = row
+    return list(found.values())
+
+
+def by_job(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Sums], Sums]:
+    """The sums of each job, in order of their names, and of all."""
+    jobs: dict[str, Sums] = {}
+    total = Sums()
+    for row in sorted(latest(rows), key=lambda row: str(row["job"])):
+        jobs.setdefault(row["job"], Sums()).add(row)
+        total.add(row)
+    return jobs, total
+
+
+def lines(jobs: Mapping[str, Sums], total: Sums) -> Iterator[str]:
+    """A table for a terminal."""
+    head = ("job", "runs", "failed", "machine h", "cost", "estimated", "a million tokens", "a thousand rows")
+    table: list[Sequence[str]] = [head, *(_cells(job, sums) for job, sums in jobs.items()), _cells("total", total)]
+    wide = [max(len(row[column]) for row in table) for column in range(len(head))]
+    for row in table:
+        yield "  ".join([row[0].ljust(wide[0]), *(cell.rjust(width) for cell, width in zip(row[1:], wide[1:], strict=True))])
+    if total.unpriced:
+        yield f"{total.unpriced:,} of the runs have no cost: a machine has no price, or an earlier release published them."
+
+
+def _cells(name: str, sums: Sums) -> tuple[str, ...]:
+    each = (sums.each(sums.priced_tokens, MILLION), sums.each(sums.priced_rows, 1000))
+    return (
+        name,
+        f"{sums.runs:,}",
+        f"{sums.failed:,}",
+        f"{sums.machine_seconds / 3600:,.2f}",
+        _money(sums.costs),
+        _money(sums.estimates),
+        *("-" if found is None else f"{found:,.4f}" for found in each),
+    )
+
+
+def _money(sums: Mapping[str, int]) -> str:
+    return " + ".join(f"{each / MILLION:,.2f} {currency}" for currency, each in sorted(sums.items())) or "-"
+
+
+def _moment(row: Mapping[str, Any]) -> datetime:
+    moment: datetime = row.get("published_at") or row["failed_at"]
+    return moment

@@ -1,0 +1,79 @@
+"""A wish to pause or resume a run (`nightshift.run.pauses`), applied to the JobSets that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nightshift.jobset.labels import PAUSED_ANNOTATION, QUEUE_LABEL, RUN_URL_ANNOTATION
+from nightshift.jobset.observation import finished
+from nightshift.jobset.runtime import JobSetNotFound, Runtime
+from nightshift.run import pauses
+from nightshift.run.pauses import Wish
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from nightshift.run.names import RunRef
+
+
+def apply(runtime: Runtime, run_url: str, wish: Wish) -> list[str]:
+    """Applies the wish to all JobSets of the run that have not ended; returns their names. run_url: ``gs://.../RUN``."""
+    done = []
+    for jobset in runtime.jobsets(run_url.rpartition("/")[2]):
+        meta = jobset["metadata"]
+        if (meta.get("annotations") or {}).get(RUN_URL_ANNOTATION) == run_url and not finished(jobset):
+            apply_to(runtime, meta["name"], wish, jobset)
+            done.append(str(meta["name"]))
+    return done
+
+
+def apply_to(runtime: Runtime, name: str, wish: Wish, jobset: Mapping[str, Any]) -> None:
+    """Applies the wish to one JobSet. One that has gone meanwhile is fine."""
+    try:
+        if wish.paused:
+            runtime.pause(name, str(wish))
+        elif is_paused(jobset) or _only_suspended(jobset):
+            runtime.resume(name)
+    except JobSetNotFound:
+        return
+
+
+def is_paused(jobset: Mapping[str, Any]) -> bool:
+    return PAUSED_ANNOTATION in (jobset["metadata"].get("annotations") or {})
+
+
+def _only_suspended(jobset: Mapping[str, Any]) -> bool:
+    """Created while its run was paused, by a task that died before it could say so. Kueue starts those of its queues."""
+    return bool(jobset["spec"].get("suspend")) and QUEUE_LABEL not in (jobset["metadata"].get("labels") or {})
+
+
+class NotPausable(LookupError):
+    """There is no such run, or it has nothing left to compute."""
+
+
+def record(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> Wish:
+    """Writes the wish into the run's folder. Raises NotPausable, StoreUnavailable."""
+    import obstore
+
+    from nightshift.store import StoreUnavailable, get_bytes
+
+    try:
+        there, sealed = (get_bytes(store, path) is not None for path in (run.spec_path, run.manifest_path))
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"look at {run.prefix}: {error}") from error
+    if not there:
+        raise NotPausable(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
+    if sealed and paused:
+        raise NotPausable(f"{run.prefix} is sealed: nothing is left to compute.")
+    return pauses.wish(store, run, paused=paused, by=by)
+
+
+def tell(names: Sequence[str], wish: Wish) -> str:
+    """What was done, in a sentence. names: of the JobSets that the wish was applied to."""
+    if not names:
+        later = (
+            "those that the task infer creates stand still until it is resumed" if wish.paused else "there is nothing to resume"
+        )
+        return f"The run has no JobSet now; {later}"
+    return f"{'Suspended' if wish.paused else 'Resumed'}: JobSet {', '.join(names)}"

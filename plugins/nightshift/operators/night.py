@@ -1,0 +1,133 @@
+"""What the task infer does for the deadline of its night: what it tells the trigger that looks, and what follows from a
+look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from nightshift.operators.jobset_memory import Kept, Live
+from nightshift.spec.limits import WORKERS_MAX
+
+if TYPE_CHECKING:
+    from nightshift.jobset.keeping import Asked
+    from nightshift.planner.bounds import Limits
+    from nightshift.planner.plan import Decision
+    from nightshift.run.names import RunRef
+    from nightshift.run.plan import Plan
+    from nightshift.spec import JobSpec
+
+
+@dataclass(frozen=True)
+class Night:
+    """One run on its way. spec: with the terms of the DAG run. decision: None for a run that no task has decided.
+
+    many_machines: whether a further JobSet gets machines of its own; the local runtime has only one.
+    """
+
+    spec: JobSpec
+    run: RunRef
+    plan: Plan
+    decision: Decision | None
+    limits: Limits
+    many_machines: bool
+
+    def workers(self, live: Live) -> int:
+        return live.workers or self.plan.workers
+
+    def hosts(self, profile: str) -> int:
+        return self.spec.compute.worker(profile).hosts
+
+    @property
+    def start_up_s(self) -> float:
+        """Of a JobSet, from its start to its first row."""
+        return self.decision.speed.start_up_s if self.decision else float(self.spec.compute.worker().load_seconds)
+
+    @property
+    def room(self) -> int:
+        """The most workers that it may have."""
+        from nightshift.planner.roofline import accelerators
+
+        if not self.many_machines and not self.limits.workers_max:
+            return self.plan.workers
+        most = self.limits.workers_max or WORKERS_MAX
+        units = accelerators(self.spec.compute.worker()) or 1
+        return most if self.limits.quota is None else min(most, self.limits.quota // units)
+
+    def look(self, names: Mapping[str, Live], kept: Kept, watch: Mapping[str, Any] | None) -> dict[str, Any]:
+        """For `nightshift.triggers.looking.Lookout`: JSON. names: of the JobSets that are waited for. watch: of the last
+        look."""
+        speed = self.decision.speed.rows_per_second if self.decision else 0.0
+        jobsets = {
+            name: {
+                "profile": live.profile or self.spec.compute.profile,
+                "workers": self.workers(live),
+                "helps": live.helps,
+                "hosts": self.hosts(live.profile or self.spec.compute.profile),
+                "ready_at": live.since + self.start_up_s,
+            }
+            for name, live in names.items()
+        }
+        return {
+            "run": self.run.prefix,
+            "rows": self.plan.rows,
+            "chunk_rows": self.plan.chunk_rows,
+            "seqs": self.spec.engine.max_num_seqs,
+            **(watch or {"speed": speed, "late_since": None, "resumed_at": None}),
+            "jobsets": jobsets,
+            "terms": {
+                "profiles": list(self.spec.compute.profiles if self.many_machines else (self.spec.compute.profile,)),
+                "start_up_s": self.start_up_s,
+                "room": self.room,
+                "stated": self.spec.compute.workers is not None or kept.asked is not None,
+                "helped": kept.helped,
+            },
+        }
+
+    def helped(self, names: Mapping[str, Live], kept: Kept, look: Mapping[str, Any]) -> Kept | None:
+        """With the helping JobSet that a look has decided on; None if it has not."""
+        if not look.get("workers"):
+            return None
+        gone = [names[name] for name in look["drop"] if name in names]
+        live = Live(kept.next, look["profile"], look["workers"], helps=True, since=time.time())
+        stay = tuple(each for each in kept.live if each not in gone)
+        return replace(kept.with_all((*stay, live)), helped=kept.helped + 1)
+
+    def resized(self, names: Mapping[str, Live], kept: Kept, present: JobSpec | None) -> tuple[Kept, str] | None:
+        """With as many workers as the job says now, and a sentence; None if nobody has changed ``compute.workers``."""
+        from nightshift.jobset.keeping import Asked, resized
+
+        before = self.spec.compute.workers if kept.asked is None else kept.asked
+        wanted = None if present is None else present.compute.workers
+        if wanted is None or wanted == before:
+            return None
+        counted = {name: names[name] for name in self._counted(names)}
+        asked: dict[str, Asked] = {name: Asked(live.profile, self.workers(live), live.helps) for name, live in counted.items()}
+        have = sum(each.wanted for each in asked.values())
+        change = resized(asked, min(wanted, max(1, self.plan.chunk_count)))
+        gone = [counted[name] for name in change.drop]
+        lives = [live for live in kept.live if live not in gone]
+        now = time.time()
+        if change.add:
+            newest = max(counted.values(), key=lambda live: live.generation)
+            lives.append(Live(kept.next, newest.profile, change.add, helps=True, since=now))
+        elif change.smaller:
+            lives.append(replace(gone[-1], generation=kept.next, workers=change.smaller, since=now))
+        said = f"compute.workers of the job is {wanted} now, and {have} were at work"
+        done = [f"{change.add} more help"] * bool(change.add) + [f"{name} goes" for name in change.drop]
+        done += [f"a JobSet with {change.smaller} takes its place"] * bool(change.smaller)
+        return replace(kept.with_all(tuple(lives)), asked=wanted), f"{said}: {', '.join(done) or 'nothing to change'}"
+
+    def _counted(self, names: Mapping[str, Live]) -> Iterable[str]:
+        """The JobSets that a person's number is about: without those that another profile is about to replace."""
+        first = [name for name, live in names.items() if not live.helps]
+        newest = max(first, key=lambda name: names[name].generation, default=None)
+        return [name for name, live in names.items() if live.helps or name == newest]
+
+
+def watched(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the last look knew, for the next one."""
+    look = event.get("look")
+    return None if look is None else look["watch"]

@@ -1,0 +1,85 @@
+"""The one task of the DAG nightshift_pause: a run stands still, or goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from nightshift.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from nightshift.jobset.runtime import Runtime
+    from nightshift.operators.jobset_work import Waited
+    from nightshift.operators.run import RunOperator
+
+ACTIONS = ("pause", "resume")
+
+
+class PauseOperator(BaseOperator):
+    """
+    Pauses a run, or resumes it (docs/pausing.md): as ``nightshift pause`` and ``resume``, over Airflow's connections.
+
+    Returns who wished what and when, and the names of the JobSets that it was applied to. A repeat does it again.
+
+    :param run: JOB/PARTITION/RUN, or its URL, as the task ``plan`` logs it (templated).
+    :param action: ``pause`` or ``resume`` (templated).
+    """
+
+    template_fields: Sequence[str] = ("run", "action")
+
+    def __init__(self, *, run: str, action: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.run = run
+        self.action = action
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from nightshift.hooks.credentials import storage_credentials
+        from nightshift.jobset.pausing import NotPausable, apply, record, tell
+        from nightshift.operators.deployment import deployment_for
+        from nightshift.operators.jobset_errors import runtime_failures
+        from nightshift.run.names import RunRef
+        from nightshift.store import open_store
+
+        if self.action not in ACTIONS:
+            raise AirflowFailException(f"The param action is {self.action!r}. Write pause or resume.")
+        try:
+            settings = Settings.from_environment()
+            bucket = f"gs://{settings.bucket}"
+            run = RunRef.from_prefix(self.run.strip().removeprefix(bucket))
+            store = open_store(bucket, credentials=storage_credentials(settings))
+            wish = record(store, run, paused=self.action == "pause", by=_who(context))
+        except (NotPausable, SettingsError, ValueError) as error:
+            raise AirflowFailException(str(error)) from error
+        self.log.info("%s is %s", run.prefix, wish)
+        with runtime_failures():
+            names = apply(deployment_for(settings).runtime, run.url(settings.bucket), wish)
+        self.log.info("%s", tell(names, wish))
+        return {**wish.to_json(), "run": run.prefix, "jobsets": names}
+
+
+def _who(context: Context) -> str:
+    """The person who triggered the DAG, if Airflow knows."""
+    dag_run = context["dag_run"]
+    return getattr(dag_run, "triggering_user_name", None) or f"DAG run {dag_run.run_id}"
+
+
+def follow_wish(task: RunOperator, runtime: Runtime, waited: Iterable[Waited]) -> None:
+    """Pauses the JobSets of a run that a person has paused, or resumes them. The deadline stays where it is.
+
+    task: works on that run.
+    """
+    from nightshift.jobset.pausing import apply_to
+    from nightshift.run.pauses import newest
+
+    if (wish := newest(task.store, task.run)) is None:
+        return
+    if wish.paused:
+        task.log.warning("The run is %s: its JobSets are suspended until somebody resumes it", wish)
+    for each in waited:
+        if each.seen.jobset is not None:
+            apply_to(runtime, each.name, wish, each.seen.jobset)

@@ -1,0 +1,103 @@
+"""What the tasks `plan` and `extract` do for the param ``redo``: only the dead letters of a run, computed again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nightshift.run.names import RunRef
+from nightshift.run.redo import NotRedone, Redo
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from nightshift.run.plan import ExportedSource, Plan
+    from nightshift.spec import JobSpec
+    from nightshift.warehouse import Warehouse
+
+DEAD_LETTERS = "dead_letters"
+"""The one value of the param."""
+
+
+def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partition: str, opened_by: str) -> RunRef:
+    """The redo that `opened_by` asks for: of the run that the partition shows now, or the one that it has opened before.
+
+    Everything that the redo needs is looked at first, because a run that is open is found by later DAG runs too. Raises
+    NotRedone (NothingToRedo, if the partition has no dead letters), SealBroken, WarehouseError.
+    """
+    from nightshift.run.opening import load_run, open_redo, redo_of_opener
+    from nightshift.run.redo_rows import check_inputs
+
+    if (mine := redo_of_opener(store, spec.job, partition, opened_by)) is not None:
+        return mine
+    any_run = RunRef(spec.job, partition, "0" * 16)
+    shown = warehouse.shown_run(spec, any_run)
+    if shown is None:
+        raise NotRedone(
+            f"Partition {partition} of {spec.destination.table} shows no run of job {spec.job}, so there are no dead letters "
+            "to compute again. Trigger the DAG without redo: that finishes a run that is open, or computes the partition."
+        )
+    earlier = RunRef.from_prefix(f"{spec.job}/{partition}/{shown}")
+    frozen, record = load_run(store, earlier)
+    _same_answers(earlier, frozen, spec)
+    plan, redo = _sealed(store, earlier, Redo.of(record))
+    check_inputs(store, earlier, plan)
+    warehouse.check_destination(spec, plan.source or warehouse.read_source(spec, partition))
+    return open_redo(store, earlier, spec, redo, opened_by=opened_by)
+
+
+def _same_answers(earlier: RunRef, frozen: JobSpec, spec: JobSpec) -> None:
+    """One partition holds answers of one spec (invariant 4)."""
+    before, now = frozen.semantic(), spec.semantic()
+    if before != now:
+        changed = ", ".join(_differ(before, now))
+        raise NotRedone(
+            f"The job asks for other answers than run {earlier.run_id}, which the partition shows: {changed} changed. Computed "
+            "so, the dead letters would stand beside answers of the old job in one partition. Undo the change, or trigger with "
+            "fresh to compute all rows. What does not affect answers may change: compute, deadline, max_num_seqs, time limits."
+        )
+
+
+def _differ(before: object, now: object, path: str = "") -> list[str]:
+    """The paths of the settings that are not the same."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        names = sorted({*before, *now})
+        return [found for name in names for found in _differ(before.get(name), now.get(name), f"{path}.{name}".strip("."))]
+    return [] if before == now else [path]
+
+
+def _sealed(store: ObjectStore, earlier: RunRef, done_before: Redo | None) -> tuple[Plan, Redo]:
+    """The plan of the run that is shown, and the redo of it. Raises NotRedone and SealBroken."""
+    from nightshift.run.plan import load_plan
+    from nightshift.run.seal import load_manifest
+    from nightshift.run.sealed import check_whole, whole
+
+    plan, manifest = load_plan(store, earlier), load_manifest(store, earlier)
+    if plan is None or manifest is None:
+        raise NotRedone(
+            f"Run {earlier.run_id}, which the partition shows, is not sealed any more: {earlier.prefix} lacks plan.json or "
+            "manifest.json. Trigger the DAG with fresh."
+        )
+    redo = Redo.after(manifest)
+    check_whole(store, earlier, whole(store, earlier, manifest, done_before))
+    return plan, redo
+
+
+def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> ExportedSource | None:
+    """Writes the input files of the redo `run`; returns what the query returned when they were exported first.
+
+    Raises NotRedone, StoreUnavailable.
+    """
+    from nightshift.run.plan import load_plan
+    from nightshift.run.redo import digest_of
+    from nightshift.run.redo_rows import copy_rows
+    from nightshift.run.seal import load_manifest
+
+    earlier = redo.earlier(run)
+    plan, manifest = load_plan(store, earlier), load_manifest(store, earlier)
+    if plan is None or manifest is None or digest_of(manifest) != redo.manifest_digest:
+        raise NotRedone(
+            f"Run {earlier.run_id}, whose dead letters {run.prefix} computes again, was deleted or computed again meanwhile. "
+            "Trigger the DAG with fresh."
+        )
+    copy_rows(store, run, earlier, plan, manifest)
+    return plan.source

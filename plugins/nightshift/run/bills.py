@@ -1,0 +1,63 @@
+"""The bill of a run (`nightshift.costs.bill`) from what lies in its folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from obstore.store import ObjectStore
+
+from nightshift.costs.bill import Bill, Machine, bill
+from nightshift.costs.prices import Prices
+from nightshift.planner.plan import NotADecision
+from nightshift.run import measured
+from nightshift.run.decisions import load_decision
+from nightshift.run.names import RunRef
+from nightshift.run.plan import Plan
+from nightshift.spec import JobSpec
+from nightshift.store import ObjectStorage
+
+_NOTHING_DELIVERED: Final = {"chunks": [], "rows": 0, "prompt_tokens": 0, "output_tokens": 0}
+
+
+def machine_of(spec: JobSpec, profile: str) -> Machine:
+    """Of a worker of this profile, by the job's terms."""
+    try:
+        shape = spec.compute.worker(profile) if profile else None
+    except ValueError:  # The job was changed meanwhile, and its worker no longer fits this profile.
+        shape = None
+    return measured.UNKNOWN_MACHINE if shape is None else Machine(shape.price_name, shape.machines)
+
+
+def bill_of(
+    store: ObjectStore,
+    manifest: Mapping[str, Any],
+    plan: Plan | None,
+    spec: JobSpec | None,
+    prices: Prices,
+    *,
+    bigquery_bytes: int | None = None,
+) -> Bill | None:
+    """Of a sealed run. Without an estimate if there is no decision, or none that this release reads, or no spec.
+
+    None if an earlier release sealed the run.
+    """
+    decided = None
+    if plan is not None and plan.decision is not None and spec is not None:
+        try:
+            if decision := load_decision(store, plan.decision):
+                decided = (decision, machine_of(spec, decision.profile))
+        except NotADecision:
+            decided = None
+    return bill(manifest, prices, estimated=decided, bigquery_bytes=bigquery_bytes)
+
+
+def bill_so_far(store: ObjectStore, run: RunRef, spec: JobSpec, prices: Prices, bigquery_bytes: int | None) -> Bill:
+    """Of a run that is not sealed: what its attempts were paid for. How much of it is useful is only known at the seal, so its
+    parts mean nothing yet."""
+    seen = asyncio.run(measured.look(ObjectStorage(store), run))
+    found = measured.measure(seen, [], lambda profile: machine_of(spec, profile))
+    made = bill({measured.KEY: found, **_NOTHING_DELIVERED}, prices, bigquery_bytes=bigquery_bytes)
+    assert made is not None, "it was measured here"
+    return made

@@ -1,0 +1,128 @@
+"""Looks at a running night from the triggerer, and says when its task has something to do for the deadline.
+
+A look is a LIST of the ledger, and arithmetic (`nightshift.planner.forecast`, `nightshift.jobset.keeping`). It is made here and
+not in the task because waking the task costs more: a process, a part of the log that is read again, and some seconds in which
+nobody hears that a person ends the task. So the task is woken when there is a decision, and every `WAKE_S`, since only a task's
+process sees the job's file as it is now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from nightshift.jobset.kubernetes.follow import Log
+    from nightshift.planner.forecast import Forecast, Rows
+
+LOOK_S: Final = 120.0
+WAKE_S: Final = 900.0
+SAY_S: Final = 1800.0
+"""How often the log says when the night will end, unless that changes between late and in time."""
+
+Counts = Mapping[str, Mapping[str, Any]]
+"""By JobSet: the fields of `nightshift.jobset.kubernetes.follow.JobSetCounts`."""
+
+
+class Lookout:
+    """For the life of one trigger. look: JSON, what the task says of its night (`nightshift.operators.night.Night.look`).
+
+    deadline: Unix time. state: JSON, what the task gets with the trigger's event.
+    """
+
+    def __init__(self, look: Mapping[str, Any], deadline: float, log: Log) -> None:
+        # Made in a thread: the triggerer's event loop would stand still while these are imported.
+        from nightshift.jobset import keeping
+        from nightshift.planner.forecast import Watch
+
+        self._decide = keeping.decide
+        self._look = look
+        self._deadline = deadline
+        self._log = log
+        self._watch = Watch(
+            look["speed"],
+            look["chunk_rows"],
+            start_up_s=look["terms"]["start_up_s"],
+            late_since=look["late_since"],
+            resumed_at=look["resumed_at"],
+        )
+        self._late = look["late_since"] is not None
+        self._said_at = 0.0
+        self._silent = False
+        self.state: dict[str, Any] = {"watch": self._watch.to_json(), "late": self._late}
+
+    async def until_needed(self, counts: Callable[[], Counts], paused: Callable[[], bool] = lambda: False) -> None:
+        """Returns when the task should be woken. paused: whether a person has suspended the night."""
+        wake_at = time.monotonic() + WAKE_S
+        while time.monotonic() < wake_at:
+            await asyncio.sleep(LOOK_S)
+            try:
+                if await self._looked(counts(), paused()):
+                    return
+                self._silent = False
+            except Exception as error:
+                # Whatever the store, the connection or the network says: a night goes on without a forecast.
+                if not self._silent:
+                    self._log.warning("The ledger cannot be looked at, so nobody knows when the night will end: %r", error)
+                self._silent = True
+
+    async def _looked(self, counts: Counts, paused: bool) -> bool:
+        """One look; whether there is a decision."""
+        from nightshift.jobset.keeping import Asked, Terms
+
+        now = time.time()
+        rows = await asyncio.to_thread(self._rows, now - self._watch.window_s(now))
+        forecast = self._watch.look(now, rows, self._fleets(counts), deadline=self._deadline, paused=paused)
+        asked = {name: Asked(each["profile"], each["workers"], each["helps"]) for name, each in self._look["jobsets"].items()}
+        terms = Terms(**self._look["terms"], useful=max(1, rows.left // self._look["seqs"]))
+        decision = self._decide(forecast, asked, terms)
+        self.state = {
+            "watch": self._watch.to_json(),
+            "late": forecast.late,
+            "why": decision.why,
+            "workers": decision.workers,
+            "profile": decision.profile,
+            "drop": list(decision.drop),
+        }
+        self._say(forecast, rows, decision.why)
+        return bool(decision.workers)
+
+    def _fleets(self, counts: Counts) -> dict[str, Any]:
+        from nightshift.planner.forecast import Fleet
+
+        fleets = {}
+        for name, each in self._look["jobsets"].items():
+            hosts, count = each["hosts"], counts[name]
+            fleets[name] = Fleet(each["workers"], count["running"] // hosts, count["worked_s"] / hosts, each["ready_at"])
+        return fleets
+
+    def _say(self, forecast: Forecast, rows: Rows, why: str) -> None:
+        if forecast.late == self._late and time.monotonic() - self._said_at < SAY_S and self._said_at:
+            return
+        self._late, self._said_at = forecast.late, time.monotonic()
+        done = f"{rows.done:,} of {rows.done + rows.left:,} rows are committed"
+        (self._log.warning if forecast.late else self._log.info)("%s: %s", done, why)
+
+    def _rows(self, since: float) -> Rows:
+        from nightshift.planner.forecast import Rows
+        from nightshift.run.names import RunRef
+        from nightshift.run.progress import committed_rows
+
+        total = self._look["rows"]
+        run = RunRef.from_prefix(self._look["run"])
+        done, recent = committed_rows(self._store, run, total, self._look["chunk_rows"], since)
+        return Rows(total - done, done, recent)
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        from nightshift.hooks.credentials import storage_credentials
+        from nightshift.settings import Settings
+        from nightshift.store import open_store
+
+        settings = Settings.from_environment()
+        return open_store(f"gs://{settings.bucket}", credentials=storage_credentials(settings))

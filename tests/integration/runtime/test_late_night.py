@@ -1,0 +1,126 @@
+"""A night whose workers are slower than the plan believed, with a real agent, its processes, and the real task and trigger."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from airflow.sdk import DAG
+from obstore.store import LocalStore
+
+from nightshift.jobset import keeping
+from nightshift.jobset.labels import ROLE_LABEL
+from nightshift.operators.deployment import Deployment
+from nightshift.operators.infer import InferOperator
+from nightshift.operators.jobset_memory import Live
+from nightshift.planner import forecast
+from nightshift.planner.plan import Decision
+from nightshift.planner.speed import Basis, Speed
+from nightshift.run.decisions import save_decision
+from nightshift.run.names import canonical_json
+from nightshift.settings import Settings
+from nightshift.triggers import looking
+from nightshift.triggers.local import LocalJobSetTrigger
+from nightshift.triggers.looking import Lookout
+from nightshift.triggers.polling import poll
+from tests.builders import RUN, a_plan, a_spec
+from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
+from tests.integration.runtime.manifests import IMAGE, jobset
+from tests.unit.operators.infer_night import a_context
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+CHUNKS = 110
+DEADLINE_S = 45
+WORKER = """
+import os, random, sys, time
+ledger, chunks, helps = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "helper"
+os.makedirs(ledger, exist_ok=True)
+while left := [path for chunk in range(chunks) if not os.path.exists(path := f"{ledger}/chunk-{chunk:08d}.parquet")]:
+    path = random.choice(left) if helps else left[0]
+    time.sleep(0.5)
+    open(path, "a").close()
+"""
+"""Commits a chunk each half second: an owner from the front, a helper anywhere. Alone, the owner takes 55 s."""
+
+
+class SlowNight(InferOperator):
+    """Its pods are real processes of the agent's; what they run is WORKER."""
+
+    deferrable = False
+    ledger: Path
+
+    def manifest(self, context: Any, live: Live, name: str) -> dict[str, Any]:
+        real = super().manifest(context, live, name)
+        role = real["metadata"]["labels"][ROLE_LABEL]
+        completions = real["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"]
+        command = [sys.executable, "-c", WORKER, str(self.ledger), str(CHUNKS), role]
+        return jobset(name, {"name": "driver", "image": IMAGE, "command": command}, job={"completions": completions})
+
+
+class Recorded(LocalUnderTest):
+    """Remembers what was submitted."""
+
+    submitted: list[int]
+
+    def submit(self, manifest: Mapping[str, Any]) -> str:
+        self.submitted.append(manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"])
+        return super().submit(manifest)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    agent = AgentProcess(tmp_path)
+    agent.start()
+    yield agent
+    agent.close()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule in seconds instead of minutes."""
+    monkeypatch.setattr(looking, "LOOK_S", 0.5)
+    monkeypatch.setattr(keeping, "HOLD_S", 2.0)
+    monkeypatch.setattr(forecast, "PRIOR_S", 2.0)
+    monkeypatch.setattr(forecast, "WINDOW_S", 6.0)
+    assert poll.__kwdefaults__ is not None
+    monkeypatch.setitem(poll.__kwdefaults__, "settle_s", 0)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_slow_night_gets_help_and_keeps_its_deadline(
+    agent: AgentProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    store = LocalStore(tmp_path / "bucket")
+    spec = a_spec(deadline=f"{DEADLINE_S}s", engine__max_num_seqs=1)
+    believed = Speed(10.0, Basis.ESTIMATED, "estimate", 2.0, "the most that the profile allows")
+    decision = Decision("cpu", CHUNKS, 1, 1, DEADLINE_S, 28.0, 12.0, 14.0, believed, ())
+    plan = {**a_plan(CHUNKS, chunk_rows=1).to_json(), "decision": save_decision(store, RUN, decision)}
+    obstore.put(store, RUN.spec_path, canonical_json({"spec": spec.model_dump(mode="json")}))
+    obstore.put(store, RUN.plan_path, canonical_json(plan))
+    monkeypatch.setattr(Lookout, "_store", store)
+    settings = Settings(bucket="runs", project="acme", runtime=f"local:{agent.state}", workers_max=3)
+    for name in ("bucket", "project", "runtime"):
+        monkeypatch.setenv(f"NIGHTSHIFT_{name.upper()}", getattr(settings, name))
+    runtime = Recorded(agent.state)
+    runtime.submitted = []
+    with DAG("job", schedule=None):
+        task = SlowNight(task_id="infer", run_prefix=RUN.prefix, terms="")
+    task.ledger = tmp_path / "bucket" / RUN.ledger_folder
+    task.__dict__.update(settings=settings, store=store, deployment=Deployment(runtime, LocalJobSetTrigger, has_profiles=False))
+
+    began = time.monotonic()
+    done = task.execute(a_context())
+    took_s = time.monotonic() - began
+
+    assert done["jobset"]
+    assert took_s < DEADLINE_S
+    assert runtime.submitted[0] == 1
+    assert 1 <= sum(runtime.submitted[1:]) <= 2, "never more than NIGHTSHIFT_WORKERS_MAX in all"
+    assert len(list(task.ledger.iterdir())) == CHUNKS

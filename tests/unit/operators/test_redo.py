@@ -1,0 +1,290 @@
+"""Only the dead letters again: which rows a redo has, what it proves, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import obstore
+import pyarrow.parquet as pq
+import pytest
+from obstore.store import MemoryStore
+
+from nightshift.operators.redoing import open_again, take_rows
+from nightshift.run import redo_rows
+from nightshift.run.names import RunRef
+from nightshift.run.opening import load_run, open_run
+from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
+from nightshift.run.redo import EARLIER, NothingToRedo, NotRedone, Redo, totals
+from nightshift.run.seal import load_manifest, seal
+from nightshift.run.sealed import SealBroken, check_whole, whole
+from nightshift.run.tolerance import ToleranceExceeded
+from nightshift.settings import Settings
+from nightshift.spec import JobSpec
+from nightshift.warehouse import publish
+from nightshift.warehouse.extract import build_plan
+from tests.builders import a_chunk, a_fix, a_spec, write_input
+
+pytestmark = pytest.mark.unit
+
+DAY = "2026-11-20"
+SPEC = a_spec(dead_letters__tolerate="50%")
+TEXTS = [f"text {number}" for number in range(20)]
+SOURCE = ExportedSource({"id": "INT64", "text": "STRING"}, ("p.d.t",))
+SETTINGS = Settings(bucket="b", project="p")
+
+
+class Bucket:
+    """A bucket, and a warehouse that shows the run `shown`."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.shown: RunRef | None = None
+        self.warehouse: Any = SimpleNamespace(
+            shown_run=lambda spec, run: self.shown and self.shown.run_id, check_destination=lambda spec, source: None
+        )
+
+    def night(self, dead: Sequence[int], *, rows: int = len(TEXTS), seal_it: bool = True) -> RunRef:
+        """A run of all rows, with these dead letters, that the partition shows."""
+        run = open_run(self.store, SPEC, DAY, opened_by="night", fresh=self.shown is not None)
+        files = write_input(self.store, run, TEXTS[:rows], per_file=8, per_group=3)
+        plan = save_plan(self.store, run, Plan(run.run_id, rows, 4, 1, files, source=SOURCE))
+        self.compute(run, plan, dead)
+        if seal_it:
+            seal(self.store, run, SPEC, plan)
+        self.shown = run
+        return run
+
+    def compute(self, run: RunRef, plan: Plan, dead: Sequence[int]) -> None:
+        for chunk in range(plan.chunk_count):
+            gone = [ordinal for ordinal in plan.chunk_range(chunk) if ordinal in dead]
+            obstore.put(self.store, run.chunk_path(chunk), a_chunk(run, plan, chunk, dead=gone), mode="create")
+
+    def redo(self, opener: str = "redo", spec: JobSpec = SPEC) -> RunRef:
+        """The tasks plan and extract."""
+        run = open_again(self.store, self.warehouse, spec, DAY, opener)
+        redo = self.what(run)
+        if load_plan(self.store, run) is None:
+            source = take_rows(self.store, run, redo)
+            assert source is not None
+            build_plan(self.store, run, SPEC, source, fix=a_fix(SPEC), rows=redo.dead_letters)
+        return run
+
+    def what(self, run: RunRef) -> Redo:
+        redo = Redo.of(load_run(self.store, run)[1])
+        assert redo is not None
+        return redo
+
+    def seal(self, run: RunRef, dead: Sequence[int] = ()) -> dict[str, Any]:
+        """The tasks infer and seal of a redo."""
+        plan, redo = self.plan(run), self.what(run)
+        self.compute(run, plan, dead)
+        return seal(self.store, run, redo.terms(SPEC), plan, redo=redo)
+
+    def plan(self, run: RunRef) -> Plan:
+        plan = load_plan(self.store, run)
+        assert plan is not None
+        return plan
+
+    def rows(self, run: RunRef) -> list[dict[str, Any]]:
+        """Everything that the planned files hold."""
+        bodies = [bytes(obstore.get(self.store, f"{run.prefix}/{file.path}").bytes()) for file in self.plan(run).files]
+        return [row for body in bodies for row in pq.read_table(io.BytesIO(body)).to_pylist()]
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+def test_its_rows_are_the_dead_letters_as_they_were_exported(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever chunks, files and row groups hold them, and however many files they become."""
+    monkeypatch.setattr(redo_rows, "FILE_BYTES", 1)
+    dead = [0, 2, 7, 8, 15, 19]
+    first = bucket.night(dead)
+
+    run = bucket.redo()
+
+    assert (run.digest, run.generation) == (first.digest, 2)
+    assert [row["id"] for row in bucket.rows(run)] == dead
+    assert [row["text"] for row in bucket.rows(run)] == [TEXTS[each] for each in dead]
+    assert [row[redo_rows.ORDINAL] for row in bucket.rows(run)] == dead
+    assert len(bucket.plan(run).files) == 5, "one for each chunk with dead letters"
+    assert bucket.plan(run).source == SOURCE
+    assert bucket.what(run) == Redo(first.run_id, bucket.what(run).manifest_digest, 20, 6)
+
+
+def test_the_partition_is_the_earlier_predictions_and_the_new_ones(bucket: Bucket) -> None:
+    first = bucket.night([3, 4, 5])
+    run = bucket.redo()
+
+    manifest = bucket.seal(run, dead=[1])
+
+    assert (manifest["rows"], manifest["predictions"], manifest["dead_letters"]) == (3, 2, 1)
+    assert totals(manifest) == {"rows": 20, "predictions": 19, "dead_letters": 1}
+    assert [each["run_id"] for each in manifest["completes"]] == [first.run_id]
+    all_of_it = whole(bucket.store, run, manifest, bucket.what(run))
+    check_whole(bucket.store, run, all_of_it)
+    own, earlier = publish.parts(run, all_of_it, SETTINGS)
+    assert [each.suffix for each in (own, earlier)] == ["", "_1"]
+    assert earlier.tables[0][1] == [f"gs://b/{first.chunk_path(number)}" for number in range(5)]
+    assert len({name for part in (own, earlier) for name, _ in part.tables}) == 2, "a staging table each"
+
+
+def test_a_redo_of_a_redo_has_what_is_still_dead(bucket: Bucket) -> None:
+    first = bucket.night([3, 4, 9])
+    second = bucket.redo("second")
+    bucket.seal(second, dead=[0, 2])
+    bucket.shown = second
+
+    third = bucket.redo("third")
+    manifest = bucket.seal(third, dead=[1])
+
+    assert [row["id"] for row in bucket.rows(third)] == [3, 9]
+    assert [row[redo_rows.ORDINAL] for row in bucket.rows(third)] == [0, 2]
+    assert [each["run_id"] for each in manifest["completes"]] == [second.run_id, first.run_id]
+    assert totals(manifest) == {"rows": 20, "predictions": 19, "dead_letters": 1}
+    assert len(whole(bucket.store, third, manifest, bucket.what(third))[EARLIER]) == 2
+
+
+def test_a_repeat_finds_the_redo_whatever_the_partition_shows_now(bucket: Bucket) -> None:
+    bucket.night([3])
+    run = bucket.redo()
+    bucket.seal(run)
+    bucket.shown = run
+
+    assert bucket.redo() == run
+    with pytest.raises(NothingToRedo, match="there is nothing to compute again"):
+        bucket.redo("another")
+
+
+def test_a_redo_keeps_the_pins_and_the_seeds_of_the_earlier_run(bucket: Bucket) -> None:
+    first = bucket.night([3])
+    run = bucket.redo()
+
+    before, after = load_run(bucket.store, first)[1], load_run(bucket.store, run)[1]
+
+    for name in ("pinned", "seeds", "semantic"):
+        assert after[name] == before[name]
+    assert after["opened_at"] > before["opened_at"]
+
+
+def test_a_later_dag_run_without_params_goes_on_with_the_redo(bucket: Bucket) -> None:
+    bucket.night([3])
+    run = bucket.redo()
+
+    assert open_run(bucket.store, SPEC, DAY, opened_by="the next night") == run
+
+
+def test_a_job_that_asks_for_other_answers_is_refused_with_what_changed(bucket: Bucket) -> None:
+    bucket.night([3])
+    other = a_spec(dead_letters__tolerate="50%", request__input="{{ text }}!", engine__max_num_seqs=16)
+
+    with pytest.raises(NotRedone, match=r"shows: request\.input changed\. .*trigger with fresh"):
+        bucket.redo(spec=other)
+
+
+def test_terms_that_do_not_affect_answers_may_change(bucket: Bucket) -> None:
+    bucket.night([3])
+
+    run = bucket.redo(spec=a_spec(engine__max_num_seqs=16, deadline="3h"))
+
+    assert load_run(bucket.store, run)[0].engine.max_num_seqs == 16
+
+
+def test_a_share_of_dead_letters_is_one_of_the_partition(bucket: Bucket) -> None:
+    """Half of three rows would be one."""
+    bucket.night([3, 4, 5])
+    run = bucket.redo()
+
+    assert bucket.what(run).terms(SPEC).dead_letters.tolerate == 10
+    assert bucket.seal(run, dead=[0, 1, 2])["dead_letters"] == 3
+
+
+def test_the_tolerance_holds_for_what_is_still_dead(bucket: Bucket) -> None:
+    bucket.night([3, 4, 5])
+    run = bucket.redo()
+    plan, redo = bucket.plan(run), bucket.what(run)
+    bucket.compute(run, plan, [0, 1])
+
+    with pytest.raises(ToleranceExceeded, match="2 of 3 rows are dead letters"):
+        seal(bucket.store, run, redo.terms(a_spec(dead_letters__tolerate="5%")), plan, redo=redo)
+
+
+def test_a_partition_without_a_run_is_refused(bucket: Bucket) -> None:
+    with pytest.raises(NotRedone, match="shows no run of job job"):
+        bucket.redo()
+
+
+def test_a_run_that_is_not_sealed_is_refused(bucket: Bucket) -> None:
+    bucket.night([3], seal_it=False)
+
+    with pytest.raises(NotRedone, match="is not sealed"):
+        bucket.redo()
+
+
+@pytest.mark.parametrize("gone", ["deleted", "overwritten"])
+def test_rows_that_are_gone_are_refused_before_a_run_is_opened(bucket: Bucket, gone: str) -> None:
+    run = bucket.night([3])
+    path = f"{run.prefix}/{bucket.plan(run).files[1].path}"
+    if gone == "deleted":
+        obstore.delete(bucket.store, path)
+    else:
+        obstore.put(bucket.store, path, b"other")
+
+    with pytest.raises(NotRedone, match=r"are not there any more.*part-001\.parquet.*fresh.*lifecycle"):
+        bucket.redo()
+    assert open_run(bucket.store, SPEC, DAY, opened_by="x") == run, "no other run was opened"
+
+
+def test_an_earlier_run_whose_chunks_are_gone_is_refused(bucket: Bucket) -> None:
+    run = bucket.night([3])
+    obstore.delete(bucket.store, run.chunk_path(4))
+
+    with pytest.raises(SealBroken, match="overwritten or deleted"):
+        bucket.redo()
+
+
+def test_rows_that_are_not_the_dead_letters_are_not_sealed(bucket: Bucket) -> None:
+    bucket.night([3, 4])
+    run = bucket.redo()
+    plan = bucket.plan(run)
+    (file,) = plan.files
+    path = f"{run.prefix}/{file.path}"
+    table = pq.read_table(io.BytesIO(bytes(obstore.get(bucket.store, path).bytes())))
+    sink = io.BytesIO()
+    pq.write_table(table.take([1, 0]), sink)
+    obstore.put(bucket.store, path, sink.getvalue())
+    meta = obstore.head(bucket.store, path)
+    other = replace(plan, files=(replace(file, size=meta["size"], etag=str(meta["e_tag"])),))
+    bucket.compute(run, other, [])
+
+    with pytest.raises(NotRedone, match=r"Row 0 of run .* is row 4 of run .*, where its next dead letter is row 3"):
+        seal(bucket.store, run, SPEC, other, redo=bucket.what(run))
+    assert load_manifest(bucket.store, run) is None
+
+
+def test_a_redo_that_is_sealed_as_another_run_is_not_published(bucket: Bucket) -> None:
+    """It would show its few rows as the whole partition."""
+    bucket.night([3])
+    run = bucket.redo()
+    bucket.compute(run, bucket.plan(run), [])
+    manifest = seal(bucket.store, run, SPEC, bucket.plan(run))
+
+    with pytest.raises(SealBroken, match="do not agree on the run that this one completes"):
+        whole(bucket.store, run, manifest, bucket.what(run))
+
+
+def test_an_earlier_run_that_was_computed_again_is_not_published(bucket: Bucket) -> None:
+    first = bucket.night([3])
+    run = bucket.redo()
+    manifest = bucket.seal(run)
+    sealed = load_manifest(bucket.store, first)
+    assert sealed is not None
+    obstore.put(bucket.store, first.manifest_path, b"{}")
+
+    with pytest.raises(SealBroken, match="is not the one that run"):
+        whole(bucket.store, run, manifest, bucket.what(run))

@@ -1,0 +1,384 @@
+"""Costs: parts that add up to what was paid, whatever marks say; prices from a file; the bill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightshift.costs.bill import Bill, Machine, bill, estimate, operations
+from nightshift.costs.prices import OURS, Prices, PricesError, load_prices
+from nightshift.costs.report import by_job, latest, lines
+from nightshift.costs.split import PARTS, Life, Parts, apportion, split
+from nightshift.planner.plan import Decision
+from nightshift.planner.speed import Basis, Speed
+from nightshift.profiles import PROFILES, Span, fit
+from nightshift.run.chunks import Part
+from nightshift.run.marks import Ended, Mark
+from nightshift.run.measured import Seen, measure
+from nightshift.run.starts import RAN, Starts
+
+pytestmark = pytest.mark.unit
+
+BORN = "2026-11-20T01:00:00+00:00"
+PRICES = Prices("EUR", {"g2-standard-8-spot": 0.6, "g2-standard-8": 1.5}, 6.0, 0.005, 0.0004, "test")
+L4 = Machine("g2-standard-8-spot", 1.0)
+WELL = Life(
+    before_s=60.0,
+    age_s=1000.0,
+    tail_s=0.0,
+    start_up_s=40.0,
+    work_s=900.0,
+    engine_wait_s=100.0,
+    rows=80,
+    rows_used=60,
+    rows_lost=20,
+    well=True,
+)
+
+seconds = st.floats(0, 1e6)
+counts = st.integers(0, 10**9)
+marks = st.builds(
+    Mark,
+    attempt=st.sampled_from(["a", "b", "c", "d"]),
+    profile=st.sampled_from(["gpu-l4-spot", "gpu-l4", ""]),
+    role=st.just("owner"),
+    index=st.integers(0, 3),
+    node=st.just("n"),
+    pod=st.sampled_from(["p", "q", "r"]),
+    cpus=st.just(8.0),
+    born_at=st.just(BORN),
+    at=st.just(BORN),
+    age_s=seconds,
+    next_s=seconds,
+    ended=st.none() | st.sampled_from(Ended),
+    rows_answered=counts,
+    rows_dead=counts,
+    rows_lost=counts,
+    work_s=seconds,
+    engine_wait_s=seconds,
+    start_up_s=st.just({}) | st.builds(lambda each: {"weights": each}, seconds),
+)
+parts_of_chunks = st.builds(Part, st.sampled_from(["a", "b", "c", "d", "e"]), st.just("n"), st.just("0"), counts)
+starts = st.builds(
+    Starts, st.dictionaries(st.sampled_from(["p", "q"]), st.dictionaries(st.sampled_from(["image", "weights", RAN]), seconds))
+)
+
+
+class TestParts:
+    """Show 4 of issue 15: the sum of the parts equals paid machine time x price."""
+
+    @given(st.lists(marks, max_size=6, unique_by=lambda mark: mark.attempt), st.lists(parts_of_chunks, max_size=6), starts)
+    def test_they_add_up_exactly_whatever_marks_ledger_and_clusters_say(
+        self, found: list[Mark], used: list[Part], cluster: Starts
+    ) -> None:
+        seen = Seen(tuple(found), frozenset(mark.attempt for mark in found), cluster)
+        measured = measure(seen, used, lambda profile: Machine("g2-standard-8-spot" if profile else "", 0.375))
+        manifest = {"measured": measured, "chunks": [], "rows": 1, "prompt_tokens": 1}
+        made = bill(manifest, PRICES)
+
+        assert made is not None
+        for rung in made.rungs:
+            assert rung.parts is not None
+            assert all(getattr(rung.parts, name) >= 0 for name in PARTS)
+            if (cost := rung.cost(rung.parts)) is not None:
+                assert cost["paid"] == sum(cost[name] for name in PARTS)
+                assert abs(
+                    Fraction(rung.parts.paid) * Fraction(0.6) * Fraction(0.375) / 3_600_000 - Fraction(cost["paid"], 10**6)
+                ) <= Fraction(1, 2 * 10**6)
+        said = made.to_json()
+        for rung in said["rungs"]:
+            for side in filter(None, (rung["actual"]["seconds"], rung["actual"]["cost"])):
+                assert Decimal(str(side["paid"])) == sum(Decimal(str(side[name])) for name in PARTS)
+
+    @given(st.lists(marks, min_size=1, max_size=6, unique_by=lambda mark: mark.attempt))
+    def test_what_is_paid_is_what_attempts_lived(self, found: list[Mark]) -> None:
+        seen = Seen(tuple(found), frozenset(mark.attempt for mark in found))
+        profiles = measure(seen, [])["profiles"]
+
+        lived = sum(mark.age_s + mark.next_s / 2 for mark in found)
+        assert sum(each["machine_s"]["paid"] for each in profiles) == pytest.approx(lived, abs=0.01)
+
+    @given(st.integers(0, 10**12), st.lists(st.fractions(0, 10**9), min_size=1, max_size=6))
+    def test_shares_are_whole_and_miss_nothing(self, total: int, shares: list[Fraction]) -> None:
+        found = apportion(total, shares)
+
+        assert sum(found) == (total if any(shares) else 0)
+        if whole := sum(shares):
+            assert all(abs(each - total * share / whole) < 1 for each, share in zip(found, shares, strict=True))
+
+    def test_a_share_below_0_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="below 0"):
+            apportion(1, [2, -1])
+
+    def test_of_an_attempt_that_ended_well(self) -> None:
+        assert split(WELL) == Parts(useful=600_000, twice=200_000, start_up=100_000, idle=160_000)
+
+    def test_rows_of_it_that_nobody_used_were_computed_twice(self) -> None:
+        assert split(replace(WELL, rows_used=40)) == Parts(useful=400_000, twice=400_000, start_up=100_000, idle=160_000)
+
+    def test_of_one_that_was_killed_the_start_up_and_what_is_in_no_chunk_are_lost(self) -> None:
+        found = split(replace(WELL, rows_used=40, well=False))
+
+        assert found == Parts(useful=400_000, twice=200_000, lost=1_060_000 - 600_000)
+
+    def test_after_its_newest_mark_it_worked_on_at_its_pace(self) -> None:
+        """80 rows in 800 s, and 10 more in 100 s; that the ledger has more than the mark is no contradiction."""
+        found = split(replace(WELL, tail_s=100.0, rows_used=90, rows_lost=0, well=False))
+
+        assert found == Parts(useful=900_000, lost=260_000)
+
+    def test_one_that_was_killed_before_its_engine_answered_is_all_lost(self) -> None:
+        killed = replace(WELL, start_up_s=None, work_s=0.0, engine_wait_s=0.0, rows=0, rows_used=0, rows_lost=0, well=False)
+
+        assert split(killed) == Parts(lost=1_060_000)
+        assert split(replace(killed, well=True)) == Parts(start_up=1_060_000)
+
+    def test_seconds_survive_json(self) -> None:
+        assert Parts.from_json(split(WELL).to_json()) == split(WELL)
+
+
+class TestStarts:
+    """What clusters know of an attempt beside its marks."""
+
+    MARK = Mark("a", "gpu-l4-spot", "owner", 0, "n", "p", 8.0, BORN, BORN, 100.0, next_s=10.0)
+
+    def test_a_pod_is_paid_for_once_it_has_a_machine(self) -> None:
+        cluster = Starts({"p": {"queue": 1000.0, "node": 100.0, "image": 40.0, "weights": 160.0}})
+
+        assert cluster.before_s(self.MARK) == 200.0
+        assert cluster.before_s(replace(self.MARK, pod="q")) is None
+
+    def test_a_cluster_knows_better_than_marks_when_a_driver_was_killed(self) -> None:
+        assert Starts({"p": {RAN: 108.0}}).tail_s(self.MARK) == 8.0
+        assert Starts({"p": {RAN: 99.0}}).tail_s(self.MARK) == 0.0, "it counts whole seconds"
+        assert Starts().tail_s(self.MARK) == 5.0
+        assert Starts({"p": {RAN: 108.0}}).tail_s(replace(self.MARK, ended=Ended.DONE, next_s=0.0)) == 0.0
+
+    def test_how_long_it_ran_is_no_stage_of_its_start(self) -> None:
+        assert Starts({"p": {RAN: 108.0, "node": 1.0}}).stages(self.MARK) == {"node": 1.0}
+
+    def test_an_attempt_whose_start_nobody_saw_took_as_long_as_the_others(self) -> None:
+        found = [replace(self.MARK, attempt=name, pod=name, ended=Ended.DONE, next_s=0.0) for name in "abc"]
+        cluster = Starts({"a": {"image": 10.0}, "b": {"image": 30.0}})
+        (profile,) = measure(Seen(tuple(found), frozenset("abc"), cluster), [])["profiles"]
+
+        assert (profile["machine_s"]["paid"], profile["starts_assumed"]) == (3 * 100.0 + 10.0 + 30.0 + 20.0, 1)
+
+
+class TestPrices:
+    def test_ours_say_a_date_and_a_source_for_each(self) -> None:
+        import yaml
+
+        body = yaml.safe_load(OURS.read_text())
+        entries = [*body["machines"].values(), *body["bigquery"].values(), *body["storage"].values()]
+
+        assert all(entry["date"] and entry["source"] in body["sources"] for entry in entries)
+
+    def test_ours_are_of_machines_that_profiles_use(self) -> None:
+        used = {fit(profile, Span()).price_name for profile in PROFILES.values()}
+
+        assert {"g2-standard-8", "g2-standard-8-spot", "a2-highgpu-1g-spot", "a3-highgpu-1g-spot"} <= used & set(
+            load_prices().machines
+        )
+
+    def test_a_file_of_yours_takes_their_place(self, tmp_path: Path) -> None:
+        file = tmp_path / "prices.json"
+        file.write_text('{"currency": "EUR", "machines": {"cpu": {"on-demand": 0.05}, "g2-standard-8": {"flex-start": 0.4}}}')
+
+        assert load_prices(file) == Prices("EUR", {"cpu": 0.05, "g2-standard-8-flex": 0.4}, name=str(file))
+
+    @pytest.mark.parametrize(
+        ("body", "problem"),
+        [
+            ("[]", "it is not a YAML mapping"),
+            ("a: [", "it cannot be read as YAML"),
+            ("machines: {}", "currency: None is not a currency. Write its three letters"),
+            ("currency: usd", "currency: 'usd' is not a currency"),
+            ("currency: USD\nmachine: {}", "machine: There is no such key. Did you mean 'machines'?"),
+            ("currency: USD\nmachines: 3", "machines: It is not a mapping"),
+            ("currency: USD\nmachines: {g2-standard-9: {spot: 1}}", "machines.g2-standard-9: No profile uses a machine"),
+            (
+                "currency: USD\nmachines: {g2-standard-8: 0.5}",
+                "machines.g2-standard-8: 0.5 does not say how the machine is bought",
+            ),
+            ("currency: USD\nmachines: {g2-standard-8: {Spot: 1}}", "machines.g2-standard-8.Spot: There is no such key"),
+            ("currency: USD\nmachines: {g2-standard-8: {spot: -1}}", "machines.g2-standard-8.spot: -1 is not a price"),
+            ("currency: USD\nmachines: {g2-standard-8: {spot: .nan}}", "spot: nan is not a price"),
+            ("currency: USD\nmachines: {g2-standard-8: {spot: $1}}", "spot: '$1' is not a price"),
+            ("currency: USD\nmachines: {cpu: {spot: 1}}", "machines.cpu.spot: There is no such key"),
+            ("currency: USD\nmachines: {cpu: {on-demand: 1, date: today}}", "machines.cpu.date: 'today' is not a date"),
+            ("currency: USD\nmachines: {cpu: {on-demand: 1, source: x}}", "machines.cpu.source: 'x' is not one of the sources"),
+            ("currency: USD\nbigquery: {per_tb: 1}", "bigquery.per_tb: There is no such key. Did you mean 'per_tib'?"),
+            ("currency: USD\nbigquery: 6.25", "bigquery: It is not a mapping"),
+            ("currency: USD\nstorage: {class_a_per_1000: {}}", "storage.class_a_per_1000.price: None is not a price"),
+        ],
+    )
+    def test_bad_files_say_where_and_what_to_write(self, tmp_path: Path, body: str, problem: str) -> None:
+        file = tmp_path / "prices.yaml"
+        file.write_text(body)
+
+        with pytest.raises(PricesError) as error:
+            load_prices(file)
+
+        assert f"{file}: " in str(error.value)
+        assert problem in str(error.value)
+
+    def test_all_mistakes_are_said_at_once(self, tmp_path: Path) -> None:
+        file = tmp_path / "prices.yaml"
+        file.write_text("machines: {g2-standard-8: {spot: -1, flex: 2}}")
+
+        with pytest.raises(PricesError) as error:
+            load_prices(file)
+
+        assert len(str(error.value).splitlines()) == 3
+
+
+def a_manifest(**changes: Any) -> dict[str, Any]:
+    profile = {
+        "profile": "gpu-l4-spot",
+        "attempts": 3,
+        "machine": "g2-standard-8-spot",
+        "machines": 1.0,
+        "machine_s": Parts(useful=3_600_000, start_up=360_000, idle=0, twice=0, lost=1_440_000).to_json(),
+        "starts_assumed": 0,
+        **changes,
+    }
+    measured = {"attempts": 3, "not_seen": 0, "marks": 100, "profiles": [profile]}
+    return {"measured": measured, "chunks": [{}] * 50, "rows": 2000, "prompt_tokens": 1_500_000, "output_tokens": 500_000}
+
+
+def a_decision(**changes: Any) -> Decision:
+    speed = Speed(10.0, Basis.STATED, "stated", 300.0, "stated", 1.0)
+    known = {"profile": "gpu-l4-spot", "rows": 2000, "workers": 2, "chunk_rows": 40, "deadline_s": 7200.0, "usable_s": 3000.0}
+    return Decision(**{**known, "work_s": 1000.0, "finish_s": 1400.0, "speed": speed, "reasons": (), **changes})
+
+
+class TestBill:
+    def made(self, **changes: Any) -> Bill:
+        found = bill(a_manifest(), PRICES, **{"estimated": (a_decision(), L4), "bigquery_bytes": 1 << 39, **changes})
+        assert found is not None
+        return found
+
+    def test_of_a_run_with_its_estimate_beside_it(self) -> None:
+        said = self.made().to_json()
+        (rung,) = said["rungs"]
+
+        assert rung["actual"]["cost"] == {"paid": 0.9, "useful": 0.6, "start_up": 0.06, "idle": 0.0, "twice": 0.0, "lost": 0.24}
+        assert rung["estimated"]["seconds"] == {
+            "paid": 2800.0,
+            "useful": 2000.0,
+            "start_up": 600.0,
+            "idle": 0.0,
+            "twice": 0.0,
+            "lost": 200.0,
+        }
+        assert (said["machines"], said["machines_estimated"]) == (0.9, pytest.approx(2800 / 3600 * 0.6, abs=1e-6))
+        assert said["bigquery"] == {"bytes_billed": 1 << 39, "cost": 3.0}
+        class_a, class_b = operations(50, 3, 100)
+        assert said["storage"]["cost"] == pytest.approx(class_a * 5e-6 + class_b * 4e-7, abs=1e-6)
+        assert said["total"] == pytest.approx(3.9 + said["storage"]["cost"])
+        assert said["per_million_tokens"] == pytest.approx(said["total"] / 2)
+        assert said["per_thousand_rows"] == pytest.approx(said["total"] / 2)
+
+    def test_a_rung_that_was_planned_and_never_got_a_machine_is_in_it(self) -> None:
+        planned = a_decision(profile="gpu-l4-flex")
+        first, second = self.made(estimated=(planned, Machine("g2-standard-8-flex", 1.0))).rungs
+
+        assert (first.profile, first.parts, first.cost(first.estimate)) == ("gpu-l4-flex", None, None)
+        assert (second.profile, second.estimate) == ("gpu-l4-spot", None)
+
+    def test_a_machine_without_a_price_makes_the_total_unknown_and_is_named(self) -> None:
+        found = bill(a_manifest(machine="a4-highgpu-8g-spot"), PRICES)
+
+        assert found is not None
+        said = found.to_json()
+        assert (said["total"], said["machines"], said["per_million_tokens"]) == (None, None, None)
+        assert said["unpriced"] == ["a4-highgpu-8g-spot"]
+        assert said["rungs"][0]["actual"]["seconds"]["paid"] == 5400.0
+
+    def test_what_nobody_asked_bigquery_is_not_in_the_total(self) -> None:
+        assert self.made(bigquery_bytes=None).total == (self.made().total or 0) - 3_000_000
+
+    def test_a_speed_that_was_unknown_estimates_nothing(self) -> None:
+        assert estimate(a_decision(work_s=None, finish_s=None)) is None
+
+    @pytest.mark.parametrize("manifest", [{}, {"measured": 3}, {"measured": {"profiles": [{"profile": "cpu"}]}}])
+    def test_a_run_of_an_earlier_release_has_none(self, manifest: dict[str, Any]) -> None:
+        assert bill(manifest, PRICES) is None
+
+
+def a_row(run: str | None, day: int, **changes: Any) -> dict[str, Any]:
+    moment = datetime(2026, 11, day, 3, tzinfo=UTC)
+    row: dict[str, Any] = {
+        "job": "job",
+        "run_id": run,
+        "by_dag_run_id": f"night-{day}",
+        "published_at": moment,
+        "input_rows": 1000,
+    }
+    row |= {"prompt_tokens": 900_000, "output_tokens": 100_000, "cost": 2.0, "cost_estimated": 1.5, "currency": "USD"}
+    return {**row, "machine_seconds": 3600.0, "bigquery_bytes": 10, "state": "published", **changes}
+
+
+def a_failure(run: str | None, day: int, **changes: Any) -> dict[str, Any]:
+    moment = datetime(2026, 11, day, 3, tzinfo=UTC)
+    return a_row(run, day, **{"published_at": None, "failed_at": moment, "state": "failed", "failed_task": "infer", **changes})
+
+
+class TestReport:
+    """`nightshift costs`: rows of the audit table, each with the cost of its run so far."""
+
+    def test_runs_and_failures_of_two_jobs(self) -> None:
+        jobs, total = by_job([a_row("a", 1), a_row("b", 2, job="other"), a_failure("c", 3, cost=0.5)])
+
+        assert list(jobs) == ["job", "other"]
+        assert jobs["job"].to_json() == {
+            "runs": 1,
+            "failed": 1,
+            "rows": 1000,
+            "tokens": 1_000_000,
+            "machine_seconds": 7200.0,
+            "bigquery_bytes": 20,
+            "cost": {"USD": 2.5},
+            "estimated": {"USD": 3.0},
+            "runs_without_cost": 0,
+            "per_million_tokens": 2.5,
+            "per_thousand_rows": 2.5,
+        }
+        assert (total.runs, total.failed, total.costs) == (2, 1, {"USD": 4_500_000})
+
+    def test_a_run_counts_once_however_often_it_failed_was_repaired_and_published_again(self) -> None:
+        rows = [a_row("a", 9, cost=3.0), a_failure("a", 1, cost=1.0), a_failure("a", 2, cost=2.0), a_row("a", 5, cost=3.0)]
+        _, total = by_job(rows)
+
+        assert (total.runs, total.failed, total.costs) == (1, 0, {"USD": 3_000_000})
+        assert [row["cost"] for row in latest(rows[1:3])] == [2.0]
+
+    def test_a_dag_run_that_failed_before_it_had_a_run_counts_unless_it_was_repaired(self) -> None:
+        nothing = {"cost": None, "currency": None, "machine_seconds": None, "input_rows": None}
+        lost = a_failure(None, 1, failed_task="plan", **nothing)
+
+        assert by_job([lost])[1].to_json() | {"failed": 1, "runs_without_cost": 0} == by_job([lost])[1].to_json()
+        assert by_job([lost, a_row("a", 1)])[1].failed == 0
+
+    def test_rows_of_earlier_releases_have_no_cost_and_are_named(self) -> None:
+        old = {"job": "job", "run_id": "old", "published_at": datetime(2026, 11, 1, tzinfo=UTC), "input_rows": 5}
+        jobs, total = by_job([old, a_row("a", 2)])
+
+        assert (total.runs, total.unpriced, total.priced_rows) == (2, 1, 1000)
+        assert list(lines(jobs, total))[-1].startswith("1 of the runs have no cost")
+
+    def test_currencies_are_not_mixed(self) -> None:
+        jobs, total = by_job([a_row("a", 1), a_row("b", 2, currency="EUR")])
+
+        assert total.to_json()["cost"] == {"EUR": 2.0, "USD": 2.0}
+        assert total.to_json()["per_million_tokens"] is None
+        assert "2.00 EUR + 2.00 USD" in list(lines(jobs, total))[-1]

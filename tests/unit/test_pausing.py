@@ -1,0 +1,236 @@
+"""A paused run: the wish in its folder, the JobSets that follow it, and what their follower makes of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.store import MemoryStore
+
+from nightshift.cli import main
+from nightshift.formats import UnreadableFormat
+from nightshift.jobset import pausing
+from nightshift.jobset.identity import spec_hash
+from nightshift.jobset.kubernetes.follow import Follower, WakeLimits
+from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
+from nightshift.jobset.labels import PAUSED_ANNOTATION, QUEUE_LABEL
+from nightshift.jobset.local.client import LocalRuntime
+from nightshift.run import pauses
+from nightshift.run.pauses import Wish
+from nightshift.store import open_store
+from tests.builders import RUN
+from tests.jobsets import BUCKET, Agent, a_manifest
+
+pytestmark = pytest.mark.unit
+
+URL = RUN.url(BUCKET)
+
+
+class TestWishes:
+    def test_nobody_has_paused_it(self) -> None:
+        assert pauses.newest(MemoryStore(), RUN) is None
+
+    def test_the_newest_counts(self) -> None:
+        store = MemoryStore()
+        for number in range(12):
+            pauses.wish(store, RUN, paused=number % 2 == 0, by=f"person {number}")
+
+        found = pauses.newest(store, RUN)
+
+        assert found is not None
+        assert (found.paused, found.by) == (False, "person 11")
+        assert len([meta for page in obstore.list(store, RUN.pauses_folder) for meta in page]) == 12
+
+    def test_one_of_a_later_release_is_refused(self) -> None:
+        store = MemoryStore()
+        obstore.put(store, RUN.wish_path(1), json.dumps({"version": 2, "written_by": "9.0.0"}).encode())
+
+        with pytest.raises(UnreadableFormat, match=r"Use nightshift 9\.0\.0 or later"):
+            pauses.newest(store, RUN)
+
+    def test_an_object_that_is_none_is_said(self) -> None:
+        store = MemoryStore()
+        obstore.put(store, RUN.wish_path(1), b"[]")
+
+        with pytest.raises(ValueError, match=r"pauses/00000001\.json does not say whether the run is paused"):
+            pauses.newest(store, RUN)
+
+
+class TestLocalRuntime:
+    def test_every_jobset_of_the_run_follows(self, tmp_path: Path) -> None:
+        agent, runtime = Agent(tmp_path), LocalRuntime(tmp_path)
+        for name in ("one", "two"):
+            agent.create(name)
+        wish = Wish(True, "ada", "2026-11-20T02:00:00+00:00")
+
+        assert pausing.apply(runtime, URL, wish) == ["one", "two"]
+        assert pausing.apply(runtime, "gs://other/" + RUN.prefix, wish) == []
+
+        jobset = runtime.observe("one").jobset
+        assert jobset is not None
+        assert jobset["spec"]["suspend"] is True
+        assert jobset["metadata"]["annotations"][PAUSED_ANNOTATION] == "paused by ada at 2026-11-20T02:00:00+00:00"
+        assert pausing.apply(runtime, URL, Wish(False, "ada", "")) == ["one", "two"]
+        jobset = runtime.observe("one").jobset
+        assert jobset is not None
+        assert not pausing.is_paused(jobset)
+        assert not jobset["spec"].get("suspend")
+
+
+class Api:
+    """A cluster with one JobSet, and perhaps Kueue's Workload for it."""
+
+    def __init__(self, *, queued: bool) -> None:
+        labels = {QUEUE_LABEL: "q"} if queued else {}
+        self.jobset: dict[str, Any] = {"metadata": {"name": "a", "uid": "u", "labels": labels, "annotations": {}}, "spec": {}}
+        workload: dict[str, Any] = {"metadata": {"name": "w"}, "spec": {"active": True}}
+        self.workload = workload if queued else None
+
+    def patch_jobset(self, namespace: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
+        for key, value in patch["metadata"].get("annotations", {}).items():
+            self.jobset["metadata"]["annotations"] |= {key: value}
+        found = self.jobset["metadata"]["annotations"]
+        self.jobset["metadata"]["annotations"] = {key: value for key, value in found.items() if value is not None}
+        self.jobset["spec"] |= patch.get("spec", {})
+        return self.jobset
+
+    def get_workload(self, namespace: str, uid: str) -> dict[str, Any] | None:
+        return self.workload
+
+    def patch_workload(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
+        assert self.workload is not None
+        self.workload["spec"] |= patch["spec"]
+
+
+class TestKubernetes:
+    @pytest.mark.parametrize("queued", [True, False])
+    def test_kueue_is_told_if_the_jobset_is_in_a_queue(self, queued: bool) -> None:
+        """A JobSet that a queue owns and that is suspended directly would be admitted again."""
+        api = Api(queued=queued)
+        runtime = KubernetesRuntime(api, "n")  # type: ignore[arg-type]
+        runtime.pause("a", "paused by ada")
+
+        assert pausing.is_paused(api.jobset)
+        assert (api.workload and api.workload["spec"]["active"], api.jobset["spec"].get("suspend")) == (
+            (False, None) if queued else (None, True)
+        )
+        runtime.resume("a")
+        assert not pausing.is_paused(api.jobset)
+        assert (api.workload and api.workload["spec"]["active"], api.jobset["spec"].get("suspend")) == (
+            (True, None) if queued else (None, False)
+        )
+
+    @pytest.mark.parametrize("queued", [True, False])
+    def test_an_attempt_that_adopts_a_paused_jobset_leaves_it_paused(self, queued: bool) -> None:
+        api = Api(queued=queued)
+        runtime = KubernetesRuntime(api, "n")  # type: ignore[arg-type]
+        runtime.pause("a", "paused by ada")
+        before = json.dumps([api.workload, api.jobset["spec"]])
+
+        runtime.claim("a", "u", "attempt")
+
+        assert json.dumps([api.workload, api.jobset["spec"]]) == before
+
+
+class Log:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, event: str, /, *args: Any) -> None:
+        self.lines.append(event % args)
+
+    warning = info
+
+
+class TestFollower:
+    @pytest.fixture
+    def log(self) -> Log:
+        return Log()
+
+    @pytest.fixture
+    def follower(self, log: Log) -> Follower:
+        return Follower(lambda: None, "a", "u", WakeLimits(time.time() + 60, startup_s=0.0), log, None)  # type: ignore[arg-type, return-value]
+
+    def seen(self, follower: Follower, said: str) -> None:
+        annotations = {PAUSED_ANNOTATION: said} if said else {}
+        meta = {"name": "a", "uid": "u", "annotations": annotations}
+        assert follower._look("MODIFIED", {"metadata": meta, "spec": {"replicatedJobs": [], "suspend": bool(said)}}) is None
+
+    def test_a_pause_is_not_a_lack_of_capacity(self, follower: Follower, log: Log) -> None:
+        self.seen(follower, "")
+        time.sleep(0.02)
+        assert follower.counts().short_s > 0.01
+        self.seen(follower, "paused by ada")
+        follower._count()
+        assert follower.counts().short_s < 0.01
+        time.sleep(0.02)
+        follower._count()
+        assert follower.counts().short_s < 0.01
+        self.seen(follower, "")
+        time.sleep(0.02)
+        follower._count()
+
+        assert follower.counts().short_s > 0.01
+        assert "JobSet a: paused by ada; its pods drain" in log.lines
+        assert "JobSet a: no longer paused" in log.lines
+
+    def test_pods_that_a_pause_ends_are_not_disrupted(self, follower: Follower) -> None:
+        pod = {"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": []}, "status": {"phase": "Running"}}
+        self.seen(follower, "paused by ada")
+        follower._pod(None, "ADDED", pod)  # type: ignore[arg-type]
+        follower._pod(None, "DELETED", pod)  # type: ignore[arg-type]
+
+        assert follower.counts().disruptions == 0
+
+
+def test_a_jobset_that_is_created_suspended_is_the_same_work() -> None:
+    manifest = a_manifest("a")
+
+    assert spec_hash({**manifest, "spec": {**manifest["spec"], "suspend": True}}) == spec_hash(manifest)
+
+
+class TestCommand:
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        store = open_store(f"file://{tmp_path}/bucket")
+        obstore.put(store, RUN.spec_path, b"{}")
+        return f"file://{tmp_path}/bucket/{RUN.prefix}"
+
+    def test_it_writes_who_and_says_what_it_did(
+        self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("NIGHTSHIFT_RUNTIME", f"local:{tmp_path}/state")
+
+        assert main(["pause", url, "--by", "ada"]) == 0
+
+        out = capsys.readouterr().out
+        assert f"{RUN.prefix} is paused by ada at " in out
+        assert "The run has no JobSet now; those that the task infer creates stand still" in out
+        assert main(["status", url]) == 0
+        assert "paused    by ada at " in capsys.readouterr().out
+        assert main(["resume", url, "--by", "ada"]) == 0
+        capsys.readouterr()
+        assert main(["status", url]) == 0
+        assert "paused" not in capsys.readouterr().out
+
+    def test_a_wish_that_cannot_be_applied_is_written_and_said(
+        self, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for name in ("NIGHTSHIFT_RUNTIME", "NIGHTSHIFT_BUCKET", "NIGHTSHIFT_PROJECT"):
+            monkeypatch.delenv(name, raising=False)
+
+        assert main(["pause", url]) == 1
+
+        assert "not applied to the run's JobSets: NIGHTSHIFT_BUCKET is not set" in capsys.readouterr().err
+
+    def test_a_run_that_is_not_there_or_is_done_is_refused(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["pause", url.replace(RUN.run_id, "f" * 16)]) == 2
+        assert "There is no run" in capsys.readouterr().err
+        store = open_store(url.removesuffix(f"/{RUN.prefix}"))
+        obstore.put(store, RUN.manifest_path, b"{}")
+        assert main(["pause", url]) == 2
+        assert "is sealed: nothing is left to compute" in capsys.readouterr().err
