@@ -173,7 +173,7 @@ def test_a_bucket_that_does_not_answer_is_said(job: Path, plan: Plan, monkeypatc
 
     assert done.returncode == 0
     assert "estimate: roofline" in done.stdout
-    assert done.stderr == "Planned without recorded speeds: gs://runs cannot be asked: nobody is there\n"
+    assert done.stderr == "Planned without recorded speeds: gs://runs cannot be read: nobody is there\n"
 
 
 class TestKueue:
@@ -194,7 +194,7 @@ class TestKueue:
         code, said = told(NIGHTSHIFT_BUCKET="runs", NIGHTSHIFT_PROJECT="acme")
 
         assert code == 1
-        assert "the queue gives 0 at once" in said["problems"][0]
+        assert "the queue's quota is 0" in said["problems"][0]
 
     def test_what_a_person_says_wins(self, queued: Path, told: Told) -> None:
         code, _ = told("--quota", "200", NIGHTSHIFT_BUCKET="runs", NIGHTSHIFT_PROJECT="acme")
@@ -210,7 +210,7 @@ class TestKueue:
         assert done.returncode == 0
         assert "The quota of queue 'nightly' is not known" in done.stderr
         assert "NIGHTSHIFT_PROJECT is not set" in done.stderr
-        assert "Or say --quota N." in done.stderr
+        assert "Or pass --quota N." in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -390,7 +390,7 @@ class PlanOperator(RunOperator):
         for reason in decision.reasons:
             self.log.info("Decided: %s", reason)
         if rows and decision.speed.basis is Basis.UNKNOWN:
-            self.log.warning("Nobody knows how fast a worker is, so this run may miss its deadline: %s", decision.speed.words)
+            self.log.warning("The speed of a worker is unknown, so this run may miss its deadline: %s", decision.speed.words)
         return decision
 
     def _pin(self, spec: JobSpec) -> Pins:

@@ -100,7 +100,7 @@ class Known:
 
     tokens: Tokens
     model: Model | None = None
-    why_not: str = "nobody asked for its config.json"
+    why_not: str = "its config.json was not read"
     records: Mapping[str, Record] | None = None
 
 

@@ -142,7 +142,7 @@ def test_a_run_that_cannot_end_in_time_is_refused_before_its_rows_are_exported(n
     slow = {"workers": None, "rows_per_worker_per_second": 1e-6}
     night.spec = night.spec.model_copy(update={"compute": night.spec.compute.model_copy(update=slow)})
 
-    with pytest.raises(AirflowFailException, match=r"The run does not fit: .* would work for"):
+    with pytest.raises(AirflowFailException, match=r"The run does not fit: .* would need"):
         planner.told(PARTITION)
 
     assert not [meta for page in obstore.list(night.store) for meta in page if "/inputs/" in meta["path"]]
