@@ -246,7 +246,7 @@ class PlanOperator(RunOperator):
         moment = due(schedule, date.fromisoformat(partition))
         if moment is None:
             raise AirflowSkipException(
-                f"The schedule {schedule!r} has no moment on the day after {partition}, so that day is not computed. "
+                f"The schedule {schedule!r} names no time on the day after {partition}, so {partition} is not computed. "
                 f"To compute it, trigger the DAG with the param partition {partition}."
             )
         wait_s = (moment - datetime.now(UTC)).total_seconds()

@@ -199,7 +199,7 @@ class FileSink(Section):
         default=10_000,
         ge=1,
         le=100_000,
-        description="A file is written as soon as so many rows are there, or 64 MiB of messages and answers.",
+        description="A file is written as soon as it has this many rows, or 64 MiB of messages and answers.",
         examples=[10_000],
     )
     every: Moment = Field(

@@ -89,7 +89,9 @@ class FilesTrigger(BaseEventTrigger):
             last = await self._settled(first)
             begin, found = first, await self._patiently(partial(asyncio.to_thread, self._look, first, last))
             for name in self._within_reach(found, last):
-                self.log.info("Period %s: telling Airflow. Objects that appeared in %s: %d", name, self.url, found[name])
+                self.log.info(
+                    "Period %s: sending Airflow an event. Objects that appeared in %s: %d", name, self.url, found[name]
+                )
                 yield TriggerEvent(files_event(self.url, self.every, name, found[name]))  # type: ignore[no-untyped-call]
                 await self._taken()
                 first = periods.after(name, self.every)

@@ -118,7 +118,7 @@ def test_the_size_of_the_weights_stands_for_a_config(tmp_path: Path) -> None:
     assert stated.model is not None
     assert stated.model.weights_bytes == 16 << 30
     assert nothing.model is None
-    assert "config.json of hf://org/m at 'r1' cannot be had" in nothing.why_not
+    assert "config.json of hf://org/m at 'r1' cannot be downloaded" in nothing.why_not
 
 
 def test_a_config_that_is_not_one(hub: dict[str, str], tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: p
     known = known_of(a_spec(), Pins(), sample=Rows({"text": "x" * 40}), environment={"HF_HUB_CACHE": str(tmp_path)})
 
     assert asked == [CONFIG]
-    assert known.why_not == "config.json of hf://org/m at 'r1' cannot be had: no route to host"
+    assert known.why_not == "config.json of hf://org/m at 'r1' cannot be downloaded: no route to host"
     assert known.tokens.input == 40 / CHARS_PER_TOKEN + SPECIAL_TOKENS
 
 
