@@ -116,7 +116,7 @@ def _header(
     assumed = f"{ROWS:,} rows, assumed: pass --rows" if options.rows is None else f"{options.rows:,} rows"
     why = f"{options.workers} workers: --workers says so" if options.workers else "; ".join(plan.reasons)
     lines = [
-        f"Rendered by `nightshift render` from {options.file} for {run.partition}; no service was contacted, nothing submitted.",
+        f"Rendered by `nightshift render` from {options.file} for {run.partition}; nothing was contacted or submitted.",
         f"Run {run.url(settings.bucket)}, its first generation.",
         f"{assumed}; {why}.",
     ]

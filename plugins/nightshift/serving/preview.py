@@ -71,7 +71,7 @@ def _header(order: StreamOrder, file: Path, *, missing: bool) -> list[str]:
         f"{order.spec.latency.target} x {scaling.messages_per_second:g}/s = {quantity(backlog_per_subscriber(order))} messages"
     )
     lines = [
-        f"Rendered by `nightshift render` from {file}; no service was contacted, nothing applied.",
+        f"Rendered by `nightshift render` from {file}; nothing was contacted or applied.",
         f"{least} to {most} subscribers: one for each {share} in the backlog of {subscription} (project {project}).",
         f"They answer at most {scaling.messages_per_second_max:g} messages a second. If more arrive, the backlog grows.",
     ]
