@@ -34,7 +34,7 @@ def with_helper(workers: float, ready_in_s: float = 0.0) -> Forecast:
         (replace(LATE, late_s=0), OWNER, TERMS, "it will end in 150 min, 30 min after the deadline"),
         (replace(LATE, late_s=HOLD_S - 1), OWNER, TERMS, "it has been late for 299 s"),
         (replace(LATE, end_s=0.9 * LEFT_S), OWNER, TERMS, "12 min before the deadline; it has been late for 300 s"),
-        (LATE, OWNER, replace(TERMS, stated=True), rf"; {NEEDED} more workers would keep the deadline, but the job says"),
+        (LATE, OWNER, replace(TERMS, stated=True), rf"; {NEEDED} more workers would keep the deadline, but the job sets"),
         (with_helper(6, ready_in_s=1), HELPED, TERMS, "b is still starting"),
         (LATE, OWNER, replace(TERMS, helped=HELPS_MAX), "3 JobSets have helped, which is the most"),
         (SHORT, OWNER, TERMS, "spot runs 4 of 10 workers, so the fallback rule decides"),

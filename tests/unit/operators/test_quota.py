@@ -148,7 +148,7 @@ def test_a_queue_that_is_not_there(asked: Asked) -> None:
     del asked.cluster.objects[LOCAL_QUEUE]
 
     assert asked() == Limits()
-    assert "there is no LocalQueue nightly in namespace nightshift; to mend it: kubectl apply" in asked.warned[0]
+    assert "there is no LocalQueue nightly in namespace nightshift; to fix it: kubectl apply" in asked.warned[0]
 
 
 def test_a_cluster_that_does_not_answer(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
