@@ -208,7 +208,7 @@ class TestKueue:
         done = plan(str(queued), *DAY, *ROWS, "--config", str(queued.parent / "config.json"), NIGHTSHIFT_BUCKET="runs")
 
         assert done.returncode == 0
-        assert "The quota of queue 'nightly' is not known" in done.stderr
+        assert "The quota of queue 'nightly' is unknown" in done.stderr
         assert "NIGHTSHIFT_PROJECT is not set" in done.stderr
         assert "Or pass --quota N." in done.stderr
 

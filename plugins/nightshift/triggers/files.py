@@ -79,7 +79,7 @@ class FilesTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         first = await self._patiently(self._remembered)
         self.log.info(
-            "Watching %s for objects, in periods of %s from %s on; each is looked at %s after its end",
+            "Watching %s for objects, in periods of %s from %s on; each is checked %s after its end",
             self.url,
             self.every,
             first,
