@@ -105,7 +105,7 @@ def test_the_tokens_that_a_person_knows(told: Told) -> None:
     (_, few), (_, many) = (told("--input-tokens", count, "--output-tokens", "20") for count in ("50", "3000"))
 
     assert few["decision"]["workers"] < many["decision"]["workers"]
-    assert "3,000 input tokens a row, as given; 20 output tokens a row" in many["decision"]["speed"]["words"]
+    assert "3,000 input tokens per row, as given; 20 output tokens per row" in many["decision"]["speed"]["words"]
 
 
 def test_a_quota_and_prices(job: Path, told: Told) -> None:

@@ -130,7 +130,7 @@ def test_the_decision_is_written_and_a_repeat_finds_it(
     found = load_decision(night.store, told["decision"])
     assert found is not None
     assert (found.rows, found.speed.basis) == (len(TEXTS), Basis.ESTIMATED)
-    assert f"a sample of {sum(map(bool, TEXTS.values()))} rows, 4 characters a token, because tokenizer.json" in planner.log
+    assert f"a sample of {sum(map(bool, TEXTS.values()))} rows, 4 characters per token, because tokenizer.json" in planner.log
     assert "Decided: " in planner.log
     assert planner.told(PARTITION)["decision"] == told["decision"]
     planner.extract(RunRef.from_prefix(told["run_prefix"]))
