@@ -94,7 +94,7 @@ class Watched(Section):
     """Where the rows come from: a folder on Cloud Storage, each of whose objects has rows."""
 
     prefix: FolderUrl = Field(
-        description="The folder that is watched: gs://BUCKET/FOLDER. What begins with _ or . is left alone.",
+        description="The folder that is watched: gs://BUCKET/FOLDER. Names that begin with _ or . are ignored.",
         examples=["gs://catalog-incoming/texts"],
     )
     format: Literal["json", "text", "parquet", "avro"] = Field(
