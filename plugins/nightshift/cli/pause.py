@@ -63,7 +63,7 @@ def _apply(url: str, wish: Wish) -> int:
     except Exception as error:  # Connections raise what they like, Airflow's among them.
         print(
             f"The request is written, but not applied to the run's JobSets: {error}\nTrigger the DAG nightshift_pause with "
-            "this run, or repeat the command where the cluster can be reached. The task infer applies it to its next JobSet.",
+            "this run, or repeat the command where the cluster can be reached. The task infer applies it within 15 minutes.",
             file=sys.stderr,
         )
         return NOT_APPLIED
