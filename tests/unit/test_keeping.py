@@ -36,7 +36,7 @@ def with_helper(workers: float, ready_in_s: float = 0.0) -> Forecast:
         (replace(LATE, end_s=0.9 * LEFT_S), OWNER, TERMS, "12 min before the deadline; it has been late for 300 s"),
         (LATE, OWNER, replace(TERMS, stated=True), rf"; {NEEDED} more workers would keep the deadline, but the job sets"),
         (with_helper(6, ready_in_s=1), HELPED, TERMS, "b is still starting"),
-        (LATE, OWNER, replace(TERMS, helped=HELPS_MAX), "3 JobSets have helped, which is the most"),
+        (LATE, OWNER, replace(TERMS, helped=HELPS_MAX), "3 JobSets have helped, which is the limit"),
         (SHORT, OWNER, TERMS, "spot runs 4 of 10 workers, so the fallback rule decides"),
         (SHORT, OWNER, replace(TERMS, profiles=("spot",)), "and it is the last profile"),
         (replace(LATE, left_s=700), OWNER, TERMS, "would come too late"),

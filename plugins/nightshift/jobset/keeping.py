@@ -98,7 +98,7 @@ def decide(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms) -> Ke
     if starting := [name for name in jobsets if not forecast.fleets[name].ready]:
         return Keeping(f"{said}, and {starting[-1]} is still starting")
     if terms.helped >= HELPS_MAX:
-        return Keeping(f"{said}, but {HELPS_MAX} JobSets have helped, which is the most")
+        return Keeping(f"{said}, but {HELPS_MAX} JobSets have helped, which is the limit")
     return _help(forecast, jobsets, terms, said, needed)
 
 
