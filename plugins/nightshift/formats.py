@@ -43,9 +43,7 @@ class Format:
         """
         version = found.get(VERSION, 1)
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise UnreadableFormat(
-                f"{where} has the version {version!r}, which nightshift never wrote. Someone has edited it."
-            )
+            raise UnreadableFormat(f"{where} has the version {version!r}, which nightshift never wrote. Someone has edited it.")
         if self.oldest <= version <= self.version:
             return version
         writer = found.get(WRITTEN_BY)
