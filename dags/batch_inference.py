@@ -39,20 +39,20 @@ PERIOD = Param(
     type=["null", "string"],
     title="Partition",
     description="The start of the period to compute, in UTC: 2026-11-19T07:10. If empty: the one whose files started the run; "
-    "else the one that begins at the logical date, or the last one that was over then.",
+    "else the one that begins at the logical date, or the last one that had ended by then.",
 )
 PARAMS = {
     "fresh": Param(
         False,
         type=["null", "boolean"],  # without null, the form marks it as required
         title="Fresh",
-        description="Compute the day again even if it exists: a new run, which then replaces the old one.",
+        description="Compute the day again even if it is already published: a new run, which then replaces the old one.",
     ),
     "republish": Param(
         None,
         type=["null", "string"],
         title="Republish",
-        description="The id of a finished run of the day, as in the audit table: show it again, whatever replaced it.",
+        description="The id of a finished run of the day, from the audit table: publish it again in place of a later run.",
     ),
     "redo": Param(
         None,

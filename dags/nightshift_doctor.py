@@ -15,7 +15,7 @@ from nightshift.operators.doctor import DoctorOperator
 
 with DAG(
     dag_id="nightshift_doctor",
-    description="Asks everything that a night needs, and says what is wrong, what it would break, and what mends it.",
+    description="Checks everything that a night needs, and says what is wrong, what that breaks, and what fixes it.",
     doc_md=__doc__,
     schedule=None,
     start_date=datetime(2026, 11, 1, tzinfo=UTC),
@@ -28,7 +28,7 @@ with DAG(
             None,
             type=["null", "string"],
             title="Job",
-            description="A job's name, or the path of its file: asks for its query, queue, quota, images and model too.",
+            description="A job's name, or the path of its file: also checks its query, queue, quota, images and model.",
         )
     },
     tags=["nightshift"],

@@ -1,6 +1,6 @@
-"""Pauses a run, or lets it go on: its workers stop and save what they have finished, and what is committed stays.
+"""Pauses a run, or resumes it. When it is paused, its workers save what they have finished and stop; committed chunks stay.
 
-The run's deadline stays where it is (docs/pausing.md).
+The run's deadline does not move (docs/pausing.md).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Publishes dead letters of a stream again: trigger it once what made them fail is mended.
+"""Publishes dead letters of a stream again: trigger it when you have fixed what made them fail.
 
-The form asks for the stream, and which of its dead letters. They go, as they were, to the topic of the stream's subscription,
-and are answered like any message. Each is marked in the table of dead letters, and not taken again (docs/streams.md).
+The form asks for the stream, and for which of its dead letters. They go unchanged to the topic of the stream's subscription,
+and are answered like any message. Each is marked in the table of dead letters, and not published again (docs/streams.md).
 
-There is a DAG if there are files of streams in dags/streams/. The task reads the file when it runs.
+The DAG exists if there are stream files in dags/streams/. The task reads the file when it runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if STREAMS:
                 type=["null", "array"],
                 items={"type": "string"},
                 title="Reasons",
-                description="One a line, as in the column reason, for example too_long. If empty: all of them.",
+                description="One per line, as in the column reason, for example too_long. If empty: all reasons.",
             ),
             "since": Param(
                 None,
@@ -52,20 +52,20 @@ if STREAMS:
                 None, type=["null", "string"], format="date-time", title="Until", description="Only those that died before."
             ),
             "most": Param(
-                1000, type="integer", minimum=1, title="At most", description="So many at once: those that died first."
+                1000, type="integer", minimum=1, title="At most", description="How many to publish: those that died first."
             ),
             "topic": Param(
                 None,
                 type=["null", "string"],
                 title="Topic",
-                description="Another topic, for example that of a stream with other limits. If empty: the stream's own. Every "
-                "other subscription of the topic gets the messages, too.",
+                description="Another topic, for example that of a stream with other limits. If empty: the stream's own. All "
+                "other subscriptions of the topic get the messages too.",
             ),
             "dry_run": Param(
                 False,
                 type=["null", "boolean"],  # without null, the form marks it as required
                 title="Dry run",
-                description="Only say how many there are, by reason.",
+                description="Only count them, by reason.",
             ),
         },
         tags=["nightshift"],

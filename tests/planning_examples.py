@@ -110,7 +110,7 @@ def section(number: int, example: Example) -> str:
         records[spec.compute.profile] = Record(
             workload, run, sealed_at, round(rate * 36_000), 10, 36_000, 36_000, 10**7, 10**6, example.preemptions, stages
         )
-    source = f"{example.input_tokens:g} input tokens a row, sampled" if example.input_tokens else ""
+    source = f"{example.input_tokens:g} input tokens per row, sampled" if example.input_tokens else ""
     known = Known(tokens_of(spec, example.input_tokens, source), model_of(example.config), "", records)
     asked = (
         f"{example.rows:,} rows, {spec.task} by {example.name}, deadline {spec.deadline}, max_num_seqs "

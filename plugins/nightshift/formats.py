@@ -43,9 +43,7 @@ class Format:
         """
         version = found.get(VERSION, 1)
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise UnreadableFormat(
-                f"{where} has the version {version!r}, which nightshift never wrote. Somebody has edited it."
-            )
+            raise UnreadableFormat(f"{where} has the version {version!r}, which nightshift never wrote. Someone has edited it.")
         if self.oldest <= version <= self.version:
             return version
         writer = found.get(WRITTEN_BY)
@@ -64,12 +62,12 @@ PLAN: Final = Format("plan.json", 1)
 MANIFEST: Final = Format("manifest.json", 1)
 CHUNK: Final = Format("chunks and partials", 1)
 STREAM_FILE: Final = Format("the files of a stream", 1)
-XCOM: Final = Format("what the task plan hands on", 1)
+XCOM: Final = Format("what the task plan passes on", 1)
 DECISION: Final = Format("decisions", 1)
 MARK: Final = Format("marks of attempts", 1)
 STARTS: Final = Format("starts of pods", 1)
 SPEED: Final = Format("records of speeds", 1)
-PAUSE: Final = Format("wishes to pause", 1)
+PAUSE: Final = Format("pause requests", 1)
 AUDIT: Final = Format("the audit table", 2)
 """Version 2: spec_digest covers what affects answers and nothing else; before, all settings of the engine and all defaults."""
 

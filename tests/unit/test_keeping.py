@@ -30,18 +30,18 @@ def with_helper(workers: float, ready_in_s: float = 0.0) -> Forecast:
 @pytest.mark.parametrize(
     ("forecast", "jobsets", "terms", "said"),
     [
-        (replace(LATE, end_s=None), OWNER, TERMS, "nobody knows yet"),
+        (replace(LATE, end_s=None), OWNER, TERMS, "it is not known yet"),
         (replace(LATE, late_s=0), OWNER, TERMS, "it will end in 150 min, 30 min after the deadline"),
         (replace(LATE, late_s=HOLD_S - 1), OWNER, TERMS, "it has been late for 299 s"),
         (replace(LATE, end_s=0.9 * LEFT_S), OWNER, TERMS, "12 min before the deadline; it has been late for 300 s"),
-        (LATE, OWNER, replace(TERMS, stated=True), rf"; {NEEDED} more workers would keep the deadline, but the job says"),
+        (LATE, OWNER, replace(TERMS, stated=True), rf"; {NEEDED} more workers would keep the deadline, but the job sets"),
         (with_helper(6, ready_in_s=1), HELPED, TERMS, "b is still starting"),
-        (LATE, OWNER, replace(TERMS, helped=HELPS_MAX), "3 JobSets have helped: no more"),
-        (SHORT, OWNER, TERMS, "spot runs 4 of 10 workers, so falling back decides"),
-        (SHORT, OWNER, replace(TERMS, profiles=("spot",)), "no profile comes after it"),
+        (LATE, OWNER, replace(TERMS, helped=HELPS_MAX), "3 JobSets have helped, which is the limit"),
+        (SHORT, OWNER, TERMS, "spot runs 4 of 10 workers, so the fallback rule decides"),
+        (SHORT, OWNER, replace(TERMS, profiles=("spot",)), "and it is the last profile"),
         (replace(LATE, left_s=700), OWNER, TERMS, "would come too late"),
-        (LATE, OWNER, replace(TERMS, room=10), "there is no room for more than 10 workers"),
-        (LATE, OWNER, replace(TERMS, useful=10), "there is no room for more than 10 workers"),
+        (LATE, OWNER, replace(TERMS, room=10), "it may have no more than 10 workers"),
+        (LATE, OWNER, replace(TERMS, useful=10), "it may have no more than 10 workers"),
     ],
 )
 def test_it_stays(forecast: Forecast, jobsets: dict[str, Asked], terms: Terms, said: str) -> None:

@@ -209,7 +209,7 @@ class TestCommand:
 
         out = capsys.readouterr().out
         assert f"{RUN.prefix} is paused by ada at " in out
-        assert "The run has no JobSet now; those that the task infer creates stand still" in out
+        assert "The run has no JobSet now; the task infer creates its JobSets suspended" in out
         assert main(["status", url]) == 0
         assert "paused    by ada at " in capsys.readouterr().out
         assert main(["resume", url, "--by", "ada"]) == 0

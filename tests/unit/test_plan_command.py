@@ -105,7 +105,7 @@ def test_the_tokens_that_a_person_knows(told: Told) -> None:
     (_, few), (_, many) = (told("--input-tokens", count, "--output-tokens", "20") for count in ("50", "3000"))
 
     assert few["decision"]["workers"] < many["decision"]["workers"]
-    assert "3,000 input tokens a row, as given; 20 output tokens a row" in many["decision"]["speed"]["words"]
+    assert "3,000 input tokens per row, as given; 20 output tokens per row" in many["decision"]["speed"]["words"]
 
 
 def test_a_quota_and_prices(job: Path, told: Told) -> None:
@@ -173,7 +173,7 @@ def test_a_bucket_that_does_not_answer_is_said(job: Path, plan: Plan, monkeypatc
 
     assert done.returncode == 0
     assert "estimate: roofline" in done.stdout
-    assert done.stderr == "Planned without recorded speeds: gs://runs cannot be asked: nobody is there\n"
+    assert done.stderr == "Planned without recorded speeds: gs://runs cannot be read: nobody is there\n"
 
 
 class TestKueue:
@@ -194,7 +194,7 @@ class TestKueue:
         code, said = told(NIGHTSHIFT_BUCKET="runs", NIGHTSHIFT_PROJECT="acme")
 
         assert code == 1
-        assert "the queue gives 0 at once" in said["problems"][0]
+        assert "the queue's quota is 0" in said["problems"][0]
 
     def test_what_a_person_says_wins(self, queued: Path, told: Told) -> None:
         code, _ = told("--quota", "200", NIGHTSHIFT_BUCKET="runs", NIGHTSHIFT_PROJECT="acme")
@@ -208,9 +208,9 @@ class TestKueue:
         done = plan(str(queued), *DAY, *ROWS, "--config", str(queued.parent / "config.json"), NIGHTSHIFT_BUCKET="runs")
 
         assert done.returncode == 0
-        assert "The quota of queue 'nightly' is not known" in done.stderr
+        assert "The quota of queue 'nightly' is unknown" in done.stderr
         assert "NIGHTSHIFT_PROJECT is not set" in done.stderr
-        assert "Or say --quota N." in done.stderr
+        assert "Or pass --quota N." in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ class TestWorkers:
         decision = decide(a_spec(), 10**6, UNKNOWN)
 
         assert decision.workers == 1
-        assert "its speed is unknown, so the deadline was not looked at" in decision.reasons[0]
+        assert "its speed is unknown, so the deadline was not checked" in decision.reasons[0]
 
     def test_workers_without_a_chunk_are_not_started(self) -> None:
         assert decide(a_spec(compute__workers=5, chunk_rows=4), 10, UNKNOWN).workers == 3
@@ -306,14 +306,14 @@ class TestAbsurdPlans:
     def test_nor_does_one_worker_do_that(self) -> None:
         spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "workers": 1}})
 
-        with pytest.raises(Refused, match=r"1 worker would work for .* h, and the deadline leaves 119 min") as refused:
+        with pytest.raises(Refused, match=r"1 worker would need .* h, but the deadline leaves 119 min") as refused:
             decide(spec, 10**6, Known(tokens_of(spec, 500, "a sample"), model_of(configs.LLAMA3_8B)))
         assert len(refused.value.ways) == WAYS
 
     def test_390_workers_for_4274_minutes_with_119_allowed(self) -> None:
         spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "rows_per_worker_per_second": 0.001}})
 
-        with pytest.raises(Refused, match=r"390 workers would work for 71\.2 h, and the deadline leaves 119 min") as refused:
+        with pytest.raises(Refused, match=r"390 workers would need 71\.2 h, but the deadline leaves 119 min") as refused:
             decide(spec, 100_000, Known(tokens_of(spec), model_of(configs.LLAMA3_8B)))
         assert len(refused.value.ways) == WAYS
 
@@ -347,7 +347,7 @@ class TestAbsurdPlans:
     def test_a_quota_below_one_worker(self) -> None:
         spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-h100", "tensor_parallel": 4}})
 
-        with pytest.raises(Refused, match="1 worker with 4 accelerators: the queue gives 3 at once"):
+        with pytest.raises(Refused, match="1 worker with 4 accelerators: the queue's quota is 3"):
             decide(spec, 1000, Known(tokens_of(spec), model_of(configs.LLAMA3_8B)), Limits(quota=3))
 
 

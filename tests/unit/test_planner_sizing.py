@@ -27,7 +27,7 @@ def test_large_rows_make_small_chunks() -> None:
 
     assert of(10**8, input_bytes=10**8 * 100) == of(10**8) == 3072
     assert found == 32
-    assert "rows of 1,000,000 bytes: at most 32 MiB of input a chunk" in reasons
+    assert "rows of 1,000,000 bytes: at most 32 MiB of input per chunk" in reasons
     assert of(100, input_bytes=100 * (1 << 30)) == a_spec().rows_per_request, "one request at least"
 
 
@@ -62,4 +62,4 @@ def test_answers_are_as_much_a_limit_as_input_is() -> None:
     long_texts = of(10**8, speed=5000, task="chat", request={"user": "{{ text }}", "max_tokens": 100_000})
 
     assert (vectors, narrow, labels, long_texts) == (3072, 32_768, 49_152, 62)
-    assert "answers of up to 16,384 bytes: at most 3,072 rows a chunk" in reasons
+    assert "answers of up to 16,384 bytes: at most 3,072 rows per chunk" in reasons

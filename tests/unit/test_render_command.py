@@ -43,8 +43,8 @@ def workers_of(manifest: dict[str, Any]) -> int:
 def test_without_a_deployment_placeholders_are_named() -> None:
     comments, manifest = rendered(DEMO, *DAY)
 
-    assert "# NIGHTSHIFT_BUCKET is not set here: BUCKET stands for it." in comments
-    assert any("1,000,000 rows, assumed: say --rows" in line for line in comments)
+    assert "# NIGHTSHIFT_BUCKET is not set here: BUCKET is a placeholder." in comments
+    assert any("1,000,000 rows, assumed: pass --rows" in line for line in comments)
     assert manifest["metadata"]["annotations"]["nightshift.dev/run-url"].startswith(
         "gs://BUCKET/package-embeddings/2026-11-20/"
     )
@@ -141,9 +141,9 @@ def test_a_helper_is_another_jobset_of_the_same_run() -> None:
             (DEMO, *DAY, "--profile", "gpu-l5"),
             "argument --profile: There is no compute profile 'gpu-l5'. Did you mean 'gpu-l4'?",
         ),
-        ((DEMO,), f"{DEMO}: --partition: A run has a day. Say which, for example --partition 2026-11-20."),
-        ((DEMO, *DAY, "--keda"), f"{DEMO}: --keda: The file describes a nightly job, which has no such thing. Leave it out."),
-        ((STREAM, *DAY), f"{STREAM}: --partition: The file describes a stream, which has no such thing. Leave it out."),
+        ((DEMO,), f"{DEMO}: --partition: A run needs a day. Pass, for example, --partition 2026-11-20."),
+        ((DEMO, *DAY, "--keda"), f"{DEMO}: --keda: The file describes a nightly job, which has no such option. Leave it out."),
+        ((STREAM, *DAY), f"{STREAM}: --partition: The file describes a stream, which has no such option. Leave it out."),
         ((STREAM, "--canary", "absent.yaml"), "absent.yaml: The file cannot be read"),
         (("tests/unit/bad_streams/sink.yaml",), "tests/unit/bad_streams/sink.yaml:11: sink.table:"),
         ((STREAM, "--canary-percent", "101"), "argument --canary-percent: '101' is not a whole number from 0 to 100"),

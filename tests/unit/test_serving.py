@@ -248,7 +248,7 @@ def test_a_slice_of_several_hosts_is_refused_with_what_to_do() -> None:
 
     assert problem == (
         "compute: A Deployment's pod is one host, and this server needs 4. Choose a smaller one, or run the server yourself, "
-        "for example with LeaderWorkerSet, and say --engine-url."
+        "for example with LeaderWorkerSet, and pass --engine-url."
     )
     assert rendered(Variant(engine_url="http://slice:8000"), **several)
 
@@ -287,7 +287,7 @@ def test_the_comments_say_the_formula_and_what_is_missing(tmp_path: Path) -> Non
     assert "one for each 60s x 12.5/s = 750 messages in the backlog of package-texts (project PROJECT)." in comments[1]
     assert "at most 50 messages a second" in comments[2]
     assert "the Secret package-texts-sink, whose key url" in comments[3]
-    assert "# NIGHTSHIFT_PROJECT is not set here: PROJECT stands for it." in comments
+    assert "# NIGHTSHIFT_PROJECT is not set here: PROJECT is a placeholder." in comments
     assert any("NIGHTSHIFT_POD_PATCH" in line for line in comments)
     [config] = [each for each in yaml.safe_load_all(text) if each["kind"] == "ConfigMap"]
     assert config["data"]["stream.yaml"] == path.read_text()

@@ -162,7 +162,7 @@ class TestTheFile:
             ({"source__settle": "2m"}, "source.settle: There is no folder that is watched. Add source.watch,"),
             (
                 {"source__watch": "gs://shop-uploads/texts", "source__settle": "11m"},
-                "source.settle: Objects would be waited for longer than a period lasts: 11m is more than 10m. Write 10m",
+                "source.settle: The wait for objects would be longer than a period: 11m is more than 10m. Write 10m",
             ),
             (
                 {"source__watch": "gs://shop-uploads/texts", "source__settle": "soon"},

@@ -244,7 +244,7 @@ def test_a_sealed_run_shows_what_it_measured(run: Run) -> None:
     assert status.to_json()["measured"] == measured
     assert text(status).splitlines()[-4:] == [
         "measured  unknown profile: 0 workers, nothing computed; 1 attempt",
-        "          gpu-l4-spot: 1 worker, 20.0 rows/s and 310 tokens/s a worker; 2 attempts, 1 killed",
+        "          gpu-l4-spot: 1 worker, 20.0 rows/s and 310 tokens/s per worker; 2 attempts, 1 killed",
         "            start-up: weights 1 min 32 s, warm-up 2 s",
         "          1 attempt left no mark",
     ]
@@ -273,7 +273,7 @@ def test_a_sealed_run_shows_what_it_cost_beside_what_was_estimated(run: Run) -> 
     assert (said["bigquery"]["bytes_billed"], said["unpriced"]) == (None, [])
     total, actual, planned = text(status).splitlines()[-3:]
     assert total.startswith(
-        "cost      0.500416 EUR without BigQuery: 500.4160 a million tokens, 50.0416 a thousand rows; machines "
+        "cost      0.500416 EUR without BigQuery: 500.4160 per million tokens, 50.0416 per thousand rows; machines "
     )
     assert total.endswith("machines 0.5, estimated 0.361111")
     worked, started, lost = "useful work 0.416667 (0.83 h)", "start-up 0.041667 (0.08 h)", "lost to kills 0.041666 (0.08 h)"

@@ -47,7 +47,7 @@ def test_a_stream_that_keeps_up() -> None:
     ("changes", "warning"),
     [
         ({"arriving": 60.0}, "60.0/s arrive, and scaling.servers.max answers 50.0/s: the backlog grows until fewer arrive."),
-        ({"p99_s": 61.0}, "One message of a hundred takes 61 s or more; latency.target is 60s."),
+        ({"p99_s": 61.0}, "One message in a hundred takes 61 s or more; latency.target is 60s."),
         ({"oldest_s": 300.0, "p99_s": None}, "A message has waited for 300 s; latency.target is 60s."),
         ({"subscribers": 0}, "Prometheus knows no subscriber of this stream"),
         ({"backlog": None, "oldest_s": None}, "Prometheus knows no subscription package-texts"),
@@ -129,7 +129,7 @@ def test_a_file_that_is_broken_and_a_project_that_nobody_named(
     assert stream.run(Options(EXAMPLE)) == 2
     said = capsys.readouterr().err
     assert "source: The key is missing" in said
-    assert f"{EXAMPLE}: source.subscription has no project. Set NIGHTSHIFT_PROJECT, or say --prometheus URL." in said
+    assert f"{EXAMPLE}: source.subscription has no project. Set NIGHTSHIFT_PROJECT, or pass --prometheus URL." in said
 
 
 def test_a_prometheus_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,9 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument(
         "--json", action="store_true", help="one JSON object per line (keys: docs/status.md, of a stream docs/streams.md)"
     )
-    status.add_argument("--prometheus", metavar="URL", help="for a stream: ask this one instead of Cloud Monitoring")
+    status.add_argument("--prometheus", metavar="URL", help="for a stream: query this server instead of Cloud Monitoring")
     status.add_argument(
-        "--window", type=values.seconds, metavar="SECONDS", help="for a stream: take rates over so long (default: 600)"
+        "--window", type=values.seconds, metavar="SECONDS", help="for a stream: compute rates over this time (default: 600)"
     )
     status.add_argument("--prices", type=Path, metavar="FILE", help="of a run: what it cost by these prices (docs/costs.md)")
     status.set_defaults(command=_status)
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_render(commands: Commands) -> None:
     render = commands.add_parser(
         "render",
-        help="print what a job or a stream is in a cluster (docs/compute.md, docs/streams.md)",
+        help="print the Kubernetes manifests of a job or a stream (docs/compute.md, docs/streams.md)",
         description="Prints as YAML the Kubernetes JobSet of a job for one partition, or the Deployments of a stream with all "
         "that belongs to them, with this deployment's NIGHTSHIFT_* variables if they are set. Contacts no service and submits "
         "nothing.",
@@ -103,27 +103,27 @@ def _add_render(commands: Commands) -> None:
     stream.add_argument(
         "--keda", action="store_true", help="scale with KEDA's ScaledObjects, to zero too, instead of autoscalers"
     )
-    stream.add_argument("--engine-url", metavar="URL", help="let subscribers call this, and print no servers")
+    stream.add_argument("--engine-url", metavar="URL", help="the URL that subscribers call; no servers are printed")
     stream.add_argument(
         "--gateway",
         metavar="[NAMESPACE/]NAME",
         help="the Inference Gateway behind --engine-url: print servers, their pool and the route to them",
     )
     stream.add_argument(
-        "--canary", type=Path, metavar="FILE", help="the stream with another model version, for a part of the requests"
+        "--canary", type=Path, metavar="FILE", help="the stream with another model version, for a share of the requests"
     )
-    stream.add_argument("--canary-percent", type=values.percent, metavar="N", help="how large that part is (default: 10)")
+    stream.add_argument("--canary-percent", type=values.percent, metavar="N", help="that share, in percent (default: 10)")
     render.set_defaults(command=_render)
 
 
 def _add_doctor(commands: Commands) -> None:
     doctor = commands.add_parser(
         "doctor",
-        help="ask, before a night does, whether everything that it needs is there (docs/doctor.md)",
+        help="check, before a night, that everything it needs is in place (docs/doctor.md)",
         description="Checks this deployment's settings, account, bucket, datasets, cluster and clocks, and with a job its "
         "query, queue, quota, images and model too. Run it where Airflow runs: it uses Airflow's connections. The DAG "
-        "nightshift_doctor does the same in a worker, and asks the triggerer too.",
-        epilog="Exit codes: 0 all that was asked is well; 1 something is wrong; 2 wrong command line.",
+        "nightshift_doctor does the same in a worker, and checks the triggerer too.",
+        epilog="Exit codes: 0 all checks that ran are ok; 1 something is wrong; 2 wrong command line.",
     )
     doctor.add_argument("file", nargs="?", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/")
     doctor.add_argument("--json", action="store_true", help="one JSON object (keys: docs/doctor.md)")
@@ -200,7 +200,7 @@ def _status(options: argparse.Namespace) -> int:
         window = options.window or stream.WINDOW_S
         return stream.run(stream.Options(Path(options.url), options.prometheus, window, options.watch, options.json))
     if options.prometheus or options.window:
-        print(f"{options.url}: --prometheus and --window are for the file of a stream. Leave them out.", file=sys.stderr)
+        print(f"{options.url}: --prometheus and --window are for stream files. Leave them out.", file=sys.stderr)
         return BAD_INPUT
     from nightshift.status import command
 
@@ -224,7 +224,7 @@ def _render(options: argparse.Namespace) -> int:
             ", ".join("--" + name.replace("_", "-") for name in misplaced),
             "a stream" if is_stream else "a nightly job",
         )
-        print(f"{options.file}: {names}: The file describes {kind}, which has no such thing. Leave it out.", file=sys.stderr)
+        print(f"{options.file}: {names}: The file describes {kind}, which has no such option. Leave it out.", file=sys.stderr)
         return BAD_INPUT
     return _render_stream(options) if is_stream else _render_job(options)
 
@@ -233,7 +233,7 @@ def _render_job(options: argparse.Namespace) -> int:
     from nightshift.jobset import preview
 
     if options.partition is None:
-        print(f"{options.file}: --partition: A run has a day. Say which, for example --partition 2026-11-20.", file=sys.stderr)
+        print(f"{options.file}: --partition: A run needs a day. Pass, for example, --partition 2026-11-20.", file=sys.stderr)
         return BAD_INPUT
     return preview.run(
         preview.Options(

@@ -15,7 +15,7 @@ BAD_INPUT: Final = 2
 def add_to(commands: Commands) -> None:
     batcher = commands.add_parser(
         "batcher",
-        help="stand in front of a server and merge the requests of callers that wait (docs/batcher.md)",
+        help="merge the requests of waiting callers in front of a server (docs/batcher.md)",
         description="Collects single requests to endpoints that take lists (embeddings, completions, classify, pooling, score, "
         "KServe's predict and infer) into one, sends it when it is full or its first caller has waited long enough, and gives "
         "each caller its own answer or error. Passes everything else through. Needs nightshift[driver,stream].",

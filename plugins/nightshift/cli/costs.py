@@ -19,14 +19,14 @@ def add_to(commands: Commands) -> None:
     costs = commands.add_parser(
         "costs",
         help="add up what runs cost, by job, from the audit table (docs/costs.md)",
-        description="Adds up the audit table: published and failed runs of each job, their machine hours, their cost beside "
-        "what was estimated. Run it where Airflow runs: it uses Airflow's connection to BigQuery.",
+        description="Adds up the audit table: published and failed runs of each job, their machine hours, their estimated "
+        "and actual cost. Run it where Airflow runs: it uses Airflow's connection to BigQuery.",
         epilog="Exit codes: 0; 1 BigQuery does not answer, or refuses; 2 bad input.",
     )
     costs.add_argument(
         "--since", required=True, type=values.day, metavar="DATE", help="runs of partitions from this day on: 2026-11-01"
     )
-    costs.add_argument("--job", metavar="J", help="of one job only")
+    costs.add_argument("--job", metavar="J", help="only this job")
     costs.add_argument("--json", action="store_true", help="one JSON object (keys: docs/costs.md)")
     costs.set_defaults(command=_run)
 

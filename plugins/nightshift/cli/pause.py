@@ -22,17 +22,17 @@ BAD_INPUT: Final = 2
 def add_to(commands: Commands) -> None:
     for name, does in (
         ("pause", "stop a run's workers and keep what is committed"),
-        ("resume", "let a paused run go on"),
+        ("resume", "resume a paused run"),
     ):
         parser = commands.add_parser(
             name,
             help=f"{does} (docs/pausing.md)",
-            description="Writes the wish into the run's folder and applies it to the run's JobSets, where NIGHTSHIFT_RUNTIME "
-            "says that they run. Its pods get SIGTERM and save every finished row. The run's deadline stays where it is.",
-            epilog="Exit codes: 0 done; 1 the wish is written but not applied, or the store does not answer; 2 bad input.",
+            description="Writes the request into the run's folder and applies it to the run's JobSets in the runtime that "
+            "NIGHTSHIFT_RUNTIME names. Paused pods get SIGTERM and save every finished row. The run's deadline does not move.",
+            epilog="Exit codes: 0 done; 1 the request is written but not applied, or the store does not answer; 2 bad input.",
         )
         parser.add_argument("url", metavar="RUN_URL", help="gs://BUCKET/JOB/PARTITION/RUN, as the task plan logs it")
-        parser.add_argument("--by", metavar="NAME", help="who wishes it (default: the user of this machine)")
+        parser.add_argument("--by", metavar="NAME", help="who asks for it (default: the user of this machine)")
         parser.set_defaults(command=_run, paused=name == "pause")
 
 
@@ -62,8 +62,8 @@ def _apply(url: str, wish: Wish) -> int:
         names = apply(_runtime(), url, wish)
     except Exception as error:  # Connections raise what they like, Airflow's among them.
         print(
-            f"The wish is written, but not applied to the run's JobSets: {error}\nTrigger the DAG nightshift_pause with this "
-            "run, or repeat the command where the cluster can be reached. The task infer applies it to its next JobSet.",
+            f"The request is written, but not applied to the run's JobSets: {error}\nTrigger the DAG nightshift_pause with "
+            "this run, or repeat the command where the cluster can be reached. The task infer applies it within 15 minutes.",
             file=sys.stderr,
         )
         return NOT_APPLIED

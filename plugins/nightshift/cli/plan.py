@@ -36,24 +36,24 @@ def add_to(commands: Commands) -> None:
         "plan",
         help="show what a night would take: workers, time, and whether it fits (docs/planning.md)",
         description="Prints profile x workers -> finish, accelerator hours, cost, fits, for the job's profile and its "
-        "fallbacks, as the task plan would decide, and says where each speed is from. With --rows it does not ask the "
-        "warehouse. Where NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there and asks Kueue for the quota of the "
-        "job's queue, and does without if it cannot. The model's config.json comes from Hugging Face's cache, the Hub, the "
-        "bucket, or --config.",
-        epilog="Exit codes: 0 the run fits, or nobody knows how fast it is; 1 it does not fit, or the warehouse cannot be "
-        "asked; 2 bad input.",
+        "fallbacks, as the task plan would decide, and says where each speed comes from. With --rows it does not query "
+        "the warehouse. If NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there and the quota of the job's queue in "
+        "Kueue, and continues without them if it cannot. The model's config.json comes from Hugging Face's cache, the Hub, "
+        "the bucket, or --config.",
+        epilog="Exit codes: 0 the run fits, or its speed is unknown; 1 it does not fit, or the warehouse cannot be reached; "
+        "2 bad input.",
     )
     plan.add_argument("file", type=Path, metavar="JOB", help="the job's YAML file")
     plan.add_argument("--partition", required=True, metavar="DATE", help="the day of the run, or the start of its period")
-    plan.add_argument("--rows", type=values.positive, metavar="N", help="so many rows, instead of counting the query's")
+    plan.add_argument("--rows", type=values.positive, metavar="N", help="plan for N rows instead of counting the query's")
     plan.add_argument(
-        "--input-tokens", type=values.positive, metavar="N", help="of a mean row, instead of a sample or an assumption"
+        "--input-tokens", type=values.positive, metavar="N", help="mean tokens of a row, instead of a sample or an assumption"
     )
     plan.add_argument(
-        "--output-tokens", type=values.positive, metavar="N", help="of a mean answer, instead of the task's limit"
+        "--output-tokens", type=values.positive, metavar="N", help="mean tokens of an answer, instead of the task's limit"
     )
     plan.add_argument(
-        "--quota", type=values.positive, metavar="N", help="accelerators that the queue gives at once; then Kueue is not asked"
+        "--quota", type=values.positive, metavar="N", help="the queue's quota of accelerators, instead of reading it from Kueue"
     )
     plan.add_argument("--config", type=Path, metavar="FILE", help="the model's config.json")
     plan.add_argument(
@@ -129,7 +129,7 @@ def _ask(options: argparse.Namespace, spec: JobSpec, partition: str, environment
             rows = warehouse.count_rows(spec, partition)
             credentials = connections.storage_credentials()
         except SettingsError as error:
-            raise Wrong(f"{error} Or say --rows N: then nobody is asked.") from error
+            raise Wrong(f"{error} Or pass --rows N, which needs no warehouse.") from error
         except (WarehouseError, WarehouseUnavailable) as error:
             return str(error)
 
@@ -165,7 +165,7 @@ def _records(spec: JobSpec, environment: Mapping[str, str], credentials: GCSCred
     try:
         return records_for(open_store(f"gs://{bucket}", credentials=credentials), spec)
     except StoreUnavailable as error:
-        print(f"Planned without recorded speeds: gs://{bucket} cannot be asked: {error}", file=sys.stderr)
+        print(f"Planned without recorded speeds: gs://{bucket} cannot be read: {error}", file=sys.stderr)
         return {}
 
 
@@ -175,12 +175,12 @@ def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Lim
     from nightshift.settings import Settings, SettingsError
 
     def warn(sentence: str) -> None:
-        print(f"{sentence.rstrip('.')}. Or say --quota N.", file=sys.stderr)
+        print(f"{sentence.rstrip('.')}. Or pass --quota N.", file=sys.stderr)
 
     try:
         settings = Settings.from_environment(environment)
     except SettingsError as error:
-        warn(f"The quota of queue {spec.queue!r} is not known, and the plan goes on without it: {error}")
+        warn(f"The quota of queue {spec.queue!r} is unknown; planning continues without it: {error}")
         return None
     return limits_of(spec, settings, partition, lambda sentence: None, warn)
 

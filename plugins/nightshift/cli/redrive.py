@@ -29,7 +29,7 @@ def add_to(commands: Commands) -> None:
     )
     redrive.add_argument("--until", type=values.moment, metavar="TIME", help="only those that died before")
     redrive.add_argument(
-        "--most", type=values.positive, default=1000, metavar="N", help="so many, those that died first (default: 1000)"
+        "--most", type=values.positive, default=1000, metavar="N", help="at most N, those that died first (default: 1000)"
     )
     redrive.add_argument("--topic", metavar="NAME", help="another topic, for example of a stream with other limits")
     redrive.add_argument("--dry-run", action="store_true", help="only count them")

@@ -21,11 +21,11 @@ def add_to(commands: Commands) -> None:
 def _add_stream(commands: Commands) -> None:
     stream = commands.add_parser(
         "stream",
-        help="answer the messages of a subscription as they come (docs/streams.md)",
-        description="Pulls a subscription's messages, has the engine answer them, writes each answer to the sink, and "
-        "acknowledges it then. Runs until SIGTERM; what it cannot finish within 15 s it gives back.",
-        epilog="NIGHTSHIFT_PROJECT is the project of names without one. Exit codes: 0 nothing is held any more; 2 bad input; "
-        "75 something is, and will be delivered again; 78 trying again cannot help.",
+        help="answer the messages of a subscription as they arrive (docs/streams.md)",
+        description="Pulls a subscription's messages, sends them to the engine, writes each answer to the sink, and then "
+        "acknowledges the message. Runs until SIGTERM, and returns the messages that it cannot finish within 15 s.",
+        epilog="NIGHTSHIFT_PROJECT is the project of names without one. Exit codes: 0 no message is held; 2 bad input; "
+        "75 some are held, and will be redelivered; 78 trying again cannot help.",
     )
     stream.add_argument("file", type=Path, metavar="STREAM_FILE", help="a stream's YAML file")
     stream.add_argument(
@@ -45,9 +45,9 @@ def _add_load_stream(commands: Commands) -> None:
         "load-stream",
         help="merge the new files of a stream into its table in BigQuery (docs/streams.md)",
         description="Looks for files of the stream that are not in its table yet, loads them, and merges them in one "
-        "transaction. Run it as often as you like, also twice at a time.",
+        "transaction. Run it as often as you like, even two at a time.",
         epilog="NIGHTSHIFT_PROJECT, NIGHTSHIFT_BUCKET, NIGHTSHIFT_LOCATION and NIGHTSHIFT_DATASET are the deployment's. Exit "
-        "codes: 0 all that was new is in the table; 2 bad input; 75 something does not answer, run it again; 78 trying again "
+        "codes: 0 all new files are in the table; 2 bad input; 75 a service does not answer, run it again; 78 trying again "
         "cannot help.",
     )
     load.add_argument("file", type=Path, metavar="STREAM_FILE", help="a stream's YAML file with sink.files and sink.bigquery")

@@ -104,7 +104,7 @@ def by_job(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Sums], Sums]:
 
 def lines(jobs: Mapping[str, Sums], total: Sums) -> Iterator[str]:
     """A table for a terminal."""
-    head = ("job", "runs", "failed", "machine h", "cost", "estimated", "a million tokens", "a thousand rows")
+    head = ("job", "runs", "failed", "machine h", "cost", "estimated", "per million tokens", "per thousand rows")
     table: list[Sequence[str]] = [head, *(_cells(job, sums) for job, sums in jobs.items()), _cells("total", total)]
     wide = [max(len(row[column]) for row in table) for column in range(len(head))]
     for row in table:

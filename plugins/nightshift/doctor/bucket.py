@@ -117,7 +117,7 @@ def _tried(store: ObjectStore, path: str) -> str:
         wrong = "a second create of the same object is not refused"
     except obstore.exceptions.AlreadyExistsError:
         if bytes(obstore.get(store, path).bytes()) != b"1":
-            wrong = "an object that was created reads otherwise"
+            wrong = "an object that was created reads back differently"
         if path not in [meta["path"] for meta in obstore.list(store, PREFIX).collect()]:
             wrong = "an object that was created is not listed"
     obstore.delete(store, path)

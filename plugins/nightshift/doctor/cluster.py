@@ -36,7 +36,7 @@ def there(here: Surroundings) -> Iterator[Finding]:
     except Exception as error:  # Whatever keeps Airflow from the cluster, on any of three ways to it, is the finding.
         yield Problem(NAME, f"Airflow does not reach it ({type(error).__name__}: {error})", "infer", _reach(here.settings))
         return
-    yield Ok(NAME, f"Kubernetes {version}, which takes Airflow for {user}; namespace {here.settings.namespace}")
+    yield Ok(NAME, f"Kubernetes {version}, which authenticates Airflow as {user}; namespace {here.settings.namespace}")
 
 
 def _reach(settings: Settings) -> str:

@@ -66,7 +66,7 @@ def triggerer(here: Surroundings) -> Iterator[Finding]:
         yield Problem(TRIGGERER, wrong, breaks, mends.package())
     elif different := _different(here):
         name, value = next(iter(different.items()))
-        wrong = f"{', '.join(different)} is set otherwise there than for this worker"
+        wrong = f"{', '.join(different)} is set differently there than for this worker"
         yield Problem(TRIGGERER, wrong, breaks, mends.setting(name, value))
     else:
         yield Ok(TRIGGERER, f"ran a trigger of nightshift {answer.version}, with this worker's settings")

@@ -41,7 +41,7 @@ def _anonymous(here: Surroundings) -> Finding:
     if here.emulated:
         return Ok(NAME, "anonymous, as the emulators need")
     missing = [name for name in EMULATORS if not here.environment.get(name)]
-    wrong = f"the connection {conn} is anonymous, which only the emulators take, and {' and '.join(missing)} is not set"
+    wrong = f"the connection {conn} is anonymous, which only the emulators accept, and {' and '.join(missing)} is not set"
     mend = f"airflow connections delete {conn} && airflow connections add {conn} --conn-type google_cloud_platform"
     return Problem(NAME, wrong, BREAKS, mend)
 

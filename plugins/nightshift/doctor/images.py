@@ -70,7 +70,7 @@ def _one(setting: str, name: str, google: Google) -> Finding:
     check, variable = setting.replace("_", " "), f"NIGHTSHIFT_{setting.upper()}"
     image = Image.parse(name)
     if not _GOOGLES.fullmatch(image.registry):
-        return NotAsked(check, f"{name} is in {image.registry}, and only Artifact Registry takes this account's token")
+        return NotAsked(check, f"{name} is in {image.registry}, and only Artifact Registry accepts this account's token")
     if google.token is None:
         return NotAsked(check, f"{name} is in {image.registry}, and the connection is anonymous")
     url = f"https://{image.registry}/v2/{quote(image.path)}/manifests/{quote(image.reference, safe=':')}"

@@ -30,7 +30,7 @@ def ask(here: Surroundings) -> Iterator[Finding]:
             yield Ok(NAME, f"{job.model.uri}: {_gib(found.size)}")
         return
     if offline(here.environment):
-        yield NotAsked(NAME, "HF_HUB_OFFLINE is set, so the Hub must not be asked")
+        yield NotAsked(NAME, "HF_HUB_OFFLINE is set, so the Hub is not asked")
         return
     try:
         model = hub.model_at(place, job.model.revision, here.environment)

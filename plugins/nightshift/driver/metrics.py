@@ -60,7 +60,7 @@ class StatsCollector(Collector):
         )
         yield _counter("engine_wait_seconds", "Time without an engine.", stats.engine_wait_s)
         yield _counter(
-            "engine_failing_seconds", "Time in which the engine was there, but answered nobody.", stats.engine_failing_s
+            "engine_failing_seconds", "Time in which the engine was there, but answered no request.", stats.engine_failing_s
         )
         yield _counter("canaries", "Requests sent only to find out whether the engine answers.", stats.canaries)
         yield _counter("engine_losses", "Times the engine was lost.", stats.engine_losses)

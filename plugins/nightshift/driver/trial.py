@@ -240,7 +240,7 @@ class Trial:
             self._tries_decide = True
             self._close(lambda _: Verdict.ROWS)
         else:
-            log.error("gave up on the engine: it answers nobody", extra={"fields": fields})
+            log.error("gave up on the engine: it answers no request", extra={"fields": fields})
             self._hooks.given_up()
 
     @property
@@ -263,4 +263,4 @@ class Trial:
             "requests_waiting": len(self._held),
             "error": self._error[:200],
         }
-        log.warning("waiting for the engine: it is healthy by its own account, but answers nobody", extra={"fields": fields})
+        log.warning("waiting for the engine: it reports that it is healthy, but answers no request", extra={"fields": fields})

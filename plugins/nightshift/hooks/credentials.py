@@ -100,5 +100,5 @@ def _refused(error: Any) -> bool:
 def _no_credentials(connection: str, problem: object) -> NoCredentials:
     return NoCredentials(
         f"The connection {connection!r} gives no credentials: {str(problem).rstrip('.')}. Correct it in Airflow, or name "
-        "another one in NIGHTSHIFT_GCP_CONN_ID. A connection without a key stands for the account of the machine."
+        "another one in NIGHTSHIFT_GCP_CONN_ID. A connection without a key uses the machine's account."
     )

@@ -123,9 +123,9 @@ def decide(profiles: Sequence[str], live: Sequence[Measured], *, left_s: float) 
     if old is not new:
         return _with_helper(old, new, trouble, following, patience_s, left_s)
     if not following:
-        return FallbackDecision(Step.STAY, f"{trouble}, and no profile comes after {old.profile}")
+        return FallbackDecision(Step.STAY, f"{trouble}, and {old.profile} is the last profile")
     if left_s <= START_S:
-        return FallbackDecision(Step.STAY, f"{trouble}, and the {left_s:.0f} s left are too few for {following} to start")
+        return FallbackDecision(Step.STAY, f"{trouble}, but in the {left_s:.0f} s left {following} cannot start")
     return FallbackDecision(Step.HELP, f"{trouble}: {following} helps", submit=following)
 
 

@@ -85,7 +85,7 @@ class Keeping:
 def decide(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms) -> Keeping:
     """jobsets: by the names that the forecast has."""
     if forecast.end_s is None:
-        return Keeping("nobody knows yet when it will end")
+        return Keeping("it is not known yet when it will end")
     said = _when(forecast)
     if not forecast.late:
         return Keeping(said)
@@ -94,11 +94,11 @@ def decide(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms) -> Ke
     needed = missing(forecast, IN_TIME * forecast.left_s, terms.start_up_s)
     if terms.stated:
         would = f"; {n(needed, 'more worker')} would keep the deadline" if needed else ""
-        return Keeping(f"{said}{would}, but the job says how many there are (compute.workers)")
+        return Keeping(f"{said}{would}, but the job sets their number (compute.workers)")
     if starting := [name for name in jobsets if not forecast.fleets[name].ready]:
         return Keeping(f"{said}, and {starting[-1]} is still starting")
     if terms.helped >= HELPS_MAX:
-        return Keeping(f"{said}, and {HELPS_MAX} JobSets have helped: no more")
+        return Keeping(f"{said}, but {HELPS_MAX} JobSets have helped, which is the limit")
     return _help(forecast, jobsets, terms, said, needed)
 
 
@@ -110,19 +110,19 @@ def _help(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms, said: 
     wanted, runs = sum(jobsets[name].wanted for name in names), sum(forecast.fleets[name].workers for name in names)
     of = f"{runs:.0f} of {wanted:,} workers"
     if len(used) == 1 and following and runs < enough(wanted):
-        return Keeping(f"{said}; {profile} runs {of}, so falling back decides")
+        return Keeping(f"{said}; {profile} runs {of}, so the fallback rule decides")
     if any(forecast.fleets[name].workers < GIVES * jobsets[name].wanted for name in names):
         said = f"{said}; {profile} runs only {of}"
         if not following:
-            return Keeping(f"{said}, and no profile comes after it")
+            return Keeping(f"{said}, and it is the last profile")
         drop = [name for name in names if jobsets[name].helps and not forecast.fleets[name].workers]
         profile = following[0]
     if needed is None:
-        return Keeping(f"{said}, and workers that start now would come too late ({minutes(terms.start_up_s)} of start-up)")
+        return Keeping(f"{said}, but workers that start now would come too late ({minutes(terms.start_up_s)} of start-up)")
     have = sum(each.wanted for name, each in jobsets.items() if name not in drop)
     most = min(terms.useful, math.inf if terms.room is None else terms.room) - have
     if most < 1:
-        return Keeping(f"{said}, and there is no room for more than {n(have, 'worker')}")
+        return Keeping(f"{said}, but it may have no more than {n(have, 'worker')}")
     workers = int(min(needed, most))
     short = f" of the {needed:,} that it needs" if workers < needed else ""
     return Keeping(f"{said}: {n(workers, 'more worker')}{short} on {profile}", workers, profile, tuple(drop))

@@ -73,7 +73,7 @@ def tell(names: Sequence[str], wish: Wish) -> str:
     """What was done, in a sentence. names: of the JobSets that the wish was applied to."""
     if not names:
         later = (
-            "those that the task infer creates stand still until it is resumed" if wish.paused else "there is nothing to resume"
+            "the task infer creates its JobSets suspended until you resume it" if wish.paused else "there is nothing to resume"
         )
         return f"The run has no JobSet now; {later}"
     return f"{'Suspended' if wish.paused else 'Resumed'}: JobSet {', '.join(names)}"

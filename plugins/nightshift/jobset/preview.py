@@ -93,7 +93,7 @@ def _decided(options: Options, spec: JobSpec, rows: int, settings: Settings) -> 
     known = Known(
         tokens_of(spec),
         model_of_size(gib << 30, spec.engine.dtype) if gib else None,
-        "nobody was asked for the model; `nightshift plan` asks",
+        "the model was not looked up; `nightshift plan` does that",
     )
     return weigh(spec, rows, known, Limits(settings.workers_max))
 
@@ -113,20 +113,22 @@ def _header(
     missing: Mapping[str, str],
     problems: Sequence[str],
 ) -> str:
-    assumed = f"{ROWS:,} rows, assumed: say --rows" if options.rows is None else f"{options.rows:,} rows"
+    assumed = f"{ROWS:,} rows, assumed: pass --rows" if options.rows is None else f"{options.rows:,} rows"
     why = f"{options.workers} workers: --workers says so" if options.workers else "; ".join(plan.reasons)
     lines = [
-        f"What `nightshift render` makes of {options.file} for {run.partition}; nothing was asked and nothing submitted.",
+        f"Rendered by `nightshift render` from {options.file} for {run.partition}; nothing was contacted or submitted.",
         f"Run {run.url(settings.bucket)}, its first generation.",
         f"{assumed}; {why}.",
     ]
     lines += [f"A night would refuse it: {problem}." for problem in problems]
-    lines += [f"{name} is not set here: {value} stands for it." for name, value in missing.items() if value == settings.bucket]
+    lines += [
+        f"{name} is not set here: {value} is a placeholder." for name, value in missing.items() if value == settings.bucket
+    ]
     if settings.pod_patch:
         lines.append(f"Merged over the pod: {settings.pod_patch} (NIGHTSHIFT_POD_PATCH).")
     if spec.model.uri.startswith("hf://") and spec.compute.weights_gib is None:
         gib = spec.compute.worker(options.profile).weights_gib_max
-        known = "the task plan asks for the real size, unless the revision is a commit"
+        known = "the task plan looks up the real size, unless the revision is a commit"
         lines.append(f"The disk is for {gib} GiB of weights, the most that a worker can hold; {known}.")
     fallbacks = spec.compute.fallbacks
     lines.append(f"When it gets no capacity: {', then '.join(fallbacks)}." if fallbacks else "It has no fallback.")

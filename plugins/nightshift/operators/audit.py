@@ -89,7 +89,7 @@ class AuditFailureOperator(RunOperator):
         states = ti.get_task_states(dag_run.dag_id, run_ids=[dag_run.run_id]).get(dag_run.run_id, {})
         failed = next((task for task in self.tasks if states.get(task) == "failed"), None)
         if failed is None:
-            raise AirflowSkipException("No task of this DAG run is failed any more.")
+            raise AirflowSkipException("No task of this DAG run is failed now.")
         planned = ti.xcom_pull(task_ids="plan") or {}
         with permanent_failures():
             spec = JobSpec.model_validate(planned.get("spec") or self.job)

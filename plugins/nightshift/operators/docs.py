@@ -23,7 +23,7 @@ def dag_docs(spec: JobSpec) -> str:
             f"partitioned by {_name(spec.destination.partition_column)}; the whole partition is replaced"
         ),
         "When": _when(spec),
-        "Text over the model's length": "is cut" if spec.request.truncates else "becomes a dead letter",
+        "Text over the model's length": "is truncated" if spec.request.truncates else "becomes a dead letter",
         "Dead letters tolerated": f"{spec.dead_letters.tolerate}; with more, nothing is published",
         "Deadline": spec.deadline,
         "Workers": f"{workers}, profile {_name(spec.compute.profile)}" + (f", queue {_name(spec.queue)}" if spec.queue else ""),
@@ -49,10 +49,10 @@ def dag_docs(spec: JobSpec) -> str:
 
 {_others(spec)}
 
-What is published is not computed again, even if its source has changed since then. *fresh* computes it again, next to what
-is there, and then replaces it. A {"period" if spec.every else "day"} without rows is published without rows; once its
-source has some, its next run computes them. A new *tolerate*, destination or deadline applies from the next run on and causes
-no recomputation.
+Published rows are not computed again, even if their source has changed. *fresh* computes them in a new run, which then
+replaces the old one. A {"period" if spec.every else "day"} without rows is published empty; when its
+source has rows, its next run computes them. A new *tolerate*, destination or deadline applies from the next run and recomputes
+nothing.
 """
 
 
@@ -60,7 +60,7 @@ def _when(spec: JobSpec) -> str:
     if spec.every and spec.source.watch:
         return f"for each period of {spec.every} in which files appeared in {_name(spec.source.watch)}, when it is over"
     if spec.every:
-        return f"every {spec.every}, for the period that is just over"
+        return f"every {spec.every}, for the period that has just ended"
     return f"{_name(spec.schedule)} (UTC), for the day before" if spec.schedule else "only on request"
 
 
@@ -76,12 +76,12 @@ def _others(spec: JobSpec) -> str:
     if spec.every and spec.source.watch:
         # Airflow makes no backfills of a DAG that is scheduled on an asset.
         command = f"""airflow dags trigger {spec.job} --conf '{{"partition": "2026-11-19T07:00"}}'"""
-        return f"**Another period**: Trigger, and write its start as the *partition*.\n\n```sh\n{command}\n```"
+        return f"**Another period**: Click Trigger, and enter its start as the *partition*.\n\n```sh\n{command}\n```"
     backfill = f"airflow backfill create --dag-id {spec.job} \\\n    --from-date 2026-11-17 --to-date 2026-11-19"
     if spec.every:
-        said = "**Another period**: Trigger, and write its start as the *partition*. **All periods of some days**:"
+        said = "**Another period**: Click Trigger, and enter its start as the *partition*. **All periods of some days**:"
         return f"{said}\n\n```sh\n{backfill}T23:59:59Z\n```"
-    said = "**Another day**: Trigger, and choose the *partition*. **Several days**, here the 17th, 18th and 19th:"
+    said = "**Another day**: Click Trigger, and choose the *partition*. **Several days**, here the 17th, 18th and 19th:"
     return f"{said}\n\n```sh\n{backfill}\n```"
 
 

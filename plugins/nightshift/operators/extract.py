@@ -95,7 +95,8 @@ class ExtractOperator(RunOperator):
         found = load_decision(self.store, self.decision) if self.decision else None
         if found is None:
             raise AirflowFailException(
-                f"Nothing was decided about {self.run.prefix}: it has no {self.decision or 'decision'}. Repeat the task 'plan'."
+                f"The task 'plan' left no decision for {self.run.prefix}: there is no {self.decision or 'decision'}. "
+                "Repeat the task 'plan'."
             )
         return found
 

@@ -63,7 +63,7 @@ def start_run(dag_id: str, partition: str) -> str:
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
     run_id = f"files__{partition}"
-    note = "Its files came in while earlier periods had no run yet."
+    note = "Its files arrived while earlier periods had no run yet."
     reply = SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=dag_id, run_id=run_id, conf={"partition": partition}, note=note))
     if isinstance(reply, ErrorResponse) and reply.error != ErrorType.DAGRUN_ALREADY_EXISTS:
         raise AirflowException(f"Airflow did not start the run {run_id} of {dag_id}: {reply.error.value} {reply.detail}")

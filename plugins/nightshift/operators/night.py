@@ -115,9 +115,9 @@ class Night:
             lives.append(Live(kept.next, newest.profile, change.add, helps=True, since=now))
         elif change.smaller:
             lives.append(replace(gone[-1], generation=kept.next, workers=change.smaller, since=now))
-        said = f"compute.workers of the job is {wanted} now, and {have} were at work"
-        done = [f"{change.add} more help"] * bool(change.add) + [f"{name} goes" for name in change.drop]
-        done += [f"a JobSet with {change.smaller} takes its place"] * bool(change.smaller)
+        said = f"the job's compute.workers is now {wanted}, and {have} were at work"
+        done = [f"{change.add} more help"] * bool(change.add) + [f"{name} is deleted" for name in change.drop]
+        done += [f"a JobSet with {change.smaller} replaces it"] * bool(change.smaller)
         return replace(kept.with_all(tuple(lives)), asked=wanted), f"{said}: {', '.join(done) or 'nothing to change'}"
 
     def _counted(self, names: Mapping[str, Live]) -> Iterable[str]:

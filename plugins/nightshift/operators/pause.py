@@ -79,7 +79,7 @@ def follow_wish(task: RunOperator, runtime: Runtime, waited: Iterable[Waited]) -
     if (wish := newest(task.store, task.run)) is None:
         return
     if wish.paused:
-        task.log.warning("The run is %s: its JobSets are suspended until somebody resumes it", wish)
+        task.log.warning("The run is %s: its JobSets are suspended until you resume it", wish)
     for each in waited:
         if each.seen.jobset is not None:
             apply_to(runtime, each.name, wish, each.seen.jobset)

@@ -246,7 +246,7 @@ class PlanOperator(RunOperator):
         moment = due(schedule, date.fromisoformat(partition))
         if moment is None:
             raise AirflowSkipException(
-                f"The schedule {schedule!r} has no moment on the day after {partition}, so that day is not computed. "
+                f"The schedule {schedule!r} names no time on the day after {partition}, so {partition} is not computed. "
                 f"To compute it, trigger the DAG with the param partition {partition}."
             )
         wait_s = (moment - datetime.now(UTC)).total_seconds()
@@ -390,7 +390,7 @@ class PlanOperator(RunOperator):
         for reason in decision.reasons:
             self.log.info("Decided: %s", reason)
         if rows and decision.speed.basis is Basis.UNKNOWN:
-            self.log.warning("Nobody knows how fast a worker is, so this run may miss its deadline: %s", decision.speed.words)
+            self.log.warning("The speed of a worker is unknown, so this run may miss its deadline: %s", decision.speed.words)
         return decision
 
     def _pin(self, spec: JobSpec) -> Pins:

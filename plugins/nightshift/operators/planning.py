@@ -57,7 +57,7 @@ def known_of(
             raise
 
     model, why_not = _model(spec, pins, read)
-    source = "" if input_tokens is None else f"{input_tokens:,.0f} input tokens a row, as given"
+    source = "" if input_tokens is None else f"{input_tokens:,.0f} input tokens per row, as given"
     if input_tokens is None and sample is not None:
         input_tokens, source = _measured(spec, sample, read)
     output_source = "as given"
@@ -100,9 +100,9 @@ def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tu
         how = "the model's tokenizer"
     except (files.NoFile, ValueError) as error:
         counts = [sum(len(text) / CHARS_PER_TOKEN + SPECIAL_TOKENS for text in row) for row in texts]
-        how = f"{CHARS_PER_TOKEN:g} characters a token, because {error}"
+        how = f"{CHARS_PER_TOKEN:g} characters per token, because {error}"
     mean = sum(counts) / len(counts) + images
-    return mean, f"{mean:,.0f} input tokens a row: a sample of {len(texts)} rows, {how}"
+    return mean, f"{mean:,.0f} input tokens per row: a sample of {len(texts)} rows, {how}"
 
 
 def _tokenized(texts: Sequence[Sequence[str]], tokenizer_json: bytes) -> list[float]:

@@ -27,14 +27,14 @@ def limits_of(
     try:
         found = _ask(spec, settings, partition)
     except _Unknown as error:
-        warn(f"The quota of queue {spec.queue!r} is not known, and the plan goes on without it: {error}")
+        warn(f"The quota of queue {spec.queue!r} is unknown; planning continues without it: {error}")
         return limits
     if found is None:
         return limits
     name, quotas = found
     own, unit = quotas[spec.compute.profile], "accelerator" if spec.compute.worker().machine else "worker"
-    given = "what its cohort lends, without a limit" if own is None else f"{n(own, unit)} at once"
-    tell(f"Quota: ClusterQueue {name!r} gives {spec.compute.profile} {given}")
+    given = "what its cohort lends, without a limit" if own is None else n(own, unit)
+    tell(f"Quota: ClusterQueue {name!r} allows {spec.compute.profile} {given}")
     return Limits(settings.workers_max, own, quotas)
 
 
@@ -51,7 +51,7 @@ def _ask(spec: JobSpec, settings: Settings, partition: str) -> tuple[str, dict[s
         from nightshift.jobset.kubernetes import queues
         from nightshift.operators.connections import AirflowConnections
     except ImportError as error:
-        raise _Unknown(f"only Airflow can ask the cluster, and it is not installed here ({error})") from error
+        raise _Unknown(f"reading it needs Airflow, which is not installed here ({error})") from error
     try:
         api = AirflowConnections(settings).cluster()
         if api is None:
@@ -63,6 +63,6 @@ def _ask(spec: JobSpec, settings: Settings, partition: str) -> tuple[str, dict[s
             f"Airflow's account may not read it ({error}); to allow it: kubectl apply -f {queues.READERS}"
         ) from error
     except queues.NotUsable as error:
-        raise _Unknown(f"{error}; to mend it: {error.mend}") from error
+        raise _Unknown(f"{error}; to fix it: {error.mend}") from error
     except Exception as error:  # Whatever keeps Airflow from the cluster, on any of three ways to it.
         raise _Unknown(f"{type(error).__name__}: {error}") from error

@@ -51,9 +51,9 @@ def _same_answers(earlier: RunRef, frozen: JobSpec, spec: JobSpec) -> None:
     if before != now:
         changed = ", ".join(_differ(before, now))
         raise NotRedone(
-            f"The job asks for other answers than run {earlier.run_id}, which the partition shows: {changed} changed. Computed "
-            "so, the dead letters would stand beside answers of the old job in one partition. Undo the change, or trigger with "
-            "fresh to compute all rows. What does not affect answers may change: compute, deadline, max_num_seqs, time limits."
+            f"The job would give other answers than run {earlier.run_id}, which the partition shows: {changed} changed. The "
+            "partition would mix answers of the old job and the new one. Undo the change, or trigger with fresh to compute all "
+            "rows. You may change what does not affect answers: compute, deadline, max_num_seqs, time limits."
         )
 
 

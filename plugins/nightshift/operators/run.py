@@ -69,7 +69,7 @@ class RunOperator(BaseOperator):
         handed = context["ti"].xcom_pull(task_ids=PLAN) if self.dag.has_task(PLAN) else None
         if isinstance(handed, Mapping):
             try:
-                XCOM.check(handed, f"What the task {PLAN!r} handed on")
+                XCOM.check(handed, f"What the task {PLAN!r} passed on")
             except UnreadableFormat as error:
                 raise AirflowFailException(f"{error} Or repeat the task {PLAN!r} with this one.") from error
 

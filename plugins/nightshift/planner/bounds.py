@@ -124,7 +124,7 @@ def _problems(question: Question, workers: int, work_s: float | None) -> Iterato
     quota = question.limits.quota
     if quota is not None and workers * question.units > quota:
         taken = f" with {n(workers * question.units, 'accelerator')}" if question.shape.machine else ""
-        yield f"{n(workers, 'worker')}{taken}: the queue gives {quota:,} at once"
+        yield f"{n(workers, 'worker')}{taken}: the queue's quota is {quota:,}"
     elif workers > question.room:
         yield f"{n(workers, 'worker')} are more than a run may have ({WORKERS_MAX:,})"
     if left < WORK_SECONDS_MIN:
@@ -134,7 +134,7 @@ def _problems(question: Question, workers: int, work_s: float | None) -> Iterato
         )
     elif work_s is not None and work_s > question.usable_s:
         yield (
-            f"{n(workers, 'worker')} would work for {minutes(work_s)}, and the deadline leaves {minutes(question.usable_s)} "
+            f"{n(workers, 'worker')} would need {minutes(work_s)}, but the deadline leaves {minutes(question.usable_s)} "
             f"({question.speed.margin:.0%} of what is left after start-up)"
         )
         if question.workers is None:

@@ -153,12 +153,12 @@ def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tup
     reasons = list(decision.reasons)
     speed = decision.speed.rows_per_second
     if rows != decision.rows:
-        reasons.append(f"exported were {rows:,} rows, and {decision.rows:,} had been counted: the workers stay as decided")
+        reasons.append(f"{rows:,} rows were exported, but {decision.rows:,} had been counted: the workers stay as decided")
         work_s = rows / (speed * decision.workers) if speed else None
         if work_s is not None and rows > decision.rows and work_s > decision.usable_s:
             problem = (
-                f"decided was {n(decision.workers, 'worker')} for {decision.rows:,} rows; with the {rows:,} that were exported "
-                f"each would work for {minutes(work_s)}, and the deadline leaves {minutes(decision.usable_s)}"
+                f"the plan has {n(decision.workers, 'worker')} for {decision.rows:,} rows; for the {rows:,} exported rows "
+                f"each would need {minutes(work_s)}, but the deadline leaves {minutes(decision.usable_s)}"
             )
             raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "the cheapest")
     chunk, why = chunk_rows(spec, rows, decision.workers, speed, input_bytes)
@@ -208,7 +208,7 @@ def _reasons(question: Question, found: Answer) -> list[str]:
     speed = question.speed
     stated = " (the job says so)" if question.workers is not None else ""
     if speed.basis is Basis.UNKNOWN:
-        unknown = ": its speed is unknown, so the deadline was not looked at; state compute.rows_per_worker_per_second"
+        unknown = ": its speed is unknown, so the deadline was not checked; state compute.rows_per_worker_per_second"
         first = stated or f"{unknown} or compute.workers"
         reasons = [f"{n(found.workers, 'worker')}{first}", f"speed {speed.words}"]
     else:

@@ -100,7 +100,7 @@ class Known:
 
     tokens: Tokens
     model: Model | None = None
-    why_not: str = "nobody asked for its config.json"
+    why_not: str = "its config.json was not read"
     records: Mapping[str, Record] | None = None
 
 
@@ -118,11 +118,11 @@ def tokens_of(
     """
     most = getattr(spec.request, "max_tokens", 0)
     entering = INPUT_TOKENS if input_tokens is None else input_tokens
-    words = source or f"{INPUT_TOKENS:.0f} input tokens a row, assumed" if input_tokens is None else source
+    words = source or f"{INPUT_TOKENS:.0f} input tokens per row, assumed" if input_tokens is None else source
     if output_tokens is not None:
-        words += f"; {output_tokens:,.0f} output tokens a row, {output_source}"
+        words += f"; {output_tokens:,.0f} output tokens per row, {output_source}"
     elif most:
-        words += f"; {most:,} output tokens a row, the limit (max_tokens)"
+        words += f"; {most:,} output tokens per row, the limit (max_tokens)"
     return Tokens(entering, float(most if output_tokens is None else output_tokens), words)
 
 

@@ -70,7 +70,7 @@ def _from_hub(repository: str, revision: str, name: str, environment: Mapping[st
         with open(path, "rb") as file:
             return file.read()
     except Exception as error:  # The client has a dozen of its own, and those of its HTTP library.
-        raise NoFile(f"{name} of hf://{repository} at {revision!r} cannot be had: {_first_line(error)}") from error
+        raise NoFile(f"{name} of hf://{repository} at {revision!r} cannot be downloaded: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

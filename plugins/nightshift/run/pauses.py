@@ -43,7 +43,7 @@ def newest(store: ObjectStore, run: RunRef) -> Wish | None:
         numbers = _numbers(store, run)
         body = get_bytes(store, run.wish_path(max(numbers))) if numbers else None
     except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"read the wishes of {run.prefix}: {error}") from error
+        raise StoreUnavailable(f"read the pause requests of {run.prefix}: {error}") from error
     if body is None:
         return None
     path = run.wish_path(max(numbers))
@@ -72,7 +72,7 @@ def wish(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> Wish:
             else:
                 return said
     except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"write a wish of {run.prefix}: {error}") from error
+        raise StoreUnavailable(f"write a pause request of {run.prefix}: {error}") from error
 
 
 def _numbers(store: ObjectStore, run: RunRef) -> list[int]:

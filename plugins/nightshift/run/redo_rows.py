@@ -52,7 +52,7 @@ def check_inputs(store: ObjectStore, run: RunRef, plan: Plan) -> None:
 
 def _gone(run: RunRef, what: str) -> NotRedone:
     return NotRedone(
-        f"The rows that run {run.run_id} exported are not there any more, or not as they were planned ({run.prefix}/: {what}), "
+        f"The rows that run {run.run_id} exported are gone, or not as they were planned ({run.prefix}/: {what}), "
         "so its dead letters cannot be computed again from the same rows. The partition stays as it is. Trigger the DAG with "
         "fresh to compute all rows from the source as it is now. To be able to do this later, let the bucket keep the folders "
         "of runs longer (its lifecycle)."

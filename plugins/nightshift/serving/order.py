@@ -126,11 +126,11 @@ class StreamOrder:
         elif variant.engine_url is None or variant.gateway:
             yield from self._problems_of_servers()
         if stated and not variant.keda and not self.scaling.subscribers.min:
-            yield "scaling.subscribers.min: Only KEDA scales to zero. Write 1, or say --keda."
+            yield "scaling.subscribers.min: Only KEDA scales to zero. Write 1, or pass --keda."
         if variant.engine_url is not None and not _is_url(variant.engine_url):
             yield f"--engine-url: {variant.engine_url!r} is not a URL. Write http://HOST[:PORT][/PATH]."
         if variant.gateway and not variant.engine_url:
-            yield "--gateway: Subscribers have to know its address. Say --engine-url http://ADDRESS[/PATH] too."
+            yield "--gateway: Subscribers have to know its address. Pass --engine-url http://ADDRESS[/PATH] too."
         if variant.canary:
             yield from self._problems_of_canary(variant.canary)
 
@@ -142,14 +142,14 @@ class StreamOrder:
             if (hosts := spec.compute.worker().hosts) > 1:
                 yield (
                     f"{file}compute: A Deployment's pod is one host, and this server needs {hosts}. Choose a smaller one, or "
-                    "run the server yourself, for example with LeaderWorkerSet, and say --engine-url."
+                    "run the server yourself, for example with LeaderWorkerSet, and pass --engine-url."
                 )
             if not self.variant.keda and not spec.scaling.servers.min:
-                yield f"{file}scaling.servers.min: Only KEDA scales to zero. Write 1, or say --keda."
+                yield f"{file}scaling.servers.min: Only KEDA scales to zero. Write 1, or pass --keda."
 
     def _problems_of_canary(self, canary: StreamSpec) -> Iterator[str]:
         if not self.variant.gateway:
-            yield "--canary: Only a gateway divides requests between two versions. Say --gateway and --engine-url too."
+            yield "--canary: Only a gateway divides requests between two versions. Pass --gateway and --engine-url too."
         for field, own, other in (
             ("job", self.spec.job, canary.job),
             ("model.name", self.spec.model.name, canary.model.name),

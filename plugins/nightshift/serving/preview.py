@@ -71,7 +71,7 @@ def _header(order: StreamOrder, file: Path, *, missing: bool) -> list[str]:
         f"{order.spec.latency.target} x {scaling.messages_per_second:g}/s = {quantity(backlog_per_subscriber(order))} messages"
     )
     lines = [
-        f"What `nightshift render` makes of {file}; nothing was asked and nothing applied.",
+        f"Rendered by `nightshift render` from {file}; nothing was contacted or applied.",
         f"{least} to {most} subscribers: one for each {share} in the backlog of {subscription} (project {project}).",
         f"They answer at most {scaling.messages_per_second_max:g} messages a second. If more arrive, the backlog grows.",
     ]
@@ -80,7 +80,7 @@ def _header(order: StreamOrder, file: Path, *, missing: bool) -> list[str]:
             f"Not in here: the Secret {sink_secret(order)}, whose key {SINK_KEY} is the sink's URL (docs/streams.md, Deploy)."
         )
     if missing:
-        lines.append("{} is not set here: {} stands for it.".format(*_PROJECT))
+        lines.append("{} is not set here: {} is a placeholder.".format(*_PROJECT))
     if settings.pod_patch:
         lines.append("NIGHTSHIFT_POD_PATCH is for the pods of runs, and is not merged here: patch these with kustomize.")
     if order.in_database:

@@ -133,7 +133,7 @@ def _watched(document: Document) -> Iterator[Finding]:
         and re.fullmatch(DURATION_PATTERN, settle)
         and duration_seconds(settle) > duration_seconds(every)
     ):
-        problem = f"Objects would be waited for longer than a period lasts: {settle} is more than {every}"
+        problem = f"The wait for objects would be longer than a period: {settle} is more than {every}"
         yield Finding(path, problem, f"Write {every} or less, or longer periods")
 
 

@@ -64,13 +64,13 @@ class Source(Section):
     )
     watch: FolderUrl | None = Field(
         default=None,
-        description="With every: a folder on Cloud Storage. A period has a run if objects appeared there in it, and only then. "
+        description="With every: a folder on Cloud Storage. A period has a run only if objects appeared there in it. "
         "By default every period has one.",
         examples=["gs://shop-uploads/texts"],
     )
     settle: Duration | None = Field(
         default=None,
-        description="With watch: how long after its time a row may be in an object; a period is looked at that long after its "
+        description="With watch: how long after its time a row may be in an object; a period is checked that long after its "
         f"end. By default {SETTLE}.",
         examples=["2m"],
     )
@@ -180,7 +180,7 @@ class Machine(Section):
         default=None,
         ge=1,
         le=64,
-        description="Into how many stages of layers the model is cut; by default as many as there are hosts.",
+        description="Into how many pipeline stages the model's layers are divided; by default one for each host.",
         examples=[2],
     )
     hosts: int | None = Field(
@@ -193,7 +193,7 @@ class Machine(Section):
         default=None,
         ge=1,
         le=100_000,
-        description="Size of the model's files in GiB, for the disk; by default what is found when the run is opened.",
+        description="Size of the model's files in GiB, for the disk; by default the size found when the run is opened.",
         examples=[16],
     )
 
@@ -329,7 +329,7 @@ class JobSpec(Work):
 
     notify: Notify | None = Field(
         default=None,
-        description="Whom to tell, with any of Airflow's notifiers: when a run fails, is late, or has too many dead letters.",
+        description="Whom to notify, with any of Airflow's notifiers: when a run fails, is late, or has too many dead letters.",
     )
 
     @property

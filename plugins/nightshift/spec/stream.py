@@ -94,7 +94,7 @@ class Watched(Section):
     """Where the rows come from: a folder on Cloud Storage, each of whose objects has rows."""
 
     prefix: FolderUrl = Field(
-        description="The folder that is watched: gs://BUCKET/FOLDER. What begins with _ or . is left alone.",
+        description="The folder that is watched: gs://BUCKET/FOLDER. Names that begin with _ or . are ignored.",
         examples=["gs://catalog-incoming/texts"],
     )
     format: Literal["json", "text", "parquet", "avro"] = Field(
@@ -199,7 +199,7 @@ class FileSink(Section):
         default=10_000,
         ge=1,
         le=100_000,
-        description="A file is written as soon as so many rows are there, or 64 MiB of messages and answers.",
+        description="A file is written as soon as it has this many rows, or 64 MiB of messages and answers.",
         examples=[10_000],
     )
     every: Moment = Field(

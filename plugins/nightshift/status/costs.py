@@ -32,7 +32,7 @@ def _lines(found: Bill) -> Iterator[str]:
     else:
         each = [
             f"{said[key]:,.4f} {words}"
-            for key, words in (("per_million_tokens", "a million tokens"), ("per_thousand_rows", "a thousand rows"))
+            for key, words in (("per_million_tokens", "per million tokens"), ("per_thousand_rows", "per thousand rows"))
             if said[key] is not None
         ]
         before = "" if found.estimate is None else f"; machines {_amount(found.machines)}, estimated {_amount(found.estimate)}"

@@ -89,7 +89,7 @@ def _google(spec: StreamSpec) -> str:
     project = parts[1] if len(parts) > 1 else os.environ.get("NIGHTSHIFT_PROJECT")
     if not project:
         what = "source.subscription" if parts[0] else "the stream"
-        raise ValueError(f"{what} has no project. Set NIGHTSHIFT_PROJECT, or say --prometheus URL.")
+        raise ValueError(f"{what} has no project. Set NIGHTSHIFT_PROJECT, or pass --prometheus URL.")
     return GOOGLE.format(project=project)
 
 
@@ -125,7 +125,7 @@ def warnings(spec: StreamSpec, numbers: Numbers) -> Iterator[str]:
             "arrive. Raise it if the quota of accelerators allows it, or take a smaller model."
         )
     if numbers.p99_s is not None and numbers.p99_s > target:
-        yield f"One message of a hundred takes {numbers.p99_s:,.0f} s or more; latency.target is {spec.latency.target}."
+        yield f"One message in a hundred takes {numbers.p99_s:,.0f} s or more; latency.target is {spec.latency.target}."
     elif numbers.oldest_s is not None and numbers.oldest_s > target:
         yield f"A message has waited for {numbers.oldest_s:,.0f} s; latency.target is {spec.latency.target}."
     if not numbers.subscribers:

@@ -69,7 +69,7 @@ def _measured(found: dict[str, Any] | None) -> list[str]:
     for each in found["profiles"]:
         rows, work_s, attempts = each["rows"], each["work_s"], _n(each["attempts"], "attempt")
         tokens = (each["input_tokens"] + each["output_tokens"]) / work_s if work_s else 0.0
-        speed = f"{rows / work_s:,.1f} rows/s and {tokens:,.0f} tokens/s a worker" if work_s else "nothing computed"
+        speed = f"{rows / work_s:,.1f} rows/s and {tokens:,.0f} tokens/s per worker" if work_s else "nothing computed"
         stages = ", ".join(f"{name.replace('_', '-')} {_duration(seconds)}" for name, seconds in in_order(each["start_up_s"]))
         killed = f", {each['ended']['killed']:,} killed" if "killed" in each["ended"] else ""
         lines.append(f"{each['profile'] or 'unknown profile'}: {_n(each['workers'], 'worker')}, {speed}; {attempts}{killed}")

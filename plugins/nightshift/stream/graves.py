@@ -113,7 +113,7 @@ class Graves:
         try:
             return await self._session.run(work)
         except Unwritable as error:
-            raise SinkRefused(f"the table {self._shown} does not take that a dead letter is redriven: {error}") from error
+            raise SinkRefused(f"the table {self._shown} does not let a dead letter be marked as redriven: {error}") from error
 
     async def _check(self, connection: Connection) -> None:
         found = await connection.execute(

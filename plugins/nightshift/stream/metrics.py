@@ -22,7 +22,7 @@ class StreamCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         stats = self._stats
-        yield _gauge("messages_held", "Messages that are held: delivered, and neither acknowledged nor given back.", stats.held)
+        yield _gauge("messages_held", "Messages that are held: delivered, and neither acknowledged nor returned.", stats.held)
         yield _gauge("held_bytes", "Bytes of their data and attributes.", stats.held_bytes)
         yield _gauge("messages_waiting", "Messages that wait for others of their request.", stats.waiting)
         yield _counter("deliveries", "Deliveries, repeated ones included.", stats.delivered)
@@ -37,7 +37,7 @@ class StreamCollector(Collector):
             dead.add_metric([reason], count)
         yield dead
         yield _counter("acknowledged", "Messages acknowledged.", stats.acknowledged)
-        yield _counter("given_back", "Messages given back without an outcome.", stats.given_back)
+        yield _counter("given_back", "Messages returned without an outcome.", stats.given_back)
         yield _counter("leases_extended", "Leases extended.", stats.extended)
         counts = list(accumulate(stats.latency.counts))
         bounds = [*map(str, LATENCY_S), "+Inf"]

@@ -24,6 +24,6 @@ def redriven_from(spec: StreamSpec, project: str | None) -> str:
     if not isinstance(spec.source, Messages) or not isinstance(spec.sink, TableSink):
         raise ValueError(
             f"The dead letters of {spec.job} cannot be redriven: only a stream from a subscription into a table of PostgreSQL "
-            "keeps them where they can be marked. Publish what was mended as new messages, or write its files again."
+            "keeps them where they can be marked. Publish the corrected messages as new ones, or write the files again."
         )
     return full_name(spec.source.subscription, "subscriptions", project)

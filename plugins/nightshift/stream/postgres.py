@@ -133,7 +133,7 @@ class PostgresSink:
             return await self._writing.run(insert)
         except Unwritable as error:
             if all(each.key is None for each in dead):
-                raise SinkRefused(f"the table of dead letters does not take a dead letter: {error}") from error
+                raise SinkRefused(f"the table of dead letters refuses a dead letter: {error}") from error
             if len(dead) == 1:
                 # Its key does not fit the column, so there is no row of it.
                 return await self.bury([replace(dead[0], key=None)])

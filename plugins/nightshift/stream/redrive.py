@@ -71,7 +71,7 @@ class Redriven:
         of = f"dead letters of {self.table} ({reasons})"
         done = f"would publish {sum(self.selected.values())} {of}" if self.dry_run else f"published {self.published} {of}"
         rest = [
-            f"{self.passed_over} were redriven by somebody else" if self.passed_over else "",
+            f"{self.passed_over} were redriven by another process" if self.passed_over else "",
             f"{len(self.refused)} are refused by Pub/Sub" if self.refused else "",
             f"{self.more} more are selected: run it again" if self.more else "",
         ]

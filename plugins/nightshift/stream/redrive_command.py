@@ -64,7 +64,7 @@ def run(options: Options) -> int:
         print(error, file=sys.stderr)
         return BAD_INPUT
     except Unavailable as error:
-        print(f"No answer: {error}. Run the same command again: it goes on where this one stopped.", file=sys.stderr)
+        print(f"No answer: {error}. Run the same command again: it continues where this one stopped.", file=sys.stderr)
         return exits.RESUME
     except (PubSubRefused, SinkRefused) as error:
         print(error, file=sys.stderr)

@@ -283,7 +283,7 @@ class Subscriber:
     def _give_back_later(self) -> None:
         """The engine has answered nobody for too long: the messages that it had are left to the subscription's own policy."""
         failing = [held for bundle in self._bundles.values() for held in bundle if not held.judged]
-        log.error("giving messages back: the engine answers nobody", extra={"fields": {"messages": len(failing)}})
+        log.error("returning messages: the engine answers no request", extra={"fields": {"messages": len(failing)}})
         for number in list(self._bundles):
             self._scheduler.abandon(number)
             self._pump.call_back_chunk(number)

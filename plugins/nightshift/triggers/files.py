@@ -79,7 +79,7 @@ class FilesTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         first = await self._patiently(self._remembered)
         self.log.info(
-            "Watching %s for objects, in periods of %s from %s on; each is looked at %s after its end",
+            "Watching %s for objects, in periods of %s from %s on; each is checked %s after its end",
             self.url,
             self.every,
             first,
@@ -89,7 +89,9 @@ class FilesTrigger(BaseEventTrigger):
             last = await self._settled(first)
             begin, found = first, await self._patiently(partial(asyncio.to_thread, self._look, first, last))
             for name in self._within_reach(found, last):
-                self.log.info("Period %s: telling Airflow. Objects that appeared in %s: %d", name, self.url, found[name])
+                self.log.info(
+                    "Period %s: sending Airflow an event. Objects that appeared in %s: %d", name, self.url, found[name]
+                )
                 yield TriggerEvent(files_event(self.url, self.every, name, found[name]))  # type: ignore[no-untyped-call]
                 await self._taken()
                 first = periods.after(name, self.every)

@@ -68,7 +68,7 @@ class Lookout:
             except Exception as error:
                 # Whatever the store, the connection or the network says: a night goes on without a forecast.
                 if not self._silent:
-                    self._log.warning("The ledger cannot be looked at, so nobody knows when the night will end: %r", error)
+                    self._log.warning("The ledger cannot be read, so the end of the night is unknown: %r", error)
                 self._silent = True
 
     async def _looked(self, counts: Counts, paused: bool) -> bool:

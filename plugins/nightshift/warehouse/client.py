@@ -178,7 +178,7 @@ class Warehouse:
         if job is None or not self._shows(spec, run, manifest):
             raise WarehouseError(
                 f"Partition {run.partition} of {table} does not show run {run.run_id} with {shown['predictions']} "
-                "predictions. Another run was published in between, or somebody changed the table. Repeat the task 'publish' "
+                "predictions. Another run was published in between, or someone changed the table. Repeat the task 'publish' "
                 "to show it."
             )
         for name, _ in publish.staging_tables(run, manifest, self._settings):

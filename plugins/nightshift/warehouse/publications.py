@@ -150,7 +150,7 @@ def describe(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, foun
         delete = f"DELETE FROM {quoted(destination)} WHERE {quoted(spec.destination.partition_column)} = {value}"
         return (
             f"{partition} holds rows that job {run.job} has not published ({whose}). A destination belongs to one job, so they "
-            f"are not replaced. Write another destination.table. Or, if nobody needs these rows, delete them: {delete}"
+            f"are not replaced. Write another destination.table. Or, if these rows are not needed, delete them: {delete}"
         )
     if found:
         shown = found[0]

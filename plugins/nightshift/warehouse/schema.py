@@ -213,7 +213,7 @@ def check_compatible(table: Table, wanted: Sequence[SchemaField], answers: str, 
     answers: the column that holds them.
     """
     name = f"{table.project}.{table.dataset_id}.{table.table_id}"
-    remedy = "Write another destination.table, or drop this one if nobody needs it: nightshift creates it again."
+    remedy = "Write another destination.table, or drop this one if it is not needed: nightshift creates it again."
     if table.table_type != "TABLE":
         raise WarehouseError(f"The destination {name} is a {table.table_type.lower()}, not a table. {remedy}")
     there = {field.name.lower(): field for field in table.schema}

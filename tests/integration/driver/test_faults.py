@@ -23,7 +23,7 @@ from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
 
 pytestmark = pytest.mark.integration
 
-WAITING = "waiting for the engine: it is healthy by its own account, but answers nobody"
+WAITING = "waiting for the engine: it reports that it is healthy, but answers no request"
 TEXTS: list[str | None] = [f"text number {n}" for n in range(60)]
 
 

@@ -202,7 +202,7 @@ def test_an_engine_that_fails_everybody_spends_none_either(staged: Staged) -> No
     ids = stage.publish(*({"text": f"text {n}"} for n in range(400)))
     with stage.subscriber() as subscriber:
         wait_until(
-            lambda: subscriber.said("waiting for the engine: it is healthy by its own account, but answers nobody"),
+            lambda: subscriber.said("waiting for the engine: it reports that it is healthy, but answers no request"),
             "the subscriber sees that nobody is answered",
         )
         outage.over = True

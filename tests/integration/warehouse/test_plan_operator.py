@@ -130,7 +130,7 @@ def test_the_decision_is_written_and_a_repeat_finds_it(
     found = load_decision(night.store, told["decision"])
     assert found is not None
     assert (found.rows, found.speed.basis) == (len(TEXTS), Basis.ESTIMATED)
-    assert f"a sample of {sum(map(bool, TEXTS.values()))} rows, 4 characters a token, because tokenizer.json" in planner.log
+    assert f"a sample of {sum(map(bool, TEXTS.values()))} rows, 4 characters per token, because tokenizer.json" in planner.log
     assert "Decided: " in planner.log
     assert planner.told(PARTITION)["decision"] == told["decision"]
     planner.extract(RunRef.from_prefix(told["run_prefix"]))
@@ -142,7 +142,7 @@ def test_a_run_that_cannot_end_in_time_is_refused_before_its_rows_are_exported(n
     slow = {"workers": None, "rows_per_worker_per_second": 1e-6}
     night.spec = night.spec.model_copy(update={"compute": night.spec.compute.model_copy(update=slow)})
 
-    with pytest.raises(AirflowFailException, match=r"The run does not fit: .* would work for"):
+    with pytest.raises(AirflowFailException, match=r"The run does not fit: .* would need"):
         planner.told(PARTITION)
 
     assert not [meta for page in obstore.list(night.store) for meta in page if "/inputs/" in meta["path"]]

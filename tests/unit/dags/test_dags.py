@@ -148,7 +148,7 @@ class TestPeriods:
         docs = parse(job=text).dags["package-embeddings"].doc_md
 
         assert docs is not None
-        for fact in ("every 10m, for the period that is just over", r"**@partition\_end**", "A period without rows"):
+        for fact in ("every 10m, for the period that has just ended", r"**@partition\_end**", "A period without rows"):
             assert fact in docs
 
 

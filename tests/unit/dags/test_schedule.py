@@ -201,7 +201,7 @@ class TestWaiting:
 
     @pytest.mark.parametrize("run_type", ["scheduled", "backfill"])
     def test_a_day_without_a_moment_is_skipped(self, run_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        with pytest.raises(AirflowSkipException, match="has no moment on the day after 2026-11-19"):
+        with pytest.raises(AirflowSkipException, match="names no time on the day after 2026-11-19"):
             self._start(monkeypatch, now="2026-11-20 02:00:00", run_type=run_type, schedule="30 4 * * 1")
 
     def test_a_backfill_does_not_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ class TestComponents:
 class TestApis:
     def test_the_cluster_says_who_we_are(self) -> None:
         assert only(cluster.there, here()) == Ok(
-            "cluster", f"Kubernetes v1.36.3, which takes Airflow for {USER}; namespace nightshift"
+            "cluster", f"Kubernetes v1.36.3, which authenticates Airflow as {USER}; namespace nightshift"
         )
 
     def test_the_local_runtime_has_none(self) -> None:

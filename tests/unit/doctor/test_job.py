@@ -120,7 +120,7 @@ class TestModel:
     def test_offline_it_is_not_asked(self) -> None:
         [found] = model.ask(here(job=a_spec(), environment={"HF_HUB_OFFLINE": "1"}))
 
-        assert found == NotAsked("model", "HF_HUB_OFFLINE is set, so the Hub must not be asked")
+        assert found == NotAsked("model", "HF_HUB_OFFLINE is set, so the Hub is not asked")
 
     def test_a_folder_in_a_bucket(self, monkeypatch: pytest.MonkeyPatch) -> None:
         spec = a_spec(model__uri="gs://models/m")

@@ -31,6 +31,6 @@ def test_what_the_model_sees(task: str, request_: dict[str, Any], shown: str) ->
     assert f"**What the model sees of a row**\n\n{shown}\n\n**Another day**" in page
 
 
-@pytest.mark.parametrize(("overlong", "fate"), [("truncate", "| is cut |"), ("dead_letter", "| becomes a dead letter |")])
+@pytest.mark.parametrize(("overlong", "fate"), [("truncate", "| is truncated |"), ("dead_letter", "| becomes a dead letter |")])
 def test_what_becomes_of_overlong_texts(overlong: str, fate: str) -> None:
     assert f"| Text over the model's length {fate}" in dag_docs(a_spec(request__overlong=overlong))

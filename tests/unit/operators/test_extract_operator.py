@@ -77,12 +77,12 @@ def test_fewer_rows_than_were_counted_are_computed_by_the_same_workers(store: Me
     plan = load_plan(store, RUN)
     assert plan is not None
     assert (plan.rows, plan.workers) == (ROWS, 3)
-    assert "exported were 1,000 rows, and 1,300 had been counted: the workers stay as decided" in plan.reasons
+    assert "1,000 rows were exported, but 1,300 had been counted: the workers stay as decided" in plan.reasons
 
 
 def test_more_rows_than_the_workers_can_compute_in_time_are_refused(store: MemoryStore) -> None:
     """Before any of them starts; the task plan counts again."""
-    with pytest.raises(AirflowFailException, match=r"decided was 1 worker for 400 rows; .* Clear the task 'plan'"):
+    with pytest.raises(AirflowFailException, match=r"the plan has 1 worker for 400 rows; .* Clear the task 'plan'"):
         extracted(store, decided(store, 400))
 
     assert load_plan(store, RUN) is None

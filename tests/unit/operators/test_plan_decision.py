@@ -99,7 +99,7 @@ def test_the_decision_is_written_and_said(planner: Planner) -> None:
     assert found is not None
     assert told["decision"].startswith(f"{told['run_prefix']}/decisions/")
     assert (found.rows, found.workers, found.speed.basis) == (1_000_000, 93, Basis.ESTIMATED)
-    assert "500 input tokens a row: a sample of 200 rows, 4 characters a token" in found.speed.words
+    assert "500 input tokens per row: a sample of 200 rows, 4 characters per token" in found.speed.words
     assert told["planned"] == list(found.reasons)
     assert "* gpu-l4-spot" in planner.log, "the table"
     assert "Decided: 93 workers x 118 min" in planner.log
@@ -123,7 +123,7 @@ def test_a_planned_run_is_not_decided_again(planner: Planner) -> None:
 
 def test_what_cannot_fit_is_refused_with_ways_out(planner: Planner) -> None:
     """Nothing is decided then, and the log has the table."""
-    with pytest.raises(AirflowFailException, match=r"The run does not fit: 8 workers would work .* What would fit, .* 1\. "):
+    with pytest.raises(AirflowFailException, match=r"The run does not fit: 8 workers would need .* What would fit, .* 1\. "):
         planner.told(a_spec(**CHAT), workers_max=8)
 
     assert not [meta for page in obstore.list(planner.store) for meta in page if "/decisions/" in meta["path"]]
@@ -134,10 +134,10 @@ def test_the_queue_is_asked_for_its_quota(planner: Planner, monkeypatch: pytest.
     """The canned one has no GPU."""
     monkeypatch.setattr(AirflowConnections, "cluster", lambda _: CannedApi(Cluster()))
 
-    with pytest.raises(AirflowFailException, match="the queue gives 0 at once"):
+    with pytest.raises(AirflowFailException, match="the queue's quota is 0"):
         planner.told(a_spec(**CHAT, queue="nightly"))
 
-    assert "Quota: ClusterQueue 'nightshift' gives gpu-l4-spot 0 accelerators at once" in planner.log
+    assert "Quota: ClusterQueue 'nightshift' allows gpu-l4-spot 0 accelerators" in planner.log
 
 
 def test_a_queue_that_must_not_be_read_is_said_and_done_without(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,4 +216,4 @@ def test_an_unknown_speed_is_a_warning(planner: Planner, monkeypatch: pytest.Mon
 
     assert found is not None
     assert (found.workers, found.speed.basis) == (1, Basis.UNKNOWN)
-    assert "Nobody knows how fast a worker is, so this run may miss its deadline: unknown: config.json of" in planner.log
+    assert "The speed of a worker is unknown, so this run may miss its deadline: unknown: config.json of" in planner.log

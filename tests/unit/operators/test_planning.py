@@ -70,7 +70,7 @@ def test_a_sample_is_counted_by_the_models_own_tokenizer(hub: dict[str, str]) ->
     known = known_of(a_spec(request__input="a {{ text }}"), Pins(), sample=rows, environment=hub)
 
     assert (known.tokens.input, list(rows.columns)) == (4.0, ["text"])
-    assert known.tokens.source == "4 input tokens a row: a sample of 2 rows, the model's tokenizer"
+    assert known.tokens.source == "4 input tokens per row: a sample of 2 rows, the model's tokenizer"
 
 
 def test_without_a_tokenizer_characters_count(hub: dict[str, str], tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_without_a_tokenizer_characters_count(hub: dict[str, str], tmp_path: Pat
     known = known_of(a_spec(), Pins(), sample=Rows({"text": "x" * 400}), environment=hub)
 
     assert known.tokens.input == 400 / CHARS_PER_TOKEN + SPECIAL_TOKENS
-    assert "4 characters a token, because tokenizer.json of hf://org/m" in known.tokens.source
+    assert "4 characters per token, because tokenizer.json of hf://org/m" in known.tokens.source
 
 
 @pytest.mark.parametrize("rows", [(), ({"text": None},)])
@@ -94,7 +94,7 @@ def test_conversations_and_documents_are_texts_too(hub: dict[str, str]) -> None:
     known = known_of(chat, Pins(), sample=rows, environment=hub)
 
     assert (known.tokens.input, known.tokens.output) == (3, 10)
-    assert "10 output tokens a row, the limit (max_tokens)" in known.tokens.source
+    assert "10 output tokens per row, the limit (max_tokens)" in known.tokens.source
 
 
 def test_an_image_is_not_fetched(hub: dict[str, str]) -> None:
@@ -118,7 +118,7 @@ def test_the_size_of_the_weights_stands_for_a_config(tmp_path: Path) -> None:
     assert stated.model is not None
     assert stated.model.weights_bytes == 16 << 30
     assert nothing.model is None
-    assert "config.json of hf://org/m at 'r1' cannot be had" in nothing.why_not
+    assert "config.json of hf://org/m at 'r1' cannot be downloaded" in nothing.why_not
 
 
 def test_a_config_that_is_not_one(hub: dict[str, str], tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: p
     known = known_of(a_spec(), Pins(), sample=Rows({"text": "x" * 40}), environment={"HF_HUB_CACHE": str(tmp_path)})
 
     assert asked == [CONFIG]
-    assert known.why_not == "config.json of hf://org/m at 'r1' cannot be had: no route to host"
+    assert known.why_not == "config.json of hf://org/m at 'r1' cannot be downloaded: no route to host"
     assert known.tokens.input == 40 / CHARS_PER_TOKEN + SPECIAL_TOKENS
 
 
@@ -167,6 +167,6 @@ def test_answers_are_as_long_as_a_recorded_run_has_them(hub: dict[str, str]) -> 
     said = known_of(spec, Pins(), records={"gpu-l4-spot": record}, output_tokens=7, environment=hub)
 
     assert (known.tokens.output, said.tokens.output) == (60, 7)
-    assert "60 output tokens a row, measured in run job/2026-11-19/0123456789abcdef" in known.tokens.source
+    assert "60 output tokens per row, measured in run job/2026-11-19/0123456789abcdef" in known.tokens.source
     assert speed_of(spec, spec.compute.worker(), known).words == "measured in run job/2026-11-19/0123456789abcdef"
     assert speed_of(spec, spec.compute.worker("gpu-h100"), known).basis is Basis.ESTIMATED

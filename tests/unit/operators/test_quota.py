@@ -63,7 +63,7 @@ def test_the_quota_of_each_profile(asked: Asked) -> None:
     assert {limits.of(name).quota for name in ("gpu-l4-spot", "gpu-l4", "gpu-l4-flex")} == {32}
     assert limits.of("gpu-h100-spot").quota == 0, "the queue has no flavor of it"
     assert 0 < (limits.of("cpu").quota or 0) <= 64
-    assert (asked.told, asked.warned) == (["Quota: ClusterQueue 'nightshift' gives gpu-l4-spot 32 accelerators at once"], [])
+    assert (asked.told, asked.warned) == (["Quota: ClusterQueue 'nightshift' allows gpu-l4-spot 32 accelerators"], [])
 
 
 def test_a_worker_of_several_accelerators(asked: Asked) -> None:
@@ -108,7 +108,7 @@ def test_a_way_out_is_one_that_the_queue_admits(asked: Asked) -> None:
 def test_a_profile_that_the_queue_never_admits_is_refused(asked: Asked) -> None:
     spec = a_spec(queue="nightly", compute={"profile": "gpu-h100-spot", "rows_per_worker_per_second": 10})
 
-    with pytest.raises(Refused, match="1 worker with 1 accelerator: the queue gives 0 at once"):
+    with pytest.raises(Refused, match="1 worker with 1 accelerator: the queue's quota is 0"):
         decide(spec, 1000, Known(tokens_of(spec)), asked(spec))
 
 
@@ -139,9 +139,7 @@ def test_without_the_right_it_says_how_to_grant_it(asked: Asked, path: str) -> N
 
     assert asked() == Limits()
     [warning] = asked.warned
-    assert warning.startswith(
-        "The quota of queue 'nightly' is not known, and the plan goes on without it: Airflow's account may"
-    )
+    assert warning.startswith("The quota of queue 'nightly' is unknown; planning continues without it: Airflow's account may")
     assert warning.endswith(f"to allow it: kubectl apply -f {queues.READERS}")
 
 
@@ -150,7 +148,7 @@ def test_a_queue_that_is_not_there(asked: Asked) -> None:
     del asked.cluster.objects[LOCAL_QUEUE]
 
     assert asked() == Limits()
-    assert "there is no LocalQueue nightly in namespace nightshift; to mend it: kubectl apply" in asked.warned[0]
+    assert "there is no LocalQueue nightly in namespace nightshift; to fix it: kubectl apply" in asked.warned[0]
 
 
 def test_a_cluster_that_does_not_answer(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

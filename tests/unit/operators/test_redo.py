@@ -235,7 +235,7 @@ def test_rows_that_are_gone_are_refused_before_a_run_is_opened(bucket: Bucket, g
     else:
         obstore.put(bucket.store, path, b"other")
 
-    with pytest.raises(NotRedone, match=r"are not there any more.*part-001\.parquet.*fresh.*lifecycle"):
+    with pytest.raises(NotRedone, match=r"are gone.*part-001\.parquet.*fresh.*lifecycle"):
         bucket.redo()
     assert open_run(bucket.store, SPEC, DAY, opened_by="x") == run, "no other run was opened"
 

@@ -111,7 +111,7 @@ class TestLookout:
 
         await state_of(a_look(), left_s=HOUR)
 
-        assert caplog.text.count("The ledger cannot be looked at") == 1
+        assert caplog.text.count("The ledger cannot be read") == 1
 
     async def test_several_hosts_are_one_worker(self, store: MemoryStore) -> None:
         jobset = {**a_look()["jobsets"][OWNER], "hosts": 4}

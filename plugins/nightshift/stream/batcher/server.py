@@ -103,7 +103,7 @@ def batcher_of(options: Options) -> Batcher:
     if limits.memory_bytes < COPIES * limits.body_bytes:
         raise Usage(f"--max-memory-mb must be at least {COPIES} times --max-body-mb, so that one request fits")
     if options.upstream.rstrip("/").endswith("/v1"):
-        raise Usage("--upstream: leave out /v1; the path of each request is put behind the URL as it is")
+        raise Usage("--upstream: leave out /v1; the path of each request is appended to the URL unchanged")
     if wrong := [name for name in options.endpoints if name not in NAMES]:
         raise Usage(f"--endpoints: {wrong[0]!r} is not a valid endpoint; choose from {','.join(NAMES)}")
     try:
