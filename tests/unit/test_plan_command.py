@@ -108,6 +108,16 @@ def test_the_tokens_that_a_person_knows(told: Told) -> None:
     assert "3,000 input tokens a row, as given; 20 output tokens a row" in many["decision"]["speed"]["words"]
 
 
+def test_a_config_that_is_given_is_read_with_the_flags_of_the_job(job: Path, told: Told) -> None:
+    """As the task plan reads the one of the Hub."""
+    plain = told()[1]["decision"]["workers"]
+    body = yaml.safe_load(job.read_text())
+    body["engine"]["args"] = {"kv_cache_dtype": "fp8", "quantization": "fp8"}
+    job.write_text(yaml.safe_dump(body))
+
+    assert told()[1]["decision"]["workers"] < plain / 2
+
+
 def test_a_quota_and_prices(job: Path, told: Told) -> None:
     prices = job.parent / "prices.yaml"
     prices.write_text("currency: EUR\nmachines: {g2-standard-8: {spot: 0.5}}\n")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.formats import DECISION, UnreadableFormat
 from nightshift.planner.bounds import Answer, Limits, Prices, Question, accelerator_hours, answer, cost, minutes, n, rate
-from nightshift.planner.roofline import TooLarge
+from nightshift.planner.roofline import CannotStart
 from nightshift.planner.sizing import chunk_rows
 from nightshift.planner.speed import Basis, Known, Speed, speed_of
 from nightshift.planner.ways import Way, ways_out
@@ -91,7 +91,7 @@ class Row:
 def question_of(
     spec: JobSpec, rows: int, known: Known, limits: Limits, profile: str | None = None, workers: int | None = None
 ) -> Question:
-    """profile, workers: instead of the job's own. Raises `nightshift.planner.roofline.TooLarge`."""
+    """profile, workers: instead of the job's own. Raises `nightshift.planner.roofline.CannotStart`."""
     shape = spec.compute.worker(profile)
     return Question(
         rows=rows,
@@ -121,12 +121,12 @@ def weigh(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS) ->
 
 
 def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Question, Decision, tuple[str, ...]]:
-    too_large = None
+    cannot_start = None
     try:
         question = question_of(spec, rows, known, limits)
-    except TooLarge as error:
-        too_large = str(error)
-        question = question_of(spec, rows, replace(known, model=None, why_not=too_large), limits)
+    except CannotStart as error:
+        cannot_start = str(error)
+        question = question_of(spec, rows, replace(known, model=None, why_not=cannot_start), limits)
     found = answer(question)
     chunk, _ = chunk_rows(spec, rows, found.workers, question.speed.rows_per_second)
     decision = Decision(
@@ -141,7 +141,7 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Qu
         speed=question.speed,
         reasons=tuple(_reasons(question, found)),
     )
-    return question, decision, (too_large,) if too_large and rows else found.problems
+    return question, decision, (cannot_start,) if cannot_start and rows else found.problems
 
 
 def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tuple[int, int, tuple[str, ...]]:
@@ -174,7 +174,7 @@ def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, pr
     for profile in spec.compute.profiles:
         try:
             question = question_of(spec, rows, known, limits, profile)
-        except TooLarge as error:
+        except CannotStart as error:
             found.append(Row(profile, 0, False, None, None, None, False, str(error), ""))
             continue
         planned = answer(question)

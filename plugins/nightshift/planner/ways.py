@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from nightshift.planner.bounds import Answer, Prices, Question, accelerator_hours, answer, cost, minutes, n
-from nightshift.planner.roofline import TooLarge
+from nightshift.planner.roofline import CannotStart
 from nightshift.planner.speed import Basis, Known, speed_of
 from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Profile, Span, WorkerShape, fit, misfits
 from nightshift.profiles.hardware import Gpu, Tpu
@@ -82,7 +82,7 @@ def _candidates(question: Question, spec: JobSpec, known: Known) -> Iterator[tup
     for shape in shapes(question.shape.profile):
         try:
             speed = speed_of(spec, shape, known)
-        except TooLarge:
+        except CannotStart:
             continue
         if speed.basis is not Basis.UNKNOWN and shape != question.shape:
             limits = question.limits.of(shape.profile.name)
