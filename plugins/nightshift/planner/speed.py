@@ -139,7 +139,7 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
     stated = spec.compute.rows_per_worker_per_second
     if stated is not None and own and shape.profile.name == spec.compute.profile:
         return Speed(stated, Basis.STATED, "stated by the job", start_up_s, start_up_words, preemptions)
-    if record is not None and record.rows_per_second > 0:
+    if record is not None and record.rows_per_second > 0 and record.filled:
         return Speed(
             record.rows_per_second,
             Basis.MEASURED,
@@ -150,13 +150,16 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
             record.input_tokens / record.work_s,
             record.output_tokens / record.work_s,
         )
+    few = f"; run {record.run} had less than max_num_seqs rows for each worker, so its speed says little" if record else ""
     if known.model is None:
-        return Speed(0.0, Basis.UNKNOWN, f"unknown: {known.why_not}", start_up_s, start_up_words, preemptions)
+        return Speed(0.0, Basis.UNKNOWN, f"unknown: {known.why_not.rstrip('.')}{few}", start_up_s, start_up_words, preemptions)
     flags = {name.replace("_", "-"): value for name, value in spec.engine.args.items()}
     found = estimate(
         known.model, shape, known.tokens, seqs=spec.engine.max_num_seqs, length=spec.engine.max_model_len, flags=flags
     )
-    words = f"estimate: roofline from {known.model.source} ({found.bound}, {found.seats} texts at once, {known.tokens.source})"
+    words = (
+        f"estimate: roofline from {known.model.source} ({found.bound}, {found.seats} texts at once, {known.tokens.source}){few}"
+    )
     return Speed(
         found.rows_per_second,
         Basis.ESTIMATED,
