@@ -228,6 +228,9 @@ class TestKueue:
     [
         (("--partition", "yesterday", *ROWS), "--partition is 'yesterday'"),
         ((*DAY, "--rows", "none"), "'none' is not a whole number"),
+        ((*DAY, "--rows", "9" * 400), "999999999999999... has more than 15 digits"),
+        ((*DAY, *ROWS, "--output-tokens", "1" + "0" * 15), "has more than 15 digits"),
+        ((*DAY, *ROWS, "--config", "/"), "--config: / cannot be read as JSON"),
         ((*DAY, *ROWS, "--config", "/nonexistent"), "--config: /nonexistent cannot be read as JSON"),
         ((*DAY, *ROWS, "--prices", "/nonexistent"), "/nonexistent: it cannot be read as YAML"),
         (DAY, "NIGHTSHIFT_BUCKET is not set"),

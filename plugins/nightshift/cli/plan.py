@@ -223,7 +223,7 @@ def _tell(
     for line in lines(shown, prices.currency):
         print(line)
     for reason in decision.reasons if decision else ():
-        print(f"Plan: {reason}.")
+        print(f"Plan: {reason.rstrip('.')}.")
     if refused:
         print(refused, file=sys.stderr)
     return DOES_NOT_FIT if refused else 0
