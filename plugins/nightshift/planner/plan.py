@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 NO_LIMITS: Final = Limits()
+NO_WAY: Final = (
+    "No longer deadline (7d at most), other profile bought in the same way, larger quota or other number of workers is known "
+    "to help. Divide the query's rows among several jobs, use a smaller model or engine.max_model_len, or choose a profile "
+    "that is bought otherwise; if you know that a worker does more, state compute.rows_per_worker_per_second."
+)
+"""What a refusal says if no way out fits."""
 
 
 class NotADecision(ValueError):
@@ -29,12 +35,13 @@ class NotADecision(ValueError):
 
 
 class Refused(ValueError):
-    """The run cannot fit. problems: why. ways: the three cheapest ways out. ranking: by what they are the cheapest."""
+    """The run cannot fit. problems: why. ways: the three cheapest ways out. ranking: by what they are the cheapest. searched:
+    ways were looked for, so the message says so if there is none."""
 
-    def __init__(self, problems: tuple[str, ...], ways: tuple[Way, ...], ranking: str) -> None:
+    def __init__(self, problems: tuple[str, ...], ways: tuple[Way, ...], ranking: str, *, searched: bool = True) -> None:
         self.problems, self.ways, self.ranking = problems, ways, ranking
         ends = [f"{number}. {way.sentence}." for number, way in enumerate(ways, 1)]
-        help_ = f" What would fit, {ranking} first: {' '.join(ends)}" if ends else ""
+        help_ = f" What would fit, {ranking} first: {' '.join(ends)}" if ends else f" {NO_WAY}" if searched else ""
         super().__init__(f"The run does not fit: {'; '.join(problems)}.{help_}")
 
 
@@ -101,6 +108,7 @@ def question_of(
         speed=speed_of(spec, shape, known),
         workers=spec.compute.workers if workers is None else workers,
         chunk_rows=spec.chunk_rows,
+        request_rows=spec.rows_per_request,
         limits=limits.of(shape.profile.name),
     )
 
@@ -154,13 +162,13 @@ def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tup
     speed = decision.speed.rows_per_second
     if rows != decision.rows:
         reasons.append(f"exported were {rows:,} rows, and {decision.rows:,} had been counted: the workers stay as decided")
-        work_s = rows / (speed * decision.workers) if speed else None
+        work_s = _as_exported(decision, spec, rows) / speed if speed else None
         if work_s is not None and rows > decision.rows and work_s > decision.usable_s:
             problem = (
                 f"decided was {n(decision.workers, 'worker')} for {decision.rows:,} rows; with the {rows:,} that were exported "
                 f"each would work for {minutes(work_s)}, and the deadline leaves {minutes(decision.usable_s)}"
             )
-            raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "the cheapest")
+            raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "the cheapest", searched=False)
     chunk, why = chunk_rows(spec, rows, decision.workers, speed, input_bytes)
     workers = _busy(decision.workers, rows, chunk)
     if workers < decision.workers:
@@ -192,6 +200,12 @@ def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, pr
             chosen = chosen and profile == spec.compute.profile
             found.append(Row(profile, workers, chosen, reply.finish_s, hours, price, fits, problem, question.speed.words))
     return tuple(found)
+
+
+def _as_exported(decision: Decision, spec: JobSpec, rows: int) -> int:
+    """Rows of the worker that has the most of them."""
+    portion = spec.chunk_rows or spec.rows_per_request
+    return min(rows, math.ceil(math.ceil(rows / portion) / decision.workers) * portion)
 
 
 def _ranking(ways: tuple[Way, ...]) -> str:
