@@ -211,3 +211,22 @@ DEEPSEEK_V3: Final[dict[str, Any]] = {
     "vocab_size": 129280,
 }
 """deepseek-ai/DeepSeek-V3"""
+ERNIE_21B_A3B: Final[dict[str, Any]] = {
+    "architectures": ["Ernie4_5_MoeForCausalLM"],
+    "hidden_size": 2560,
+    "intermediate_size": 12288,
+    "max_position_embeddings": 131072,
+    "model_type": "ernie4_5_moe",
+    "moe_intermediate_size": 1536,
+    "moe_k": 6,
+    "moe_layer_interval": 1,
+    "moe_layer_start_index": 1,
+    "moe_num_experts": 64,
+    "moe_num_shared_experts": 2,
+    "num_attention_heads": 20,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "tie_word_embeddings": True,
+    "vocab_size": 103424,
+}
+"""baidu/ERNIE-4.5-21B-A3B-PT"""

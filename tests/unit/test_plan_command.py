@@ -108,6 +108,16 @@ def test_the_tokens_that_a_person_knows(told: Told) -> None:
     assert "3,000 input tokens per row, as given; 20 output tokens per row" in many["decision"]["speed"]["words"]
 
 
+def test_a_config_that_is_given_is_read_with_the_flags_of_the_job(job: Path, told: Told) -> None:
+    """As the task plan reads the one of the Hub."""
+    plain = told()[1]["decision"]["workers"]
+    body = yaml.safe_load(job.read_text())
+    body["engine"]["args"] = {"kv_cache_dtype": "fp8", "quantization": "fp8"}
+    job.write_text(yaml.safe_dump(body))
+
+    assert told()[1]["decision"]["workers"] < plain / 2
+
+
 def test_a_quota_and_prices(job: Path, told: Told) -> None:
     prices = job.parent / "prices.yaml"
     prices.write_text("currency: EUR\nmachines: {g2-standard-8: {spot: 0.5}}\n")
@@ -218,6 +228,9 @@ class TestKueue:
     [
         (("--partition", "yesterday", *ROWS), "--partition is 'yesterday'"),
         ((*DAY, "--rows", "none"), "'none' is not a whole number"),
+        ((*DAY, "--rows", "9" * 400), "999999999999999... has more than 15 digits"),
+        ((*DAY, *ROWS, "--output-tokens", "1" + "0" * 15), "has more than 15 digits"),
+        ((*DAY, *ROWS, "--config", "/"), "--config: / cannot be read as JSON"),
         ((*DAY, *ROWS, "--config", "/nonexistent"), "--config: /nonexistent cannot be read as JSON"),
         ((*DAY, *ROWS, "--prices", "/nonexistent"), "/nonexistent: it cannot be read as YAML"),
         (DAY, "NIGHTSHIFT_BUCKET is not set"),

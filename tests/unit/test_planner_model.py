@@ -95,6 +95,88 @@ def test_what_a_config_lacks_is_named() -> None:
         model_of({**configs.LLAMA3_8B, "quantization_config": {"quant_method": "rot13"}})
 
 
+@pytest.mark.parametrize("config", [None, [], "config", 7, {}])
+def test_what_is_no_config_at_all(config: object) -> None:
+    with pytest.raises(UnknownModel):
+        model_of(config)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"quantization_config": {"bits": "four"}},
+        {"quantization_config": {"bits": [4]}},
+        {"quantization_config": {"bits": True}},
+        {"quantization_config": {"config_groups": {"group_0": "int4"}}},
+        {"quantization_config": {"config_groups": {"group_0": {"weights": "int4"}}}},
+        {"quantization_config": {"config_groups": {"group_0": {"weights": {"num_bits": None}}}}},
+        {"num_hidden_layers": "32"},
+        {"num_hidden_layers": 10**400},
+        {"hidden_size": None},
+        {"num_attention_heads": 9000},
+        {"num_local_experts": 8, "num_experts_per_tok": 9},
+        {"is_encoder_decoder": True},
+    ],
+)
+def test_a_value_that_nobody_can_count_with_is_not_a_crash(change: dict[str, Any]) -> None:
+    """The task plan would fail for good, and the night with it, although the size of the files is known."""
+    with pytest.raises(UnknownModel):
+        model_of({**configs.LLAMA3_8B, **change})
+
+
+@pytest.mark.parametrize("only", [3, "none", [[1]], None])
+def test_layers_that_are_listed_in_an_odd_way(only: object) -> None:
+    assert model_of({**configs.MIXTRAL, "mlp_only_layers": only}).experts == 8
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"moe_num_experts": [64, 64]},
+        {"num_experts": [16] * 32},
+        {"moe_num_primary_experts": 32},
+        {"ffn_config": {"moe_num_experts": 16, "moe_top_k": 4}},
+    ],
+)
+def test_a_mixture_that_is_written_in_another_way_is_not_taken_for_a_small_model(change: dict[str, Any]) -> None:
+    """ERNIE's with images, Hunyuan's, SmallThinker's, DBRX's."""
+    with pytest.raises(UnknownModel, match="it seems to be a mixture of experts"):
+        model_of({**configs.LLAMA3_8B, **change})
+
+
+def test_a_mixture_of_ernie() -> None:
+    """21.83 billion numbers, as transformers counts its own class."""
+    assert model_of(configs.ERNIE_21B_A3B).parameters / 1e9 == pytest.approx(21.83, rel=0.01)
+
+
+def test_only_layers_with_attention_cache() -> None:
+    """A hybrid with 131,072 tokens fits where forty layers of keys and values would not."""
+    kinds = ["mamba"] * 30 + ["attention", "sliding_attention"]
+    every_fourth = {**configs.LLAMA3_8B, "full_attention_interval": 4}
+
+    whole = model_of(configs.LLAMA3_8B).cached or 0
+    assert model_of({**configs.LLAMA3_8B, "layer_types": kinds}).cached == whole / 16
+    assert model_of({**configs.LLAMA3_8B, "hybrid_override_pattern": "M-M*" * 8}).cached == whole / 4
+    assert model_of(every_fourth).cached == whole / 4
+    assert model_of({**configs.LLAMA3_8B, "layer_types": None}).cached == whole
+
+
+def test_weights_that_vllm_quantizes_while_it_loads() -> None:
+    plain, quantized = model_of(configs.LLAMA3_70B), model_of(configs.LLAMA3_70B, quantization="fp8")
+
+    assert quantized.weights_bytes < 0.6 * plain.weights_bytes
+    assert model_of(configs.LLAMA31_8B_AWQ, quantization="awq_marlin") == model_of(configs.LLAMA31_8B_AWQ)
+    with pytest.raises(UnknownModel, match="quantization 'rot13'"):
+        model_of(configs.LLAMA3_70B, quantization="rot13")
+
+
+def test_a_quantization_that_a_part_of_the_config_names() -> None:
+    said = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+
+    assert model_of({**configs.LLAMA3_8B, "quantization_config": said}).weight_bytes == 4.5 / 8
+    assert model_of({"text_config": configs.LLAMA31_8B_AWQ}).weight_bytes == 0.5
+
+
 def test_the_size_of_the_files_stands_for_a_config() -> None:
     model = model_of_size(16e9)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -108,9 +109,41 @@ def check_bounds(decision: Decision, spec: JobSpec, rows: int, limits: Limits) -
     assert left >= WORK_SECONDS_MIN
     if decision.speed.basis is not Basis.UNKNOWN:
         assert decision.work_s is not None
+        # The worker with the most rows computes whole chunks, of the size that the job says.
+        portion = spec.chunk_rows or spec.rows_per_request
+        most = min(rows, math.ceil(math.ceil(rows / portion) / decision.workers) * portion)
+        assert decision.work_s == pytest.approx(most / decision.speed.rows_per_second)
         assert decision.finish_s is not None
         assert decision.work_s <= decision.usable_s
         assert decision.finish_s <= decision.speed.start_up_s + left * decision.speed.margin * (1 + 1e-9)
+
+
+def feed_back(words: str, spec: JobSpec, rows: int, known: Known, limits: Limits) -> None:
+    """Does what a way says, as a person would: writes it into the job's file, or raises the limits. Then the run fits."""
+    body = spec.model_dump(mode="json")
+    if words.startswith("compute: "):
+        body["compute"] = yaml.safe_load(words.removeprefix("compute: "))
+        known = replace(known, records={})  # They are of the worker that the job had.
+    elif words.startswith("compute.workers: "):
+        body["compute"]["workers"] = int(words.rpartition(" ")[2])
+    elif words == "leave out compute.workers":
+        body["compute"]["workers"] = None
+    elif words == "leave out chunk_rows":
+        body["chunk_rows"] = None
+    elif words.startswith("deadline: "):
+        body["deadline"] = words.removeprefix("deadline: ")
+    elif words.startswith("at most "):
+        rows = int(words.split()[2].replace(",", ""))
+    else:
+        for part in words.split(" and "):
+            if part.startswith("NIGHTSHIFT_WORKERS_MAX="):
+                limits = replace(limits, workers_max=int(part.partition("=")[2]))
+            else:
+                limits = replace(limits, quota=int(part.removeprefix("a quota of ").replace(",", "")))
+    other = JobSpec.model_validate(body)
+    if other.compute.worker().profile.hardware is not spec.compute.worker().profile.hardware:
+        limits = replace(limits, quota=None)  # A person's word of a quota is of the job's own accelerator.
+    decide(other, rows, known, limits)
 
 
 @SETTINGS
@@ -135,6 +168,7 @@ def test_bounds_are_kept_or_the_run_is_refused_with_ways_that_fit(asked: tuple[J
         assert reply.workers <= way.question.room
         assert way.words in str(refused)
         assert way.whole == (way.question.rows == rows)
+        feed_back(way.words, spec, rows, known, limits)
 
 
 @SETTINGS
@@ -147,6 +181,20 @@ def test_more_rows_never_get_fewer_workers(asked: tuple[JobSpec, int, Known, Lim
     except Refused:
         assume(False)
     assert less.workers <= more.workers
+
+
+@SETTINGS
+@given(questions(), st.integers(0, 500))
+def test_more_quota_never_refuses_what_less_accepts(asked: tuple[JobSpec, int, Known, Limits], more: int) -> None:
+    spec, rows, known, limits = asked
+    try:
+        decision = decide(spec, rows, known, limits)
+    except Refused:
+        assume(False)
+    larger = replace(limits, quota=None if limits.quota is None else limits.quota + more)
+
+    assert decide(spec, rows, known, larger).workers >= decision.workers
+    assert decide(spec, rows, known, replace(limits, quota=None)).workers >= decision.workers
 
 
 @SETTINGS
@@ -259,6 +307,19 @@ class TestWorkers:
 
         assert speed_of(spec, spec.compute.worker(), Known(tokens_of(spec), records={"gpu-l4-spot": record})).start_up_s == 600
 
+    def test_a_run_of_a_few_rows_says_how_workers_start_and_not_how_fast_they_are(self) -> None:
+        """Ten rows to try the job out, at 0.2 rows/s: the night of a million would have been refused."""
+        spec = a_spec(**CHAT)
+        workload = workload_of(spec, "gpu-l4-spot")
+        trial = replace(a_record(0.2), workload=workload, rows=10, work_s=50.0, workers=1)
+        known = Known(tokens_of(spec), model_of(configs.LLAMA3_8B), "", {"gpu-l4-spot": trial})
+
+        speed = decide(spec, 10**6, known).speed
+
+        assert (speed.basis, speed.start_up_s) == (Basis.ESTIMATED, 200.0)
+        assert speed.words.endswith("had less than max_num_seqs rows for each worker, so its speed says little")
+        assert speed_of(spec, spec.compute.worker(), replace(known, model=None)).basis is Basis.UNKNOWN
+
     def test_preemptions_need_more_workers(self) -> None:
         spec = a_spec(**CHAT)
         calm, stormy = (
@@ -313,7 +374,7 @@ class TestAbsurdPlans:
     def test_390_workers_for_4274_minutes_with_119_allowed(self) -> None:
         spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "rows_per_worker_per_second": 0.001}})
 
-        with pytest.raises(Refused, match=r"390 workers would need 71\.2 h, but the deadline leaves 119 min") as refused:
+        with pytest.raises(Refused, match=r"390 workers would need 71\.4 h, but the deadline leaves 119 min") as refused:
             decide(spec, 100_000, Known(tokens_of(spec), model_of(configs.LLAMA3_8B)))
         assert len(refused.value.ways) == WAYS
 
@@ -349,6 +410,69 @@ class TestAbsurdPlans:
 
         with pytest.raises(Refused, match="1 worker with 4 accelerators: the queue's quota is 3"):
             decide(spec, 1000, Known(tokens_of(spec), model_of(configs.LLAMA3_8B)), Limits(quota=3))
+
+
+class TestWholeChunks:
+    """A chunk is computed by one worker, so what matters is who has the most of them."""
+
+    def test_two_workers_do_not_halve_one_chunk(self) -> None:
+        """A million and one rows in chunks of a million were planned as half a million each."""
+        spec = a_spec(chunk_rows=1_000_000, compute__rows_per_worker_per_second=100, deadline="3h")
+
+        with pytest.raises(Refused, match="no number of workers would do: 1,000,000 rows stay together") as refused:
+            decide(spec, 1_000_001, UNKNOWN)
+        assert "leave out chunk_rows" in [way.words for way in refused.value.ways]
+
+    def test_workers_without_a_request_do_no_work(self) -> None:
+        """1,000 rows in requests of 100 are ten requests: 300 workers are as fast as ten."""
+        spec = a_spec(
+            compute={"profile": "cpu", "workers": 300, "rows_per_worker_per_second": 0.01}, request__rows_per_request=100
+        )
+
+        with pytest.raises(Refused, match="10 workers would work for 167 min"):
+            decide(spec, 1000, UNKNOWN)
+
+    def test_exported_rows_are_looked_at_in_the_same_way(self) -> None:
+        spec = a_spec(
+            chunk_rows=100_000, compute={"profile": "cpu", "workers": 2, "rows_per_worker_per_second": 25}, deadline="3h"
+        )
+        decision = decide(spec, 200_000, UNKNOWN)
+
+        with pytest.raises(Refused, match="each would work for"):
+            fixed(decision, spec, 200_001, 0)
+
+
+class TestRemedies:
+    @pytest.mark.parametrize("hours", [100, 1000])
+    def test_no_deadline_is_offered_that_a_job_may_not_have(self, hours: int) -> None:
+        spec = a_spec(deadline="1h", compute={"profile": "cpu", "workers": 1, "rows_per_worker_per_second": 1})
+
+        with pytest.raises(Refused) as refused:
+            decide(spec, 3600 * hours, UNKNOWN)
+        deadlines = [way.words for way in refused.value.ways if way.words.startswith("deadline: ")]
+        assert bool(deadlines) == (hours == 100)
+
+    def test_a_refusal_without_a_way_out_says_what_is_left(self) -> None:
+        spec = a_spec(deadline="5m")
+
+        with pytest.raises(Refused, match=r"it has to leave 2 min\..*state compute\.rows_per_worker_per_second") as refused:
+            decide(spec, 1000, UNKNOWN, Limits(quota=0))
+        assert refused.value.ways == ()
+
+    def test_no_worker_is_offered_whose_accelerators_cannot_share_the_heads(self) -> None:
+        """28 heads: 1, 2 and 4 GPUs."""
+        spec = a_spec(**CHAT)
+
+        with pytest.raises(Refused) as refused:
+            decide(spec, 10**6, Known(tokens_of(spec), model_of(configs.QWEN25_7B)), Limits(2))
+        assert refused.value.ways
+        assert not any("tensor_parallel: 8" in way.words for way in refused.value.ways)
+        with pytest.raises(Refused, match="28 attention heads cannot be divided among 8"):
+            decide(
+                spec.model_copy(update={"compute": a_spec(compute={"profile": "gpu-h100", "tensor_parallel": 8}).compute}),
+                10,
+                Known(tokens_of(spec), model_of(configs.QWEN25_7B)),
+            )
 
 
 class TestMoney:

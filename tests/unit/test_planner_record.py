@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -31,3 +32,35 @@ def test_what_a_later_release_adds_is_passed_over() -> None:
 def test_anything_else_is_not_a_record(value: object) -> None:
     with pytest.raises(NotARecord):
         Record.from_json(value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": "600"},
+        {"rows": -1},
+        {"rows": 1.5},
+        {"rows": True},
+        {"work_s": None},
+        {"work_s": float("nan")},
+        {"alive_s": float("inf")},
+        {"output_tokens": None},
+        {"preemptions": -3},
+        {"start_up_s": None},
+        {"start_up_s": {"weights": "long"}},
+        {"start_up_s": {"weights": -1.0}},
+        {"run": None},
+        {"workload": {**RECORD.to_json()["workload"], "performance": None}},
+    ],
+)
+def test_a_record_with_a_value_of_another_kind_is_none(change: dict[str, object]) -> None:
+    """Else it would end the task plan of every later run of the same work."""
+    with pytest.raises(NotARecord, match=f"its {next(iter(change))}" if "workload" not in change else "its performance"):
+        Record.from_json(json.loads(json.dumps({**RECORD.to_json(), **change})))
+
+
+def test_less_than_a_batch_for_each_worker_is_no_measure() -> None:
+    assert RECORD.filled
+    assert replace(RECORD, rows=128).filled
+    assert not replace(RECORD, rows=127).filled
+    assert replace(RECORD, rows=1, workload=replace(WORKLOAD, performance={})).filled, "nobody knows the batch"

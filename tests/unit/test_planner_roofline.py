@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nightshift.planner.model import model_of, model_of_size
-from nightshift.planner.roofline import ROW_S, Estimate, Tokens, TooLarge, estimate
+from nightshift.planner.roofline import ROW_S, CannotStart, Estimate, Tokens, estimate
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit
 from nightshift.profiles.hardware import GPUS, Gpu, Peak
 from tests.unit import model_configs as configs
@@ -120,13 +120,13 @@ def test_a_small_encoder_on_a_cpu() -> None:
 
 @pytest.mark.parametrize("profile", ["cpu", "gpu-l4", "gpu-h100"])
 def test_a_model_that_does_not_fit(profile: str) -> None:
-    with pytest.raises(TooLarge, match=rf"its weights are 141.1 GB, and {profile} has room for"):
+    with pytest.raises(CannotStart, match=rf"its weights are 141.1 GB, and {profile} has room for"):
         estimate(model_of(configs.LLAMA3_70B), a_worker(profile), Tokens(500, 200, ""), seqs=8, length=4096)
 
 
 def test_a_length_that_does_not_fit() -> None:
     """vLLM refuses to start then."""
-    with pytest.raises(TooLarge, match=r"a text of 65,536 tokens \(max_model_len\) needs 8.6 GB"):
+    with pytest.raises(CannotStart, match=r"a text of 65,536 tokens \(max_model_len\) needs 8.6 GB"):
         llama(length=65536)
 
 
@@ -134,3 +134,41 @@ def test_of_a_model_whose_size_alone_is_known() -> None:
     by_size = estimate(model_of_size(16.06e9), a_worker("gpu-l4"), Tokens(500, 200, ""), seqs=47, length=4096)
 
     assert llama().rows_per_second / 2 < by_size.rows_per_second < llama().rows_per_second * 2
+
+
+def test_heads_that_the_accelerators_cannot_share() -> None:
+    """vLLM refuses to start: 28 heads cannot be divided by 8."""
+    model = model_of(configs.QWEN25_7B)
+
+    assert estimate(model, a_worker("gpu-h100", tensor_parallel=4), Tokens(500, 200, ""), seqs=8, length=4096).rows_per_second
+    with pytest.raises(CannotStart, match="28 attention heads cannot be divided among 8 accelerators"):
+        estimate(model, a_worker("gpu-h100", tensor_parallel=8), Tokens(500, 200, ""), seqs=8, length=4096)
+
+
+def test_accelerators_that_outnumber_the_groups_of_heads_hold_copies() -> None:
+    """DeepSeek's latent is on each of eight."""
+    model = model_of(configs.DEEPSEEK_V3)
+    shape, tokens = a_worker("gpu-h200", tensor_parallel=8), Tokens(4000, 1000, "")
+    found = estimate(model, shape, tokens, seqs=4096, length=8192)
+
+    one_copy = estimate(replace(model, groups=8), shape, tokens, seqs=4096, length=8192)
+    assert one_copy.seats // 8 == found.seats
+
+
+@pytest.mark.parametrize("value", ["most of it", "nan", 0, 1.5, -1])
+def test_a_share_of_the_memory_that_vllm_does_not_take(value: object) -> None:
+    with pytest.raises(CannotStart, match="gpu-memory-utilization"):
+        llama(flags={"gpu-memory-utilization": value})
+
+
+def test_a_row_of_many_documents_is_many_texts() -> None:
+    """Fifty pairs of 200 tokens are fifty times one, though each text is cut at 512."""
+    model, shape = model_of(configs.BGE_M3), a_worker("gpu-l4")
+
+    def of(tokens: Tokens) -> Estimate:
+        return estimate(model, shape, tokens, seqs=64, length=512)
+
+    one, fifty = of(Tokens(200, 0, "")), of(Tokens(10_000, 0, "", texts=50))
+    assert fifty.rows_per_second == pytest.approx(one.rows_per_second / 50)
+    assert fifty.input_tokens == pytest.approx(one.input_tokens)
+    assert of(Tokens(10_000, 0, "", texts=None)).rows_per_second < one.rows_per_second / 10

@@ -113,8 +113,8 @@ def _ask(options: argparse.Namespace, spec: JobSpec, partition: str, environment
     """How many rows, and what is known of them; or why nobody can say."""
     from dataclasses import replace
 
-    from nightshift.operators.planning import known_of
-    from nightshift.planner.model import UnknownModel, model_of
+    from nightshift.operators.planning import known_of, model_for
+    from nightshift.planner.model import UnknownModel
     from nightshift.run.pins import Pins
 
     rows, sample, credentials = options.rows, None, None
@@ -148,7 +148,7 @@ def _ask(options: argparse.Namespace, spec: JobSpec, partition: str, environment
     )
     if options.config:
         try:
-            known = replace(known, model=model_of(_object(options.config, "--config"), spec.engine.dtype))
+            known = replace(known, model=model_for(spec, _object(options.config, "--config")))
         except UnknownModel as error:
             raise Wrong(f"--config: {options.config}: {error}") from error
     return rows, known
@@ -223,7 +223,7 @@ def _tell(
     for line in lines(shown, prices.currency):
         print(line)
     for reason in decision.reasons if decision else ():
-        print(f"Plan: {reason}.")
+        print(f"Plan: {reason.rstrip('.')}.")
     if refused:
         print(refused, file=sys.stderr)
     return DOES_NOT_FIT if refused else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from datetime import date, datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What a parser of commands adds them to."""
@@ -76,8 +76,15 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in text.split(","))
 
 
+_DIGITS_MAX: Final = 15
+"""Of a count. No table has more rows, and fractions of larger numbers are not exact."""
+
+
 def positive(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdecimal() else 0
+    digits = text.isascii() and text.isdecimal()
+    if digits and len(text) > _DIGITS_MAX:
+        raise argparse.ArgumentTypeError(f"{text[:_DIGITS_MAX]}... has more than {_DIGITS_MAX} digits")
+    value = int(text) if digits else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return value

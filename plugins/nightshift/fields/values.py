@@ -15,7 +15,7 @@ DURATION_PATTERN: Final = r"^(?=[0-9])([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?
 MOMENT_PATTERN: Final = r"^[0-9]{1,6}(ms|s|m)$"
 
 _MOMENT_SECONDS_MAX: Final = 600
-_DURATION_SECONDS_MAX: Final = 7 * 86_400
+DURATION_SECONDS_MAX: Final = 7 * 86_400
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _OWN_PREFIX: Final = "nightshift_"
 # BigQuery reserves these (its documentation, "Column names").
@@ -65,7 +65,7 @@ def duration(value: object) -> str:
         raise mistake(f"{value!r} has no unit", form)
     if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
         raise mistake(f"{shown(value)} is not a duration", form)
-    if not 0 < duration_seconds(value) <= _DURATION_SECONDS_MAX:
+    if not 0 < duration_seconds(value) <= DURATION_SECONDS_MAX:
         raise mistake(f"{value!r} is not a valid duration", "Write more than 0 and at most 7d, for example 3h")
     return value
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.planner.model import Model, UnknownModel, model_of, model_of_size
@@ -58,23 +59,20 @@ def known_of(
 
     model, why_not = _model(spec, pins, read)
     source = "" if input_tokens is None else f"{input_tokens:,.0f} input tokens per row, as given"
+    texts = None if spec.task == "rerank" else 1.0
     if input_tokens is None and sample is not None:
-        input_tokens, source = _measured(spec, sample, read)
+        input_tokens, texts, source = _measured(spec, sample, read)
     output_source = "as given"
     if output_tokens is None and (measured := [each for each in (records or {}).values() if each.rows and each.output_tokens]):
         output_tokens = measured[0].output_tokens / measured[0].rows
         output_source = f"measured in run {measured[0].run}"
     tokens = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
-    return Known(tokens, model, why_not, records)
+    return Known(replace(tokens, texts=texts), model, why_not, records)
 
 
 def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:
     try:
-        config = json.loads(read(files.CONFIG))
-        cache = next(
-            (str(value) for name, value in spec.engine.args.items() if name.replace("_", "-") == "kv-cache-dtype"), "auto"
-        )
-        return model_of(config, spec.engine.dtype, cache), ""
+        return model_for(spec, json.loads(read(files.CONFIG))), ""
     except (files.NoFile, UnknownModel) as error:
         why_not = str(error)
     except ValueError as error:
@@ -84,8 +82,15 @@ def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Mod
     return (model_of_size(size, spec.engine.dtype) if size else None), why_not
 
 
-def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tuple[float | None, str]:
-    """Mean input tokens of a row, and how they were counted; None if the query has no rows that become a request."""
+def model_for(spec: JobSpec, config: object) -> Model:
+    """The model of a ``config.json``, as the job's engine computes it. Raises UnknownModel."""
+    flags = {name.replace("_", "-"): str(value) for name, value in spec.engine.args.items()}
+    return model_of(config, spec.engine.dtype, flags.get("kv-cache-dtype", "auto"), flags.get("quantization"))
+
+
+def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tuple[float | None, float | None, str]:
+    """Mean input tokens of a row, in how many texts, and how they were counted; None if the query has no rows that become a
+    request."""
     from nightshift.tasks.base import read_columns, union
 
     # An image is not looked at, so it is not fetched either.
@@ -93,7 +98,7 @@ def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tu
     rows = sample(columns, SAMPLE_ROWS) if columns else ()
     texts = [found for row in rows if (found := list(_texts(spec, row))) and any(found)]
     if not texts:
-        return None, ""
+        return None, None if spec.task == "rerank" else 1.0, ""
     images = IMAGE_TOKENS if spec.task == "image" else 0
     try:
         counts = _tokenized(texts, read(files.TOKENIZER))
@@ -102,7 +107,11 @@ def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tu
         counts = [sum(len(text) / CHARS_PER_TOKEN + SPECIAL_TOKENS for text in row) for row in texts]
         how = f"{CHARS_PER_TOKEN:g} characters per token, because {error}"
     mean = sum(counts) / len(counts) + images
-    return mean, f"{mean:,.0f} input tokens per row: a sample of {len(texts)} rows, {how}"
+    said = f"{mean:,.0f} input tokens per row: a sample of {len(texts)} rows, {how}"
+    if spec.task != "rerank":
+        return mean, 1.0, said
+    pairs = sum(len(row) for row in texts) / 2 / len(texts)
+    return mean, pairs, f"{said}, {pairs:,.0f} documents per row"
 
 
 def _tokenized(texts: Sequence[Sequence[str]], tokenizer_json: bytes) -> list[float]:
@@ -126,15 +135,19 @@ def _texts(spec: JobSpec, row: Mapping[str, Any]) -> Iterator[str]:
     from nightshift.tasks.base import BadInput, Text
 
     request = spec.request
-    for name in request.TEMPLATES:
-        if (source := getattr(request, name)) is not None:
-            try:
-                yield Text(source, blank=True).of(row)
-            except BadInput:
-                return
-    for name in request.COLUMNS:
-        if name != "image" and (column := getattr(request, name)) is not None:
-            yield from _strings(row[column])
+    try:
+        rendered = [
+            Text(source, blank=True).of(row) for name in request.TEMPLATES if (source := getattr(request, name)) is not None
+        ]
+    except BadInput:
+        return
+    columns = [column for name in request.COLUMNS if name != "image" and (column := getattr(request, name)) is not None]
+    found = [text for column in columns for text in _strings(row[column])]
+    if spec.task == "rerank":
+        # Each document is read with the query.
+        yield from (text for document in found for text in (*rendered, document))
+    else:
+        yield from (*rendered, *found)
 
 
 def _strings(value: Any) -> Iterator[str]:

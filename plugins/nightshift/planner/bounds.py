@@ -2,7 +2,8 @@
 
 Bounds. A worker has at least ``max_num_seqs`` rows: with fewer, its engine is partly idle. It has done them before the deadline
 (``activeDeadlineSeconds`` of the JobSet), its start-up and a margin taken off. No more workers than the queue's quota and the
-deployment's limit allow. Rows / (rows per second x workers) is the working time, so more rows never need fewer workers.
+deployment's limit allow. The working time is that of the worker with the most rows, in whole chunks as far as the job says how
+large these are; so more rows never need fewer workers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from nightshift.planner.roofline import accelerators
 from nightshift.planner.speed import Basis, Speed
@@ -19,8 +19,6 @@ from nightshift.spec.limits import WORKERS_MAX
 
 Prices = Mapping[str, float]
 """Of one machine for an hour, by `nightshift.profiles.worker.WorkerShape.price_name`."""
-
-_NO_LIMIT: Final = 10**9
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Question:
-    """seqs: ``max_num_seqs``. deadline_s: in all. workers, chunk_rows: as the job says; None to have them planned."""
+    """seqs: ``max_num_seqs``. deadline_s: in all. workers, chunk_rows: as the job says; None to have them planned.
+    request_rows: that share a request; a planned chunk has whole requests."""
 
     rows: int
     seqs: int
@@ -51,6 +50,7 @@ class Question:
     workers: int | None = None
     limits: Limits = Limits()
     chunk_rows: int | None = None
+    request_rows: int = 1
 
     @property
     def usable_s(self) -> float:
@@ -71,7 +71,12 @@ class Question:
     @property
     def chunks(self) -> int:
         """The most that there can be."""
-        return max(1, math.ceil(self.rows / self.chunk_rows)) if self.chunk_rows else _NO_LIMIT
+        return max(1, -(-self.rows // self.portion))
+
+    @property
+    def portion(self) -> int:
+        """Rows that stay together: a worker computes them one portion after the other, and another cannot take half of one."""
+        return self.chunk_rows or self.request_rows
 
     @property
     def room(self) -> int:
@@ -83,7 +88,14 @@ class Question:
     def needed(self) -> int | None:
         """So that the deadline is kept; None if no number would do, or the speed is unknown."""
         a_worker = self.speed.rows_per_second * self.usable_s
-        return max(1, math.ceil(self.rows / a_worker)) if a_worker > 0 else None
+        if self.rows <= a_worker:
+            return 1
+        portions = math.floor(a_worker / self.portion)
+        return -(-self.chunks // portions) if portions else None
+
+    def share(self, workers: int) -> int:
+        """Rows of the worker that has the most of them."""
+        return min(self.rows, -(-self.chunks // workers) * self.portion)
 
     def with_workers(self, workers: int | None) -> Question:
         return replace(self, workers=workers)
@@ -114,7 +126,7 @@ def answer(question: Question) -> Answer:
     else:
         workers = max(1, min(question.useful if needed is None else min(needed, question.useful), question.room))
     known = speed.basis is not Basis.UNKNOWN
-    work_s = question.rows / (speed.rows_per_second * workers) if known else None
+    work_s = question.share(workers) / speed.rows_per_second if known else None
     finish_s = None if work_s is None else speed.start_up_s + speed.elapsed(work_s)
     return Answer(workers, work_s, finish_s, tuple(_problems(question, workers, work_s)) if question.rows else ())
 
@@ -143,8 +155,11 @@ def _problems(question: Question, workers: int, work_s: float | None) -> Iterato
 
 def _why_no_more(question: Question) -> Iterator[str]:
     """Which bound keeps the workers below what the deadline needs."""
-    needed, least = question.needed or 0, min(question.useful, question.room)
-    if least < question.useful:
+    needed, least = question.needed, min(question.useful, question.room)
+    if needed is None:
+        together = f"{n(question.portion, 'row')} stay together, and one worker cannot compute them in time"
+        yield f"no number of workers would do: {together}"
+    elif least < question.useful:
         yield f"the deadline needs {needed:,}, but there is room for {n(question.room, 'worker')}"
     elif needed > question.useful:
         yield (

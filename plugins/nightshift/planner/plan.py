@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.formats import DECISION, UnreadableFormat
 from nightshift.planner.bounds import Answer, Limits, Prices, Question, accelerator_hours, answer, cost, minutes, n, rate
-from nightshift.planner.roofline import TooLarge
+from nightshift.planner.roofline import CannotStart
 from nightshift.planner.sizing import chunk_rows
 from nightshift.planner.speed import Basis, Known, Speed, speed_of
 from nightshift.planner.ways import Way, ways_out
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 NO_LIMITS: Final = Limits()
+NO_WAY: Final = (
+    "No longer deadline (7d at most), other profile bought in the same way, larger quota or other number of workers is known "
+    "to help. Divide the query's rows among several jobs, use a smaller model or engine.max_model_len, or choose a profile "
+    "that is bought otherwise; if you know that a worker does more, state compute.rows_per_worker_per_second."
+)
+"""What a refusal says if no way out fits."""
 
 
 class NotADecision(ValueError):
@@ -29,12 +35,13 @@ class NotADecision(ValueError):
 
 
 class Refused(ValueError):
-    """The run cannot fit. problems: why. ways: the three cheapest ways out. ranking: by what they are the cheapest."""
+    """The run cannot fit. problems: why. ways: the three cheapest ways out. ranking: by what they are the cheapest. searched:
+    ways were looked for, so the message says so if there is none."""
 
-    def __init__(self, problems: tuple[str, ...], ways: tuple[Way, ...], ranking: str) -> None:
+    def __init__(self, problems: tuple[str, ...], ways: tuple[Way, ...], ranking: str, *, searched: bool = True) -> None:
         self.problems, self.ways, self.ranking = problems, ways, ranking
         ends = [f"{number}. {way.sentence}." for number, way in enumerate(ways, 1)]
-        help_ = f" What would fit, {ranking} first: {' '.join(ends)}" if ends else ""
+        help_ = f" What would fit, {ranking} first: {' '.join(ends)}" if ends else f" {NO_WAY}" if searched else ""
         super().__init__(f"The run does not fit: {'; '.join(problems)}.{help_}")
 
 
@@ -91,7 +98,7 @@ class Row:
 def question_of(
     spec: JobSpec, rows: int, known: Known, limits: Limits, profile: str | None = None, workers: int | None = None
 ) -> Question:
-    """profile, workers: instead of the job's own. Raises `nightshift.planner.roofline.TooLarge`."""
+    """profile, workers: instead of the job's own. Raises `nightshift.planner.roofline.CannotStart`."""
     shape = spec.compute.worker(profile)
     return Question(
         rows=rows,
@@ -101,6 +108,7 @@ def question_of(
         speed=speed_of(spec, shape, known),
         workers=spec.compute.workers if workers is None else workers,
         chunk_rows=spec.chunk_rows,
+        request_rows=spec.rows_per_request,
         limits=limits.of(shape.profile.name),
     )
 
@@ -121,12 +129,12 @@ def weigh(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS) ->
 
 
 def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Question, Decision, tuple[str, ...]]:
-    too_large = None
+    cannot_start = None
     try:
         question = question_of(spec, rows, known, limits)
-    except TooLarge as error:
-        too_large = str(error)
-        question = question_of(spec, rows, replace(known, model=None, why_not=too_large), limits)
+    except CannotStart as error:
+        cannot_start = str(error)
+        question = question_of(spec, rows, replace(known, model=None, why_not=cannot_start), limits)
     found = answer(question)
     chunk, _ = chunk_rows(spec, rows, found.workers, question.speed.rows_per_second)
     decision = Decision(
@@ -141,7 +149,7 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Qu
         speed=question.speed,
         reasons=tuple(_reasons(question, found)),
     )
-    return question, decision, (too_large,) if too_large and rows else found.problems
+    return question, decision, (cannot_start,) if cannot_start and rows else found.problems
 
 
 def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tuple[int, int, tuple[str, ...]]:
@@ -154,13 +162,13 @@ def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tup
     speed = decision.speed.rows_per_second
     if rows != decision.rows:
         reasons.append(f"{rows:,} rows were exported, but {decision.rows:,} had been counted: the workers stay as decided")
-        work_s = rows / (speed * decision.workers) if speed else None
+        work_s = _as_exported(decision, spec, rows) / speed if speed else None
         if work_s is not None and rows > decision.rows and work_s > decision.usable_s:
             problem = (
                 f"the plan has {n(decision.workers, 'worker')} for {decision.rows:,} rows; for the {rows:,} exported rows "
                 f"each would need {minutes(work_s)}, but the deadline leaves {minutes(decision.usable_s)}"
             )
-            raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "the cheapest")
+            raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "the cheapest", searched=False)
     chunk, why = chunk_rows(spec, rows, decision.workers, speed, input_bytes)
     workers = _busy(decision.workers, rows, chunk)
     if workers < decision.workers:
@@ -174,7 +182,7 @@ def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, pr
     for profile in spec.compute.profiles:
         try:
             question = question_of(spec, rows, known, limits, profile)
-        except TooLarge as error:
+        except CannotStart as error:
             found.append(Row(profile, 0, False, None, None, None, False, str(error), ""))
             continue
         planned = answer(question)
@@ -192,6 +200,12 @@ def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, pr
             chosen = chosen and profile == spec.compute.profile
             found.append(Row(profile, workers, chosen, reply.finish_s, hours, price, fits, problem, question.speed.words))
     return tuple(found)
+
+
+def _as_exported(decision: Decision, spec: JobSpec, rows: int) -> int:
+    """Rows of the worker that has the most of them."""
+    portion = spec.chunk_rows or spec.rows_per_request
+    return min(rows, math.ceil(math.ceil(rows / portion) / decision.workers) * portion)
 
 
 def _ranking(ways: tuple[Way, ...]) -> str:

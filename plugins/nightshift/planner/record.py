@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -58,6 +59,12 @@ class Record:
     profile: str = ""
 
     @property
+    def filled(self) -> bool:
+        """Whether each worker had a full batch. With less, its engine was partly idle, and was faster than it could show."""
+        seats = self.workload.performance.get("max_num_seqs")
+        return not isinstance(seats, int) or self.rows >= self.workers * seats
+
+    @property
     def rows_per_second(self) -> float:
         """Of one worker; 0 if nothing was computed."""
         return self.rows / self.work_s if self.work_s else 0.0
@@ -83,8 +90,25 @@ class Record:
             raise NotARecord(str(error)) from error
         except (KeyError, TypeError) as error:
             raise NotARecord(f"not a valid record: {error!r}") from error
+        for name, found in own.items():
+            if not _VALID[str(cls.__dataclass_fields__[name].type)](found):
+                raise NotARecord(f"its {name} is {found!r}")
+        if not isinstance(workload.performance, Mapping):
+            raise NotARecord(f"its performance is {workload.performance!r}")
         return cls(workload=workload, **own)
 
+
+def _amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+_VALID: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "str": lambda value: isinstance(value, str),
+    "int": lambda value: isinstance(value, int) and _amount(value),
+    "float": _amount,
+    "Mapping[str, float]": lambda value: isinstance(value, Mapping) and all(map(_amount, value.values())),
+}
+"""What a field of each type may hold."""
 
 STAGES: Final = ("queue", "node", "image", "weights", "warm_up")
 """Of a worker's start: waiting for quota; until its pod has a machine; until its containers run; until the engine has the

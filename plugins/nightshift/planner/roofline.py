@@ -18,6 +18,7 @@ beginning of the texts, which vLLM's prefix cache computes once, is not known he
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,17 +53,22 @@ CPU_CORES: Final = 1.0
 """Of a worker without an accelerator: what its container requests."""
 
 
-class TooLarge(ValueError):
-    """The model does not fit the worker's memory, so its engine would not start."""
+class CannotStart(ValueError):
+    """The engine would not start with this model on this worker; the message says why."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Mean tokens of a row. source: where the two numbers are from, in words."""
+    """Mean tokens of a row. source: where the two numbers are from, in words.
+
+    texts: in how many texts the model reads a row, each with the same share of the input: a query with each of its documents.
+    None: nobody knows; then as few as are no longer than the model allows.
+    """
 
     input: float
     output: float
     source: str
+    texts: float | None = 1.0
 
 
 @dataclass(frozen=True)
@@ -81,12 +87,14 @@ def estimate(
     model: Model, shape: WorkerShape, tokens: Tokens, *, seqs: int, length: int | None, flags: Mapping[str, Any] = {}
 ) -> Estimate:
     """seqs: ``max_num_seqs``. length: ``max_model_len``; None for the model's own. flags: ``engine.args``, with dashes. Raises
-    TooLarge."""
+    CannotStart."""
     flops, bandwidth, free = _power(model, shape, flags)
     length = length or model.length_max
     room = float(length) if length else tokens.input + tokens.output
-    entering, leaving = min(tokens.input, room), min(tokens.output, room)
-    seats = _seats(model, free, seqs, min(entering + leaving, room), room)
+    texts = tokens.input / room if tokens.texts is None else tokens.texts
+    texts = max(1.0, texts)
+    entering, leaving = min(tokens.input / texts, room), min(tokens.output, room)
+    seats = _seats(model, shape, free, seqs, min(entering + leaving, room), room)
     prefill = entering * (2 * model.active + (4 if model.encoder else 2) * entering * model.width) / flops
     if leaving <= 0:
         compute, memory = seats * prefill, model.read_bytes(seats * entering) / bandwidth
@@ -94,16 +102,16 @@ def estimate(
         bound = "steps" if max(compute, memory) < STEP_S else bound
     else:
         context = entering + leaving / 2
-        cached = model.cached or 0.0
+        cached = (model.cached or 0.0) * _copies(model, shape)
         memory = (model.read_bytes(seats) + seats * context * cached * model.cache_bytes) / bandwidth
         compute = seats * (2 * (model.active + model.head) + 4 * context * model.width) / flops
         decode = leaving * (max(memory, compute) + STEP_S) / seats
         engine = prefill + decode
         bound = "prefill" if prefill > decode else "memory bandwidth" if memory > compute else "compute"
     # Beside an accelerator the API server has a CPU of its own; without one they share it.
-    row = max(engine, ROW_S) if shape.machine else engine + ROW_S
+    text = max(engine, ROW_S) if shape.machine else engine + ROW_S
     bound = "API server" if shape.machine and engine < ROW_S else bound
-    return Estimate(1 / row, seats, entering / row, leaving / row, bound)
+    return Estimate(1 / (text * texts), seats, entering / text, leaving / text, bound)
 
 
 def accelerators(shape: WorkerShape) -> int:
@@ -112,7 +120,12 @@ def accelerators(shape: WorkerShape) -> int:
 
 
 def _power(model: Model, shape: WorkerShape, flags: Mapping[str, Any]) -> tuple[float, float, float]:
-    """(FLOP/s, bytes/s, bytes for keys and values) that are reached. Raises TooLarge."""
+    """(FLOP/s, bytes/s, bytes for keys and values) that are reached. Raises CannotStart."""
+    if model.heads and model.heads % shape.tensor_parallel:
+        raise CannotStart(
+            f"The model's {model.heads} attention heads cannot be divided among {shape.tensor_parallel} accelerators "
+            "(tensor_parallel), so vLLM refuses to start"
+        )
     hardware = shape.profile.hardware
     peak: Peak = hardware.peak if hardware else CPU_PEAK
     count = accelerators(shape) if hardware else CPU_CORES
@@ -133,28 +146,46 @@ def _free(model: Model, shape: WorkerShape, flags: Mapping[str, Any]) -> float:
         kv_cache = float(CPU_KV_CACHE_GIB << 30)
         most = float(shape.weights_gib_max << 30) - kv_cache
         if weights > most:
-            raise TooLarge(_too_large(weights, shape, most))
+            raise CannotStart(_too_large(weights, shape, most))
         return kv_cache
     memory = hardware.memory * 1e9 * accelerators(shape)
-    most = memory * (float(flags.get("gpu-memory-utilization", UTILIZATION)) - ACTIVATIONS)
+    most = memory * (_utilization(flags) - ACTIVATIONS)
     if weights >= most:
-        raise TooLarge(_too_large(weights, shape, most))
+        raise CannotStart(_too_large(weights, shape, most))
     return most - weights
 
 
+def _utilization(flags: Mapping[str, Any]) -> float:
+    found = flags.get("gpu-memory-utilization", UTILIZATION)
+    try:
+        share = float(found)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise CannotStart(f"engine.args has gpu-memory-utilization: {found!r}, and vLLM takes a number above 0 and up to 1")
+    return share
+
+
+def _copies(model: Model, shape: WorkerShape) -> float:
+    """How often the accelerators that share a layer hold its keys and values: more than once if there are fewer groups of heads
+    than accelerators."""
+    return max(1.0, shape.tensor_parallel / model.groups)
+
+
 def _too_large(weights: float, shape: WorkerShape, most: float) -> str:
-    return f"its weights are {weights / 1e9:,.1f} GB, and {shape.profile.name} has room for {max(0.0, most) / 1e9:,.1f} GB"
+    room = f"{shape.profile.name} has room for {max(0.0, most) / 1e9:,.1f} GB"
+    return f"The model does not fit: its weights are {weights / 1e9:,.1f} GB, and {room}"
 
 
-def _seats(model: Model, free: float, seqs: int, held: float, length: float) -> int:
-    """How many texts fit. held: tokens of one. Raises TooLarge if not even one of the greatest length does: vLLM then refuses
-    to start."""
+def _seats(model: Model, shape: WorkerShape, free: float, seqs: int, held: float, length: float) -> int:
+    """How many texts fit. held: tokens of one. Raises CannotStart if not even one of the greatest length does."""
     if not model.cached:
         return seqs
-    each = model.cached * model.cache_bytes
+    each = model.cached * model.cache_bytes * _copies(model, shape)
     if free < each * length:
-        raise TooLarge(
-            f"after its weights {free / 1e9:,.1f} GB are left, and a text of {length:,.0f} tokens (max_model_len) needs "
-            f"{each * length / 1e9:,.1f} GB for keys and values"
+        raise CannotStart(
+            f"The model does not fit: after its weights {free / 1e9:,.1f} GB are left, and a text of {length:,.0f} tokens "
+            f"(max_model_len) needs {each * length / 1e9:,.1f} GB for keys and values. If no text is as long, write "
+            f"engine.max_model_len: {max(1, int(free / each))} or less"
         )
     return max(1, min(seqs, int(free / (each * held))))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.planner.model import Model
 from nightshift.planner.record import Record
-from nightshift.planner.roofline import Tokens, TooLarge, estimate
+from nightshift.planner.roofline import Tokens, estimate
 from nightshift.planner.workload import workload_of
 from nightshift.profiles import WorkerShape
 
@@ -130,7 +130,7 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
     """Of one worker of this shape: what the job states of its own profile, else a record, else an estimate.
 
     What is stated and what was measured is of the job's own worker: one of more or fewer accelerators is estimated. Raises
-    `nightshift.planner.roofline.TooLarge` if the estimate shows that the engine cannot start.
+    `nightshift.planner.roofline.CannotStart` if the estimate shows that the engine cannot start.
     """
     own = _is_the_jobs(spec, shape)
     record = (known.records or {}).get(shape.profile.name) if own else None
@@ -139,7 +139,7 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
     stated = spec.compute.rows_per_worker_per_second
     if stated is not None and own and shape.profile.name == spec.compute.profile:
         return Speed(stated, Basis.STATED, "stated by the job", start_up_s, start_up_words, preemptions)
-    if record is not None and record.rows_per_second > 0:
+    if record is not None and record.rows_per_second > 0 and record.filled:
         return Speed(
             record.rows_per_second,
             Basis.MEASURED,
@@ -150,16 +150,16 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
             record.input_tokens / record.work_s,
             record.output_tokens / record.work_s,
         )
+    few = f"; run {record.run} had less than max_num_seqs rows for each worker, so its speed says little" if record else ""
     if known.model is None:
-        return Speed(0.0, Basis.UNKNOWN, f"unknown: {known.why_not}", start_up_s, start_up_words, preemptions)
+        return Speed(0.0, Basis.UNKNOWN, f"unknown: {known.why_not.rstrip('.')}{few}", start_up_s, start_up_words, preemptions)
     flags = {name.replace("_", "-"): value for name, value in spec.engine.args.items()}
-    try:
-        found = estimate(
-            known.model, shape, known.tokens, seqs=spec.engine.max_num_seqs, length=spec.engine.max_model_len, flags=flags
-        )
-    except TooLarge as error:
-        raise TooLarge(f"The model does not fit: {error}") from error
-    words = f"estimate: roofline from {known.model.source} ({found.bound}, {found.seats} texts at once, {known.tokens.source})"
+    found = estimate(
+        known.model, shape, known.tokens, seqs=spec.engine.max_num_seqs, length=spec.engine.max_model_len, flags=flags
+    )
+    words = (
+        f"estimate: roofline from {known.model.source} ({found.bound}, {found.seats} texts at once, {known.tokens.source}){few}"
+    )
     return Speed(
         found.rows_per_second,
         Basis.ESTIMATED,

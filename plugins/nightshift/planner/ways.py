@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from nightshift.fields.values import DURATION_SECONDS_MAX
 from nightshift.planner.bounds import Answer, Prices, Question, accelerator_hours, answer, cost, minutes, n
-from nightshift.planner.roofline import TooLarge
+from nightshift.planner.roofline import CannotStart
 from nightshift.planner.speed import Basis, Known, speed_of
 from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Profile, Span, WorkerShape, fit, misfits
 from nightshift.profiles.hardware import Gpu, Tpu
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 WAYS: Final = 3
-_LONGEST_S: Final = 30 * 24 * 3600
-"""A night that takes a month is no way out."""
 _STEP_S: Final = 900
 
 
@@ -73,6 +72,8 @@ def _candidates(question: Question, spec: JobSpec, known: Known) -> Iterator[tup
     """(what to change, the changed question, whether all rows are computed); none of them is checked yet."""
     if question.speed.basis is not Basis.UNKNOWN:
         yield from _same_worker(question)
+        if question.chunk_rows is not None:
+            yield "leave out chunk_rows", replace(question, chunk_rows=None), True
         if question.workers is not None:
             yield "leave out compute.workers", question.with_workers(None), True
             if question.needed is not None:
@@ -82,7 +83,7 @@ def _candidates(question: Question, spec: JobSpec, known: Known) -> Iterator[tup
     for shape in shapes(question.shape.profile):
         try:
             speed = speed_of(spec, shape, known)
-        except TooLarge:
+        except CannotStart:
             continue
         if speed.basis is not Basis.UNKNOWN and shape != question.shape:
             limits = question.limits.of(shape.profile.name)
@@ -102,10 +103,10 @@ def _same_worker(question: Question) -> Iterator[tuple[str, Question, bool]]:
     """A longer deadline: for as many workers as there may be, and for a quarter of them."""
     speed, most = question.speed, question.workers or max(1, min(question.useful, question.room))
     for workers in sorted({most, max(1, most // 4)}) if question.workers is None else (most,):
-        work_s = question.rows / (speed.rows_per_second * workers)
+        work_s = question.share(workers) / speed.rows_per_second
         least = speed.start_up_s + max(WORK_SECONDS_MIN, speed.elapsed(work_s) / speed.margin)
         deadline_s = math.ceil(least / _STEP_S) * _STEP_S
-        if question.deadline_s < deadline_s <= _LONGEST_S:
+        if question.deadline_s < deadline_s <= DURATION_SECONDS_MAX:
             yield f"deadline: {_duration(deadline_s)}", replace(question, deadline_s=deadline_s), True
 
 

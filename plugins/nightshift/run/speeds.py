@@ -100,7 +100,8 @@ def path_of(record: Record) -> str:
 
 
 def records_for(store: ObjectStore, spec: JobSpec, farthest: Nearness = Nearness.OTHER_PERFORMANCE) -> dict[str, Record]:
-    """The nearest record for each profile of a job, its fallbacks included; a profile that nothing near is known of is missing.
+    """The nearest record for each profile of a job, its fallbacks included, and a `filled` one before others. A profile that
+    nothing near is known of is missing.
 
     Raises StoreUnavailable.
     """
@@ -110,9 +111,10 @@ def records_for(store: ObjectStore, spec: JobSpec, farthest: Nearness = Nearness
             workload = workload_of(spec, profile)
         except ValueError:
             continue  # A fallback on which the job's engine does not fit.
-        for each in nearest(store, workload, profile=profile)[:1]:
-            if each.nearness <= farthest:
-                found[profile] = each.record
+        near = [each for each in nearest(store, workload, profile=profile) if each.nearness <= farthest]
+        # A run of a few rows, as one to try a job out, does not hide how fast a large one was.
+        for each in sorted(near, key=lambda each: not each.record.filled)[:1]:
+            found[profile] = each.record
     return found
 
 

@@ -221,7 +221,8 @@ class Compute(Machine):
     )
     rows_per_worker_per_second: float | None = Field(
         default=None,
-        gt=0,
+        ge=1e-6,
+        le=1e6,
         allow_inf_nan=False,
         description="One worker's speed, for the planner; by default recorded or estimated.",
         examples=[20],

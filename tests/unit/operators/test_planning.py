@@ -97,6 +97,17 @@ def test_conversations_and_documents_are_texts_too(hub: dict[str, str]) -> None:
     assert "10 output tokens per row, the limit (max_tokens)" in known.tokens.source
 
 
+def test_each_document_is_read_with_the_query(hub: dict[str, str]) -> None:
+    spec = a_spec(task="rerank", request={"query": "{{ text }}", "documents": "found"})
+    rows = Rows({"text": "a a a", "found": ["b", "c d", "e"]}, {"text": "a", "found": None}, {"text": "a", "found": []})
+
+    known = known_of(spec, Pins(), sample=rows, environment=hub)
+
+    assert (known.tokens.input, known.tokens.texts) == (13.0, 3.0)
+    assert known.tokens.source == "13 input tokens a row: a sample of 1 rows, the model's tokenizer, 3 documents a row"
+    assert known_of(spec, Pins(), input_tokens=9000, environment=hub).tokens.texts is None
+
+
 def test_an_image_is_not_fetched(hub: dict[str, str]) -> None:
     spec = a_spec(task="image", request={"image": "picture", "user": "what is {{ text }}", "max_tokens": 10})
     rows = Rows({"text": "a"})
@@ -125,6 +136,12 @@ def test_a_config_that_is_not_one(hub: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "models--org--m/snapshots" / COMMIT / CONFIG).write_text("<html>")
 
     assert known_of(a_spec(), Pins(), environment=hub).why_not.startswith("its config.json is not JSON")
+
+
+def test_a_config_that_is_json_and_no_object(hub: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "models--org--m/snapshots" / COMMIT / CONFIG).write_text("[]")
+
+    assert known_of(a_spec(), Pins(), environment=hub).why_not == "its config.json is not a JSON object"
 
 
 def test_a_file_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
