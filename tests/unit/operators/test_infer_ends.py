@@ -302,7 +302,7 @@ class TestTwoJobSets:
 
     def test_the_one_that_is_given_up_goes(self, night: Night, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         night.agent.says(names[0], "Running")
-        monkeypatch.setattr(InferOperator, "relive", lambda _, __, kept, ___: kept.without(Live(1)))
+        monkeypatch.setattr(InferOperator, "relive", lambda _, __, kept, ___: kept.without(kept.live[0]))
 
         assert night.resume_and_wait(names[0], "starved") == names[1]
         assert night.agent.names() == [names[1]]
