@@ -365,10 +365,13 @@ class TestAPersonsNumber:
 
     def test_what_a_profile_has_in_two_jobsets_counts_together(self, watched: Watched) -> None:
         """As after a fallback to a profile that already helped."""
-        night = watched._task().night
-        kept = Kept(live=(Live(1, "cpu", 2), Live(2, "cpu", 2)), next=3, asked=4)
+        kept = Kept(live=(Live(1, "cpu", 2), Live(2, "cpu", 2)), next=3)
+        names = {"one": kept.live[0], "two": kept.live[1]}
 
-        assert night.resized({"one": kept.live[0], "two": kept.live[1]}, kept, None) is None
+        resized = watched._task().night.resized(names, kept, a_spec(compute__workers=4))
+
+        assert resized is not None
+        assert (resized[0].live, resized[0].asked) == (kept.live, 4)
 
     def test_a_number_that_is_taken_away_changes_nothing(self, watched: Watched) -> None:
         watched.says(None)

@@ -307,6 +307,12 @@ class TestTwoJobSets:
         assert night.resume_and_wait(names[0], "starved") == names[1]
         assert night.agent.names() == [names[1]]
 
+    def test_a_refusal_that_fails_the_task_leaves_neither(self, night: Night, names: list[str]) -> None:
+        with pytest.raises(JobSetRefused):
+            night.resume(names[0], "refused")
+
+        assert night.agent.names() == []
+
     def test_a_success_ends_both(self, night: Night, names: list[str]) -> None:
         night.commit(0, 1)
         night.agent.says(names[0], "Completed")
