@@ -142,7 +142,8 @@ class LocalJobSetTrigger(BaseTrigger):
 
         now = time.monotonic()
         passed_s, self._asked_at = now - self._asked_at, now
-        ended, paused = None, set()
+        ended = None
+        paused: set[str] = set()
         for each in self.jobsets:
             name = each["name"]
             seen = runtime.observe(name)

@@ -152,7 +152,7 @@ class TestLookout:
         monkeypatch.setattr(looking, "WAKE_S", 0.0)
         lookout = Lookout(a_look(), time.time() + HOUR, logging.getLogger("night"))
         answers = iter([False] * 20)
-        asked = []
+        asked: list[bool] = []
 
         def reachable() -> bool:
             asked.append(next(answers, True))
@@ -179,7 +179,8 @@ class TestKubernetesJobSetTrigger:
         monkeypatch.setattr(triggers_jobset, "SETTLE_S", 0.0)
         jobsets = [{"name": OWNER, "uid": "u"}]
         trigger = KubernetesJobSetTrigger(jobsets=jobsets, namespace="n", deadline=time.time() + HOUR, look=a_look())
-        reachable, asked, often = trigger._reachable, [], asyncio.Event()
+        reachable, often = trigger._reachable, asyncio.Event()
+        asked: list[bool] = []
 
         def connect() -> Any:
             raise RuntimeUnavailable("it is being upgraded")
@@ -193,7 +194,8 @@ class TestKubernetesJobSetTrigger:
         monkeypatch.setattr(trigger, "connect", connect)
         monkeypatch.setattr(trigger, "_reachable", counted)
         fired = asyncio.ensure_future(anext(aiter(trigger.run())))
-        await asyncio.wait({fired, asyncio.ensure_future(often.wait())}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        ends: list[asyncio.Future[Any]] = [fired, asyncio.ensure_future(often.wait())]
+        await asyncio.wait(ends, timeout=20, return_when=asyncio.FIRST_COMPLETED)
 
         assert not fired.done()
         assert len(asked) >= 20
