@@ -70,6 +70,22 @@ def test_pods_that_were_taken_away_are_counted_once() -> None:
     assert [pod["metadata"]["uid"] for pod in follower.left()["pods"]] == ["b", "a", "c"]
 
 
+async def test_a_client_that_an_outage_has_closed_is_not_asked_to_note_anything() -> None:
+    """It raises an error of its own, which would end the trigger."""
+
+    class Closed:
+        async def patch_jobset(self, *_: Any) -> None:
+            raise RuntimeError("Session is closed")
+
+    follower = Follower(lambda: nullcontext(), "night", "uid", WakeLimits(time.time() + 60), LOG, lambda *_: None)  # type: ignore[arg-type, return-value]
+    assert follower._logs is not None
+    follower._logs._fresh = True
+    follower._api = Closed()  # type: ignore[assignment]
+    await follower._close()
+
+    await follower.note()
+
+
 def test_what_it_leaves_is_what_the_next_one_takes() -> None:
     first = a_follower(left(held_s=500.0, disruptions=3, worked_s=17.0))
 

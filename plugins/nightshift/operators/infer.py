@@ -66,6 +66,7 @@ class InferOperator(JobSetTask, RunOperator):
             self.keep_lineage(rows=plan.rows)
             if load_manifest(self.store, self.run) is not None:
                 self.log.info("%s is sealed: nothing is left to compute", self.run.prefix)
+                self.drop_jobsets(context)
                 return {"jobset": None}
             if not self._missing():
                 self.log.info("All %d chunks are committed: nothing is left to compute", plan.chunk_count)
@@ -127,8 +128,8 @@ class InferOperator(JobSetTask, RunOperator):
         wish = newest(self.store, self.run)
         return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if wish and wish.paused else manifest
 
-    def first_profile(self) -> str:
-        return self.spec.compute.profile
+    def whole(self, kept: Kept) -> tuple[str, int]:
+        return self.spec.compute.profile, 0 if kept.asked is None else self.night.at_most(kept.asked)
 
     def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> Kept | None:
         """Falls back by the rule of `nightshift.jobset.fallback`, keeps the deadline by that of `nightshift.jobset.keeping`,
@@ -165,7 +166,9 @@ class InferOperator(JobSetTask, RunOperator):
         stay = tuple(live for live in kept.live if live.profile != decision.drop)
         if not decision.submit:
             return kept.with_all(stay)
-        return kept.with_all((*stay, Live(kept.next, decision.submit, decision.workers, since=time.time())))
+        # Helping JobSets of a person's number go on beside it.
+        workers = decision.workers or min(self.whole(kept)[1], self.plan.workers)
+        return kept.with_all((*stay, Live(kept.next, decision.submit, workers, since=time.time())))
 
     def _names(self, context: Context, lives: Iterable[Live]) -> dict[str, Live]:
         return {self.jobset_name(context, live.generation): live for live in lives}

@@ -25,6 +25,10 @@ GONE_S: Final = 240.0
 """How long a JobSet that is being deleted may take to go: its pods' grace period and the garbage collector."""
 
 
+class NotCreated(JobSetRefused):
+    """The runtime will not have this JobSet, or nobody can write its manifest: nothing of it is there."""
+
+
 class Adoption:
     """For one attempt of a task. created: name and uid of the JobSet that it has created, if any."""
 
@@ -35,9 +39,13 @@ class Adoption:
         self.created: tuple[str, str] | None = None
 
     def have_all(self, kept: Kept) -> tuple[Kept, list[Waited]]:
-        """Makes sure that every JobSet of `kept.live` exists once; saves and returns the new memory."""
+        """Makes sure that every JobSet of `kept.live` exists once; saves and returns the new memory.
+
+        One that cannot be created is left out if another one works.
+        """
         if not kept.live:
-            kept = kept.with_new(self._task.first_profile(), time.time())
+            profile, workers = self._task.whole(kept)
+            kept = kept.with_new(profile, time.time(), workers)
         self._memory.save(kept)
         waited: list[Waited] = []
         for live in kept.live:
@@ -48,7 +56,20 @@ class Adoption:
                 self._memory.save(kept)
                 live = kept.live[-1]
                 name, seen = self._find(live)
-            waited.append(self._create(live, name) if seen.jobset is None else self._adopt(live, seen))
+            if seen.jobset is not None:
+                waited.append(self._adopt(live, seen))
+                continue
+            # Its start-up begins now, also if it was decided on long ago and deleted since.
+            kept, live = kept.begun(live, time.time())
+            self._memory.save(kept)
+            try:
+                waited.append(self._create(live, name))
+            except NotCreated as error:
+                if not waited:
+                    raise
+                self._task.log.warning("The task goes on without JobSet %s: %s", name, error)
+                kept = kept.without(live)
+                self._memory.save(kept)
         return kept, waited
 
     def _find(self, live: Live) -> tuple[str, Observation]:
@@ -76,14 +97,16 @@ class Adoption:
 
     def _create(self, live: Live, name: str) -> Waited:
         from nightshift.jobset.observation import Observation
-        from nightshift.jobset.runtime import JobSetExists
+        from nightshift.jobset.runtime import JobSetExists, RequestRefused
 
         try:
             manifest = self._stamped(self._task.manifest(self._context, live, name))
         except ValueError as error:
-            raise JobSetRefused(f"JobSet {name} cannot be created: {error}") from error
+            raise NotCreated(f"JobSet {name} cannot be created: {error}") from error
         try:
             uid = self._task.runtime.submit(manifest)
+        except RequestRefused as error:
+            raise NotCreated(str(error)) from error
         except JobSetExists:
             # Another attempt with the same work was faster, or the reply to our own request was lost.
             seen = settled(self._task, name)

@@ -47,7 +47,9 @@ class Conclusion:
         """
         name = event["name"]
         if event["ending"] == "refused":
-            self._close(name, None)
+            # Nothing waits for the others any more.
+            for each in kept.live:
+                self._close(self._name(each), None)
             raise JobSetRefused(f"JobSet {name} is refused: {event['detail']}")
         seen = _with_last_words(self._observe(name, event["uid"]), event)
         outcome = self._task.judge(seen, expired=event["ending"] == "deadline", starved=event["ending"] == "starved")
@@ -83,20 +85,31 @@ class Conclusion:
         self._await_end(name)
         kept = kept.without(live)
         self._memory.save(kept)
-        if kept.live:
+        # Those that only help were never meant to do its work.
+        missed = not live.helps and all(each.helps for each in kept.live)
+        if kept.live and not missed:
             self._task.log.info("Another JobSet of this task is still running")
             return kept
         if outcome.resumes_at_once and kept.resumes < self._task.resume_limit and kept.deadline > time.time():
             self._task.log.info("Continuing with a new JobSet; this uses none of the task's retries")
             time.sleep(RESUME_PAUSE_S)
-            # What only helped is followed by one that does all the work.
-            workers = 0 if live.helps else live.workers
-            again = replace(kept, resumes=kept.resumes + 1)
-            return again.with_new(live.profile or self._task.first_profile(), time.time(), workers)
+            return self._followed(replace(kept, resumes=kept.resumes + 1), live)
+        if kept.live:
+            self._task.log.warning("Only JobSets that were added to help are still running")
+            return kept
         failure = failure_of(name, outcome)
         if isinstance(failure, AirflowFailException):
             self._memory.save(kept.over())
         raise failure
+
+    def _followed(self, kept: Kept, live: Live) -> Kept:
+        """With a JobSet in the place of one that was taken away."""
+        profile, workers = self._task.whole(kept)
+        profile, now = live.profile or profile, time.time()
+        if kept.live:
+            return kept.with_all((*kept.live, replace(live, generation=kept.next, profile=profile, since=now)))
+        # What only helped is followed by one that does all the work.
+        return kept.with_new(profile, now, workers or (0 if live.helps else live.workers))
 
     def _name(self, live: Live) -> str:
         return self._task.jobset_name(self._context, live.generation)

@@ -19,8 +19,8 @@ GENERATIONS_MAX: Final = 1000
 class Live:
     """A JobSet that this task has decided to have. profile: what it runs on, if the task has several.
 
-    workers: 0 for as many as its work has by default. helps: added to others, to keep a deadline. since: Unix time of the
-    decision; 0 if unknown.
+    workers: 0 for as many as its work has by default. helps: added to others, to keep a deadline. since: Unix time at which it
+    was created last; 0 if unknown.
     """
 
     generation: int
@@ -61,6 +61,11 @@ class Kept:
 
     def with_all(self, live: tuple[Live, ...]) -> Kept:
         return replace(self, live=live, next=max([self.next, *(each.generation + 1 for each in live)]))
+
+    def begun(self, live: Live, since: float) -> tuple[Kept, Live]:
+        """With `live` created at this time, and what it is then."""
+        new = replace(live, since=since)
+        return replace(self, live=tuple(new if each == live else each for each in self.live)), new
 
     def without(self, live: Live) -> Kept:
         return replace(self, live=tuple(each for each in self.live if each != live))

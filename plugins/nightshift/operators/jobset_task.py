@@ -33,7 +33,7 @@ class JobSetTask(JobSetWork):
             kept = self._memory(context).load()
             if kept.deadline <= time.time():
                 # A deadline that has passed belonged to attempts that have been cleared since.
-                kept = replace(kept, deadline=time.time() + self.seconds(), resumes=0)
+                kept = replace(kept, deadline=time.time() + self.seconds(), resumes=0, helped=0)
             return self._have_and_wait(context, kept)
 
     def complete(self, context: Context, event: Mapping[str, Any]) -> Any:

@@ -88,8 +88,9 @@ class JobSetWork:
         it."""
         return None
 
-    def first_profile(self) -> str:
-        return ""
+    def whole(self, kept: Kept) -> tuple[str, int]:
+        """Of a JobSet that is to do all of the work: its profile, and its workers; 0 for as many as the work has by default."""
+        return "", 0
 
 
 def attempt_of(context: Context) -> str:

@@ -56,6 +56,10 @@ class Night:
         units = accelerators(self.spec.compute.worker()) or 1
         return most if self.limits.quota is None else min(most, self.limits.quota // units)
 
+    def at_most(self, workers: int) -> int:
+        """Of these, no more than there are chunks."""
+        return min(workers, max(1, self.plan.chunk_count))
+
     def look(self, names: Mapping[str, Live], kept: Kept, watch: Mapping[str, Any] | None) -> dict[str, Any]:
         """For `nightshift.triggers.looking.Lookout`: JSON. names: of the JobSets that are waited for. watch: of the last
         look."""
@@ -96,17 +100,26 @@ class Night:
         return replace(kept.with_all((*stay, live)), helped=kept.helped + 1)
 
     def resized(self, names: Mapping[str, Live], kept: Kept, present: JobSpec | None) -> tuple[Kept, str] | None:
-        """With as many workers as the job says now, and a sentence; None if nobody has changed ``compute.workers``."""
+        """With as many workers as the job says now, and a sentence; None if there are as many, or nobody has changed
+        ``compute.workers``.
+
+        A number that a person wrote holds: workers that are missing since, because a JobSet is gone or another profile has
+        taken over, come again.
+        """
         from nightshift.jobset.keeping import Asked, resized
 
-        before = self.spec.compute.workers if kept.asked is None else kept.asked
-        wanted = None if present is None else present.compute.workers
-        if wanted is None or wanted == before:
+        said = None if present is None else present.compute.workers
+        changed = said is not None and said != (self.spec.compute.workers if kept.asked is None else kept.asked)
+        wanted = said if changed else kept.asked
+        if wanted is None or (not changed and len({live.profile for live in names.values()}) > 1):
+            # While one profile takes over from another, both have workers.
             return None
         counted = {name: names[name] for name in self._counted(names)}
         asked: dict[str, Asked] = {name: Asked(live.profile, self.workers(live), live.helps) for name, live in counted.items()}
         have = sum(each.wanted for each in asked.values())
-        change = resized(asked, min(wanted, max(1, self.plan.chunk_count)))
+        change = resized(asked, self.at_most(wanted))
+        if not changed and not (change.add or change.drop):
+            return None
         gone = [counted[name] for name in change.drop]
         lives = [live for live in kept.live if live not in gone]
         now = time.time()
@@ -115,16 +128,16 @@ class Night:
             lives.append(Live(kept.next, newest.profile, change.add, helps=True, since=now))
         elif change.smaller:
             lives.append(replace(gone[-1], generation=kept.next, workers=change.smaller, since=now))
-        said = f"the job's compute.workers is now {wanted}, and {have} were at work"
+        words = f"the job's compute.workers is now {wanted}, and {have} were at work"
         done = [f"{change.add} more help"] * bool(change.add) + [f"{name} is deleted" for name in change.drop]
         done += [f"a JobSet with {change.smaller} replaces it"] * bool(change.smaller)
-        return replace(kept.with_all(tuple(lives)), asked=wanted), f"{said}: {', '.join(done) or 'nothing to change'}"
+        return replace(kept.with_all(tuple(lives)), asked=wanted), f"{words}: {', '.join(done) or 'nothing to change'}"
 
     def _counted(self, names: Mapping[str, Live]) -> Iterable[str]:
         """The JobSets that a person's number is about: without those that another profile is about to replace."""
-        first = [name for name, live in names.items() if not live.helps]
-        newest = max(first, key=lambda name: names[name].generation, default=None)
-        return [name for name, live in names.items() if live.helps or name == newest]
+        first = [live for live in names.values() if not live.helps]
+        newest = max(first, key=lambda live: live.generation, default=None)
+        return [name for name, live in names.items() if live.helps or (newest and live.profile == newest.profile)]
 
 
 def watched(event: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -144,7 +144,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
         self._followers = dict(zip([each["name"] for each in self.jobsets], followers, strict=True))
         lookout = None if self.look is None else await asyncio.to_thread(Lookout, self.look, self.deadline, self.log)
         tasks = [asyncio.create_task(follower.run()) for follower in followers]
-        looking = [asyncio.create_task(lookout.until_needed(self._counts, self._paused))] if lookout else []
+        needed = lookout.until_needed(self._counts, self._paused, self._reachable) if lookout else None
+        looking = [asyncio.create_task(needed)] if needed else []
         try:
             await asyncio.wait([*tasks, *looking], return_when=asyncio.FIRST_COMPLETED)
             number = next((number for number, task in enumerate(tasks) if task.done()), None)
@@ -172,9 +173,12 @@ class KubernetesJobSetTrigger(BaseTrigger):
     def _counts(self) -> dict[str, Any]:
         return {name: asdict(follower.counts()) for name, follower in self._followers.items()}
 
-    def _paused(self) -> bool:
-        """Whether a person has paused the night, which is not late then. Kueue's queue does not count."""
-        return any(follower.paused for follower in self._followers.values())
+    def _paused(self) -> frozenset[str]:
+        """The JobSets that a person has paused; the night is not late then. Kueue's queue does not count."""
+        return frozenset(name for name, follower in self._followers.items() if follower.paused)
+
+    def _reachable(self) -> bool:
+        return all(follower.reachable for follower in self._followers.values())
 
     async def on_kill(self) -> None:
         """Applies the policy, unless another attempt or triggerer has taken over the JobSet meanwhile."""

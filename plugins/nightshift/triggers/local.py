@@ -59,7 +59,7 @@ class LocalJobSetTrigger(BaseTrigger):
         self.before = before
         self._last_progress: dict[str, str] = {}
         self._asked_at = time.monotonic()
-        self._paused = False
+        self._paused: frozenset[str] = frozenset()
         self._counts: dict[str, dict[str, Any]] = {}
         for each in self.jobsets:
             earlier = (before or {}).get(each["name"], {"counts": {"worked_s": 0.0}})
@@ -142,11 +142,13 @@ class LocalJobSetTrigger(BaseTrigger):
 
         now = time.monotonic()
         passed_s, self._asked_at = now - self._asked_at, now
-        ended, paused = None, False
+        ended = None
+        paused: set[str] = set()
         for each in self.jobsets:
             name = each["name"]
             seen = runtime.observe(name)
-            paused = paused or bool(_paused(seen))
+            if _paused(seen):
+                paused.add(name)
             count = self._counts[name]
             # Those that were seen last time have run until now.
             count["worked_s"] += count["running"] * passed_s
@@ -157,7 +159,7 @@ class LocalJobSetTrigger(BaseTrigger):
                 self._last_progress[name] = progress
             if ended is None and (seen.jobset is None or finished(seen.jobset)):
                 ended = each, seen
-        self._paused = paused
+        self._paused = frozenset(paused)
         return ended
 
 

@@ -2,15 +2,16 @@
 
 A look is a LIST of the ledger, and arithmetic (`nightshift.planner.forecast`, `nightshift.jobset.keeping`). It is made here and
 not in the task because waking the task costs more: a process, a part of the log that is read again, and some seconds in which
-nobody hears that a person ends the task. So the task is woken when there is a decision, and every `WAKE_S`, since only a task's
-process sees the job's file as it is now.
+nobody hears that a person ends the task. So the task is woken when there is a decision, when the night's JobSets do not follow
+a person's wish to pause or resume, and every `WAKE_S`, since only a task's process sees the job's file as it is now. While the
+cluster does not answer, it is not: it could do nothing, and each try would cost a retry.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
 
     from nightshift.jobset.kubernetes.follow import Log
     from nightshift.planner.forecast import Forecast, Rows
+    from nightshift.run.pauses import Wish
 
 LOOK_S: Final = 120.0
 WAKE_S: Final = 900.0
-SAY_S: Final = 1800.0
-"""How often the log says when the night will end, unless that changes between late and in time."""
 
 Counts = Mapping[str, Mapping[str, Any]]
 """By JobSet: the fields of `nightshift.jobset.kubernetes.follow.JobSetCounts`."""
@@ -52,24 +52,39 @@ class Lookout:
             resumed_at=look["resumed_at"],
         )
         self._late = look["late_since"] is not None
-        self._said_at = 0.0
+        self._said = False
         self._silent = False
         self.state: dict[str, Any] = {"watch": self._watch.to_json(), "late": self._late}
 
-    async def until_needed(self, counts: Callable[[], Counts], paused: Callable[[], bool] = lambda: False) -> None:
-        """Returns when the task should be woken. paused: whether a person has suspended the night."""
+    async def until_needed(
+        self,
+        counts: Callable[[], Counts],
+        paused: Callable[[], Collection[str]] = frozenset,
+        reachable: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Returns when the task should be woken. paused: the JobSets that a person has suspended. reachable: whether the
+        cluster answers."""
         wake_at = time.monotonic() + WAKE_S
-        while time.monotonic() < wake_at:
+        while time.monotonic() < wake_at or not reachable():
             await asyncio.sleep(LOOK_S)
+            if not reachable():
+                continue
             try:
-                if await self._looked(counts(), paused()):
+                if await self._is_disobeyed(paused()) or await self._looked(counts(), bool(paused())):
                     return
                 self._silent = False
             except Exception as error:
                 # Whatever the store, the connection or the network says: a night goes on without a forecast.
                 if not self._silent:
-                    self._log.warning("The ledger cannot be read, so the end of the night is unknown: %r", error)
+                    self._log.warning("The run's folder cannot be read, so the end of the night is unknown: %r", error)
                 self._silent = True
+
+    async def _is_disobeyed(self, paused: Collection[str]) -> bool:
+        """Whether a person wishes the night paused, or resumed, and some JobSet does not follow: the wish was only written."""
+        wish = await asyncio.to_thread(self._wish)
+        if wish is None:
+            return False
+        return len(paused) < len(self._look["jobsets"]) if wish.paused else bool(paused)
 
     async def _looked(self, counts: Counts, paused: bool) -> bool:
         """One look; whether there is a decision."""
@@ -102,11 +117,18 @@ class Lookout:
         return fleets
 
     def _say(self, forecast: Forecast, rows: Rows, why: str) -> None:
-        if forecast.late == self._late and time.monotonic() - self._said_at < SAY_S and self._said_at:
+        """Once, and whenever it changes between late and in time."""
+        if forecast.late == self._late and self._said:
             return
-        self._late, self._said_at = forecast.late, time.monotonic()
+        self._late, self._said = forecast.late, True
         done = f"{rows.done:,} of {rows.done + rows.left:,} rows are committed"
         (self._log.warning if forecast.late else self._log.info)("%s: %s", done, why)
+
+    def _wish(self) -> Wish | None:
+        from nightshift.run.names import RunRef
+        from nightshift.run.pauses import newest
+
+        return newest(self._store, RunRef.from_prefix(self._look["run"]))
 
     def _rows(self, since: float) -> Rows:
         from nightshift.planner.forecast import Rows

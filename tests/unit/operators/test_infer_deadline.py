@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import obstore
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from nightshift import exits
 from nightshift.jobset.kubernetes.follow import Followed
 from nightshift.jobset.labels import ROLE_LABEL
+from nightshift.jobset.runtime import RequestRefused
 from nightshift.operators.infer import InferOperator, jobset_name
-from nightshift.operators.jobset_memory import Memory
+from nightshift.operators.jobset_errors import JobSetRefused, JobSetTaskError
+from nightshift.operators.jobset_memory import Kept, Live, Memory
 from nightshift.planner.plan import weigh
 from nightshift.planner.speed import Known, tokens_of
 from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
 from nightshift.triggers.jobset import jobset_event
 from tests.builders import RUN, a_chunk, a_plan, a_spec
-from tests.unit.operators.infer_night import Night
+from tests.unit.operators.infer_night import Night, PromptRuntime, failed
 
 pytestmark = pytest.mark.unit
 
@@ -70,6 +76,23 @@ class Watched:
     def help(self, workers: int, *drop: str) -> None:
         self.wake(workers=workers, profile="cpu", why="late: help", late=True, drop=drop)
 
+    def ends(self, number: int, ending: Any = "lost") -> None:
+        """The JobSet of this generation has come to an end, and the task goes on."""
+        event = jobset_event({"name": generation(number), "uid": ""}, Followed(ending), {})
+        with pytest.raises(TaskDeferred) as deferred:
+            self._task().execute_complete(self.night.context, event)
+        self._deferred(deferred.value)
+
+    def again(self) -> None:
+        """Another attempt."""
+        with pytest.raises(TaskDeferred) as deferred:
+            self._task().execute(self.night.context)
+        self._deferred(deferred.value)
+
+    @property
+    def memory(self) -> Memory:
+        return Memory(self.night.context, self._task().work(self.night.context))
+
     def says(self, workers: int | None) -> None:
         """A person changes the job's file."""
         self.job = a_spec(compute__workers=workers).model_dump(mode="json")
@@ -88,6 +111,13 @@ class Watched:
             (job,) = jobset["spec"]["replicatedJobs"]
             found.append((job["template"]["spec"]["completions"], jobset["metadata"]["labels"][ROLE_LABEL]))
         return found
+
+
+class Strict(PromptRuntime):
+    """Takes no new JobSet."""
+
+    def submit(self, manifest: Mapping[str, Any]) -> str:
+        raise RequestRefused("a policy forbids it")
 
 
 @pytest.fixture
@@ -181,6 +211,57 @@ class TestHelp:
 
         assert watched.names == [generation(1)]
 
+    def test_one_that_the_cluster_refuses_fails_nothing(self, watched: Watched, tmp_path: Path) -> None:
+        """Such as a policy that forbids a profile: the first JobSet works on, and is waited for."""
+        watched.night.runtime = Strict(tmp_path)
+        watched.help(3)
+
+        assert watched.names == watched.night.agent.names() == [generation(1)]
+        kept = watched.memory.load()
+        assert ([live.generation for live in kept.live], kept.helped) == ([1], 1)
+
+    def test_a_first_one_that_the_cluster_refuses_fails_the_task(self, night: Night, tmp_path: Path) -> None:
+        night.runtime = Strict(tmp_path)
+
+        with pytest.raises(JobSetRefused, match="a policy forbids it"):
+            night.task().execute(night.context)
+
+    def test_a_first_one_that_is_taken_away_comes_again_beside_its_helper(self, watched: Watched) -> None:
+        """Else a helper of one worker would be left alone with the work of all."""
+        watched.help(1)
+        watched.night.agent.remove(generation(1))
+        watched.ends(1)
+
+        assert watched.workers == [(1, "helper"), (2, "owner")]
+
+    def test_but_not_if_its_program_has_failed(self, watched: Watched) -> None:
+        watched.help(1)
+        failed(watched.night.agent, generation(1), code=1)
+        watched.ends(1, "finished")
+
+        assert watched.names == [generation(2)]
+
+    def test_one_that_is_created_again_starts_again(self, watched: Watched) -> None:
+        """A person has cleared the task, and its JobSet went: what starts now is not late."""
+        kept = watched.memory.load()
+        long_ago = time.time() - 5000
+        watched.memory.save(kept.with_all(tuple(replace(live, since=long_ago) for live in kept.live)))
+        watched.again()
+        (jobset,) = watched.trigger["look"]["jobsets"].values()
+        assert jobset["ready_at"] == pytest.approx(long_ago + 600, abs=1), "this one is there since then"
+
+        watched.night.agent.remove(generation(1))
+        watched.again()
+
+        (jobset,) = watched.trigger["look"]["jobsets"].values()
+        assert jobset["ready_at"] > time.time()
+
+    def test_a_new_deadline_brings_new_help(self, watched: Watched) -> None:
+        watched.memory.save(replace(watched.memory.load(), helped=3, deadline=time.time() - 1))
+        watched.again()
+
+        assert watched.trigger["look"]["terms"]["helped"] == 0
+
     def test_the_night_is_over_with_its_ledger(self, watched: Watched) -> None:
         watched.help(3)
         plan = a_plan(rows=16, workers=2)
@@ -241,6 +322,56 @@ class TestAPersonsNumber:
         watched._deferred(deferred.value)
 
         assert (watched.names, watched.workers) == ([generation(3)], [(1, "owner")])
+
+    @pytest.mark.parametrize("number", [1, 2], ids=["first", "helper"])
+    def test_workers_that_are_taken_away_come_again(self, watched: Watched, number: int) -> None:
+        watched.says(4)
+        watched.wake()
+        watched.night.agent.remove(generation(number))
+        watched.ends(number)
+        watched.wake()
+
+        assert sum(workers for workers, _ in watched.workers) == 4
+        before = watched.names
+        watched.wake()
+        assert watched.names == before
+
+    @pytest.mark.parametrize("number", [1, 4])
+    def test_it_holds_for_the_next_attempt(self, watched: Watched, number: int) -> None:
+        watched.says(number)
+        watched.wake()
+        for name in watched.names:
+            failed(watched.night.agent, name, code=exits.RESUME)
+            event = jobset_event({"name": name, "uid": ""}, Followed("finished"), {})
+            with pytest.raises((TaskDeferred, JobSetTaskError)):
+                watched._task().execute_complete(watched.night.context, event)
+        watched.again()
+
+        assert watched.workers == [(number, "owner")]
+
+    def test_it_holds_on_the_next_profile(self, watched: Watched) -> None:
+        """Which would get all workers of the plan."""
+        spec = a_spec(compute__profile="gpu-l4-spot", compute__fallback=["gpu-l4-flex"])
+        obstore.put(watched.night.store, f"{RUN.prefix}/spec.json", canonical_json({"spec": spec.model_dump(mode="json")}))
+        live = Live(5, "gpu-l4-spot", 1, since=time.time())
+        kept = Kept(deadline=time.time() + 7200, asked=1).with_all((live,))
+        short = {"wanted": 1, "running": 0, "short_s": 5000.0, "held_s": 0.0, "disruptions": 0, "worked_s": 0.0}
+        event = {"ending": "starved", "counts": {generation(5): short}}
+
+        new = watched._task().relive(watched.night.context, kept, event)
+
+        assert new is not None
+        assert [(each.profile, each.workers) for each in new.live] == [("gpu-l4-spot", 1), ("gpu-l4-flex", 1)]
+
+    def test_what_a_profile_has_in_two_jobsets_counts_together(self, watched: Watched) -> None:
+        """As after a fallback to a profile that already helped."""
+        kept = Kept(live=(Live(1, "cpu", 2), Live(2, "cpu", 2)), next=3)
+        names = {"one": kept.live[0], "two": kept.live[1]}
+
+        resized = watched._task().night.resized(names, kept, a_spec(compute__workers=4))
+
+        assert resized is not None
+        assert (resized[0].live, resized[0].asked) == (kept.live, 4)
 
     def test_a_number_that_is_taken_away_changes_nothing(self, watched: Watched) -> None:
         watched.says(None)

@@ -302,10 +302,16 @@ class TestTwoJobSets:
 
     def test_the_one_that_is_given_up_goes(self, night: Night, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         night.agent.says(names[0], "Running")
-        monkeypatch.setattr(InferOperator, "relive", lambda _, __, kept, ___: kept.without(Live(1)))
+        monkeypatch.setattr(InferOperator, "relive", lambda _, __, kept, ___: kept.without(kept.live[0]))
 
         assert night.resume_and_wait(names[0], "starved") == names[1]
         assert night.agent.names() == [names[1]]
+
+    def test_a_refusal_that_fails_the_task_leaves_neither(self, night: Night, names: list[str]) -> None:
+        with pytest.raises(JobSetRefused):
+            night.resume(names[0], "refused")
+
+        assert night.agent.names() == []
 
     def test_a_success_ends_both(self, night: Night, names: list[str]) -> None:
         night.commit(0, 1)

@@ -211,9 +211,11 @@ class TestNothingToDo:
         assert night.agent.names() == []
 
     def test_the_run_is_sealed(self, night: Night) -> None:
+        night.execute()
         obstore.put(night.store, f"{RUN.prefix}/manifest.json", b"{}")
 
         assert night.task().execute(night.context) == {"jobset": None}
+        assert night.agent.names() == []
 
     def test_the_run_has_no_rows(self, night: Night) -> None:
         obstore.put(night.store, f"{RUN.prefix}/plan.json", canonical_json(a_plan(rows=0).to_json()))

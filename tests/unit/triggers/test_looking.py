@@ -14,8 +14,12 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
+from nightshift.jobset.runtime import RuntimeUnavailable
+from nightshift.run import pauses
 from nightshift.run.progress import committed_rows
+from nightshift.triggers import jobset as triggers_jobset
 from nightshift.triggers import looking
+from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.looking import Lookout
 from nightshift.triggers.polling import poll
@@ -59,7 +63,8 @@ async def state_of(look: dict[str, Any], *, left_s: float, paused: bool = False)
     def counts() -> dict[str, dict[str, float]]:
         return {name: {"running": 1, "worked_s": time.time() - began} for name in look["jobsets"]}
 
-    await asyncio.wait_for(lookout.until_needed(counts, lambda: paused), 5)
+    those = frozenset(look["jobsets"]) if paused else frozenset()
+    await asyncio.wait_for(lookout.until_needed(counts, lambda: those), 5)
     return dict(json.loads(json.dumps(lookout.state)))
 
 
@@ -111,7 +116,53 @@ class TestLookout:
 
         await state_of(a_look(), left_s=HOUR)
 
-        assert caplog.text.count("The ledger cannot be read") == 1
+        assert caplog.text.count("The run's folder cannot be read") == 1
+
+    @pytest.mark.parametrize(("wished", "paused"), [(True, False), (False, True)])
+    async def test_a_wish_that_was_only_written_wakes_the_task_which_applies_it(
+        self, store: MemoryStore, wished: bool, paused: bool
+    ) -> None:
+        pauses.wish(store, RUN, paused=wished, by="ada")
+
+        state = await state_of(a_look(late_since=None), left_s=5 * HOUR, paused=paused)
+
+        assert "workers" not in state, "nothing was decided"
+
+    async def test_so_does_one_that_only_some_jobsets_follow(self, store: MemoryStore) -> None:
+        pauses.wish(store, RUN, paused=True, by="ada")
+        look = a_look()
+        look["jobsets"][HELPER] = {**look["jobsets"][OWNER], "helps": True}
+        lookout = Lookout(look, time.time() + HOUR, logging.getLogger("night"))
+
+        await asyncio.wait_for(lookout.until_needed(dict, lambda: frozenset({OWNER})), 5)
+
+    @pytest.mark.parametrize("paused", [True, False])
+    async def test_one_that_is_followed_does_not(self, store: MemoryStore, paused: bool) -> None:
+        pauses.wish(store, RUN, paused=True, by="ada")
+        if not paused:
+            pauses.wish(store, RUN, paused=False, by="ada")
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(state_of(a_look(), left_s=5 * HOUR, paused=paused), 0.2)
+
+    async def test_no_task_is_woken_while_the_cluster_does_not_answer(
+        self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It would use up one retry after the other, and the night waits until its deadline."""
+        monkeypatch.setattr(looking, "WAKE_S", 0.0)
+        lookout = Lookout(a_look(), time.time() + HOUR, logging.getLogger("night"))
+        answers = iter([False] * 20)
+        asked: list[bool] = []
+
+        def reachable() -> bool:
+            asked.append(next(answers, True))
+            return asked[-1]
+
+        counts = {OWNER: {"running": 1, "worked_s": 0.0}}
+        await asyncio.wait_for(lookout.until_needed(lambda: counts, reachable=reachable), 5)
+
+        assert asked[:20] == [False] * 20
+        assert asked[20]
 
     async def test_several_hosts_are_one_worker(self, store: MemoryStore) -> None:
         jobset = {**a_look()["jobsets"][OWNER], "hosts": 4}
@@ -120,6 +171,37 @@ class TestLookout:
         (fleet,) = lookout._fleets({OWNER: {"running": 7, "worked_s": 400.0}}).values()
 
         assert (fleet.running, fleet.worked_s) == (1, 100.0)
+
+
+class TestKubernetesJobSetTrigger:
+    async def test_an_outage_of_the_cluster_ends_no_wait(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(looking, "WAKE_S", 0.0)
+        monkeypatch.setattr(triggers_jobset, "SETTLE_S", 0.0)
+        jobsets = [{"name": OWNER, "uid": "u"}]
+        trigger = KubernetesJobSetTrigger(jobsets=jobsets, namespace="n", deadline=time.time() + HOUR, look=a_look())
+        reachable, often = trigger._reachable, asyncio.Event()
+        asked: list[bool] = []
+
+        def connect() -> Any:
+            raise RuntimeUnavailable("it is being upgraded")
+
+        def counted() -> bool:
+            asked.append(reachable())
+            if len(asked) >= 20:
+                often.set()
+            return asked[-1]
+
+        monkeypatch.setattr(trigger, "connect", connect)
+        monkeypatch.setattr(trigger, "_reachable", counted)
+        fired = asyncio.ensure_future(anext(aiter(trigger.run())))
+        ends: list[asyncio.Future[Any]] = [fired, asyncio.ensure_future(often.wait())]
+        await asyncio.wait(ends, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+
+        assert not fired.done()
+        assert len(asked) >= 20
+        assert not any(asked)
+        fired.cancel()
+        await asyncio.gather(fired, return_exceptions=True)
 
 
 class TestCommittedRows:

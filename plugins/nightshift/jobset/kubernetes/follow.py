@@ -159,6 +159,11 @@ class Follower:
         """Whether a person has paused the JobSet."""
         return bool(self._paused)
 
+    @property
+    def reachable(self) -> bool:
+        """Whether the cluster answers, as far as is known: during an outage the counts stand still."""
+        return not self._outage
+
     def left(self) -> dict[str, Any]:
         """JSON, for the follower after this one."""
         return {"counts": asdict(self.counts()), "pods": self.pods.last_words()}
@@ -229,6 +234,8 @@ class Follower:
 
     async def _close(self) -> None:
         """Stops reading logs and closes every client."""
+        # A closed client would raise an error that says nothing of the cluster.
+        self._api = None
         if self._logs:
             await self._logs.interrupt()
         await self._clients.aclose()
