@@ -62,9 +62,9 @@ def _apply(url: str, wish: Wish) -> int:
         names = apply(_runtime(), url, wish)
     except Exception as error:  # Connections raise what they like, Airflow's among them.
         print(
-            f"The request is written, but not applied to the run's JobSets: {error}\nWhile the task infer waits, it applies the "
-            "request within minutes. To apply it at once, trigger the DAG nightshift_pause with this run, or repeat the command "
-            "where the cluster can be reached.",
+            f"The request is written, but not applied to the run's JobSets: {error}\nWhile the task infer waits, it applies "
+            "the request within minutes. To apply it at once, trigger the DAG nightshift_pause with this run, or repeat the "
+            "command where the cluster can be reached.",
             file=sys.stderr,
         )
         return NOT_APPLIED

@@ -67,7 +67,7 @@ class Adoption:
             except NotCreated as error:
                 if not waited:
                     raise
-                self._task.log.warning("The task goes on without JobSet %s: %s", name, error)
+                self._task.log.warning("The task continues without JobSet %s: %s", name, error)
                 kept = kept.without(live)
                 self._memory.save(kept)
         return kept, waited
