@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"fields"},
     "tasks": {"fields"},
     "spec": {"fields", "profiles", "tasks"},
-    "planner": {"formats", "profiles", "spec"},
+    "planner": {"fields", "formats", "profiles", "spec"},
     "costs": {"fields", "planner", "profiles"},
     "run": {"", "costs", "formats", "planner", "profiles", "spec", "store"},
     "status": {"costs", "formats", "run", "spec", "store"},

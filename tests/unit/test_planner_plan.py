@@ -429,7 +429,7 @@ class TestWholeChunks:
             compute={"profile": "cpu", "workers": 300, "rows_per_worker_per_second": 0.01}, request__rows_per_request=100
         )
 
-        with pytest.raises(Refused, match="10 workers would work for 167 min"):
+        with pytest.raises(Refused, match="10 workers would need 167 min"):
             decide(spec, 1000, UNKNOWN)
 
     def test_exported_rows_are_looked_at_in_the_same_way(self) -> None:
@@ -438,7 +438,7 @@ class TestWholeChunks:
         )
         decision = decide(spec, 200_000, UNKNOWN)
 
-        with pytest.raises(Refused, match="each would work for"):
+        with pytest.raises(Refused, match="each would need"):
             fixed(decision, spec, 200_001, 0)
 
 

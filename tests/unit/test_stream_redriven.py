@@ -122,7 +122,7 @@ class TestRequests:
 
         assert str(done) == (
             "published 1 dead letters of t_dead_letters (2 too_long, 1 rejected) on projects/p/topics/t; 1 were redriven by "
-            "somebody else; 1 are refused by Pub/Sub; 7 more are selected: run it again"
+            "another process; 1 are refused by Pub/Sub; 7 more are selected: run it again"
         )
         assert str(Redriven("t", "x", True, {}, 0)) == "would publish 0 dead letters of t (none) on x"
 

@@ -104,7 +104,7 @@ def test_each_document_is_read_with_the_query(hub: dict[str, str]) -> None:
     known = known_of(spec, Pins(), sample=rows, environment=hub)
 
     assert (known.tokens.input, known.tokens.texts) == (13.0, 3.0)
-    assert known.tokens.source == "13 input tokens a row: a sample of 1 rows, the model's tokenizer, 3 documents a row"
+    assert known.tokens.source == "13 input tokens per row: a sample of 1 rows, the model's tokenizer, 3 documents per row"
     assert known_of(spec, Pins(), input_tokens=9000, environment=hub).tokens.texts is None
 
 
