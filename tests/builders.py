@@ -85,12 +85,20 @@ def write_input(
     return tuple(files)
 
 
-def a_chunk(run: RunRef, plan: Plan, chunk: int, *, dead: Iterable[int] = (), ordinals: Sequence[int] | None = None) -> bytes:
-    """The object of a chunk: ordinals in `dead` are dead letters; `ordinals` replaces the ones that the plan asks for."""
+def a_chunk(
+    run: RunRef, plan: Plan, chunk: int, *, dead: Iterable[int] = (), ordinals: Sequence[int] | None = None, width: int = 2
+) -> bytes:
+    """The object of a chunk: ordinals in `dead` are dead letters; `ordinals` replaces the ones that the plan asks for.
+
+    width: of the vectors.
+    """
     rows = list(plan.chunk_range(chunk) if ordinals is None else ordinals)
     gone = set(dead)
     results = [
-        Result(row, None, "rejected", "no", 1) if row in gone else Result(row, [float(row), 0.5], None, None, 1) for row in rows
+        Result(row, None, "rejected", "no", 1)
+        if row in gone
+        else Result(row, [float(row), *[0.5] * (width - 1)], None, None, 1)
+        for row in rows
     ]
     provenance = Provenance(
         run_id=run.run_id,

@@ -12,6 +12,7 @@ rows      the partition holds exactly the rows of the run that was published las
           completes, and the dead letters are those of the run that was published last
 owner     no run replaces rows that another job, or another deployment, has published
 order     no run replaces one that was asked for later
+redo      a redo replaces the run that it completes, and another one only if a person has asked for that
 load      nothing is loaded of a run that was altered before the try began
 refusal   a run is refused only if one of these rules forbids it
 green     a task that ends well has shown its run, or a later one has replaced it
@@ -138,7 +139,9 @@ def draw(seed: int) -> Scenario:
         events=tuple(sorted((rng.randrange(600), rng.choice(names)) for _ in range(rng.choice((0, 1, 2, 4))))),
         calm=600,
     )
-    return _with_redos(random.Random(f"redos {seed}"), scenario) if seed % 4 == 3 else scenario
+    if seed % 4 == 3:
+        scenario = _with_redos(random.Random(f"redos {seed}"), scenario)
+    return _overtaken(random.Random(f"overtaken {seed}"), scenario) if seed % 8 == 7 else scenario
 
 
 def _asked(
@@ -176,6 +179,13 @@ def _with_redos(rng: random.Random, scenario: Scenario) -> Scenario:
     asked = (*nights, *(replace(each, chunk_rows=rng.choice((1, 2, 5))) for each in again))
     late = [(rng.randrange(100, 600), rng.choice(("overwrite", "delete", "again"))) for _ in range(rng.choice((0, 2, 4)))]
     return replace(scenario, asked=asked, events=tuple(sorted((*scenario.events, *late))))
+
+
+def _overtaken(rng: random.Random, scenario: Scenario) -> Scenario:
+    """A redo, shortly before which somebody has asked for a fresh run of its day: either may be published first."""
+    redo = replace(rng.choice([each for each in scenario.asked if each.redo]), pace=0.2)
+    fresh = replace(redo, redo=False, fresh=True, pace=1.0, rows=max(redo.rows, 1), start_s=redo.start_s - rng.uniform(0, 5.0))
+    return replace(scenario, asked=(*scenario.asked, fresh, redo))
 
 
 @dataclass
@@ -227,6 +237,7 @@ class Audit:
         """Who has had rows there."""
         self._dead: dict[tuple[str, str, str, str], frozenset[tuple[str, int]]] = {}
         """By table, bucket, job and day: a deployment keeps its own, also in a dataset that it shares."""
+        self._published_in_turn: list[Sealed] = []
         self._commits = 0
         self._recorded: Counter[str] = Counter()
 
@@ -252,6 +263,8 @@ class Audit:
             if number <= self._recorded[table]:
                 continue
             self._recorded[table] = number
+            if found["asked_at"] is None:
+                continue  # A run that a redo completes.
             sealed = self._world.sealed[found["bucket"], found["run_id"]]
             self._published(sealed, self._world.order_of(sealed, found["asked_at"]))
 
@@ -263,6 +276,9 @@ class Audit:
             world.fail("owner", f"{named(sealed)} replaces the rows of {named(before)}")
         if order < self.latest.get((owner, day), -1):
             world.fail("order", f"{named(sealed)} replaces a run that was asked for later")
+        if self.overtaken(sealed, order):
+            world.fail("redo", f"{named(sealed)} replaces {named(before) if before else 'nothing'}, which it does not complete")
+        self._published_in_turn.append(sealed)
         self.latest[owner, day] = max(order, self.latest.get((owner, day), -1))
         if sealed.rows:
             self._owners.setdefault(day, set()).add(owner)
@@ -290,13 +306,26 @@ class Audit:
         if dead != self._dead:
             self._world.fail("rows", f"the dead letters are {dead}, not {self._dead}")
 
+    def overtaken(self, sealed: Sealed, order: int) -> bool:
+        """Whether a redo that nobody has asked for again was published too late: another run followed the one it completes."""
+        if sealed.completes is None or order != self._world.opened(sealed):
+            return False
+        own = (sealed, sealed.completes)
+        since: list[Sealed] = []
+        for each in self._published_in_turn:
+            if each is sealed.completes:
+                since = []
+            elif each.run.job == sealed.run.job and each.run.partition == sealed.run.partition:
+                since.append(each)
+        return any(each not in own for each in since)
+
     def refused(self, sealed: Sealed, order: int, why: str) -> None:
         """A task has failed for good."""
         day, owner = sealed.run.partition, owner_of(sealed)
         self._world.seen["refused"] += 1
         foreign = self._owners.get(day, set()) - {owner}
         later = any(known > order for (whose, when), known in self.latest.items() if whose[1] == owner[1] and when == day)
-        if not foreign and not later and sealed.altered is None:
+        if not foreign and not later and not self.overtaken(sealed, order) and sealed.altered is None:
             self._world.fail("refusal", f"{named(sealed)} is refused without a reason: {why}")
 
     def ended_well(self, sealed: Sealed, order: int) -> None:
@@ -338,6 +367,11 @@ class World:
     def order_of(self, sealed: Sealed, asked_at: str) -> int:
         """The place of a run in the order in which runs were asked for, by the one clock that nobody has."""
         return self._orders[sealed.asked.settings.bucket, sealed.run.run_id, asked_at]
+
+    def opened(self, sealed: Sealed) -> int:
+        """The place of a run in that order, if nobody had asked for it again."""
+        record = opening.load_run(self._stores[sealed.asked.settings.bucket], sealed.run)[1]
+        return self.order_of(sealed, record["opened_at"])
 
     def run(self) -> None:
         for number, asked in enumerate(self.scenario.asked):
@@ -508,6 +542,9 @@ class World:
         redo = Redo.of(record)
         assert redo is not None
         earlier = self.sealed[bucket, redo.run_id]
+        if (bucket, run.run_id) in self.sealed:
+            self.seen["redos joined"] += 1
+            return self.sealed[bucket, run.run_id], record["opened_at"]
         try:
             take_rows(store, run, redo)
             fix = lambda rows, size: (1, asked.chunk_rows, ())  # noqa: E731

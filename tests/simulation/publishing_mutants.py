@@ -117,6 +117,7 @@ def _of(*names: str) -> frozenset[str]:
 PUBLISHING_MUTANTS: Final = (
     Mutant("the transaction does not ask whose rows it replaces", _of("owner"), lambda: _does_not_ask(publications.FOREIGN)),
     Mutant("the transaction does not ask for later runs", _of("order"), lambda: _does_not_ask(publications.LATER)),
+    Mutant("the transaction does not ask what a redo replaces", _of("redo"), lambda: _does_not_ask(publications.OVERTAKEN)),
     Mutant("the seal is not compared before the load", _of("load"), lambda: _not_asked_by("execute")),
     Mutant("the seal is not compared after the load", _of("rows"), lambda: _not_asked_by("replace_partition")),
     Mutant("a redo is published without the run that it completes", _of("rows"), _redo_published_alone),

@@ -24,7 +24,7 @@ from nightshift.driver.life import Life
 from nightshift.driver.patience import Patience
 from nightshift.driver.pump import Owner, Pump, PumpLimits
 from nightshift.driver.ranges import Ranges
-from nightshift.driver.recall import Recall
+from nightshift.driver.recall import Completed, Recall
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.run import tolerance
@@ -70,7 +70,10 @@ class _Input:
 
 
 class Worker:
-    """One attempt. index: the home shard; None for a worker that only helps. named_by_key: a row's seed comes from its key."""
+    """One attempt. index: the home shard; None for a worker that only helps. named_by_key: a row's seed comes from its key.
+
+    completed: the runs that the run completes, if it is a redo.
+    """
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class Worker:
         codec: Codec,
         key_columns: tuple[str, ...],
         named_by_key: bool = False,
+        completed: Completed | None = None,
         attempt: str,
         limits: WorkerLimits,
         rng: random.Random,
@@ -95,6 +99,7 @@ class Worker:
         self._engine = engine
         self._key_columns = list(key_columns)
         self._named_by_key = named_by_key
+        self._completed = completed
         self._limits = limits
         self._rng = rng
         self._stats = stats
@@ -130,7 +135,7 @@ class Worker:
             self._patience,
             self._stats,
             Owner(
-                recall=lambda: Recall(kind, self._feeder, self._scheduler, self._pump.sender).canary(),
+                recall=lambda: Recall(kind, self._feeder, self._scheduler, self._pump.sender, self._completed).canary(),
                 back=lambda: self._feeder.look_around(self._scheduler.open_numbers()),
                 moved=self._moved,
                 given_up=self.drain,

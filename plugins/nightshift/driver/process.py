@@ -46,6 +46,7 @@ from nightshift.driver.marks import Birth, Marks, process_age_s
 from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.reader import InputBroken, InputChanged, InputReader
+from nightshift.driver.recall import Completed
 from nightshift.driver.stats import Stats
 from nightshift.run import weights
 from nightshift.run.ledger import ForeignObject, Ledger
@@ -54,6 +55,7 @@ from nightshift.run.names import RunRef, split_run_url
 from nightshift.run.opening import SEEDS_BY_KEY, NoSuchRun, Record, load_run
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, load_plan
+from nightshift.run.redo import Redo
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
@@ -218,6 +220,15 @@ async def _work(config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, 
         if pins.weights is not None:
             # Only now: the engine has loaded them.
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
+        codec = ParquetCodec(
+            run_id=run.run_id,
+            attempt=config.attempt,
+            node=config.node,
+            model=spec.model.model_dump(mode="json"),
+            engine_version=version,
+            prediction_type=kind.prediction_type,
+        )
+        redo = Redo.of(record)
         worker = Worker(
             plan=plan,
             index=index,
@@ -225,14 +236,8 @@ async def _work(config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, 
             reader=InputReader(store, run, plan, (*spec.source.key, *kind.columns)),
             kind=kind,
             engine=engine,
-            codec=ParquetCodec(
-                run_id=run.run_id,
-                attempt=config.attempt,
-                node=config.node,
-                model=spec.model.model_dump(mode="json"),
-                engine_version=version,
-                prediction_type=kind.prediction_type,
-            ),
+            codec=codec,
+            completed=Completed(store, run, redo, kind, codec) if redo else None,
             key_columns=tuple(spec.source.key),
             named_by_key=spec.request.seeded and record.get("seeds") == SEEDS_BY_KEY,
             attempt=config.attempt,

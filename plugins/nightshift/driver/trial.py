@@ -6,11 +6,12 @@ those that wait are sent again, beside a *canary*: a request that was answered b
 is answered, the rows that fail beside it are to blame. If it fails too, the engine is: it is waited for like an absent one, no
 try of any row is spent, and when its budget is used up the worker makes way for another engine.
 
-An attempt that has had no answer yet takes its canary from the run: a row that was answered in another attempt. If the run has
-none either, the rows must decide about each other: requests of several rows are halved, and rows that were never sent are
-sent beside those that failed, so that one good row is found among bad ones; it is the canary from then on. If none is found
-within the budget, the engine is to blame, unless a few rows are all that is left: so few may well all be bad, and their tries
-decide, or such a run would never end. (A long run of nothing but bad rows ends with the attempts that it may take.)
+An attempt that has had no answer yet takes its canary from the run: a row that was answered in another attempt. A redo's rows
+failed before and may all fail again, so it looks in the runs that it completes, too. If there is none either, the rows must
+decide about each other: requests of several rows are halved, and rows that were never sent are sent beside those that failed,
+so that one good row is found among bad ones; it is the canary from then on. If none is found within the budget, the engine is
+to blame, unless a few rows are all that is left: so few may well all be bad, and their tries decide, or such a run would never
+end. (A long run of nothing but bad rows ends with the attempts that it may take.)
 """
 
 from __future__ import annotations

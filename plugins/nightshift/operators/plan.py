@@ -186,7 +186,7 @@ class PlanOperator(RunOperator):
             if self.redo is not None and not asked_for:
                 rows = self.redo.dead_letters  # Whatever the query has now.
             asked_at = _began(context).isoformat() if asked_for else self._frozen[1]["opened_at"]
-            self._warehouse.check_may_replace(spec, run, asked_at)
+            self._warehouse.check_may_replace(spec, run, asked_at, self.completes(asked_at))
             decision = None if asked_for else self._decide(spec, run, rows)
             path = save_decision(self.store, run, decision) if decision else None
         self.keep_lineage()

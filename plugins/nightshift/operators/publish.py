@@ -27,9 +27,10 @@ class PublishOperator(RunOperator):
     """
     Loads exactly the run manifest's objects into a staging table, then replaces the partition in one transaction.
 
-    A repeat gives the same tables, so a published run may be published again. A run that was asked for earlier than the one
-    that the partition shows is refused, and so is a run whose chunks are no longer those that were sealed. Deferred while
-    BigQuery works. Its outlet is the table: the asset's event says partition, run and counts.
+    A repeat gives the same tables, so a published run may be published again. Refused are a run that was asked for earlier
+    than the one that the partition shows, a redo of a run that the partition shows no more, and a run whose chunks are no
+    longer those that were sealed. Deferred while BigQuery works. Its outlet is the table: the asset's event says partition, run
+    and counts.
 
     :param asked_at: when the run was asked for, ISO 8601 (templated); by default, or if empty, when it was opened.
     """
@@ -61,7 +62,14 @@ class PublishOperator(RunOperator):
         finished_jobs(event)
         with permanent_failures():
             check_whole(self.store, self.run, self.manifest)
-            job = self.warehouse.start_publish(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
+            job = self.warehouse.start_publish(
+                self.spec,
+                self.run,
+                self.manifest,
+                self.source,
+                asked_at=self._asked_at,
+                completes=self.completes(self._asked_at),
+            )
             self.log.info("BigQuery job %s replaces partition %s of %s", job, self.run.partition, self.spec.destination.table)
             published = finished_soon(self.warehouse, [job])
         if published is None:
@@ -76,7 +84,7 @@ class PublishOperator(RunOperator):
         except AirflowFailException:
             # The transaction says that the run may not replace the partition, but cannot name what is in the way.
             with permanent_failures():
-                self.warehouse.check_may_replace(self.spec, self.run, self._asked_at)
+                self.warehouse.check_may_replace(self.spec, self.run, self._asked_at, self.completes(self._asked_at))
             raise
         with permanent_failures():
             counts = self.warehouse.finish_publish(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)

@@ -21,13 +21,15 @@ DEAD_LETTERS = "dead_letters"
 def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partition: str, opened_by: str) -> RunRef:
     """The redo that `opened_by` asks for: of the run that the partition shows now, or the one that it has opened before.
 
-    Everything that the redo needs is looked at first, because a run that is open is found by later DAG runs too. Raises
-    NotRedone (NothingToRedo, if the partition has no dead letters), SealBroken, WarehouseError.
+    If a redo of that run is open already, whoever has opened it, it is that one: its rows are computed once. Everything that
+    the redo needs is looked at first, because a run that is open is found by later DAG runs too. Raises NotRedone
+    (NothingToRedo, if the partition has no dead letters), SealBroken, WarehouseError.
     """
-    from nightshift.run.opening import load_run, open_redo, redo_of_opener
+    from nightshift.run.opening import load_run, open_redo, redo_of_opener, redo_opened_last
     from nightshift.run.redo_rows import check_inputs
 
     if (mine := redo_of_opener(store, spec.job, partition, opened_by)) is not None:
+        _same_answers(mine, load_run(store, mine)[0], spec)
         return mine
     any_run = RunRef(spec.job, partition, "0" * 16)
     shown = warehouse.shown_run(spec, any_run)
@@ -40,6 +42,8 @@ def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partitio
     frozen, record = load_run(store, earlier)
     _same_answers(earlier, frozen, spec)
     plan, redo = _sealed(store, earlier, Redo.of(record))
+    if (last := redo_opened_last(store, earlier, redo)) and warehouse.obstacle(spec, *last, redo.run_id) is None:
+        return last[0]
     check_inputs(store, earlier, plan)
     warehouse.check_destination(spec, plan.source or warehouse.read_source(spec, partition))
     return open_redo(store, earlier, spec, redo, opened_by=opened_by)
@@ -51,7 +55,7 @@ def _same_answers(earlier: RunRef, frozen: JobSpec, spec: JobSpec) -> None:
     if before != now:
         changed = ", ".join(_differ(before, now))
         raise NotRedone(
-            f"The job would give other answers than run {earlier.run_id}, which the partition shows: {changed} changed. The "
+            f"The job would give other answers than run {earlier.run_id}: {changed} changed. The "
             "partition would mix answers of the old job and the new one. Undo the change, or trigger with fresh to compute all "
             "rows. You may change what does not affect answers: compute, deadline, max_num_seqs, time limits."
         )

@@ -115,6 +115,13 @@ class RunOperator(BaseOperator):
 
         return Redo.of(self._frozen[1])
 
+    def completes(self, asked_at: str) -> str | None:
+        """The run that the partition has to show, for a redo to replace it; None for a run that may replace others.
+
+        asked_at: when the run was asked for, ISO 8601. A person who asks for a redo again, later than it was opened, gets it.
+        """
+        return self.redo.run_id if self.redo and asked_at == self._frozen[1]["opened_at"] else None
+
     @cached_property
     def spec(self) -> JobSpec:
         """The spec that was frozen when the run was opened, with the terms of this DAG run."""

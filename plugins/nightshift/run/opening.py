@@ -103,6 +103,14 @@ def redo_of_opener(store: ObjectStore, job: str, partition: str, opened_by: str)
     return None
 
 
+def redo_opened_last(store: ObjectStore, earlier: RunRef, redo: Redo) -> tuple[RunRef, str] | None:
+    """This redo of the run `earlier`, and when it was opened (ISO 8601), if no run of the partition was opened after it."""
+    latest = max(_records_of(store, earlier), key=_opened_at, default=None)
+    if latest is None or Redo.of(latest) != redo:
+        return None
+    return RunRef.from_prefix(f"{earlier.job}/{earlier.partition}/{latest['run_id']}"), str(latest["opened_at"])
+
+
 def _named_by_0_1_0(first: RunRef, records: list[Record], spec: JobSpec, *, opener: str | None) -> RunRef | None:
     """The newest run of the same answers that release 0.1.0 opened, whose digest had all settings of the engine in it.
 

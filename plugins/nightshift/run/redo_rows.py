@@ -67,18 +67,36 @@ def dead_ordinals(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) 
     for entry in manifest["chunks"]:
         if not entry["dead_letters"]:
             continue
-        try:
-            body = get_bytes(store, entry["path"])
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"read {entry['path']}: {error}") from error
-        if body is None or hashlib.sha256(body).hexdigest() != entry["sha256"]:
-            raise NotRedone(
-                f"{entry['path']} was overwritten or deleted after run {run.run_id} was sealed. Nothing was changed. Find out "
-                "who may write into the bucket, then trigger the DAG with fresh."
-            )
-        table = chunks.decode_outcomes(body)[0]
+        table = _sealed_chunk(store, run, entry)
         dead = table.filter(pc.is_valid(table.column(columns.DEAD_REASON)))
         yield entry["chunk"], dead.column(columns.ORDINAL).combine_chunks()
+
+
+def _sealed_chunk(store: ObjectStore, run: RunRef, entry: Mapping[str, Any]) -> pa.Table:
+    """What `nightshift.run.chunks.decode_outcomes` says of a chunk of the sealed run. Raises NotRedone; StoreUnavailable."""
+    try:
+        body = get_bytes(store, entry["path"])
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"read {entry['path']}: {error}") from error
+    if body is None or hashlib.sha256(body).hexdigest() != entry["sha256"]:
+        raise NotRedone(
+            f"{entry['path']} was overwritten or deleted after run {run.run_id} was sealed. Nothing was changed. Find out "
+            "who may write into the bucket, then trigger the DAG with fresh."
+        )
+    return chunks.decode_outcomes(body)[0]
+
+
+def widths_of(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) -> dict[int, str]:
+    """How many numbers a vector of the sealed run has, with the chunk that shows it; empty for a run without answers.
+
+    They all have as many: the seal has proven it, of a redo also that they are as long as those that it completes. Raises
+    NotRedone; StoreUnavailable.
+    """
+    entry = next((each for each in manifest["chunks"] if each["predictions"]), None)
+    if entry is None:
+        return {}
+    found = pc.unique(_sealed_chunk(store, run, entry).column(chunks.WIDTH)).drop_null().to_pylist()
+    return dict.fromkeys(found, entry["path"])
 
 
 def copy_rows(store: ObjectStore, run: RunRef, earlier: RunRef, plan: Plan, manifest: Mapping[str, Any]) -> None:

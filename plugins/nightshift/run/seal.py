@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -79,7 +79,7 @@ def _seal(
 ) -> dict[str, Any]:
     checked = asyncio.run(_check_all(ObjectStorage(store), run, plan))
     if spec.request.ONE_WIDTH:
-        _check_widths(checked)
+        _check_widths(checked, _widths_before(store, run, completes or ()))
     dead = sum(item.entry["dead_letters"] for item in checked)
     reasons: Counter[str] = sum((item.reasons for item in checked), Counter())
     _judge(spec, plan, dead, reasons)
@@ -204,9 +204,19 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) ->
     return _Checked(entry, reasons, provenance.parts, widths)
 
 
-def _check_widths(checked: Sequence[_Checked]) -> None:
+def _widths_before(store: ObjectStore, run: RunRef, completes: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """The widths of the vectors beside which those of a redo will stand, each with an example."""
+    for each in completes:
+        earlier = RunRef.from_prefix(f"{run.job}/{run.partition}/{each['run_id']}")
+        manifest = load_manifest(store, earlier)
+        if manifest and (found := redo_rows.widths_of(store, earlier, manifest)):
+            return found
+    return {}
+
+
+def _check_widths(checked: Sequence[_Checked], before: Mapping[int, str]) -> None:
     """Attempts cannot see each other's vectors; a table with vectors of two models would look like any other."""
-    examples = {width: item.entry["path"] for item in reversed(checked) for width in item.widths}
+    examples = {width: item.entry["path"] for item in reversed(checked) for width in item.widths} | before
     if len(examples) > 1:
         listed = ", ".join(f"{width} in {path}" for width, path in sorted(examples.items()))
         raise ConservationError(

@@ -51,22 +51,27 @@ class Warehouse:
         """Raises WarehouseError as `read_source` does, and for a destination that cannot take the predictions."""
         self.check_destination(spec, self.read_source(spec, partition))
 
-    def check_may_replace(self, spec: JobSpec, run: RunRef, asked_at: str) -> None:
-        """Raises WarehouseError if the run may not replace what its partition shows (`nightshift.warehouse.publications`).
+    def check_may_replace(self, spec: JobSpec, run: RunRef, asked_at: str, completes: str | None = None) -> None:
+        """Raises WarehouseError if the run may not replace what its partition shows, as `obstacle` says."""
+        if problem := self.obstacle(spec, run, asked_at, completes):
+            raise WarehouseError(problem)
 
-        asked_at: when the run was asked for, ISO 8601. The transaction asks too, but cannot name what is in the way.
+    def obstacle(self, spec: JobSpec, run: RunRef, asked_at: str, completes: str | None = None) -> str | None:
+        """Why the run may not replace what its partition shows (`nightshift.warehouse.publications`); None if it may.
+
+        asked_at: when the run was asked for, ISO 8601. completes: the run that a redo completes, unless a person asks for it
+        again. The transaction asks too, but cannot name what is in the way.
         """
         table = schema.destination_table(spec, self._settings)
         if self._tables.find(table) is None:
-            return
+            return None
         self._tables.ensure_own()
         found = self._statements.rows(
             f"Partition {run.partition} of {table}",
             publications.obstacles(spec, self._settings),
-            publications.parameters(spec, run, self._settings, asked_at),
+            publications.parameters(spec, run, self._settings, asked_at, completes),
         )
-        if problem := publications.describe(spec, run, self._settings, asked_at, [dict(row) for row in found]):
-            raise WarehouseError(problem)
+        return publications.describe(spec, run, self._settings, asked_at, [dict(row) for row in found], completes)
 
     def shown_run(self, spec: JobSpec, run: RunRef) -> str | None:
         """The id of the run that a partition shows: the one that this job of this deployment published there last.
@@ -137,17 +142,24 @@ class Warehouse:
         return started
 
     def start_publish(
-        self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource, *, asked_at: str
+        self,
+        spec: JobSpec,
+        run: RunRef,
+        manifest: Mapping[str, Any],
+        source: ExportedSource,
+        *,
+        asked_at: str,
+        completes: str | None = None,
     ) -> str:
         """Starts the transaction that replaces the partition with the staged run; returns its job id.
 
-        asked_at: when the run was asked for, ISO 8601. The transaction fails if the partition shows another job's rows, or a
-        run that was asked for later.
+        asked_at, completes: as in `obstacle`. The transaction fails if the partition shows another job's rows, a
+        run that was asked for later, or if it shows another run by now than the one that a redo completes.
         """
         self.check_destination(spec, source)
         own, *earlier = publish.parts(run, manifest, self._settings)
         staging = [name for name, _ in own.tables]
-        parameters = publish.publish_parameters(spec, run, manifest, self._settings, asked_at)
+        parameters = publish.publish_parameters(spec, run, manifest, self._settings, asked_at, completes)
 
         def start(job_id: str, attempt: int) -> None:
             self._tables.ensure_own()

@@ -1,4 +1,4 @@
-"""The table of publications, and the two rules that decide whether a run may replace what a partition shows. Pure SQL text.
+"""The table of publications, and the rules that decide whether a run may replace what a partition shows. Pure SQL text.
 
 Each publication adds a row in the transaction that changes the partition. So the table says of each row of a destination which
 job has published it, and of each partition which run was asked for last:
@@ -6,6 +6,8 @@ job has published it, and of each partition which run was asked for last:
 - **A destination belongs to one job.** A run replaces only rows that its own job, of its own deployment, has published there.
 - **A later run stays.** No run replaces one that was asked for later. A run is asked for when it is opened, and again when a
   person triggers the DAG with ``republish``.
+- **A redo replaces the run that it completes**, and no other one that was published since. Its few answers complete that
+  run's, and would take away those of the other. A person who asks for it with ``republish`` gets it all the same.
 
 Releases before this table left only the audit table. Its rows count as publications that were asked for when they were
 published: a run that was opened after that is certainly later.
@@ -38,7 +40,8 @@ COLUMNS: Final[Mapping[str, str]] = {
     "partition_time": "TIMESTAMP",
 }
 """One row for each time that a partition was replaced. bucket: of the deployment. asked_at: see the module.
-partition_time: NULL for a day."""
+partition_time: NULL for a day. A redo has a row for each run that it completes, too, without asked_at: the partition shows
+their rows, and the table may never have shown these runs themselves."""
 
 FOREIGN: Final = (
     "The partition holds rows that this job has not published, and a destination belongs to one job. Nothing was changed. "
@@ -48,9 +51,18 @@ LATER: Final = (
     "The partition shows a run that was asked for later than this one. Nothing was changed. To show this run again, trigger "
     "the DAG with republish"
 )
+OVERTAKEN: Final = (
+    "The partition shows a run that was published after the one that this redo completes. Nothing was changed. To compute what "
+    "is a dead letter now, trigger the DAG with redo"
+)
 
-
+_OWN_BUCKET: Final = "(bucket IS NULL OR bucket = @bucket)"
 _LATER_ROWS: Final = "known WHERE asked_at > @asked_at OR (asked_at = @asked_at AND run_id != @run_id)"
+# Without a run that it completes, MAX finds nothing, and nothing is later than NULL.
+_OVERTAKING_ROWS: Final = (
+    f"known WHERE asked_at IS NOT NULL AND NOT (run_id IN (@run_id, @completes) AND {_OWN_BUCKET}) AND published_at > (\n"
+    f"SELECT MAX(published_at) FROM known WHERE run_id = @completes AND asked_at IS NOT NULL AND {_OWN_BUCKET})"
+)
 
 
 def table(settings: Settings) -> str:
@@ -65,7 +77,8 @@ def as_created(settings: Settings) -> Table:
 def known(settings: Settings) -> str:
     """A WITH clause. ``known`` holds this job's publications of this partition.
 
-    Its columns: job, run_id, bucket (NULL if unknown), asked_at and published_at. Parameters: `parameters`.
+    Its columns: job, run_id, bucket (NULL if unknown), asked_at (NULL for a run that a redo completes) and published_at.
+    Parameters: `parameters`.
     """
     own = quoted(table(settings))
     there = f"destination = @destination AND {schema.OWN_PARTITION}"
@@ -75,7 +88,7 @@ def known(settings: Settings) -> str:
         "UNION ALL SELECT job, run_id, CAST(NULL AS STRING), published_at, published_at\n"
         # A DAG run that failed has a row without this time.
         f"FROM {quoted(audit.table(settings))} WHERE {here} AND published_at IS NOT NULL\n"
-        f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE {there}))"
+        f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE {there} AND asked_at IS NOT NULL))"
     )
 
 
@@ -84,15 +97,18 @@ def refusals(spec: JobSpec, settings: Settings) -> dict[str, str]:
 
     They refer to `known`. Parameters: `parameters`.
     """
-    return {FOREIGN: _foreign(spec, settings), LATER: _LATER_ROWS}
+    return {FOREIGN: _foreign(spec, settings), LATER: _LATER_ROWS, OVERTAKEN: _OVERTAKING_ROWS}
 
 
-def insert(settings: Settings) -> str:
-    """Records the publication. Parameters: `parameters`, and ``merkle_root``."""
+def insert(settings: Settings, suffix: str = "") -> str:
+    """Records the publication, or with the suffix of a `nightshift.warehouse.publish.Part` that it completes this run.
+
+    Parameters: `parameters`, and ``merkle_root`` and ``run_id``, each with the suffix.
+    """
     return (
         f"INSERT INTO {quoted(table(settings))} ({', '.join(COLUMNS)})\n"
-        "VALUES (@destination, @partition_date, @bucket, @job, @run_id, @asked_at, CURRENT_TIMESTAMP(), @merkle_root,\n"
-        "  @partition_time);"
+        f"VALUES (@destination, @partition_date, @bucket, @job, @run_id{suffix}, {'NULL' if suffix else '@asked_at'},\n"
+        f"  CURRENT_TIMESTAMP(), @merkle_root{suffix}, @partition_time);"
     )
 
 
@@ -100,13 +116,14 @@ def latest(settings: Settings) -> str:
     """The run that this job of this deployment published last in the partition: run_id. Parameters: `parameters`."""
     return (
         f"{known(settings)}\n"
-        "SELECT run_id FROM known WHERE bucket IS NULL OR bucket = @bucket\n"
+        f"SELECT run_id FROM known WHERE asked_at IS NOT NULL AND {_OWN_BUCKET}\n"
         "ORDER BY published_at DESC LIMIT 1"
     )
 
 
 def obstacles(spec: JobSpec, settings: Settings) -> str:
-    """What stands in the way of the run, a row each: problem (``foreign``, ``later``), job, run_id, asked_at, row_count."""
+    """What stands in the way of the run, a row each: problem (``foreign``, ``later``, ``overtaken``), job, run_id,
+    asked_at (of ``overtaken``: when it was published), row_count."""
     return (
         f"{known(settings)}\n"
         "SELECT 'foreign' AS problem, ANY_VALUE(published.job) AS job, there.run_id AS run_id,\n"
@@ -117,13 +134,17 @@ def obstacles(spec: JobSpec, settings: Settings) -> str:
         "GROUP BY there.run_id\n"
         "UNION ALL\n"
         f"SELECT 'later', job, run_id, asked_at, 0 FROM {_LATER_ROWS}\n"
+        "UNION ALL\n"
+        f"SELECT 'overtaken', job, run_id, published_at, 0 FROM {_OVERTAKING_ROWS}\n"
         "ORDER BY problem, asked_at DESC\n"
         "LIMIT 5"
     )
 
 
-def parameters(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str) -> list[ScalarQueryParameter]:
-    """asked_at: ISO 8601."""
+def parameters(
+    spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, completes: str | None = None
+) -> list[ScalarQueryParameter]:
+    """asked_at: ISO 8601. completes: the run that a redo completes; None for any other run, and if a person asks for it."""
     from google.cloud.bigquery import ScalarQueryParameter
 
     return [
@@ -133,11 +154,19 @@ def parameters(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str) ->
         ScalarQueryParameter("job", "STRING", run.job),
         ScalarQueryParameter("run_id", "STRING", run.run_id),
         ScalarQueryParameter("asked_at", "TIMESTAMP", asked_at),
+        ScalarQueryParameter("completes", "STRING", completes),
     ]
 
 
-def describe(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, found: Sequence[Mapping[str, Any]]) -> str | None:
-    """A sentence about `obstacles`, None if there are none."""
+def describe(
+    spec: JobSpec,
+    run: RunRef,
+    settings: Settings,
+    asked_at: str,
+    found: Sequence[Mapping[str, Any]],
+    completes: str | None = None,
+) -> str | None:
+    """A sentence about `obstacles`, None if there are none. completes: as in `parameters`."""
     destination = schema.destination_table(spec, settings)
     partition = f"Partition {run.partition} of {destination}"
     foreign = [row for row in found if row["problem"] == "foreign"]
@@ -151,6 +180,14 @@ def describe(spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, foun
         return (
             f"{partition} holds rows that job {run.job} has not published ({whose}). A destination belongs to one job, so they "
             f"are not replaced. Write another destination.table. Or, if these rows are not needed, delete them: {delete}"
+        )
+    if found and found[0]["problem"] == "overtaken":
+        shown = found[0]
+        return (
+            f"{partition} shows run {shown['run_id']}, published at {shown['asked_at'].isoformat()}. Run {run.run_id} "
+            f"completes run {completes}, which it shows no more, and a redo takes away no other run's answers. To compute what "
+            "is a dead letter now, trigger the DAG with redo. To show this run all the same, trigger it with republish: "
+            f"{run.run_id}"
         )
     if found:
         shown = found[0]
@@ -176,5 +213,5 @@ def _foreign(spec: JobSpec, settings: Settings) -> str:
         f"WHERE {quoted(spec.destination.partition_column)} = @partition\n"
         f"AND ({RUN_ID_COLUMN} IS NULL OR {RUN_ID_COLUMN} NOT IN (\n"
         f"SELECT run_id FROM known GROUP BY run_id\n"
-        "HAVING MAX(IF(bucket IS NULL OR bucket = @bucket, published_at, NULL)) = MAX(published_at))))"
+        f"HAVING MAX(IF({_OWN_BUCKET}, published_at, NULL)) = MAX(published_at))))"
     )

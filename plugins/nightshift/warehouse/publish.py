@@ -98,6 +98,7 @@ def publish_script(
     shares = [(staged, ""), *((part.staged, part.suffix) for part in earlier)]
     checks = "\n".join(assertions(each, suffix) for each, suffix in shares)
     inserts = "\n".join(_insert_predictions(spec, settings, each, suffix) for each, suffix in shares)
+    recorded = "\n".join(publications.insert(settings, suffix) for _, suffix in shares)
     return f"""\
 {checks}
 BEGIN TRANSACTION;
@@ -105,7 +106,7 @@ BEGIN TRANSACTION;
 DELETE FROM {destination} WHERE {partition} = @partition;
 {f"DELETE FROM {cleared};" if stale else ""}
 {_insert_dead_letters(spec, dead_letters, staged) if dead else ""}
-{publications.insert(settings)}
+{recorded}
 {inserts}
 COMMIT TRANSACTION;
 """
@@ -205,21 +206,21 @@ FROM (
 
 
 def publish_parameters(
-    spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], settings: Settings, asked_at: str
+    spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], settings: Settings, asked_at: str, completes: str | None = None
 ) -> list[ScalarQueryParameter]:
-    """asked_at: when the run was asked for (`nightshift.warehouse.publications`), ISO 8601."""
+    """asked_at, completes: as in `nightshift.warehouse.publications.parameters`."""
     from google.cloud.bigquery import ScalarQueryParameter
 
     return [
-        *publications.parameters(spec, run, settings, asked_at),
+        *publications.parameters(spec, run, settings, asked_at, completes),
         ScalarQueryParameter("rows", "INT64", manifest["rows"]),
         ScalarQueryParameter("predictions", "INT64", manifest["predictions"]),
         ScalarQueryParameter("merkle_root", "STRING", manifest["merkle_root"]),
         *_earlier_ids(manifest),
         *(
-            ScalarQueryParameter(f"{name}_{number}", "INT64", each[name])
+            ScalarQueryParameter(f"{name}_{number}", kind, each[name])
             for number, each in enumerate(manifest.get(EARLIER, ()), 1)
-            for name in ("rows", "predictions")
+            for name, kind in (("rows", "INT64"), ("predictions", "INT64"), ("merkle_root", "STRING"))
         ),
     ]
 

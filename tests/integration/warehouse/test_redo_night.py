@@ -117,6 +117,15 @@ def refusing(*words: str) -> Behaviour:
     return behave
 
 
+def failing(*words: str) -> Behaviour:
+    """The engine's own error for a request with a text that begins with one of these words."""
+
+    async def behave(texts: list[str]) -> web.StreamResponse | None:
+        return web.json_response({"error": "broken"}, status=500) if any(text.startswith(words) for text in texts) else None
+
+    return behave
+
+
 class Reader(threading.Thread):
     """Counts the predictions of the day, again and again."""
 
@@ -193,6 +202,20 @@ def test_what_is_still_dead_is_redone_again_and_shown_again_by_its_id(job: Job) 
     assert (sorted(job.night.shown(DAY)), job.night.dead_letters()) == before
 
 
+def test_rows_that_all_fail_again_are_dead_letters_still(job: Job) -> None:
+    """More of them than an engine is trusted with that answers nobody: a row of the earlier run shows that it answers."""
+    job.fill(40, bad=range(5, 17))
+    first = job.run(failing("bad"))
+    job.planner.publish(first)
+
+    second = job.run(failing("bad"), redo="dead_letters")
+    job.planner.publish(second)
+
+    assert job.shown() == {first["run_id"]: 28}
+    dead = job.night.rows(f"SELECT run_id, reason FROM `{PROJECT}.{job.night.settings.dataset}.dead_letters`")
+    assert dead == [(second["run_id"], "engine_error")] * 12
+
+
 def test_a_partition_without_dead_letters_is_skipped(job: Job) -> None:
     job.fill(4, bad=range(0))
     told = job.run()
@@ -228,3 +251,40 @@ def test_a_publication_that_stops_in_the_middle_changes_nothing(job: Job) -> Non
         job.night.verify(run, {**manifest, "earlier": [earlier]}, asked_at=second["asked_at"])
     job.planner.publish(second)
     assert job.shown() == {first["run_id"]: 30, second["run_id"]: 10}
+
+
+def test_a_redo_does_not_replace_what_was_published_since_the_run_that_it_completes(job: Job) -> None:
+    """A fresh run was under way. The redo was asked for later, but of it the partition shows nothing any more."""
+    job.fill(40, bad=range(5, 15))
+    first = job.run(refusing("bad"))
+    job.planner.publish(first)
+    fresh = job.run(refusing("bad 00005"), fresh=True)
+    second = job.run(refusing("bad"), redo="dead_letters")
+    job.planner.publish(fresh)
+
+    with pytest.raises(AirflowFailException, match=f"shows run {fresh['run_id']}.* completes run {first['run_id']}"):
+        job.planner.publish(second)
+    assert job.shown() == {fresh["run_id"]: 39}
+    with pytest.raises(AirflowFailException, match="trigger the DAG with redo"):
+        job.planner.told(DAY, dag_run="the next night")
+    job.planner.publish(job.planner.told(DAY, dag_run="a person", republish=second["run_id"]))
+
+    assert job.shown() == {first["run_id"]: 30}, "a person may ask for it"
+
+
+def test_a_redo_is_shown_in_another_table_which_stays_its_jobs_own(job: Job) -> None:
+    """The table that the job has by now has never shown the run that the redo completes."""
+    job.fill(10, bad=range(3))
+    first = job.run(refusing("bad"))
+    job.planner.publish(first)
+    second = job.run(refusing("bad 00000"), redo="dead_letters")
+    job.planner.publish(second)
+    moved = job.night.spec.destination.model_copy(update={"table": f"{job.night.settings.bucket}.moved"})
+    job.night.spec = job.night.spec.model_copy(update={"destination": moved})
+
+    job.planner.publish(job.planner.told(DAY, dag_run="moved", republish=second["run_id"]))
+    assert job.shown() == {first["run_id"]: 7, second["run_id"]: 2}
+    third = job.run(redo="dead_letters")
+    job.planner.publish(third)
+
+    assert job.shown() == {first["run_id"]: 7, second["run_id"]: 2, third["run_id"]: 1}

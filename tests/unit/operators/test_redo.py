@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,21 +10,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import obstore
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
+from nightshift.driver.codec import ParquetCodec
+from nightshift.driver.recall import Completed, Recall
+from nightshift.driver.trial import Canary
 from nightshift.operators.redoing import open_again, take_rows
 from nightshift.run import redo_rows
 from nightshift.run.names import RunRef
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
 from nightshift.run.redo import EARLIER, NothingToRedo, NotRedone, Redo, totals
-from nightshift.run.seal import load_manifest, seal
+from nightshift.run.seal import ConservationError, load_manifest, seal
 from nightshift.run.sealed import SealBroken, check_whole, whole
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
+from nightshift.tasks.base import load_kind
 from nightshift.warehouse import publish
 from nightshift.warehouse.extract import build_plan
 from tests.builders import a_chunk, a_fix, a_spec, write_input
@@ -43,13 +49,16 @@ class Bucket:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.shown: RunRef | None = None
+        self.obstacle: str | None = None
         self.warehouse: Any = SimpleNamespace(
-            shown_run=lambda spec, run: self.shown and self.shown.run_id, check_destination=lambda spec, source: None
+            shown_run=lambda spec, run: self.shown and self.shown.run_id,
+            check_destination=lambda spec, source: None,
+            obstacle=lambda spec, run, asked_at, completes: self.obstacle,
         )
 
     def night(self, dead: Sequence[int], *, rows: int = len(TEXTS), seal_it: bool = True) -> RunRef:
         """A run of all rows, with these dead letters, that the partition shows."""
-        run = open_run(self.store, SPEC, DAY, opened_by="night", fresh=self.shown is not None)
+        run = open_run(self.store, SPEC, DAY, opened_by=f"night after {self.shown}", fresh=self.shown is not None)
         files = write_input(self.store, run, TEXTS[:rows], per_file=8, per_group=3)
         plan = save_plan(self.store, run, Plan(run.run_id, rows, 4, 1, files, source=SOURCE))
         self.compute(run, plan, dead)
@@ -58,10 +67,10 @@ class Bucket:
         self.shown = run
         return run
 
-    def compute(self, run: RunRef, plan: Plan, dead: Sequence[int]) -> None:
+    def compute(self, run: RunRef, plan: Plan, dead: Sequence[int], width: int = 2) -> None:
         for chunk in range(plan.chunk_count):
             gone = [ordinal for ordinal in plan.chunk_range(chunk) if ordinal in dead]
-            obstore.put(self.store, run.chunk_path(chunk), a_chunk(run, plan, chunk, dead=gone), mode="create")
+            obstore.put(self.store, run.chunk_path(chunk), a_chunk(run, plan, chunk, dead=gone, width=width), mode="create")
 
     def redo(self, opener: str = "redo", spec: JobSpec = SPEC) -> RunRef:
         """The tasks plan and extract."""
@@ -78,10 +87,10 @@ class Bucket:
         assert redo is not None
         return redo
 
-    def seal(self, run: RunRef, dead: Sequence[int] = ()) -> dict[str, Any]:
-        """The tasks infer and seal of a redo."""
+    def seal(self, run: RunRef, dead: Sequence[int] = (), width: int = 2) -> dict[str, Any]:
+        """The tasks infer and seal of a redo. width: of its vectors."""
         plan, redo = self.plan(run), self.what(run)
-        self.compute(run, plan, dead)
+        self.compute(run, plan, dead, width)
         return seal(self.store, run, redo.terms(SPEC), plan, redo=redo)
 
     def plan(self, run: RunRef) -> Plan:
@@ -161,6 +170,45 @@ def test_a_repeat_finds_the_redo_whatever_the_partition_shows_now(bucket: Bucket
         bucket.redo("another")
 
 
+def test_two_who_ask_for_it_at_once_get_one_redo(bucket: Bucket) -> None:
+    """Two would compute the same rows, and the later one would take away what the other one had answered."""
+    bucket.night([3, 4])
+    run = bucket.redo("one")
+
+    assert bucket.redo("another") == run
+    bucket.seal(run, dead=[1])
+    assert bucket.redo("a third, before it is published") == run
+
+
+def test_a_redo_that_may_not_be_published_any_more_is_followed_by_another(bucket: Bucket) -> None:
+    """A person had the earlier run shown again."""
+    bucket.night([3, 4])
+    run = bucket.redo("one")
+    bucket.obstacle = "shows a run that was asked for later"
+
+    assert bucket.redo("another").generation == run.generation + 1
+
+
+def test_a_redo_is_not_the_redo_of_a_run_that_was_computed_again_or_after_which_others_were_opened(bucket: Bucket) -> None:
+    first = bucket.night([3, 4])
+    bucket.redo("one")
+    second = bucket.night([5])
+
+    third = bucket.redo("another")
+
+    assert bucket.what(third).run_id == second.run_id
+    bucket.shown = first
+    assert bucket.redo("one more").generation == third.generation + 1
+
+
+def test_a_repeat_after_the_job_was_changed_says_what_changed(bucket: Bucket) -> None:
+    bucket.night([3])
+    run = bucket.redo()
+
+    with pytest.raises(NotRedone, match=rf"than run {run.run_id}: request\.input changed\."):
+        bucket.redo(spec=a_spec(dead_letters__tolerate="50%", request__input="{{ text }}!"))
+
+
 def test_a_redo_keeps_the_pins_and_the_seeds_of_the_earlier_run(bucket: Bucket) -> None:
     first = bucket.night([3])
     run = bucket.redo()
@@ -180,10 +228,10 @@ def test_a_later_dag_run_without_params_goes_on_with_the_redo(bucket: Bucket) ->
 
 
 def test_a_job_that_asks_for_other_answers_is_refused_with_what_changed(bucket: Bucket) -> None:
-    bucket.night([3])
+    first = bucket.night([3])
     other = a_spec(dead_letters__tolerate="50%", request__input="{{ text }}!", engine__max_num_seqs=16)
 
-    with pytest.raises(NotRedone, match=r"shows: request\.input changed\. .*trigger with fresh"):
+    with pytest.raises(NotRedone, match=rf"than run {first.run_id}: request\.input changed\. .*trigger with fresh"):
         bucket.redo(spec=other)
 
 
@@ -265,6 +313,74 @@ def test_rows_that_are_not_the_dead_letters_are_not_sealed(bucket: Bucket) -> No
     with pytest.raises(NotRedone, match=r"Row 0 of run .* is row 4 of run .*, where its next dead letter is row 3"):
         seal(bucket.store, run, SPEC, other, redo=bucket.what(run))
     assert load_manifest(bucket.store, run) is None
+
+
+def test_runs_that_do_not_add_up_to_the_partition_are_not_sealed(bucket: Bucket) -> None:
+    bucket.night([3])
+    run = bucket.redo()
+    bucket.compute(run, bucket.plan(run), [])
+
+    with pytest.raises(NotRedone, match="do not add up"):
+        seal(bucket.store, run, SPEC, bucket.plan(run), redo=replace(bucket.what(run), rows=21))
+
+
+def test_vectors_of_another_length_than_those_that_it_completes_are_not_sealed(bucket: Bucket) -> None:
+    """One partition would hold the vectors of two models. The run between has no answers, so it shows no length."""
+    first = bucket.night([3, 4])
+    second = bucket.redo("second")
+    bucket.seal(second, dead=[0, 1])
+    bucket.shown = second
+    third = bucket.redo("third")
+
+    with pytest.raises(ConservationError, match=rf"\(2 in {first.chunk_path(0)}, 3 in {third.chunk_path(0)}\)"):
+        bucket.seal(third, width=3)
+    assert load_manifest(bucket.store, third) is None
+
+
+def completed(bucket: Bucket, run: RunRef) -> Completed:
+    codec = ParquetCodec(run_id="", attempt="", node="", model={}, engine_version="", prediction_type=pa.string())
+    return Completed(bucket.store, run, bucket.what(run), load_kind(SPEC), codec)
+
+
+def test_a_row_that_the_completed_run_answered_can_be_sent_beside_rows_that_all_fail_again(bucket: Bucket) -> None:
+    """So that these are judged, and not the engine. Of a redo without answers: of the run that it completes."""
+    bucket.night([0, 1, 2, 3, 4, 6])
+    second = bucket.redo("second")
+    assert completed(bucket, second).row() == (5, {"text": TEXTS[5]})
+    bucket.seal(second, dead=list(range(6)))
+    bucket.shown = second
+
+    third = bucket.redo("third")
+
+    assert completed(bucket, third).row() == (5, {"text": TEXTS[5]})
+
+
+@pytest.mark.parametrize("gone", ["manifest_path", "plan_path", "chunk"])
+def test_without_what_the_completed_run_has_left_no_row_is_found(bucket: Bucket, gone: str) -> None:
+    first = bucket.night([3])
+    run = bucket.redo()
+    obstore.delete(bucket.store, first.chunk_path(0) if gone == "chunk" else getattr(first, gone))
+
+    assert completed(bucket, run).row() is None
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_worker_that_has_had_no_answer_takes_its_canary_from_there(bucket: Bucket, gone: bool) -> None:
+    first = bucket.night([0, 1, 2, 3])
+    run = bucket.redo()
+    if gone:
+        obstore.put(bucket.store, f"{first.prefix}/{bucket.plan(first).files[0].path}", b"other")
+
+    async def nothing(*_: Any) -> None:
+        return None
+
+    async def request(payloads: list[Any], _: int) -> Canary:
+        return Canary("path", b"body", payloads)
+
+    worker: Any = SimpleNamespace(answered_elsewhere=nothing, answered_before=lambda: None, request=request)
+    found = asyncio.run(Recall(load_kind(SPEC), worker, worker, worker, completed(bucket, run)).canary())
+
+    assert found == (None if gone else Canary("path", b"body", [load_kind(SPEC).render({"text": TEXTS[4]}, 4)]))
 
 
 def test_a_redo_that_is_sealed_as_another_run_is_not_published(bucket: Bucket) -> None:
