@@ -214,7 +214,7 @@ def _widths_before(store: ObjectStore, run: RunRef, completes: Sequence[Mapping[
     return {}
 
 
-def _check_widths(checked: Sequence[_Checked], before: Mapping[int, str]) -> None:
+def _check_widths(checked: Sequence[_Checked], before: dict[int, str]) -> None:
     """Attempts cannot see each other's vectors; a table with vectors of two models would look like any other."""
     examples = {width: item.entry["path"] for item in reversed(checked) for width in item.widths} | before
     if len(examples) > 1:

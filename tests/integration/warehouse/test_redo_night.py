@@ -38,11 +38,12 @@ DAY = "2026-11-22"
 
 @dataclass
 class Job:
-    """A job on a day of its own, task by task. sent: texts that the engine of the last run has seen."""
+    """A job on a day of its own, task by task. sent: texts that the engine of the last run has seen. runs: how many."""
 
     night: Night
     planner: Planner
     sent: list[str] = field(default_factory=list)
+    runs: int = 0
 
     def fill(self, rows: int, bad: range) -> None:
         """Rows of the day; an engine of `refusing` refuses those in `bad`."""
@@ -62,7 +63,8 @@ class Job:
 
     def run(self, behaviour: Behaviour | None = None, **params: Any) -> dict[str, Any]:
         """plan, extract, infer and seal; what the task plan tells."""
-        told = self.planner.told(DAY, dag_run=str(params), **params)
+        self.runs += 1
+        told = self.planner.told(DAY, dag_run=f"run {self.runs}", **params)
         run = RunRef.from_prefix(told["run_prefix"])
         if params.get("redo"):
             assert self.task(ExtractOperator, told, decision=told["decision"]).execute({})["rows"] > 0
