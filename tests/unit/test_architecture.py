@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": {"fields"},
     "spec": {"fields", "profiles", "tasks"},
     "planner": {"fields", "formats", "profiles", "spec"},
-    "costs": {"fields", "planner", "profiles"},
+    "costs": {"fields", "planner", "profiles", "spec"},
     "run": {"", "costs", "formats", "planner", "profiles", "spec", "store"},
     "status": {"costs", "formats", "run", "spec", "store"},
     "driver": {"exits", "run", "spec", "store", "tasks"},

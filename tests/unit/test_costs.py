@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nightshift.costs.bill import Bill, Machine, bill, estimate, operations
@@ -43,6 +43,8 @@ WELL = Life(
     well=True,
 )
 
+# A loaded machine is slow, and that is no failure.
+SETTINGS = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 seconds = st.floats(0, 1e6)
 counts = st.integers(0, 10**9)
 marks = st.builds(
@@ -75,6 +77,7 @@ starts = st.builds(
 class TestParts:
     """Show 4 of issue 15: the sum of the parts equals paid machine time x price."""
 
+    @SETTINGS
     @given(st.lists(marks, max_size=6, unique_by=lambda mark: mark.attempt), st.lists(parts_of_chunks, max_size=6), starts)
     def test_they_add_up_exactly_whatever_marks_ledger_and_clusters_say(
         self, found: list[Mark], used: list[Part], cluster: Starts
@@ -98,6 +101,7 @@ class TestParts:
             for side in filter(None, (rung["actual"]["seconds"], rung["actual"]["cost"])):
                 assert Decimal(str(side["paid"])) == sum(Decimal(str(side[name])) for name in PARTS)
 
+    @SETTINGS
     @given(st.lists(marks, min_size=1, max_size=6, unique_by=lambda mark: mark.attempt))
     def test_what_is_paid_is_what_attempts_lived(self, found: list[Mark]) -> None:
         seen = Seen(tuple(found), frozenset(mark.attempt for mark in found))
@@ -106,6 +110,7 @@ class TestParts:
         lived = sum(mark.age_s + mark.next_s / 2 for mark in found)
         assert sum(each["machine_s"]["paid"] for each in profiles) == pytest.approx(lived, abs=0.01)
 
+    @SETTINGS
     @given(st.integers(0, 10**12), st.lists(st.fractions(0, 10**9), min_size=1, max_size=6))
     def test_shares_are_whole_and_miss_nothing(self, total: int, shares: list[Fraction]) -> None:
         found = apportion(total, shares)
@@ -199,7 +204,7 @@ class TestPrices:
         ("body", "problem"),
         [
             ("[]", "it is not a YAML mapping"),
-            ("a: [", "it cannot be read as YAML"),
+            ("a: [", ":1: This is not valid YAML: "),
             ("machines: {}", "currency: None is not a currency. Write its three letters"),
             ("currency: usd", "currency: 'usd' is not a currency"),
             ("currency: USD\nmachine: {}", "machine: There is no such key. Did you mean 'machines'?"),
@@ -218,6 +223,26 @@ class TestPrices:
             ("currency: USD\nmachines: {cpu: {on-demand: 1, source: x}}", "machines.cpu.source: 'x' is not one of the sources"),
             ("currency: USD\nbigquery: {per_tb: 1}", "bigquery.per_tb: There is no such key. Did you mean 'per_tib'?"),
             ("currency: USD\nbigquery: 6.25", "bigquery: It is not a mapping"),
+            (
+                "currency: USD\nmachines: {cpu: {on-demand: 1, date: 2026-13-45}}",
+                "machines.cpu.date: '2026-13-45' is not a date",
+            ),
+            ("currency: USD\nmachines: {cpu: {on-demand: 1:30}}", "machines.cpu.on-demand: '1:30' is not a price"),
+            (f"currency: USD\nmachines: {{cpu: {{on-demand: 1{'0' * 400}}}}}", "machines.cpu.on-demand: '1000"),
+            (f"currency: USD\nmachines: {{cpu: {{on-demand: {'9' * 90}.0e999}}}}", "machines.cpu.on-demand: "),
+            (
+                "currency: USD\nmachines:\n  cpu: {on-demand: 1}\n  cpu: {on-demand: 2}",
+                "machines.cpu: The key 'cpu' appears twice",
+            ),
+            (
+                "currency: USD\nmachines: {cpu: {on-demand: 1, on-demand: 2}}",
+                "machines.cpu.on-demand: The key 'on-demand' appears",
+            ),
+            ("currency: USD\n1: 2", "1: There is no such key"),
+            ("a: &a [x]\ncurrency: *a", ":1: A file of prices cannot use the YAML anchor &a"),
+            ("currency: " + "[" * 9000, ":1: The YAML is nested more than"),
+            ("currency: USD # " + "x" * 200_000, "bytes are too many for a file of prices"),
+            ("", "it is not a YAML mapping"),
             ("currency: USD\nstorage: {class_a_per_1000: {}}", "storage.class_a_per_1000.price: None is not a price"),
         ],
     )
@@ -228,8 +253,15 @@ class TestPrices:
         with pytest.raises(PricesError) as error:
             load_prices(file)
 
-        assert f"{file}: " in str(error.value)
+        assert f"{file}:" in str(error.value)
         assert problem in str(error.value)
+
+    def test_a_folder_and_what_is_no_text_are_no_prices(self, tmp_path: Path) -> None:
+        (tmp_path / "prices.yaml").write_bytes(b"currency: \xff")
+
+        for file in (tmp_path, tmp_path / "prices.yaml", tmp_path / "none.yaml"):
+            with pytest.raises(PricesError, match="it cannot be read as YAML"):
+                load_prices(file)
 
     def test_all_mistakes_are_said_at_once(self, tmp_path: Path) -> None:
         file = tmp_path / "prices.yaml"
@@ -368,6 +400,22 @@ class TestReport:
 
         assert by_job([lost])[1].to_json() | {"failed": 1, "runs_without_cost": 0} == by_job([lost])[1].to_json()
         assert by_job([lost, a_row("a", 1)])[1].failed == 0
+
+    def test_a_dag_run_that_failed_without_a_run_and_then_with_one_failed_once(self) -> None:
+        plan = a_failure(None, 1, failed_task="plan", cost=None)
+
+        assert by_job([plan, a_failure("a", 1)])[1].failed == 1
+        assert by_job([plan, a_failure("a", 1, job="other")])[1].failed == 2, "DAG runs of two jobs may have one name"
+
+    def test_rows_that_a_redo_completes_count_once(self) -> None:
+        """A redo of 40 rows, and one of what was left of these: each has the partition's 1,000 rows, and its own tokens."""
+        first = a_row("b", 2, completes="a", prompt_tokens=40, output_tokens=0, cost=0.5)
+        second = a_row("c", 3, completes="b, a", prompt_tokens=4, output_tokens=0, cost=0.25)
+        _, total = by_job([a_row("a", 1), first, second, a_row("b", 4, job="other")])
+
+        assert (total.runs, total.rows, total.priced_rows, total.tokens) == (4, 2000, 2000, 2_000_044)
+        assert total.to_json()["per_thousand_rows"] == pytest.approx((2.0 + 0.5 + 0.25 + 2.0) / 2)
+        assert by_job([first])[1].rows == 1000, "nobody knows of the run that it completes"
 
     def test_rows_of_earlier_releases_have_no_cost_and_are_named(self) -> None:
         old = {"job": "job", "run_id": "old", "published_at": datetime(2026, 11, 1, tzinfo=UTC), "input_rows": 5}

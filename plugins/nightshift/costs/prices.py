@@ -9,15 +9,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from nightshift.fields.mistakes import choice
 from nightshift.profiles import Provisioning
 from nightshift.profiles.hardware import GPUS, TPUS
+from nightshift.spec.document import BYTES_MAX, Document, Unreadable
 
 OURS: Final = Path(__file__).with_name("prices.yaml")
 CPU: Final = "cpu"
-BYTES_MOST: Final = 1 << 20
 
 _BOUGHT: Final = {
     "on-demand": Provisioning.ON_DEMAND,
@@ -55,15 +53,19 @@ def load_prices(path: str | Path | None = None) -> Prices:
     """path: "" or None for ours. Raises PricesError."""
     file = Path(path) if path else OURS
     try:
-        body = file.read_bytes()
-        if len(body) > BYTES_MOST:
-            raise PricesError(f"{file}: {len(body):,} bytes are too many for a file of prices.")
-        value = yaml.safe_load(body)
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        with file.open("rb") as opened:
+            body = opened.read(BYTES_MAX + 1)
+        if len(body) > BYTES_MAX:
+            raise PricesError(f"{file}: more than {BYTES_MAX:,} bytes are too many for a file of prices.")
+        document = Document(body.decode("utf-8-sig"), "A file of prices")
+    except (OSError, UnicodeDecodeError) as error:
         raise PricesError(f"{file}: it cannot be read as YAML: {error}") from error
+    except Unreadable as error:
+        raise PricesError(f"{file}:{error.line}: {error.problem}. {error.remedy}.") from error
+    value = document.value
     if not isinstance(value, dict):
         raise PricesError(f"{file}: it is not a YAML mapping. It begins with 'currency: USD'; docs/costs.md has an example.")
-    if wrong := list(_mistakes(value)):
+    if wrong := [*_twice(document), *_mistakes(value)]:
         raise PricesError("\n".join(f"{file}: {each}" for each in wrong))
     return _prices(value, str(file) if path else "the list prices of this release")
 
@@ -89,6 +91,13 @@ def _prices(value: Mapping[str, Any], name: str) -> Prices:
         class_b_per_1000=others.get("class_b_per_1000"),
         name=name,
     )
+
+
+def _twice(document: Document) -> Iterator[str]:
+    """Keys of which YAML would silently take the last. What is wrong with keys that are no text is said of their place."""
+    for each in document.findings:
+        if isinstance(each.path[-1], str) and repr(each.path[-1]) in each.problem:
+            yield f"{'.'.join(map(str, each.path))}: {each.problem}. {each.remedy}."
 
 
 def _mistakes(value: Mapping[Any, Any]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """What jobs cost over time: rows of the audit table added up by job. Pure.
 
 A row's cost is of the whole run so far. So of each run only its latest row counts, however often it failed, was repaired or was
-published again. A DAG run that failed before it had a run has a row without cost.
+published again. A DAG run that failed before it had a run has a row without cost. The row of a redo has all rows of its partition,
+which count once: with the run that it completes.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ class Sums:
     priced_rows: int = 0
     priced_tokens: int = 0
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        rows, tokens = row.get("input_rows") or 0, (row.get("prompt_tokens") or 0) + (row.get("output_tokens") or 0)
+    def add(self, row: Mapping[str, Any], *, counted: bool = False) -> None:
+        """counted: its rows are, with the run that it completes."""
+        rows, tokens = (
+            0 if counted else row.get("input_rows") or 0,
+            (row.get("prompt_tokens") or 0) + (row.get("output_tokens") or 0),
+        )
         published = not is_failure(row)
         self.runs, self.failed = self.runs + published, self.failed + (not published)
         self.machine_seconds += row.get("machine_seconds") or 0.0
@@ -80,10 +85,10 @@ def is_failure(row: Mapping[str, Any]) -> bool:
 def latest(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Of each run, and of each DAG run without one, what counts: a publication rather than a failure, then the last.
 
-    A DAG run that failed before it had a run is left out if it was repaired.
+    A DAG run that failed before it had a run is left out if it was repaired and then had one, or failed with one.
     """
     rows = list(rows)
-    repaired = {(row["job"], row.get("by_dag_run_id")) for row in rows if not is_failure(row)}
+    repaired = {(row["job"], row.get("by_dag_run_id")) for row in rows if row.get("run_id")}
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in sorted(rows, key=lambda row: (not is_failure(row), _moment(row))):
         if not row.get("run_id") and (row["job"], row.get("by_dag_run_id")) in repaired:
@@ -96,9 +101,12 @@ def by_job(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Sums], Sums]:
     """The sums of each job, in order of their names, and of all."""
     jobs: dict[str, Sums] = {}
     total = Sums()
-    for row in sorted(latest(rows), key=lambda row: str(row["job"])):
-        jobs.setdefault(row["job"], Sums()).add(row)
-        total.add(row)
+    found = latest(rows)
+    delivered = {(row["job"], row.get("run_id")) for row in found if not is_failure(row)}
+    for row in sorted(found, key=lambda row: str(row["job"])):
+        counted = any((row["job"], run) in delivered for run in str(row.get("completes") or "").split(", "))
+        jobs.setdefault(row["job"], Sums()).add(row, counted=counted)
+        total.add(row, counted=counted)
     return jobs, total
 
 

@@ -108,15 +108,30 @@ class AuditFailureOperator(RunOperator):
 
     def _known(self, spec: JobSpec, planned: Mapping[str, Any], warehouse: Warehouse) -> dict[str, Any]:
         """The columns of a run that was opened; none if the task plan did not get so far."""
+        from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+        from nightshift.run.opening import NoSuchRun
+        from nightshift.warehouse import WarehouseError
+
+        if "run_prefix" not in planned:
+            return {}
+        self.run_prefix = planned["run_prefix"]
+        known = {"run_id": self.run.run_id, "generation": self.run.generation, "input_rows": planned.get("rows")}
+        try:
+            return {**known, **self._looked_up(spec, planned, warehouse)}
+        except (ValueError, NoSuchRun, WarehouseError, PermissionDeniedError, UnauthenticatedError) as error:
+            # What cannot be read may be why the DAG run failed: that it failed is said all the same.
+            self.log.warning("The row of the failure will not say what the run has cost: %s", error)
+            return known
+
+    def _looked_up(self, spec: JobSpec, planned: Mapping[str, Any], warehouse: Warehouse) -> dict[str, Any]:
+        """What has to be read for it. Raises ValueError and NoSuchRun for what is no document of a run."""
         from nightshift.costs.prices import load_prices
         from nightshift.run.bills import bill_of, bill_so_far
         from nightshift.run.plan import load_plan
         from nightshift.run.seal import load_manifest
         from nightshift.warehouse.audit import money
 
-        if "run_prefix" not in planned:
-            return {}
-        self.run_prefix = planned["run_prefix"]
         plan, manifest = load_plan(self.store, self.run), load_manifest(self.store, self.run)
         billed = _sum(planned.get("bytes_billed"), warehouse.bytes_billed(self.run, manifest, planned.get("asked_at")))
         prices = load_prices(self.settings.prices)
@@ -126,8 +141,6 @@ class AuditFailureOperator(RunOperator):
         if not made:
             del columns["costs"]  # What of it is useful is not known before the seal.
         return {
-            "run_id": self.run.run_id,
-            "generation": self.run.generation,
             "dag_run_id": self._frozen[1]["opened_by"],
             "input_rows": plan.rows if plan else planned.get("rows"),
             "workers": plan.workers if plan else None,

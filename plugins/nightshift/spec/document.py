@@ -1,6 +1,6 @@
 """A YAML file with the places of its parts: values for the model, lines and source text for messages.
 
-A job is plain YAML of a bounded size: no anchors, aliases, merge keys or tags. A few hundred bytes of aliases can stand for
+A job, or a file of prices, is plain YAML of a bounded size: no anchors, aliases, merge keys or tags. A few hundred bytes of aliases can stand for
 gigabytes, and Airflow's DAG processor reads all job files in one process. So each of these is refused while nodes are composed,
 before any value is made.
 """
@@ -53,29 +53,30 @@ class _Loader(yaml.SafeLoader):
     hexadecimal ones of any length, but refuses to print them. Raises Unreadable for what no job needs.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, what: str) -> None:
         super().__init__(text)
+        self._what = what
         self._nodes = self._depth = 0
 
     def fetch_flow_collection_start(self, token: Any) -> None:
         # Before compose_node sees them: the scanner's time grows with the square of the brackets that it looks ahead.
-        _not_too_deep(self.flow_level + 1, self.line)
+        _not_too_deep(self.flow_level + 1, self.line, self._what)
         super().fetch_flow_collection_start(token)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
-        _refuse_shorthand(event)
+        _refuse_shorthand(event, self._what)
         line = event.start_mark.line
         self._nodes += 1
         if self._nodes > NODES_MAX:
             problem = f"The file has more than {NODES_MAX:,} keys and values"
             raise Unreadable(line + 1, problem, "Keep long lists in a table, and join it in the query")
         self._depth += 1
-        _not_too_deep(self._depth, line)
+        _not_too_deep(self._depth, line, self._what)
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(node, yaml.ScalarNode) and node.tag == _MERGE_TAG:
-            raise Unreadable(line + 1, "A job cannot merge mappings with <<", "Write the keys here")
+            raise Unreadable(line + 1, f"{self._what} cannot merge mappings with <<", "Write the keys here")
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -89,33 +90,33 @@ class _Loader(yaml.SafeLoader):
             raise
 
 
-def _refuse_shorthand(event: Any) -> None:
+def _refuse_shorthand(event: Any, what: str) -> None:
     line = event.start_mark.line + 1
     if isinstance(event, yaml.AliasEvent):
         remedy = "Write the value itself again, or put text that starts with * in quotes"
-        raise Unreadable(line, f"A job cannot use the YAML alias *{event.anchor}", remedy)
+        raise Unreadable(line, f"{what} cannot use the YAML alias *{event.anchor}", remedy)
     if event.anchor is not None:
         raise Unreadable(
-            line, f"A job cannot use the YAML anchor &{event.anchor}", "Remove it, or put text that starts with & in quotes"
+            line, f"{what} cannot use the YAML anchor &{event.anchor}", "Remove it, or put text that starts with & in quotes"
         )
     if event.tag is not None:
         tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-        raise Unreadable(line, f"A job cannot use the YAML tag {tag}", "Remove it, or put text that starts with ! in quotes")
+        raise Unreadable(line, f"{what} cannot use the YAML tag {tag}", "Remove it, or put text that starts with ! in quotes")
 
 
-def _not_too_deep(depth: int, line: int) -> None:
+def _not_too_deep(depth: int, line: int, what: str) -> None:
     if depth > DEPTH_MAX:
-        raise Unreadable(
-            line + 1, f"The YAML is nested more than {DEPTH_MAX} levels deep", "Write a job; it needs only three levels"
-        )
+        remedy = f"Write {what[0].lower()}{what[1:]}; it needs only three levels"
+        raise Unreadable(line + 1, f"The YAML is nested more than {DEPTH_MAX} levels deep", remedy)
 
 
 class Document:
-    """One parsed file. value: as `yaml.safe_load` gives it; None for an empty file. Raises Unreadable."""
+    """One parsed file. what: it is, for messages. value: as `yaml.safe_load` gives it; None for an empty file. Raises
+    Unreadable."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, what: str = "A job") -> None:
         try:
-            loader = _Loader(text)
+            loader = _Loader(text, what)
             self._root = loader.get_single_node()
             self.findings = list(_key_findings(self._root)) if self._root else []
             self.value: Any = loader.construct_document(self._root) if self._root else None

@@ -66,8 +66,10 @@ COLUMNS: Final[Mapping[str, str]] = {
     "completes": "STRING",
 }
 """state: `PUBLISHED`, which NULL stands for too, or `FAILED`. Only a publication has published_at; run_id and published_at
-identify it. by_dag_run_id and failed_task identify a failure, whose other columns are NULL if they were not known by then;
-failed_at: when its row was written first; error: what the task said, NULL if only its log has it. dag_run_id: the DAG run that
+identify it. job, by_dag_run_id and failed_task identify a failure (Airflow names the DAG runs of all jobs alike), with error and
+machine_seconds: a task that fails again has another row if it says or has cost something else. Other columns of a failure are
+NULL if they were not known by then; failed_at: when its row was written first; error: what the task said, NULL if only its log
+has it. dag_run_id: the DAG run that
 opened the run. by_dag_run_id: the one that published it, or that failed. input_rows = predictions + dead_letters.
 source_tables, completes: comma-separated. completes: the earlier runs whose predictions the partition shows too, the latest
 first, else NULL; then input_rows, predictions and dead_letters are those of the whole partition, and all else is of this
@@ -83,7 +85,9 @@ FAILED: Final = "failed"
 ERROR_CHARS: Final = 2000
 """Of an error that are kept."""
 
-_KEYS: Final = {PUBLISHED: ("run_id", "published_at"), FAILED: ("by_dag_run_id", "failed_task", "state")}
+_KEYS: Final = {PUBLISHED: ("run_id", "published_at"), FAILED: ("by_dag_run_id", "failed_task", "job", "state")}
+_MAY_BE_NULL: Final = {PUBLISHED: (), FAILED: ("error", "machine_seconds")}
+"""Also identify a row, whether they are known or not."""
 
 
 def audit_row(
@@ -218,10 +222,12 @@ def insert(settings: Settings, state: str) -> str:
     An INSERT never conflicts with another one, so all jobs of a night may write their rows at the same time.
     """
     name = quoted(table(settings))
+    same = [f"{key} = @{key}" for key in _KEYS[state]]
+    same += [f"{key} IS NOT DISTINCT FROM @{key}" for key in _MAY_BE_NULL[state]]
     return (
         f"INSERT INTO {name} ({', '.join(map(quoted, COLUMNS))})\n"
         f"SELECT {', '.join(f'@{column}' for column in COLUMNS)} FROM UNNEST([1])\n"
-        f"WHERE NOT EXISTS (SELECT 1 FROM {name} WHERE {' AND '.join(f'{key} = @{key}' for key in _KEYS[state])})"
+        f"WHERE NOT EXISTS (SELECT 1 FROM {name} WHERE {' AND '.join(same)})"
     )
 
 

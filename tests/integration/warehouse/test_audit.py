@@ -98,6 +98,24 @@ def test_all_jobs_of_a_night_may_write_their_rows_at_the_same_moment(night: Nigh
     assert [row["run_id"] for row in audited(night)] == ["r0", "r1", "r2", "r3"]
 
 
+def test_failures_of_two_jobs_have_two_rows_though_airflow_names_their_dag_runs_alike(night: Night) -> None:
+    """And one that fails again, after more machine time, has another; what is only repeated has none."""
+    failure = {
+        **{"job": "one", "partition_date": PARTITION, "state": "failed", "failed_task": "infer", "failed_at": LATER},
+        **{"by_dag_run_id": "scheduled__2026-11-20T00:00:00+00:00", "error": "no machine", "machine_seconds": 0.1},
+    }
+    unknown = {**failure, "error": None, "machine_seconds": None}
+    again, other = {**failure, "machine_seconds": 7.5}, {**failure, "job": "other"}
+    for row in (failure, other, again, unknown, {**failure, "failed_at": "2026-11-23T02:00:00+00:00"}, unknown):
+        night.warehouse.record_audit(row)
+
+    found = [(row["job"], row["machine_seconds"], row["failed_at"]) for row in audited(night)]
+    later = datetime.fromisoformat(LATER)
+    assert sorted(found, key=str) == sorted(
+        [(row["job"], row["machine_seconds"], later) for row in (failure, other, again, unknown)], key=str
+    )
+
+
 def test_what_is_not_known_is_null(night: Night) -> None:
     known = {"run_id": "r", "partition_date": PARTITION, "published_at": LATER}
     night.warehouse.record_audit(known)

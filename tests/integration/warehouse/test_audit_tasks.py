@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import obstore
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
@@ -165,6 +166,21 @@ def test_a_row_of_a_failure_is_no_publication(night: Night, storage_client: Stor
 
     assert publications.FOREIGN in str(ended.error)
     assert night.shown() == before
+
+
+@pytest.mark.parametrize("broken", ["plan.json", "manifest.json", "prices"])
+def test_a_dag_run_that_failed_has_a_row_though_what_a_run_left_cannot_be_read(desk: Desk, broken: str) -> None:
+    """A plan that contradicts itself fails the task extract for good, and would fail this one too."""
+    run = desk.plan("night")
+    if broken == "prices":
+        Path(desk.settings.prices).write_text("currency: usd")
+    else:
+        obstore.put(desk.night.store, f"{run.prefix}/{broken}", b'{"version": 99}')
+    desk.fails("night", "extract", "it cannot be read")
+    (row,) = desk.rows()
+
+    assert (row["run_id"], row["failed_task"], row["error"]) == (run.run_id, "extract", "it cannot be read")
+    assert (row["cost"], row["machine_seconds"]) == (None, None)
 
 
 def test_a_task_plan_that_failed_leaves_a_row_without_a_run(desk: Desk) -> None:
