@@ -24,6 +24,7 @@ from nightshift.run.chunks import Part
 from nightshift.run.marks import Ended, Mark
 from nightshift.run.measured import Seen, measure
 from nightshift.run.starts import RAN, Starts
+from nightshift.status.costs import lines as cost_lines
 
 pytestmark = pytest.mark.unit
 
@@ -338,6 +339,17 @@ class TestBill:
 
     def test_what_nobody_asked_bigquery_is_not_in_the_total(self) -> None:
         assert self.made(bigquery_bytes=None).total == (self.made().total or 0) - 3_000_000
+
+    def test_a_run_of_no_rows_has_no_price_for_each(self) -> None:
+        found = bill({**a_manifest(), "rows": 0, "prompt_tokens": 0, "output_tokens": 0}, PRICES)
+
+        assert found is not None
+        assert (found.to_json()["per_million_tokens"], found.to_json()["per_thousand_rows"]) == (None, None)
+        assert cost_lines(found)[0].endswith(" EUR without BigQuery")
+
+    def test_operations_are_those_of_a_simulated_run(self) -> None:
+        """13 chunks and 10 marks of one calm attempt: 88 creates and listings, without those of the seal and of documents."""
+        assert operations(13, 1, 10)[0] == pytest.approx(88, rel=0.2)
 
     def test_a_speed_that_was_unknown_estimates_nothing(self) -> None:
         assert estimate(a_decision(work_s=None, finish_s=None)) is None

@@ -68,6 +68,8 @@ def test_what_a_later_release_adds_is_passed_over() -> None:
         ({"version": 2}, "has version 2 of its format"),
         ({"age_s": float("nan")}, "age_s is not a number"),
         ({"age_s": -1}, "age_s is not a number"),
+        ({"age_s": 1e308}, "age_s is not a number"),
+        ({"rows_lost": 10**400}, "rows_lost is not a count"),
         ({"rows_answered": 1.5}, "rows_answered is not a count"),
         ({"rows_lost": True}, "rows_lost is not a count"),
         ({"profile": None}, "profile is not a text"),
@@ -83,7 +85,7 @@ def test_anything_else_is_not_a_mark(change: dict[str, Any], why: str) -> None:
         Mark.from_bytes(json.dumps({**json.loads(MARK.to_bytes()), **change}).encode())
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"version": 1}', b"\xff"])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"version": 1}', b"\xff", b"[" * 100_000])
 def test_a_torn_object_is_not_a_mark(body: bytes) -> None:
     with pytest.raises(NotAMark):
         Mark.from_bytes(body)

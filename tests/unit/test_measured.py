@@ -222,7 +222,16 @@ class TestLooking:
         assert await look(Slow(), RUN) == Seen((), frozenset({"a"}), written=1)
 
     @pytest.mark.parametrize(
-        "body", [b"", b"[]", b'{"version": 2, "pods": {}}', b'{"version": 1, "pods": []}', b'{"version": 1, "pods": {"p": 3}}']
+        "body",
+        [
+            b"",
+            b"[]",
+            b'{"version": 2, "pods": {}}',
+            b'{"version": 1, "pods": []}',
+            b'{"version": 1, "pods": {"pod-a": 3}}',
+            b"[" * 100_000,
+            b'{"version": 1, "pods": {"pod-a": {"node": 1%s}}}' % (b"0" * 400),
+        ],
     )
     async def test_a_start_that_cannot_be_read_says_nothing(self, body: bytes) -> None:
         store = MemoryStore()

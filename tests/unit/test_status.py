@@ -273,7 +273,7 @@ def test_a_sealed_run_shows_what_it_cost_beside_what_was_estimated(run: Run) -> 
     assert (said["bigquery"]["bytes_billed"], said["unpriced"]) == (None, [])
     total, actual, planned = text(status).splitlines()[-3:]
     assert total.startswith(
-        "cost      0.500416 EUR without BigQuery: 500.4160 per million tokens, 50.0416 per thousand rows; machines "
+        "cost      0.500446 EUR without BigQuery: 500.4460 per million tokens, 50.0446 per thousand rows; machines "
     )
     assert total.endswith("machines 0.5, estimated 0.361111")
     worked, started, lost = "useful work 0.416667 (0.83 h)", "start-up 0.041667 (0.08 h)", "lost to kills 0.041666 (0.08 h)"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.costs.prices import Prices
 from nightshift.costs.split import PARTS, Parts, apportion
+from nightshift.planner.sizing import OPERATIONS_PER_CHUNK
 
 if TYPE_CHECKING:
     from nightshift.planner.plan import Decision
@@ -193,12 +194,14 @@ def estimate(decision: Decision) -> Parts | None:
 def operations(chunks: int, attempts: int, marks: int) -> tuple[int, int]:
     """Of Cloud Storage, classes A and B: computed, not counted.
 
-    A: a chunk is created once, after a listing; each mark is created; each attempt lists the chunks when it begins; the seal
-    lists chunks and marks; ten for the run's own documents. B: the seal reads each chunk, and a worker its rows; an attempt
+    A: `OPERATIONS_PER_CHUNK` for each chunk; each mark is created; each attempt lists the chunks when it begins; the seal lists
+    chunks and marks; ten for the run's own documents. B: the seal reads each chunk, and a worker its rows; an attempt
     reads three documents; the seal reads its newest mark.
     """
     pages = -(-chunks // PAGE)
-    return 2 * chunks + marks + (attempts + 1) * pages + -(-marks // PAGE) + 10, 2 * chunks + 4 * attempts + 10
+    return OPERATIONS_PER_CHUNK * chunks + marks + (attempts + 1) * pages + -(
+        -marks // PAGE
+    ) + 10, 2 * chunks + 4 * attempts + 10
 
 
 def units(millionths: int | None) -> float | None:

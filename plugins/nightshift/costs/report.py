@@ -1,8 +1,8 @@
 """What jobs cost over time: rows of the audit table added up by job. Pure.
 
 A row's cost is of the whole run so far. So of each run only its latest row counts, however often it failed, was repaired or was
-published again. A DAG run that failed before it had a run has a row without cost. The row of a redo has all rows of its partition,
-which count once: with the run that it completes.
+published again. A DAG run that failed before it had a run has a row without cost. The row of a redo has all rows of its
+partition, which count once: with the run that it completes.
 """
 
 from __future__ import annotations

@@ -20,14 +20,16 @@ CHUNK_SECONDS_MAX: Final = 60.0
 """Of one worker's work: what a kill -9 can cost."""
 CHUNK_SECONDS_MIN: Final = 1.0
 """So that commits cost little."""
+OPERATIONS_PER_CHUNK: Final = 4
+"""Of Cloud Storage's class A: it is created, its range is listed before it is opened, its partials are listed, and its range
+about once again while it is open (`nightshift.driver.feeder`)."""
 CHUNKS_PER_WORKER: Final = 200
 """If they are long enough. 2.8 of 200 chunks computed twice are 1.4 % of a run; 2 % is what it may be. Measured (P7, workers x
 hours: chunks for each, waste, which is so many chunks): 1,000 x 1: 60, 3.8 %, 2.3; 200 x 1: 150, 1.85 %, 2.8; 500 x 1: 150,
 1.78 %, 2.7; 200 x 1: 200, 1.27 %, 2.5; 500 x 1: 200, 1.32 %, 2.6; 1,000 x 3: 180, 1.4 %, 2.6.
 
-More would cost more than they save. A chunk costs four operations of class A ($0.05 for 10,000 in a region of Cloud Storage):
-it is created, its range is listed before it is opened, its partials are listed, and its range about once again while it is
-open. So n chunks cost $0.00002 n and waste 2.7 / n of the worker's price for the night: least for the cheapest accelerator, an
+More would cost more than they save. A chunk costs `OPERATIONS_PER_CHUNK` ($0.05 for 10,000 in a region of Cloud Storage). So n
+chunks cost $0.00002 n and waste 2.7 / n of the worker's price for the night: least for the cheapest accelerator, an
 L4 on Spot for an hour ($0.3), at n = 200. A range of 200 names is a fifth of a page; all ranges of 1,000 workers are 200 pages,
 which a helper lists every 100 s (`nightshift.driver.feeder`)."""
 CHUNKS_WANTED: Final = 400

@@ -12,7 +12,6 @@ class A operations ($0.05 for 10,000 in a region: $0.15). The seal lists them in
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -24,6 +23,8 @@ from nightshift.run.names import canonical_json
 LEAST_S: Final = 5.0
 SHARE: Final = 0.02
 MOST_S: Final = 60.0
+NUMBER_MOST: Final = 10**15
+"""More than any attempt has seconds, rows or tokens."""
 
 _TEXTS: Final = ("attempt", "profile", "role", "node", "pod", "born_at", "at")
 _COUNTS: Final = ("rows_answered", "rows_dead", "rows_from_partials", "rows_lost", "input_tokens", "output_tokens", "not_saved")
@@ -94,7 +95,7 @@ class Mark:
         """Inverse of `to_bytes`; entries that a later release added are passed over. Raises NotAMark."""
         try:
             value = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise NotAMark(f"not JSON: {error}") from error
         if not isinstance(value, dict):
             raise NotAMark("not a JSON object")
@@ -141,4 +142,5 @@ def _wrong_with(mark: Mark) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    # NaN compares as False. What is larger would not survive the sums.
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= NUMBER_MOST

@@ -8,7 +8,6 @@ JobSet has ended.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,7 +16,7 @@ from obstore.store import ObjectStore
 
 from nightshift.formats import STARTS
 from nightshift.planner.record import STAGES
-from nightshift.run.marks import Mark, ended_at_age_s
+from nightshift.run.marks import NUMBER_MOST, Mark, ended_at_age_s
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.store import Objects, create_or_read
 
@@ -69,7 +68,7 @@ class Starts:
             if not isinstance(value, dict) or not isinstance(value.get("pods"), dict):
                 return cls()
             STARTS.check(value, "it")
-        except ValueError:
+        except (ValueError, RecursionError):
             return cls()
         return cls({pod: _readable(stages) for pod, stages in value["pods"].items()})
 
@@ -99,5 +98,5 @@ def _readable(stages: Any) -> dict[str, float]:
     return {
         stage: float(seconds)
         for stage, seconds in stages.items()
-        if stage in (*STAGES, RAN) and isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0
+        if stage in (*STAGES, RAN) and isinstance(seconds, int | float) and 0 <= seconds <= NUMBER_MOST
     }

@@ -1,8 +1,8 @@
 """A YAML file with the places of its parts: values for the model, lines and source text for messages.
 
-A job, or a file of prices, is plain YAML of a bounded size: no anchors, aliases, merge keys or tags. A few hundred bytes of aliases can stand for
-gigabytes, and Airflow's DAG processor reads all job files in one process. So each of these is refused while nodes are composed,
-before any value is made.
+A job, or a file of prices, is plain YAML of a bounded size: no anchors, aliases, merge keys or tags. A few hundred bytes of
+aliases can stand for gigabytes, and Airflow's DAG processor reads all job files in one process. So each of these is refused
+while nodes are composed, before any value is made.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ def _lines(found: Bill) -> Iterator[str]:
             if said[key] is not None
         ]
         before = "" if found.estimate is None else f"; machines {_amount(found.machines)}, estimated {_amount(found.estimate)}"
-        yield f"{_amount(found.total)} {currency} without BigQuery: {', '.join(each)}{before}"
+        rates = f": {', '.join(each)}" if each else ""
+        yield f"{_amount(found.total)} {currency} without BigQuery{rates}{before}"
     for rung in found.rungs:
         actual, estimated = rung.cost(rung.parts), rung.cost(rung.estimate)
         for name, parts, costs in (("", rung.parts, actual), (", estimated", rung.estimate, estimated)):

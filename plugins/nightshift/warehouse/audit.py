@@ -66,11 +66,11 @@ COLUMNS: Final[Mapping[str, str]] = {
     "completes": "STRING",
 }
 """state: `PUBLISHED`, which NULL stands for too, or `FAILED`. Only a publication has published_at; run_id and published_at
-identify it. job, by_dag_run_id and failed_task identify a failure (Airflow names the DAG runs of all jobs alike), with error and
-machine_seconds: a task that fails again has another row if it says or has cost something else. Other columns of a failure are
+identify it. job, by_dag_run_id and failed_task identify a failure (Airflow names the DAG runs of all jobs alike), with error
+and machine_seconds: a task that fails again has another row if its error or its cost differs. Other columns of a failure are
 NULL if they were not known by then; failed_at: when its row was written first; error: what the task said, NULL if only its log
-has it. dag_run_id: the DAG run that
-opened the run. by_dag_run_id: the one that published it, or that failed. input_rows = predictions + dead_letters.
+has it. dag_run_id: the DAG run that opened the run. by_dag_run_id: the one that published it, or that failed.
+input_rows = predictions + dead_letters.
 source_tables, completes: comma-separated. completes: the earlier runs whose predictions the partition shows too, the latest
 first, else NULL; then input_rows, predictions and dead_letters are those of the whole partition, and all else is of this
 run. dead_reasons: JSON object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json.

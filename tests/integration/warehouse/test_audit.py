@@ -101,8 +101,14 @@ def test_all_jobs_of_a_night_may_write_their_rows_at_the_same_moment(night: Nigh
 def test_failures_of_two_jobs_have_two_rows_though_airflow_names_their_dag_runs_alike(night: Night) -> None:
     """And one that fails again, after more machine time, has another; what is only repeated has none."""
     failure = {
-        **{"job": "one", "partition_date": PARTITION, "state": "failed", "failed_task": "infer", "failed_at": LATER},
-        **{"by_dag_run_id": "scheduled__2026-11-20T00:00:00+00:00", "error": "no machine", "machine_seconds": 0.1},
+        "job": "one",
+        "partition_date": PARTITION,
+        "state": "failed",
+        "failed_task": "infer",
+        "failed_at": LATER,
+        "by_dag_run_id": "scheduled__2026-11-20T00:00:00+00:00",
+        "error": "no machine",
+        "machine_seconds": 0.1,
     }
     unknown = {**failure, "error": None, "machine_seconds": None}
     again, other = {**failure, "machine_seconds": 7.5}, {**failure, "job": "other"}
