@@ -330,7 +330,7 @@ class TestWorkers:
         assert calm.workers < stormy.workers
 
     def test_a_worker_that_hardly_gets_to_work_has_a_long_way_to_go(self) -> None:
-        """40 preemptions an hour, each of which costs 230 s: more than there is."""
+        """28 preemptions an hour, each of which costs 230 s: more than there is."""
         spec = a_spec(**CHAT)
         known = Known(tokens_of(spec), None, "", {"gpu-l4-spot": a_record(5.0, preemptions=111)})
 

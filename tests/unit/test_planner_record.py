@@ -21,7 +21,13 @@ def test_a_record_survives_json() -> None:
 
 def test_rates_are_per_worker() -> None:
     assert RECORD.rows_per_second == 20.0
-    assert RECORD.preemptions_per_hour == 1.5
+    assert replace(RECORD, alive_s=72_000.0).preemptions_per_hour == 0.15
+
+
+def test_a_kill_in_a_short_run_is_not_a_rate() -> None:
+    """One in three minutes would be 20 an hour: with 10 minutes of start-up, no work would ever be done."""
+    assert replace(RECORD, alive_s=180.0, preemptions=1).preemptions_per_hour == 0.25
+    assert replace(RECORD, alive_s=0.0, preemptions=0).preemptions_per_hour == 0.0
 
 
 def test_what_a_later_release_adds_is_passed_over() -> None:

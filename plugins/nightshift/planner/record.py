@@ -9,6 +9,9 @@ from typing import Any, Final
 
 from nightshift.formats import SPEED, UnreadableFormat
 
+HELD_LEAST_H: Final = 4.0
+"""Hours over which preemptions are counted at least: one in a run of three minutes is not a rate of 20 an hour."""
+
 
 class NotARecord(ValueError):
     """Not the JSON of a record that this release reads."""
@@ -71,8 +74,8 @@ class Record:
 
     @property
     def preemptions_per_hour(self) -> float:
-        """Of one worker's machine."""
-        return self.preemptions / (self.alive_s / 3600) if self.alive_s else 0.0
+        """Of one worker's machine, as if machines had been held for at least `HELD_LEAST_H`."""
+        return self.preemptions / max(HELD_LEAST_H, self.alive_s / 3600)
 
     def to_json(self) -> dict[str, Any]:
         return {**SPEED.stamp(), **asdict(self)}
