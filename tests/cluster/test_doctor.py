@@ -74,7 +74,7 @@ def test_everything_is_there(cluster: Kubernetes, namespace: Namespace, api: Job
     [there] = asked(_cluster.there, api, namespace)
 
     assert isinstance(there, Ok)
-    assert f"takes Airflow for system:serviceaccount:{namespace.name}:{ACCOUNT}" in there.found
+    assert f"authenticates Airflow as system:serviceaccount:{namespace.name}:{ACCOUNT}" in there.found
     assert [type(each) for each in asked(_cluster.jobset, api, namespace)] == [Ok]
     assert [type(each) for each in asked(_cluster.kueue, api, namespace)] == [Ok]
     assert asked(_cluster.rights, api, namespace) == [Ok(str(right), f"in namespace {namespace.name}") for right in RIGHTS]
