@@ -147,6 +147,11 @@ class TestParts:
         assert split(killed) == Parts(lost=1_060_000)
         assert split(replace(killed, well=True)) == Parts(start_up=1_060_000)
 
+    def test_one_that_was_answered_no_row_was_idle(self) -> None:
+        found = split(replace(WELL, rows=0, rows_used=0, rows_lost=0))
+
+        assert found == Parts(start_up=100_000, idle=960_000)
+
     def test_seconds_survive_json(self) -> None:
         assert Parts.from_json(split(WELL).to_json()) == split(WELL)
 
@@ -337,6 +342,19 @@ class TestBill:
         assert said["unpriced"] == ["a4-highgpu-8g-spot"]
         assert said["rungs"][0]["actual"]["seconds"]["paid"] == 5400.0
 
+    def test_a_machine_that_was_only_planned_needs_no_price_for_the_total(self) -> None:
+        found = self.made(estimated=(a_decision(profile="gpu-b200"), Machine("a4-highgpu-8g", 1.0)))
+
+        assert (found.unpriced, found.machines, found.estimate) == ((), 900_000, None)
+
+    def test_attempts_without_a_mark_are_said(self) -> None:
+        found = a_manifest()
+        found["measured"]["not_seen"] = 2
+        made = bill(found, PRICES)
+
+        assert made is not None
+        assert made.to_json()["attempts_not_seen"] == 2
+
     def test_what_nobody_asked_bigquery_is_not_in_the_total(self) -> None:
         assert self.made(bigquery_bytes=None).total == (self.made().total or 0) - 3_000_000
 
@@ -405,6 +423,12 @@ class TestReport:
 
         assert (total.runs, total.failed, total.costs) == (1, 0, {"USD": 3_000_000})
         assert [row["cost"] for row in latest(rows[1:3])] == [2.0]
+
+    def test_a_publication_counts_though_the_run_failed_later(self) -> None:
+        """Published again in vain: what it had published stays."""
+        _, total = by_job([a_failure("a", 9, cost=3.5), a_row("a", 5, cost=3.0)])
+
+        assert (total.runs, total.failed, total.costs) == (1, 0, {"USD": 3_000_000})
 
     def test_a_dag_run_that_failed_before_it_had_a_run_counts_unless_it_was_repaired(self) -> None:
         nothing = {"cost": None, "currency": None, "machine_seconds": None, "input_rows": None}

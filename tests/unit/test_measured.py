@@ -137,6 +137,16 @@ class TestSums:
 
         assert preemptions_of(measure(seen(*marks, a_mark("a", ended=None)), [])["profiles"][0]) == 2
 
+    @pytest.mark.parametrize("ended", [*Ended, None])
+    def test_only_the_start_up_of_an_attempt_that_is_done_is_not_lost(self, ended: Ended | None) -> None:
+        mark = a_mark("a", ended=ended, start_up_s={"weights": 40.0})
+        machine_s = measure(seen(mark), [])["profiles"][0]["machine_s"]
+
+        done = ended is Ended.DONE
+        assert (machine_s["start_up"], machine_s["idle"], machine_s["lost"]) == (
+            (40.0, 60.0, 0.0) if done else (0.0, 0.0, 100.0)
+        )
+
     def test_nothing_was_seen(self) -> None:
         assert measure(Seen(), []) == {"attempts": 0, "not_seen": 0, "marks": 0, "profiles": []}
 
