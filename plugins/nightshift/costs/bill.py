@@ -198,10 +198,9 @@ def operations(chunks: int, attempts: int, marks: int) -> tuple[int, int]:
     chunks and marks; ten for the run's own documents. B: the seal reads each chunk, and a worker its rows; an attempt
     reads three documents; the seal reads its newest mark.
     """
-    pages = -(-chunks // PAGE)
-    return OPERATIONS_PER_CHUNK * chunks + marks + (attempts + 1) * pages + -(
-        -marks // PAGE
-    ) + 10, 2 * chunks + 4 * attempts + 10
+    chunk_pages, mark_pages = -(-chunks // PAGE), -(-marks // PAGE)
+    class_a = OPERATIONS_PER_CHUNK * chunks + marks + (attempts + 1) * chunk_pages + mark_pages + 10
+    return class_a, 2 * chunks + 4 * attempts + 10
 
 
 def units(millionths: int | None) -> float | None:
