@@ -122,22 +122,11 @@ IMAGE_BYTES = 3 << 20
 IMAGES = 256
 
 
-class ImageEngine(CannedEngine):
-    """Answers about images, which it does not keep."""
+class PatientEngine(CannedEngine):
+    """Answers about images, which it does not keep, and nobody before it has so many requests at once.
 
-    async def _chat(self, request: web.Request) -> web.Response:
-        async for _ in request.content.iter_any():
-            pass
-        self._in_flight += 1
-        self.in_flight_max = max(self.in_flight_max, self._in_flight)
-        await asyncio.sleep(0.5)
-        self._in_flight -= 1
-        choice = {"index": 0, "message": {"role": "assistant", "content": "a picture"}, "finish_reason": "stop"}
-        return web.json_response({"choices": [choice]})
-
-
-class PatientEngine(ImageEngine):
-    """Answers nobody before it has so many requests at once. late: it waited for them for long, and answers all the same."""
+    late: it waited for them for a minute, and answers all the same.
+    """
 
     def __init__(self, requests: int) -> None:
         super().__init__()
@@ -146,14 +135,23 @@ class PatientEngine(ImageEngine):
         self._all = asyncio.Event()
 
     async def _chat(self, request: web.Request) -> web.Response:
+        async for _ in request.content.iter_any():
+            pass
+        self._in_flight += 1
+        self.in_flight_max = max(self.in_flight_max, self._in_flight)
         self._missing -= 1
+        if self._missing <= 0:
+            self._all.set()
         try:
-            async with asyncio.timeout(10 if self._missing > 0 else 0):
+            async with asyncio.timeout(60):
                 await self._all.wait()
         except TimeoutError:
-            self.late = self.late or self._missing > 0
+            self.late = True
             self._all.set()
-        return await super()._chat(request)
+        await asyncio.sleep(0.5)
+        self._in_flight -= 1
+        choice = {"index": 0, "message": {"role": "assistant", "content": "a picture"}, "finish_reason": "stop"}
+        return web.json_response({"choices": [choice]})
 
 
 @pytest.mark.parametrize("kept", ["in the store", "in the rows"])
@@ -170,12 +168,13 @@ def test_images_in_flight_fit_the_pod(
     spec = a_spec(task="image", request={"image": "photo", "user": "what is it?"}, engine={"max_num_seqs": 256})
     prepared = prepare_table(tmp_path, spec, {"photo": photos}, chunk_rows=count)
 
-    with ImageEngine() as engine:
+    with PatientEngine(IMAGES // 4) as engine:
         driver = DriverProcess(prepared, engine.url, program=MEASURED)
         assert driver.finish() == exits.DONE
 
     assert len(prepared.rows()) == count
-    assert engine.in_flight_max > 16, "bytes are what bounds it"
+    assert not engine.late, "bytes leave room for so many, however slowly they come"
+    assert engine.in_flight_max <= IMAGES // 2, "512 MiB of images, each of 4 MiB in base64"
     assert driver.peak_bytes < 1 << 30
 
 
