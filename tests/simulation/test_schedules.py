@@ -75,7 +75,7 @@ def test_random_schedules_keep_every_invariant(part: int) -> None:
         pytest.param(56356420263, id="a worker that is frozen while it ends has no time left to save rows"),
     ],
 )
-def test_a_schedule_that_was_once_judged_wrongly_keeps_every_invariant(seed: int) -> None:
+def test_a_schedule_that_once_failed_keeps_every_invariant(seed: int) -> None:
     must_keep_every_invariant(range(seed, seed + 1))
 
 

@@ -197,7 +197,9 @@ class Trial:
                 self._close(lambda _: Verdict.ENGINE)
                 return
             late = loop.time() - self._began > self._budget.failing_s
-            asked = self._release(min(PROBES, self._window.requests) - len(out), late=late)
+            # What waits for memory or for a dead engine will be with the engine as well.
+            busy = self._scheduler.requests_in_flight - len(self._held)
+            asked = self._release(min(PROBES, self._window.requests) - busy, late=late)
             if self._canary is not None:
                 sent = loop.time()
                 if await self._sing(self._canary):
