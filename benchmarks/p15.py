@@ -28,6 +28,7 @@ from nightshift.jobset.verdict.outcome import Ending, classify
 from nightshift.jobset.verdict.starts import starts_of
 from nightshift.operators.planning import known_of
 from nightshift.planner.plan import Decision, decide, fixed
+from nightshift.run.decisions import save_decision
 from nightshift.run.names import RunRef
 from nightshift.run.opening import open_run
 from nightshift.run.pins import Pins
@@ -45,12 +46,15 @@ from tests.integration.runtime.agents import AgentProcess
 BUCKET: Final = "runs"
 MAX_TOKENS: Final = 32
 NEAR: Final = 0.15
+LONGER: Final = 4
+"""How many times as long the rows of the third night are: up to about 100 tokens, of the 256 that the model may read."""
 POLL_S: Final = 0.25
 METHOD: Final = """
-Two nights of each job on the local runtime, with real vLLM on the CPU (float32, eager), one worker, on an empty bucket of the
+Three nights of each job on the local runtime, with real vLLM on the CPU (float32, eager), one worker, on an empty bucket of the
 Cloud Storage emulator. Each is opened, decided, rendered, run and sealed by the code of the tasks, without Airflow and
 BigQuery; its rows are written as an export would. The first plan is an estimate, whose start-up is the most that the
-profile allows. The second has half as many rows again and is planned from the first's record. Planned is the finish that
+profile allows. The second has half as many rows again and is planned from the first's record. The third has rows four times
+as long, half as many as the first, and is planned from the second's record and the two mean lengths. Planned is the finish that
 the decision names, without its margin: start-up, work, and what preemptions would take. Actual is the time from submitting
 the JobSet to the last commit, by the store's clock.
 """
@@ -109,10 +113,13 @@ def measure(folder: Path, quick: bool) -> Report:
         with _place(folder / case.name) as place:
             first = place.night(case.spec, case.rows, "2026-11-20")
             second = place.night(case.spec, case.rows * 3 // 2, "2026-11-21")
+            longer = place.night(case.spec, case.rows // 2, "2026-11-22", sentences_each=LONGER)
         report.add(f"planned / actual finish, {case.name}, first night, an estimate", f"{1 + first.off:.2f}")
         name = f"planned / actual finish, {case.name}, second night, from its record"
         report.add(name, f"{1 + second.off:.3f}", "within 15%", abs(second.off) <= NEAR)
-        for words, night in (("first", first), ("second", second)):
+        name = f"planned / actual finish, {case.name}, rows {LONGER} times as long, from the second's record"
+        report.add(name, f"{1 + longer.off:.3f}")
+        for words, night in (("first", first), ("second", second), ("third", longer)):
             report.note(f"{case.name}, {words} night: {_told(night)}")
     return report
 
@@ -134,9 +141,9 @@ class Place:
     settings: Settings
     environment: dict[str, str]
 
-    def night(self, spec: JobSpec, rows: int, partition: str) -> Night:
+    def night(self, spec: JobSpec, rows: int, partition: str, sentences_each: int = 1) -> Night:
         """A whole run. Raises AssertionError if it does not succeed."""
-        texts = sentences(range(rows))
+        texts = [" ".join([text] * sentences_each) for text in sentences(range(rows))]
         run = open_run(self.store, spec, partition, opened_by="benchmark")
         known = known_of(
             spec,
@@ -155,7 +162,10 @@ class Place:
         files = write_input(self.store, run, texts, per_file=len(texts), per_group=1000)
         workers, chunk_rows, reasons = fixed(decision, spec, len(texts), sum(file.size for file in files))
         say(f"P15 {spec.job} {run.partition}: {'; '.join(reasons)}")
-        return save_plan(self.store, run, Plan(run.run_id, len(texts), chunk_rows, workers, files, reasons))
+        plan = Plan(
+            run.run_id, len(texts), chunk_rows, workers, files, reasons, decision=save_decision(self.store, run, decision)
+        )
+        return save_plan(self.store, run, plan)
 
     def _infer(self, spec: JobSpec, run: RunRef, plan: Plan) -> float:
         """Seconds from the JobSet's start to the last commit."""

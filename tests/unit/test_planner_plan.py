@@ -85,7 +85,8 @@ def questions(draw: st.DrawFn) -> tuple[JobSpec, int, Known, Limits]:
     records = {}
     if draw(st.booleans()):
         rate, starts = draw(st.floats(1e-2, 1e3)), draw(st.floats(0, 3000))
-        records[profile] = a_record(rate, preemptions=draw(st.integers(0, 20)), start_up_s=starts)
+        record = a_record(rate, preemptions=draw(st.integers(0, 20)), start_up_s=starts)
+        records[profile] = replace(record, row_tokens=draw(st.none() | st.floats(0, 1e5)))
     tokens = tokens_of(spec, draw(st.floats(1, 1e5)), "drawn")
     limits = Limits(draw(st.integers(0, 200)), draw(st.none() | st.integers(0, 500)))
     return spec, draw(st.integers(1, 10**9)), Known(tokens, config and model_of(config), "none", records), limits
@@ -300,6 +301,42 @@ class TestWorkers:
         assert speed_of(spec, spec.compute.worker("gpu-l4"), known).basis is Basis.MEASURED
         assert speed_of(spec, eight, known).basis is Basis.ESTIMATED
         assert speed_of(spec, eight, known).start_up_s == eight.load_seconds
+
+    @pytest.mark.parametrize(("tokens", "least", "most"), [(50.0, 10.0, 20.0), (2000.0, 1.2, 4.0), (599.0, 5.0, 5.0)])
+    def test_rows_of_other_lengths_go_at_another_speed(self, tokens: float, least: float, most: float) -> None:
+        """Recorded: 5 rows/s of 500 tokens, and 256 of the answer. An L4 has room for three times as many short ones."""
+        spec = a_spec(**CHAT)
+        record = replace(a_record(5.0), row_tokens=500.0)
+        known = Known(tokens_of(spec, tokens, "a sample"), model_of(configs.LLAMA3_8B), "", {"gpu-l4-spot": record})
+
+        speed = speed_of(spec, spec.compute.worker(), known)
+
+        assert speed.basis is Basis.MEASURED
+        assert least <= speed.rows_per_second <= most
+        scaled = f" with 500 input tokens per row, and scaled to {tokens:,.0f}" if least != most else ""
+        assert speed.words == f"measured in run job/2026-11-19/0123456789abcdef{scaled}"
+        assert speed.output_tokens == pytest.approx(10 * speed.rows_per_second / 5)
+        assert speed.input_tokens == pytest.approx(100 * speed.rows_per_second / 5 * (tokens / 500 if scaled else 1))
+
+    def test_vectors_of_texts_four_times_as_long_take_about_four_times_as_long(self) -> None:
+        spec = a_spec(compute__profile="cpu", engine__max_model_len=256)
+        record = replace(a_record(200.0), row_tokens=40.0)
+        known = Known(tokens_of(spec, 160.0, "a sample"), model_of(configs.MINILM, "float32"), "", {"cpu": record})
+
+        assert 45 <= speed_of(spec, spec.compute.worker(), known).rows_per_second <= 65
+
+    @pytest.mark.parametrize("missing", ["sample", "record", "model", "memory"])
+    def test_without_both_lengths_and_a_formula_the_recorded_speed_counts(self, missing: str) -> None:
+        spec = a_spec(**CHAT)
+        record = replace(a_record(5.0), row_tokens=None if missing == "record" else 500.0)
+        tokens = tokens_of(spec, None if missing == "sample" else 2000.0, "a sample")
+        config = configs.LLAMA3_70B if missing == "memory" else configs.LLAMA3_8B
+        model = None if missing == "model" else model_of(config)
+
+        speed = speed_of(spec, spec.compute.worker(), Known(tokens, model, "", {"gpu-l4-spot": record}))
+
+        assert speed.rows_per_second == 5.0
+        assert "scaled" not in speed.words
 
     def test_a_start_that_was_only_half_seen_does_not_count(self) -> None:
         record = replace(a_record(5.0), start_up_s={"image": 3.0})

@@ -10,14 +10,17 @@ import obstore
 import pytest
 from obstore.store import MemoryStore, ObjectStore
 
+from nightshift.planner.plan import decide
 from nightshift.planner.record import Record
+from nightshift.planner.speed import Known, tokens_of
 from nightshift.planner.workload import hardware_of, workload_of
 from nightshift.run import speeds
+from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
 from nightshift.run.speeds import Nearness, keep, nearest, path_of, records_for, records_of
 from nightshift.spec.names import job_name
 from nightshift.store import StoreUnavailable, get_bytes, open_store
-from tests.builders import RUN, a_spec
+from tests.builders import RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.unit
 
@@ -136,7 +139,7 @@ class TestRecords:
 
     def test_keeping_them_again_changes_nothing(self, store: ObjectStore) -> None:
         for _ in range(2):
-            keep(store, RUN, SPEC, manifest_of(PROFILE))
+            keep(store, RUN, SPEC, manifest_of(PROFILE), a_plan(4))
 
         assert len(obstore.list(store, speeds.FOLDER).collect()) == 1
 
@@ -148,9 +151,33 @@ class TestRecords:
 
         monkeypatch.setattr(obstore, "put", refuse)
 
-        keep(MemoryStore(), RUN, SPEC, manifest_of(PROFILE))
+        keep(MemoryStore(), RUN, SPEC, manifest_of(PROFILE), a_plan(4))
 
         assert "is not recorded: PermissionDeniedError" in caplog.text
+
+    def test_the_lengths_of_rows_are_those_that_the_plan_was_decided_with(self, store: ObjectStore) -> None:
+        for tokens, day in ((None, 1), (123.5, 2)):
+            path = save_decision(store, RUN, decide(SPEC, 4, Known(tokens_of(SPEC, tokens, "a sample"))))
+            manifest = {**manifest_of(PROFILE), "sealed_at": f"2026-11-{day:02}T03:00:00+00:00"}
+            keep(store, RUN, SPEC, manifest, replace(a_plan(4), decision=path))
+
+        assert [each.record.row_tokens for each in nearest(store, WORKLOAD)] == [123.5, None]
+
+    @pytest.mark.parametrize("body", [None, b"{", b'{"version": 99}'])
+    def test_a_decision_that_cannot_be_read_costs_no_record(self, body: bytes | None) -> None:
+        store = MemoryStore()
+        if body is not None:
+            obstore.put(store, "decision", body)
+
+        keep(store, RUN, SPEC, manifest_of(PROFILE), replace(a_plan(4), decision="decision"))
+
+        assert nearest(store, WORKLOAD)[0].record.row_tokens is None
+
+    def test_a_record_from_before_lengths_were_kept_is_read(self) -> None:
+        body = RECORD.to_json()
+        del body["row_tokens"]
+
+        assert Record.from_json(body) == RECORD
 
     def test_no_job_can_have_their_folder(self) -> None:
         with pytest.raises(ValueError, match=speeds.FOLDER):

@@ -49,7 +49,7 @@ class Refused(ValueError):
 class Decision:
     """What was decided before any accelerator started. rows: counted by then. deadline_s, usable_s: as the bounds had them.
     work_s, finish_s: None if the speed is unknown. reasons: of the workers; those of the chunks follow when the rows are
-    exported."""
+    exported. row_tokens: input tokens of a mean row; None if nobody has looked at any."""
 
     profile: str
     rows: int
@@ -61,6 +61,7 @@ class Decision:
     finish_s: float | None
     speed: Speed
     reasons: tuple[str, ...]
+    row_tokens: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {**DECISION.stamp(), **asdict(self)}
@@ -72,8 +73,10 @@ class Decision:
             raise NotADecision("not a JSON object")
         try:
             DECISION.check(value, "the decision")
-            plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("speed", "reasons")}
-            return cls(**plain, speed=Speed.from_json(value["speed"]), reasons=tuple(value["reasons"]))
+            other = ("speed", "reasons", "row_tokens")
+            plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in other}
+            speed, reasons = Speed.from_json(value["speed"]), tuple(value["reasons"])
+            return cls(**plain, speed=speed, reasons=reasons, row_tokens=value.get("row_tokens"))
         except UnreadableFormat as error:
             raise NotADecision(str(error)) from error
         except (KeyError, TypeError, ValueError) as error:
@@ -148,6 +151,7 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Qu
         finish_s=found.finish_s,
         speed=question.speed,
         reasons=tuple(_reasons(question, found)),
+        row_tokens=None if known.tokens.assumed else known.tokens.input,
     )
     return question, decision, (cannot_start,) if cannot_start and rows else found.problems
 

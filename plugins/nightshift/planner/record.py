@@ -45,7 +45,8 @@ class Record:
     added up. start_up_s: median seconds of each stage, by its name in STAGES; a stage that nobody saw is missing.
     profile: the compute profile that the workers were asked for with, which says how their machines are bought.
     preemptions: of workers. alive_s: seconds that machines were held for its attempts, added up: from the birth of each driver
-    to its end, and before it as far as clusters saw that (image and weights).
+    to its end, and before it as far as clusters saw that (image and weights). row_tokens: input tokens of a mean row, as the
+    planner counted them before the run; None if it did not look at any.
     """
 
     workload: Workload
@@ -60,6 +61,7 @@ class Record:
     preemptions: int
     start_up_s: Mapping[str, float] = field(default_factory=dict)
     profile: str = ""
+    row_tokens: float | None = None
 
     @property
     def filled(self) -> bool:
@@ -88,7 +90,8 @@ class Record:
         try:
             SPEED.check(value, "it")
             workload = Workload(**{name: value["workload"][name] for name in Workload.__dataclass_fields__})
-            own = {name: value[name] for name in cls.__dataclass_fields__ if name != "workload"}
+            own = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("workload", "row_tokens")}
+            own["row_tokens"] = value.get("row_tokens")
         except UnreadableFormat as error:
             raise NotARecord(str(error)) from error
         except (KeyError, TypeError) as error:
@@ -109,6 +112,7 @@ _VALID: Final[Mapping[str, Callable[[Any], bool]]] = {
     "str": lambda value: isinstance(value, str),
     "int": lambda value: isinstance(value, int) and _amount(value),
     "float": _amount,
+    "float | None": lambda value: value is None or _amount(value),
     "Mapping[str, float]": lambda value: isinstance(value, Mapping) and all(map(_amount, value.values())),
 }
 """What a field of each type may hold."""

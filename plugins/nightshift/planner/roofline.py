@@ -62,13 +62,14 @@ class Tokens:
     """Mean tokens of a row. source: where the two numbers are from, in words.
 
     texts: in how many texts the model reads a row, each with the same share of the input: a query with each of its documents.
-    None: nobody knows; then as few as are no longer than the model allows.
+    None: nobody knows; then as few as are no longer than the model allows. assumed: nobody has looked at the input.
     """
 
     input: float
     output: float
     source: str
     texts: float | None = 1.0
+    assumed: bool = False
 
 
 @dataclass(frozen=True)

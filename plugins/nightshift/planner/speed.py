@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.planner.model import Model
 from nightshift.planner.record import Record
-from nightshift.planner.roofline import Tokens, estimate
+from nightshift.planner.roofline import CannotStart, Estimate, Tokens, estimate
 from nightshift.planner.workload import workload_of
 from nightshift.profiles import WorkerShape
 
@@ -27,6 +27,9 @@ SPECIAL_TOKENS: Final = 2.0
 
 
 LOST_MOST: Final = 0.95
+ALIKE: Final = 0.25
+"""Rows whose mean lengths differ by no more than this share have the recorded speed: samples of 200 rows differ as much by
+chance. (Where lengths vary as much as their mean, two such means differ by 10% in one standard deviation.)"""
 
 
 class Basis(StrEnum):
@@ -123,7 +126,8 @@ def tokens_of(
         words += f"; {output_tokens:,.0f} output tokens per row, {output_source}"
     elif most:
         words += f"; {most:,} output tokens per row, the limit (max_tokens)"
-    return Tokens(entering, float(most if output_tokens is None else output_tokens), words)
+    leaving = float(most if output_tokens is None else output_tokens)
+    return Tokens(entering, leaving, words, assumed=input_tokens is None)
 
 
 def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
@@ -140,23 +144,21 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
     if stated is not None and own and shape.profile.name == spec.compute.profile:
         return Speed(stated, Basis.STATED, "stated by the job", start_up_s, start_up_words, preemptions)
     if record is not None and record.rows_per_second > 0 and record.filled:
+        longer, faster, lengths = _lengths(spec, shape, known, record)
         return Speed(
-            record.rows_per_second,
+            record.rows_per_second * faster,
             Basis.MEASURED,
-            f"measured in run {record.run}{_otherwise(spec, shape, record)}",
+            f"measured in run {record.run}{_otherwise(spec, shape, record)}{lengths}",
             start_up_s,
             start_up_words,
             preemptions,
-            record.input_tokens / record.work_s,
-            record.output_tokens / record.work_s,
+            record.input_tokens / record.work_s * faster * longer,
+            record.output_tokens / record.work_s * faster,
         )
     few = f"; run {record.run} had less than max_num_seqs rows for each worker, so its speed says little" if record else ""
     if known.model is None:
         return Speed(0.0, Basis.UNKNOWN, f"unknown: {known.why_not.rstrip('.')}{few}", start_up_s, start_up_words, preemptions)
-    flags = {name.replace("_", "-"): value for name, value in spec.engine.args.items()}
-    found = estimate(
-        known.model, shape, known.tokens, seqs=spec.engine.max_num_seqs, length=spec.engine.max_model_len, flags=flags
-    )
+    found = _estimate(spec, shape, known.model, known.tokens)
     words = (
         f"estimate: roofline from {known.model.source} ({found.bound}, {found.seats} texts at once, {known.tokens.source}){few}"
     )
@@ -170,6 +172,32 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
         found.input_tokens,
         found.output_tokens,
     )
+
+
+def _estimate(spec: JobSpec, shape: WorkerShape, model: Model, tokens: Tokens) -> Estimate:
+    flags = {name.replace("_", "-"): value for name, value in spec.engine.args.items()}
+    return estimate(model, shape, tokens, seqs=spec.engine.max_num_seqs, length=spec.engine.max_model_len, flags=flags)
+
+
+def _lengths(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) -> tuple[float, float, str]:
+    """How many times as long these rows are as the recorded ones, how many times as fast a worker is with them, and that in
+    words.
+
+    The roofline says how speed depends on length; its efficiency factors, which are guesses, cancel out in a ratio. Lengths
+    are compared as the planner counted both: what the engine counts includes its chat template.
+    """
+    if known.tokens.assumed or not record.row_tokens or known.model is None:
+        return 1.0, 1.0, ""
+    longer = known.tokens.input / record.row_tokens
+    if 1 / (1 + ALIKE) <= longer <= 1 + ALIKE:
+        return 1.0, 1.0, ""
+    then = replace(known.tokens, input=record.row_tokens)
+    try:
+        slow, fast = (_estimate(spec, shape, known.model, tokens).rows_per_second for tokens in (then, known.tokens))
+    except CannotStart:  # It did start, so the formula knows too little of it.
+        return 1.0, 1.0, ""
+    words = f" with {record.row_tokens:,.0f} input tokens per row, and scaled to {known.tokens.input:,.0f}"
+    return longer, fast / slow, words
 
 
 def _otherwise(spec: JobSpec, shape: WorkerShape, record: Record) -> str:

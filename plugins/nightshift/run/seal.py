@@ -70,7 +70,7 @@ def seal(
         completes = redo_rows.prove(store, run, plan, redo, load_manifest(store, redo.earlier(run))) if redo else None
         manifest = _seal(store, run, spec, plan, pins, completes)
     if redo is None:  # Rows that died once are not like others.
-        speeds.keep(store, run, spec, manifest)
+        speeds.keep(store, run, spec, manifest, plan)
     return manifest
 
 

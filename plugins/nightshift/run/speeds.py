@@ -21,11 +21,14 @@ from typing import Any, Final
 import obstore
 from obstore.store import LocalStore, ObjectStore
 
+from nightshift.planner.plan import NotADecision
 from nightshift.planner.record import NotARecord, Record, Workload
 from nightshift.planner.workload import workload_of
 from nightshift.profiles import PROFILES
 from nightshift.run import measured
+from nightshift.run.decisions import load_decision
 from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.plan import Plan
 from nightshift.spec import JobSpec
 from nightshift.store import StoreUnavailable, create_or_read, get_bytes
 
@@ -58,8 +61,11 @@ class Found:
     nearness: Nearness
 
 
-def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any]) -> list[Record]:
-    """A record for each profile whose workers computed rows. None for attempts that were not told their profile."""
+def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any], row_tokens: float | None = None) -> list[Record]:
+    """A record for each profile whose workers computed rows. None for attempts that were not told their profile.
+
+    row_tokens: of a mean row, as the planner counted them; None if it did not.
+    """
     found = []
     for each in manifest.get(measured.KEY, {}).get("profiles", ()):
         if each["profile"] not in PROFILES or not each["rows"] or not each["work_s"]:
@@ -78,18 +84,27 @@ def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any]) -> list[
             # A sum without its largest part would be taken for all of it.
             start_up_s=each["start_up_s"] if "weights" in each["start_up_s"] else {},
             profile=each["profile"],
+            row_tokens=row_tokens,
         )
         found.append(record)
     return found
 
 
-def keep(store: ObjectStore, run: RunRef, spec: JobSpec, manifest: Mapping[str, Any]) -> None:
+def keep(store: ObjectStore, run: RunRef, spec: JobSpec, manifest: Mapping[str, Any], plan: Plan) -> None:
     """Stores the records of a sealed run; a repeat finds them there. Never raises: a run without a record is sealed too."""
     try:
-        for record in records_of(run, spec, manifest):
+        for record in records_of(run, spec, manifest, _row_tokens(store, plan)):
             create_or_read(store, path_of(record), canonical_json(record.to_json()))
     except (obstore.exceptions.BaseError, OSError, ValueError) as error:
         log.warning("The speed of %s is not recorded: %s: %s", run.prefix, type(error).__name__, error)
+
+
+def _row_tokens(store: ObjectStore, plan: Plan) -> float | None:
+    try:
+        decision = load_decision(store, plan.decision) if plan.decision else None
+    except NotADecision:
+        return None
+    return decision.row_tokens if decision else None
 
 
 def path_of(record: Record) -> str:

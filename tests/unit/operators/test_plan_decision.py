@@ -99,6 +99,7 @@ def test_the_decision_is_written_and_said(planner: Planner) -> None:
     assert found is not None
     assert told["decision"].startswith(f"{told['run_prefix']}/decisions/")
     assert (found.rows, found.workers, found.speed.basis) == (1_000_000, 93, Basis.ESTIMATED)
+    assert found.row_tokens == 500
     assert "500 input tokens per row: a sample of 200 rows, 4 characters per token" in found.speed.words
     assert told["planned"] == list(found.reasons)
     assert "* gpu-l4-spot" in planner.log, "the table"
