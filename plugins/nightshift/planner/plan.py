@@ -73,10 +73,9 @@ class Decision:
             raise NotADecision("not a JSON object")
         try:
             DECISION.check(value, "the decision")
-            other = ("speed", "reasons", "row_tokens")
-            plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in other}
-            speed, reasons = Speed.from_json(value["speed"]), tuple(value["reasons"])
-            return cls(**plain, speed=speed, reasons=reasons, row_tokens=value.get("row_tokens"))
+            value = {"row_tokens": None, **value}  # Earlier ones lack it.
+            plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("speed", "reasons")}
+            return cls(**plain, speed=Speed.from_json(value["speed"]), reasons=tuple(value["reasons"]))
         except UnreadableFormat as error:
             raise NotADecision(str(error)) from error
         except (KeyError, TypeError, ValueError) as error:

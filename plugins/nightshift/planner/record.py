@@ -90,8 +90,8 @@ class Record:
         try:
             SPEED.check(value, "it")
             workload = Workload(**{name: value["workload"][name] for name in Workload.__dataclass_fields__})
-            own = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("workload", "row_tokens")}
-            own["row_tokens"] = value.get("row_tokens")
+            value = {"row_tokens": None, **value}  # Earlier ones lack it.
+            own = {name: value[name] for name in cls.__dataclass_fields__ if name != "workload"}
         except UnreadableFormat as error:
             raise NotARecord(str(error)) from error
         except (KeyError, TypeError) as error:
