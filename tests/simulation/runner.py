@@ -6,6 +6,8 @@ import contextlib
 import gc
 import itertools
 import multiprocessing
+import os
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -16,6 +18,18 @@ from tests.simulation.check import Violated
 from tests.simulation.world import Report, simulate
 
 BATCH: Final = 50
+
+
+def random_seeds(most: int) -> range:
+    """The seeds that NIGHTSHIFT_SEEDS (A:B) names, or random ones, but no more than `most`.
+
+    The processes of a test run draw the same.
+    """
+    if named := os.environ.get("NIGHTSHIFT_SEEDS"):
+        return range(*map(int, named.split(":")))[:most]
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(random.SystemRandom().random())
+    first = random.Random(run).randrange(1 << 40)
+    return range(first, first + most)
 
 
 @dataclass
