@@ -32,9 +32,8 @@ RANDOM: Final[Mapping[str, tuple[str, Callable[[], str]]]] = {
     "chaos": ("NIGHTSHIFT_CHAOS_SEED", lambda: str(secrets.randbelow(1 << 31))),
 }
 """Tier -> the variable from which its random seeds are read, and what draws them."""
-ASIDE: Final = "simulation"
-"""The tier that runs beside those after it, with what they leave of the machine: they often wait; it only computes, in
-virtual time."""
+BESIDE: Final[Mapping[str, str]] = {"cluster": "simulation"}
+"""Tier -> the one that runs beside it. Tests of the cluster mostly wait; the simulation only computes, in virtual time."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,7 +49,10 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     failed = [] if options.tier else running.failed_checks()
     tests = Tests(prerequisites, gate=gate, arguments=options.rest)
-    tests.run_all(tiers)
+    beside = {host: guest for host, guest in BESIDE.items() if host in tiers and guest in tiers}
+    for tier in tiers:
+        if tier not in beside.values():
+            tests.run(tier, beside=beside.get(tier))
     ran = {tier: tests.ran[tier] for tier in tiers if tier in tests.ran}
     report.print_report(ran, tests.not_run, gate=gate)
     failed += [tier for tier, each in ran.items() if not each.ok]
@@ -72,19 +74,15 @@ class Tests:
     not_run: dict[str, str] = field(default_factory=dict)
     unchanged: list[str] = field(default_factory=list)
 
-    def run_all(self, tiers: Sequence[str]) -> None:
-        """Runs the tiers in turn, but ASIDE beside those after it; its output comes at the end."""
-        with ThreadPoolExecutor(1) as pool:
-            other = None
-            for tier in tiers:
-                if tier == ASIDE and tier != tiers[-1]:
-                    other = pool.submit(self._run, tier, aside=True)
-                else:
-                    self._run(tier)
-            if other:
-                other.result()
-        if other and ASIDE in self.ran:
-            running.print_aside(ASIDE)
+    def run(self, tier: str, *, beside: str | None) -> None:
+        """Runs a tier. beside: another one, to run with what this one leaves of the machine; its output comes at the end."""
+        with ThreadPoolExecutor() as pool:
+            other = pool.submit(self._run, beside, aside=True) if beside else None
+            self._run(tier)
+        if other:
+            other.result()
+        if beside in self.ran:
+            running.print_aside(beside)
 
     def _run(self, tier: str, *, aside: bool = False) -> None:
         # Arguments select tests, so the result is not that of the whole tier.

@@ -16,6 +16,9 @@ WHOLE_TIERS: Final = frozenset({"unit"})
 
 LONG: Final = (
     "tests/integration/stack/test_stack_files.py",
+    "tests/integration/warehouse/test_redo_night.py",
+    "tests/integration/warehouse/test_races.py",
+    "tests/integration/warehouse/test_publish.py",
     "tests/integration/stack/test_stack_airflow.py",
     "tests/integration/stack/test_smoke_night.py",
     "tests/integration/package/test_composer_versions.py",

@@ -82,7 +82,7 @@ def run_tier(
     arguments: pytest's; a path among them replaces the groups' own files. aside: with what other tests leave of the machine,
     and the output kept for `print_aside`.
     """
-    print(f"== {tier}{', beside the next tiers' if aside else ''}", flush=True)
+    print(f"== {tier}{', beside the next tier' if aside else ''}", flush=True)
     paths = [file for file in files(tier, gate=gate) if group_of(tier, file) in groups]
     named = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
     if not paths and not named:
