@@ -18,18 +18,23 @@ from tests.simulation.check import Violated
 from tests.simulation.world import Report, simulate
 
 BATCH: Final = 50
+PARTS: Final = 10
+"""Tests over which random seeds are spread."""
 
 
-def random_seeds(most: int) -> range:
-    """The seeds that NIGHTSHIFT_SEEDS (A:B) names, or random ones, but no more than `most`.
+def random_part(most: int, part: int) -> range:
+    """One of PARTS parts of the seeds that NIGHTSHIFT_SEEDS (A:B) names, or of random ones; of no more than `most`.
 
-    The processes of a test run draw the same.
+    The processes of a test run draw the same. Prints the seeds of all parts, for NIGHTSHIFT_SEEDS.
     """
     if named := os.environ.get("NIGHTSHIFT_SEEDS"):
-        return range(*map(int, named.split(":")))[:most]
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(random.SystemRandom().random())
-    first = random.Random(run).randrange(1 << 40)
-    return range(first, first + most)
+        seeds = range(*map(int, named.split(":")))[:most]
+    else:
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(random.SystemRandom().random())
+        first = random.Random(run).randrange(1 << 40)
+        seeds = range(first, first + most)
+    print(f"NIGHTSHIFT_SEEDS={seeds.start}:{seeds.stop}")
+    return seeds[part::PARTS]
 
 
 @dataclass

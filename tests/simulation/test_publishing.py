@@ -15,7 +15,7 @@ from tests.simulation.mutants import Mutant
 from tests.simulation.publishing import BEGAN, Report, outcome, simulate
 from tests.simulation.publishing_mutants import PUBLISHING_MUTANTS, seeds
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
 
 GATE_SEEDS = range(160)
 ALL_SEEDS = range(len(GATE_SEEDS), 1_000)

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation.rows import Nature
-from tests.simulation.runner import random_seeds, run_batch
+from tests.simulation.runner import PARTS, random_part, run_batch
 from tests.simulation.scenario import EVENTS, draw
 from tests.simulation.world import Report, simulate
 
@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
 GATE_SEEDS = range(2_500)
 SLICE = 250
 RANDOM = 2_500
-PARTS = 10
 
 
 def slices(seeds: range) -> list[range]:
@@ -44,10 +43,7 @@ def test_every_schedule_keeps_every_invariant(seeds: range) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_schedules_keep_every_invariant(part: int) -> None:
-    seeds = random_seeds(RANDOM)
-    print(f"NIGHTSHIFT_SEEDS={seeds.start}:{seeds.stop}")
-
-    must_keep_every_invariant(seeds[part::PARTS])
+    must_keep_every_invariant(random_part(RANDOM, part))
 
 
 @pytest.mark.gate

@@ -13,30 +13,23 @@ import pytest
 
 from tests.simulation import watching
 from tests.simulation.mutants import Mutant
-from tests.simulation.runner import random_seeds, uncollected
+from tests.simulation.runner import PARTS, random_part, uncollected
 from tests.simulation.stream_mutants import FILE_MUTANTS, STREAM_MUTANTS, WATCHED_MUTANTS, seeds
 from tests.simulation.streams import EVENTS, Report, draw, outcome, outcome_of_files, simulate, simulate_files
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
 
 GATE_SEEDS = range(200)
 FILE_SEEDS = range(20)
 WATCHED_SEEDS = range(50)
 RANDOM, RANDOM_FILES, RANDOM_WATCHED = 2_000, 200, 500
 SLICES = 10
-PARTS = 10
 HINT = "to see one: PYTHONPATH=plugins python -m tests.simulation --streams --seed N"
 
 
 def slices(of: range) -> list[range]:
     size = -(-len(of) // SLICES)
     return [of[at : at + size] for at in range(0, len(of), size)]
-
-
-def random_part(most: int, part: int) -> range:
-    seeds = random_seeds(most)
-    print(f"NIGHTSHIFT_SEEDS={seeds.start}:{seeds.stop}")
-    return seeds[part::PARTS]
 
 
 def must_keep_every_invariant(of: range, run: Callable[[int], Report | Counter[str] | str] = outcome) -> Counter[str]:
