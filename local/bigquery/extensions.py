@@ -30,6 +30,8 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """`duckdb.connect`, with the extensions loaded and without any use of the network."""
     settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False} | (config or {})
+    # Else a table that does not exist is looked for among the variables of the caller, by its name.
+    settings["python_enable_replacements"] = False
     # As a start option, TimeZone is looked up before any extension is loaded, which means a download.
     time_zone = settings.pop("TimeZone", None)
     connection = _connect(database, read_only, settings, **options)

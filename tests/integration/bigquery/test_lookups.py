@@ -53,7 +53,7 @@ statements = [
     'CREATE VIEW "a-project".d.over AS SELECT * FROM "a-project".d.strict',
     'ALTER TABLE "a-project".d.strict ALTER a DROP NOT NULL',
 ]
-names = [None, "kept", "dropped", "before", "after", "seen", "unseen", "p:job", "strict", "ingested", "over"]
+names = [None, "kept", "dropped", "before", "after", "seen", "unseen", "p:job", "strict", "ingested", "over", "types"]
 places = [("a-project", "d"), ("a-project", "other"), ("a-project", "absent"), ("absent", "d"), ("emulator", "_results")]
 listed = described = hidden = 0
 for statement in [None, *statements]:
