@@ -29,9 +29,12 @@ def connect(
     database: str = ":memory:", read_only: bool = False, config: dict[str, Any] | None = None, **options: Any
 ) -> duckdb.DuckDBPyConnection:
     """`duckdb.connect`, with the extensions loaded and without any use of the network."""
-    settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False} | (config or {})
-    # Else a table that does not exist is looked for among the variables of the caller, by its name.
-    settings["python_enable_replacements"] = False
+    settings = {
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        # Otherwise DuckDB looks for a table that does not exist among the variables of its caller, by name.
+        "python_enable_replacements": False,
+    } | (config or {})
     # As a start option, TimeZone is looked up before any extension is loaded, which means a download.
     time_zone = settings.pop("TimeZone", None)
     connection = _connect(database, read_only, settings, **options)

@@ -21,8 +21,7 @@ RESULTS_DATABASE: Final = "emulator"
 """The only database that is not a lake. It holds the results of queries."""
 LAKE: Final = "__ducklake_metadata_"
 
-_objects, _columns, _dataset_exists = database.objects, tables.columns, datasets.exists
-_is_ingestion_partitioned = partitions._hidden
+_objects, _dataset_exists = database.objects, datasets.exists
 
 
 def install() -> None:
@@ -38,7 +37,7 @@ def objects(project_id: str, dataset_id: str, table_id: str | None = None) -> li
         return _objects(project_id, dataset_id) if table_id is None else _result(dataset_id, table_id)
     if project_id not in database._attached:
         return []
-    lake = quote(f"{LAKE}{project_id}")
+    lake = _lake(project_id)
     found: list[tuple[str, str, int]] = database.fetch(
         f"WITH dataset AS (SELECT schema_id FROM {lake}.ducklake_schema WHERE schema_name = $1 AND end_snapshot IS NULL) "
         f"SELECT table_name, 'TABLE', 0 FROM {lake}.ducklake_table JOIN dataset USING (schema_id) "
@@ -58,16 +57,24 @@ def _result(dataset_id: str, table_id: str) -> list[tuple[str, str, int]]:
     return [(table_id, "TABLE", 0)]
 
 
+def _lake(project_id: str) -> str:
+    """The database in which DuckLake keeps a project's catalogue."""
+    name: str = quote(f"{LAKE}{project_id}")
+    return name
+
+
 def dataset_exists(project_id: str, dataset_id: str) -> bool:
     if project_id not in database._attached:
         return bool(_dataset_exists(project_id, dataset_id))
-    lake = quote(f"{LAKE}{project_id}")
-    sql = f"SELECT 1 FROM {lake}.ducklake_schema WHERE schema_name = $1 AND end_snapshot IS NULL"
+    sql = f"SELECT 1 FROM {_lake(project_id)}.ducklake_schema WHERE schema_name = $1 AND end_snapshot IS NULL"
     return bool(database.fetch(sql, [dataset_id]))
 
 
 def columns(project_id: str, dataset_id: str, table_id: str) -> list[Any]:
-    """A TableFieldSchema for each column of a table or view but a hidden one. Raises BigQueryError if there is none."""
+    """The schema of a table or view: a TableFieldSchema for each column that is not hidden.
+
+    Raises BigQueryError if no table or view has this name.
+    """
     place = tables.physical(project_id, dataset_id, table_id)
     with database.cursor() as cursor:
         try:
@@ -98,7 +105,10 @@ def is_ingestion_partitioned(table: exp.Table) -> bool:
 
 
 def _described(cursor: duckdb.DuckDBPyConnection, *place: str) -> dict[str, bool]:
-    """Each column of a table or view, and whether it may be NULL. Raises CatalogException, or BinderException of a database."""
+    """Each column of a table or view, and whether it may be NULL.
+
+    Raises CatalogException if there is no such table or dataset, BinderException if there is no such database.
+    """
     described = cursor.execute(f"DESCRIBE {quote(*place)}").fetchall()
     return {column: nullable == "YES" for column, _, nullable, *_ in described}
 

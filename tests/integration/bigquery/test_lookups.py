@@ -22,6 +22,7 @@ from local_bigquery.catalog import tables
 from local_bigquery.engine import database
 from local_bigquery.errors import BigQueryError
 from local_bigquery.settings import settings
+from local_bigquery.sql.rules import partitions
 from sqlglot import exp
 
 def columns_by(look, *table):
@@ -56,7 +57,6 @@ of_columns = [
     'ALTER TABLE "a-project".d.strict ALTER a DROP NOT NULL',
 ]
 names = [None, "kept", "dropped", "before", "after", "seen", "unseen", "p:job"]
-described_names = ["after", "dropped", "seen", "strict", "ingested", "over", "types"]
 places = [("a-project", "d"), ("a-project", "other"), ("a-project", "absent"), ("absent", "d"), ("emulator", "_results")]
 listed = described = hidden = 0
 for statement in [None, *statements]:
@@ -71,16 +71,20 @@ for statement in [None, *statements]:
             assert ours == theirs, (statement, place, name, ours, theirs)
             listed += len(ours)
         assert lookups.dataset_exists(*place) == lookups._dataset_exists(*place), (statement, place)
-lake = [("a-project", "d", name) for name in described_names]
+described_tables = [
+    *(("a-project", "d", name) for name in ("after", "dropped", "seen", "strict", "ingested", "over", "types")),
+    ("p", "_results", "job"),
+    ("p", "_results", "none"),
+]
 for statement in of_columns:
     database.execute(statement)
-    for table in [*lake, ("p", "_results", "job"), ("p", "_results", "none")]:
-        theirs, ours = columns_by(lookups._columns, *table), columns_by(lookups.columns, *table)
+    for table in described_tables:
+        theirs, ours = columns_by(tables.columns, *table), columns_by(lookups.columns, *table)
         assert ours == theirs, (statement, table, ours, theirs)
         described += len(ours or [])
         parsed = exp.table_(*reversed(tables.physical(*table)))
         partitioned = lookups.is_ingestion_partitioned(parsed)
-        assert partitioned == lookups._is_ingestion_partitioned(parsed), (statement, table, partitioned)
+        assert partitioned == partitions._hidden(parsed), (statement, table, partitioned)
         hidden += partitioned
 print(listed, described, hidden)
 """
