@@ -31,6 +31,7 @@ from local.bigquery import (
     partitions,
     row_counts,
     transactions,
+    turns,
 )
 
 # In this order: some use what others have put in place.
@@ -46,6 +47,7 @@ CORRECTIONS = (
     jobs,
     limits,
     computed_once,
+    turns,
 )
 # How long requests in progress may take to end after SIGTERM. Clients that wait for a job poll again anyway.
 GRACE_S = 1
