@@ -24,7 +24,7 @@ WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "simulation": ("-n", "auto"),
     # These wait for processes more than they compute. A file stays in one worker, with the emulators it started.
     "integration": ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"),
-    # One cluster for the whole tier. A module or class stays in one worker; those that break the cluster come last
+    # One cluster for the whole tier. A module or class stays in one worker; those that break the cluster come first
     # (`tests/cluster/conftest.py`), and each of their tests runs alone.
     "cluster": ("-n", "3", "--dist", "loadscope", "--no-loadscope-reorder"),
     "chaos": ("-n", "2", "--dist", "loadfile"),

@@ -28,8 +28,9 @@ ALONE = "faults"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Tests that run alone come last: otherwise the others would have to wait for each of them in turn.
-    items.sort(key=_is_alone)
+    # Tests that run alone come first, one after the other: the simulation runs beside this tier, and as long as it does,
+    # it uses what they leave of the machine.
+    items.sort(key=_is_alone, reverse=True)
     lacking = _lacking()
     for item in items:
         if item.get_closest_marker("cluster"):
