@@ -12,49 +12,43 @@ DDL in queries waits for no turn: `transactions` tries it again when it was over
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import Callable
 from typing import Any, Final
 
 from local_bigquery.catalog import iam, metadata, tables
 from local_bigquery.engine import database
 from local_bigquery.jobs import store
 
+_create, _update, _delete = tables.create, tables.update, tables.delete
 _records: Final = threading.Lock()
 
 
 def install() -> None:
+    tables.create, tables.update, tables.delete = create, update, delete
     metadata.execute = iam.execute = store.execute = change_records
-    tables.update = in_turn(tables.update)
-    tables.delete = in_turn(tables.delete)
-    tables.create = create_in_turn(tables.create)
+
+
+# `database.writing` is the lock under which jobs write a table.
+
+
+def create(project_id: str, dataset_id: str, body: Any, translate: Any) -> Any:
+    """local-bigquery's creation of a table. Without a name it fails, whoever's turn it is."""
+    table_id = (body.tableReference and body.tableReference.tableId) or ""
+    with database.writing(project_id, dataset_id, table_id):
+        return _create(project_id, dataset_id, body, translate)
+
+
+def update(project_id: str, dataset_id: str, table_id: str, *arguments: Any) -> Any:
+    with database.writing(project_id, dataset_id, table_id):
+        return _update(project_id, dataset_id, table_id, *arguments)
+
+
+def delete(project_id: str, dataset_id: str, table_id: str) -> None:
+    with database.writing(project_id, dataset_id, table_id):
+        _delete(project_id, dataset_id, table_id)
 
 
 def change_records(sql: str, parameters: list[Any] | None = None) -> None:
+    """local-bigquery's `database.execute`, for statements that change its records."""
     with _records:
         database.execute(sql, parameters)
-
-
-def in_turn(change: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose first arguments name a table: project, dataset, table."""
-
-    @functools.wraps(change)
-    def changed(project_id: str, dataset_id: str, table_id: str, *arguments: Any) -> Any:
-        # The lock under which jobs write the table.
-        with database.writing(project_id, dataset_id, table_id):
-            return change(project_id, dataset_id, table_id, *arguments)
-
-    return changed
-
-
-def create_in_turn(create: Callable[..., Any]) -> Callable[..., Any]:
-    """local-bigquery's creation of a table, whose name is in the body."""
-
-    @functools.wraps(create)
-    def created(project_id: str, dataset_id: str, body: Any, translate: Any) -> Any:
-        name = body.tableReference and body.tableReference.tableId
-        with database.writing(project_id, dataset_id, name or ""):
-            return create(project_id, dataset_id, body, translate)
-
-    return created
