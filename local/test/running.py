@@ -26,8 +26,8 @@ WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "integration": ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"),
     # One cluster for the whole tier. A module or class stays in one worker; those that break the cluster come first
     # (`tests/cluster/conftest.py`), and each of their tests runs alone.
-    "cluster": ("-n", "3", "--dist", "loadscope", "--no-loadscope-reorder"),
-    "chaos": ("-n", "2", "--dist", "loadfile"),
+    "cluster": ("-n", "5", "--dist", "loadscope", "--no-loadscope-reorder"),
+    "chaos": ("-n", "3", "--dist", "loadfile"),
 }
 
 
