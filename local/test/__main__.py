@@ -32,8 +32,13 @@ RANDOM: Final[Mapping[str, tuple[str, Callable[[], str]]]] = {
     "chaos": ("NIGHTSHIFT_CHAOS_SEED", lambda: str(secrets.randbelow(1 << 31))),
 }
 """Tier -> the variable from which its random seeds are read, and what draws them."""
-BESIDE: Final[Mapping[str, str]] = {"cluster": "simulation"}
-"""Tier -> the one that runs beside it. Tests of the cluster mostly wait; the simulation only computes, in virtual time."""
+BESIDE: Final[Mapping[str, Mapping[str, int]]] = {"cluster": {"simulation": 19}}
+"""Tier -> those that run beside it -> their `nice`, which leaves the cores to the tier whose tests measure time.
+
+Tests of the cluster mostly wait; the simulation only computes, in virtual time.
+"""
+ALL_BESIDE: Final[Mapping[str, Mapping[str, int]]] = {"cluster": {"integration": 5, "simulation": 19}}
+"""The same in `make test-all`."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,10 +54,14 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     failed = [] if options.tier else running.failed_checks()
     tests = Tests(prerequisites, gate=gate, arguments=options.rest)
-    beside = {host: guest for host, guest in BESIDE.items() if host in tiers and guest in tiers}
+    beside = {
+        host: {guest: nice for guest, nice in guests.items() if guest in tiers}
+        for host, guests in (BESIDE if gate else ALL_BESIDE).items()
+        if host in tiers
+    }
     for tier in tiers:
-        if tier not in beside.values():
-            tests.run(tier, beside=beside.get(tier))
+        if not any(tier in guests for guests in beside.values()):
+            tests.run(tier, beside=beside.get(tier, {}))
     ran = {tier: tests.ran[tier] for tier in tiers if tier in tests.ran}
     report.print_report(ran, tests.not_run, gate=gate)
     failed += [tier for tier, each in ran.items() if not each.ok]
@@ -74,17 +83,18 @@ class Tests:
     not_run: dict[str, str] = field(default_factory=dict)
     unchanged: list[str] = field(default_factory=list)
 
-    def run(self, tier: str, *, beside: str | None) -> None:
-        """Runs a tier. beside: another one, to run with what this one leaves of the machine; its output comes at the end."""
+    def run(self, tier: str, *, beside: Mapping[str, int]) -> None:
+        """Runs a tier. beside: others, to run meanwhile, by their `nice`; their output comes at the end."""
         with ThreadPoolExecutor() as pool:
-            other = pool.submit(self._run, beside, aside=True) if beside else None
+            others = [pool.submit(self._run, other, nice=nice) for other, nice in beside.items()]
             self._run(tier)
-        if other:
+        for other in others:
             other.result()
-        if beside in self.ran:
-            running.print_aside(beside)
+        for name in beside:
+            if name in self.ran:
+                running.print_aside(name)
 
-    def _run(self, tier: str, *, aside: bool = False) -> None:
+    def _run(self, tier: str, *, nice: int | None = None) -> None:
         # Arguments select tests, so the result is not that of the whole tier.
         key = unchanged.key_of(tier) if self.gate and not self.arguments else None
         if key and unchanged.has_passed(tier, key):
@@ -106,7 +116,7 @@ class Tests:
             environment=environment,
             cluster=any(CLUSTER in group.needs for group in groups) and self.prerequisites.own_cluster,
             arguments=self.arguments,
-            aside=aside,
+            nice=nice,
         )
         if key and self.ran[tier].ok:
             unchanged.note_passed(tier, key)

@@ -75,14 +75,14 @@ def run_tier(
     environment: Mapping[str, str],
     cluster: bool = False,
     arguments: Sequence[str] = (),
-    aside: bool = False,
+    nice: int | None = None,
 ) -> Ran:
     """Runs the tests of these groups of a tier. cluster: start a cluster for them.
 
-    arguments: pytest's; a path among them replaces the groups' own files. aside: with what other tests leave of the machine,
-    and the output kept for `print_aside`.
+    arguments: pytest's; a path among them replaces the groups' own files. nice: run aside, with that niceness, and the output
+    kept for `print_aside`.
     """
-    print(f"== {tier}{', beside the next tier' if aside else ''}", flush=True)
+    print(f"== {tier}{'' if nice is None else ', beside another tier'}", flush=True)
     paths = [file for file in files(tier, gate=gate) if group_of(tier, file) in groups]
     named = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
     if not paths and not named:
@@ -97,9 +97,9 @@ def run_tier(
         if cluster:
             state = Path(folder) / "c"
             command = [str(python_of("test")), "-m", "local.cluster", "--state", str(state), "run", "--", *command]
-        if aside:
-            command = ["nice", "-n", "19", *command]
-        with _output(tier).open("wb") if aside else nullcontext() as output:
+        if nice is not None:
+            command = ["nice", "-n", str(nice), *command]
+        with nullcontext() if nice is None else _output(tier).open("wb") as output:
             code = subprocess.run(command, cwd=ROOT, check=False, env=environment, stdout=output, stderr=output).returncode
     cases = tuple(_cases(tier, report)) if report.exists() else ()
     return Ran(code in (0, NO_TESTS_COLLECTED), time.monotonic() - began, cases)
