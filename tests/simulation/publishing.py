@@ -232,6 +232,8 @@ class Audit:
         self.shown: dict[str, Sealed] = {}
         self.latest: dict[tuple[Owner, str], int] = {}
         """The latest of what was published of an owner's day."""
+        self._said: dict[tuple[Owner, str], str] = {}
+        """When it was asked for, by the clocks of those who did: between deployments, the order of runs rests on them alone."""
         self._world = world
         self._owners: dict[str, set[Owner]] = {}
         """Who has had rows there."""
@@ -266,10 +268,11 @@ class Audit:
             if found["asked_at"] is None:
                 continue  # A run that a redo completes.
             sealed = self._world.sealed[found["bucket"], found["run_id"]]
-            self._published(sealed, self._world.order_of(sealed, found["asked_at"]))
+            self._published(sealed, found["asked_at"])
 
-    def _published(self, sealed: Sealed, order: int) -> None:
+    def _published(self, sealed: Sealed, asked_at: str) -> None:
         world, day, owner = self._world, sealed.run.partition, owner_of(sealed)
+        order = world.order_of(sealed, asked_at)
         world.seen["published"] += 1
         before = self.shown.get(day)
         if before is not None and before.rows and owner_of(before) != owner:
@@ -280,6 +283,7 @@ class Audit:
             world.fail("redo", f"{named(sealed)} replaces {named(before) if before else 'nothing'}, which it does not complete")
         self._published_in_turn.append(sealed)
         self.latest[owner, day] = max(order, self.latest.get((owner, day), -1))
+        self._said[owner, day] = max(asked_at, self._said.get((owner, day), ""))
         if sealed.rows:
             self._owners.setdefault(day, set()).add(owner)
         self.shown[day] = sealed
@@ -319,12 +323,16 @@ class Audit:
                 since.append(each)
         return any(each not in own for each in since)
 
-    def refused(self, sealed: Sealed, order: int, why: str) -> None:
+    def refused(self, sealed: Sealed, asked_at: str, why: str) -> None:
         """A task has failed for good."""
-        day, owner = sealed.run.partition, owner_of(sealed)
+        day, owner, order = sealed.run.partition, owner_of(sealed), self._world.order_of(sealed, asked_at)
         self._world.seen["refused"] += 1
         foreign = self._owners.get(day, set()) - {owner}
-        later = any(known > order for (whose, when), known in self.latest.items() if whose[1] == owner[1] and when == day)
+        later = self.latest.get((owner, day), -1) > order or any(
+            said > asked_at
+            for (whose, when), said in self._said.items()
+            if whose[1] == owner[1] and whose != owner and when == day
+        )
         if not foreign and not later and not self.overtaken(sealed, order) and sealed.altered is None:
             self._world.fail("refusal", f"{named(sealed)} is refused without a reason: {why}")
 
@@ -571,7 +579,7 @@ class World:
                 self._try(sealed, asked_at)
             except AirflowFailException as error:
                 self.say(f"REFUSED: {error}")
-                self.audit.refused(sealed, order, str(error))
+                self.audit.refused(sealed, asked_at, str(error))
                 return
             except Killed:
                 self.say("KILLED")

@@ -55,6 +55,14 @@ def test_random_schedules_of_publishing_keep_every_invariant(part: int) -> None:
 
 
 @pytest.mark.gate
+@pytest.mark.parametrize(
+    "seed", [pytest.param(789691262114, id="of two deployments, the one whose clock is behind is refused")]
+)
+def test_a_schedule_that_once_failed_keeps_every_invariant(seed: int) -> None:
+    must_keep_every_invariant(range(seed, seed + 1))
+
+
+@pytest.mark.gate
 @pytest.mark.parametrize("mutant", PUBLISHING_MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_mutant_of_publishing_is_caught(mutant: Mutant) -> None:
     seed = seeds()[mutant.name]

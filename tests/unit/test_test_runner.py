@@ -11,7 +11,7 @@ import pytest
 from local.environments import environment_dir
 from local.test import __main__ as runner
 from local.test import running, unchanged
-from local.test.groups import Group, groups_of
+from local.test.groups import TIERS, Group, groups_of
 from local.test.running import Case, Ran
 
 pytestmark = pytest.mark.unit
@@ -46,9 +46,9 @@ class Runs:
         self.aside: list[str] = []
         self.alone: list[str] = []
 
-    def __call__(self, tier: str, groups: Iterable[Group], *, aside: bool, **_: Any) -> Ran:
+    def __call__(self, tier: str, groups: Iterable[Group], *, nice: int | None, **_: Any) -> Ran:
         self.count += 1
-        (self.aside if aside else self.alone).append(tier)
+        (self.alone if nice is None else self.aside).append(tier)
         [group] = UNIT
         return Ran(self.ok, 1.0, (Case(group, 1.0, failed=not self.ok, skipped=None),))
 
@@ -108,6 +108,16 @@ class TestATierBesideAnother:
         assert (runs.alone, runs.aside) == (["unit", "cluster"], [TIER])
         printed = capsys.readouterr().out
         assert printed.index(f"output of {TIER}") < printed.index("what ran")
+
+    def test_may_be_one_of_several(self, runs: Runs) -> None:
+        every = [word for tier in TIERS for word in ("--tier", tier)]
+
+        assert runner.main(["--all", *every]) == 0
+        assert (runs.alone, sorted(runs.aside)) == (["unit", "cluster", "chaos"], ["integration", TIER])
+
+        runs.alone, runs.aside = [], []
+        assert runner.main(every) == 0
+        assert (runs.alone, runs.aside) == (["unit", "integration", "cluster", "chaos"], [TIER])
 
     def test_runs_alone_without_the_other(self, runs: Runs) -> None:
         assert runner.main(["--all", "--tier", TIER]) == 0
