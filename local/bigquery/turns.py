@@ -32,7 +32,7 @@ def install() -> None:
 
 
 def create(project_id: str, dataset_id: str, body: Any, translate: Any) -> Any:
-    """local-bigquery's creation of a table. Without a name it fails, whoever's turn it is."""
+    """Creates a table as local-bigquery does, which refuses a body without a table's name."""
     table_id = (body.tableReference and body.tableReference.tableId) or ""
     with database.writing(project_id, dataset_id, table_id):
         return _create(project_id, dataset_id, body, translate)

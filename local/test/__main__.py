@@ -32,13 +32,12 @@ RANDOM: Final[Mapping[str, tuple[str, Callable[[], str]]]] = {
     "chaos": ("NIGHTSHIFT_CHAOS_SEED", lambda: str(secrets.randbelow(1 << 31))),
 }
 """Tier -> the variable from which its random seeds are read, and what draws them."""
-BESIDE: Final[Mapping[str, Mapping[str, int]]] = {"cluster": {"simulation": 19}}
-"""Tier -> those that run beside it -> their `nice`, which leaves the cores to the tier whose tests measure time.
-
-Tests of the cluster mostly wait; the simulation only computes, in virtual time.
-"""
-ALL_BESIDE: Final[Mapping[str, Mapping[str, int]]] = {"cluster": {"integration": 5, "simulation": 19}}
-"""The same in `make test-all`."""
+HOST: Final = "cluster"
+"""The tier beside which others run: its tests mostly wait."""
+BESIDE: Final[Mapping[str, int]] = {"simulation": 19}
+"""Tier -> its `nice` while it runs beside HOST. The simulation takes what is left: it only computes, in virtual time."""
+ALL_BESIDE: Final[Mapping[str, int]] = {**BESIDE, "integration": 5}
+"""The same in `make test-all`. Integration tests give way to HOST's, which measure time, but have limits of their own."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -54,14 +53,11 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     failed = [] if options.tier else running.failed_checks()
     tests = Tests(prerequisites, gate=gate, arguments=options.rest)
-    beside = {
-        host: {guest: nice for guest, nice in guests.items() if guest in tiers}
-        for host, guests in (BESIDE if gate else ALL_BESIDE).items()
-        if host in tiers
-    }
+    guests = (BESIDE if gate else ALL_BESIDE) if HOST in tiers else {}
+    beside = {tier: nice for tier, nice in guests.items() if tier in tiers}
     for tier in tiers:
-        if not any(tier in guests for guests in beside.values()):
-            tests.run(tier, beside=beside.get(tier, {}))
+        if tier not in beside:
+            tests.run(tier, beside=beside if tier == HOST else {})
     ran = {tier: tests.ran[tier] for tier in tiers if tier in tests.ran}
     report.print_report(ran, tests.not_run, gate=gate)
     failed += [tier for tier, each in ran.items() if not each.ok]
@@ -84,7 +80,7 @@ class Tests:
     unchanged: list[str] = field(default_factory=list)
 
     def run(self, tier: str, *, beside: Mapping[str, int]) -> None:
-        """Runs a tier. beside: others, to run meanwhile, by their `nice`; their output comes at the end."""
+        """Runs a tier. beside: the tiers to run meanwhile, and the `nice` of each; their output is printed at the end."""
         with ThreadPoolExecutor() as pool:
             others = [pool.submit(self._run, other, nice=nice) for other, nice in beside.items()]
             self._run(tier)

@@ -79,8 +79,8 @@ def run_tier(
 ) -> Ran:
     """Runs the tests of these groups of a tier. cluster: start a cluster for them.
 
-    arguments: pytest's; a path among them replaces the groups' own files. nice: run aside, with that niceness, and the output
-    kept for `print_aside`.
+    arguments: pytest's; a path among them replaces the groups' own files. nice: the niceness of a tier that
+    runs beside another one; its output is kept for `print_aside`.
     """
     print(f"== {tier}{'' if nice is None else ', beside another tier'}", flush=True)
     paths = [file for file in files(tier, gate=gate) if group_of(tier, file) in groups]
