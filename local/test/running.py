@@ -22,7 +22,8 @@ NO_TESTS_COLLECTED: Final = 5
 WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "unit": ("-n", "auto"),
     "simulation": ("-n", "auto"),
-    # These wait for processes more than they compute. A file stays in one worker, with the emulators it started.
+    # More workers than cores, since a test often waits for processes to start. A file stays in one worker, with the
+    # emulators it started.
     "integration": ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"),
     # One cluster for the whole tier. A module or class stays in one worker; those that break the cluster come first
     # (`tests/cluster/conftest.py`), and each of their tests runs alone.
