@@ -1,4 +1,6 @@
-"""What pages and docstrings cite, and whether it exists: paths, links, commands, variables, names. Reads text, imports nothing.
+"""What pages and docstrings cite, and whether it exists: paths, links, commands, variables, names; and whether YAML is YAML.
+
+Reads text, imports nothing of the project.
 
 The repository is passed in as a `Repository`, so that a test can show on a small false page that each check bites.
 """
@@ -13,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 CODE_ROOTS: Final = ("plugins", "local", "tests", "dags", "benchmarks")
 _TOPS: Final = ("plugins", "local", "tests", "docs", "k8s", "images", "dags", "benchmarks", "requirements")
 _ENDINGS: Final = "py|md|go|sh|toml|mod"
@@ -25,6 +29,7 @@ _HEADING: Final = re.compile(r"^#{1,6} (.+?)\s*$", re.MULTILINE)
 _MADE: Final = re.compile(r"^cat > (\S+) <<", re.MULTILINE)
 """Files that a tutorial lets its reader write."""
 _FENCE: Final = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_YAML: Final = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SPAN: Final = re.compile(r"``([^`\n]+)``|`([^`\n]+)`")
 _MAKE: Final = re.compile(r"(?:^|[;&|(\"] *|\$ )make ((?:[A-Za-z]\S* ?)+)", re.MULTILINE)
 _MODULE: Final = re.compile(r"\bpython[\d.]*(?: -\w+)* -m ([\w.]+)")
@@ -86,6 +91,7 @@ class Repository:
         made = set(_MADE.findall(text.text))
         if text.path.suffix == ".md":
             yield from self._links(text)
+            yield from _not_yaml(text.text)
         for name in _FILE.findall(prose):
             if name not in made and not _PLACEHOLDER.search(name) and not self._is_there(name, text.path):
                 yield f"there is no file {name}"
@@ -271,3 +277,11 @@ def _anchors(page: Path) -> set[str]:
     """The headings of a page as GitHub names them."""
     text = _FENCE.sub("", page.read_text())
     return {re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-") for heading in _HEADING.findall(text)}
+
+
+def _not_yaml(page: str) -> Iterator[str]:
+    for block in _YAML.findall(page):
+        try:
+            list(yaml.safe_load_all(block))
+        except yaml.YAMLError as error:
+            yield f"the block that begins with {block.splitlines()[0]!r} is not YAML: {getattr(error, 'problem', error)}"

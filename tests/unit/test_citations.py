@@ -52,6 +52,12 @@ nightshift status RUN_URL --watch
 nightshift forget FILE
 make up STATE=x && make vanish
 ```
+
+```yaml
+source:
+  watch: gs://bucket/folder
+    settle: 3m
+```
 """
 MODULE = '''"""Cites docs/gone.md and `nightshift.there.Gone`, and nothing else that is not there: docs/page.md."""
 import os
@@ -77,6 +83,7 @@ def test_the_check_bites(tmp_path: Path) -> None:
         "docs/page.md: python -m local.gone: there is no such module",
         "docs/page.md: the Makefile has no target nothing",
         "docs/page.md: the Makefile has no target vanish",
+        "docs/page.md: the block that begins with 'source:' is not YAML: mapping values are not allowed here",
         "docs/page.md: the link gone.md leads nowhere",
         "docs/page.md: the link page.md#b names a heading that page.md does not have",
         "docs/page.md: there is no command nightshift forget",
