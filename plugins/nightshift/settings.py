@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 _CHOICES: Final = {"image_pull_policy": ("Always", "IfNotPresent", "Never"), "weights": ("stream", "mount")}
+
+GKE_CLUSTER: Final = re.compile(
+    r"gke:projects/(?P<project_id>[^/]+)/locations/(?P<location>[^/]+)/clusters/(?P<cluster_name>[^/]+)"
+)
+"""A runtime that is a GKE cluster, in full."""
+GKE_FORM: Final = "gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER"
 
 
 class SettingsError(ValueError):
@@ -98,11 +105,12 @@ class Settings:
             if values.get(name, choices[0]) not in choices:
                 raise SettingsError(f"NIGHTSHIFT_{name.upper()} is {values[name]!r}. Write {' or '.join(choices)}.")
         if "workers_max" in values:
-            values["workers_max"] = _whole_number("NIGHTSHIFT_WORKERS_MAX", values["workers_max"])
+            values["workers_max"] = workers_max_of(values["workers_max"])
         return cls(**values)
 
 
-def _whole_number(name: str, text: str) -> int:
+def workers_max_of(text: str) -> int:
+    """The value of NIGHTSHIFT_WORKERS_MAX. Raises SettingsError."""
     if not text.isascii() or not text.isdigit():
-        raise SettingsError(f"{name} is {text!r}. Write a whole number, or 0 for no limit.")
+        raise SettingsError(f"NIGHTSHIFT_WORKERS_MAX is {text!r}. Write a whole number, or 0 for no limit.")
     return int(text)

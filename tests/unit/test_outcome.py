@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nightshift.jobset.observation import Observation, slim_pod
+from nightshift.jobset.verdict.exit_codes import signal_name
 from nightshift.jobset.verdict.outcome import Ending, classify
 from nightshift.jobset.verdict.wording import EVIDENCE_MAX
 from tests.unit.endings import APPLICATION, LOST, PREEMPTED, RESUMABLE, RUNNING, STARTUP, ending, is_retried
@@ -189,7 +190,7 @@ def test_of_a_slice_the_job_is_named_too() -> None:
 def test_a_signal_has_its_name() -> None:
     [failed] = classify(recorded("segfault")).failed
 
-    assert failed.signal_name == "SIGSEGV"
+    assert signal_name(failed.exit_code) == "SIGSEGV"
 
 
 def test_a_command_that_is_not_there_is_said_in_the_advice() -> None:

@@ -87,6 +87,7 @@ def run(options: argparse.Namespace, environment: Mapping[str, str] | None = Non
 def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
     from nightshift.costs.prices import load_prices
     from nightshift.planner.bounds import Limits
+    from nightshift.settings import SettingsError, workers_max_of
     from nightshift.spec import load, periods
 
     spec = load(options.file)
@@ -95,10 +96,10 @@ def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
     except periods.NoPartition as error:
         raise Wrong(f"--partition is {options.partition!r}. {error}") from None
     prices = load_prices(options.prices or environment.get("NIGHTSHIFT_PRICES"))
-    most = environment.get("NIGHTSHIFT_WORKERS_MAX", "0") or "0"
-    if not most.isdecimal():
-        raise Wrong(f"NIGHTSHIFT_WORKERS_MAX is {most!r}. Write a whole number, or 0 for no limit.")
-    limits = Limits(int(most), options.quota)
+    try:
+        limits = Limits(workers_max_of(environment.get("NIGHTSHIFT_WORKERS_MAX") or "0"), options.quota)
+    except SettingsError as error:
+        raise Wrong(str(error)) from None
     if spec.queue and options.quota is None and environment.get("NIGHTSHIFT_BUCKET"):
         limits = _quota(spec, partition, environment) or limits
     asked = _ask(options, spec, partition, environment)

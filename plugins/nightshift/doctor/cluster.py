@@ -13,7 +13,7 @@ from nightshift.jobset.kubernetes import paths
 from nightshift.jobset.kubernetes.rights import RIGHTS
 from nightshift.jobset.labels import JOBSET_API_VERSION, KUEUE_API_VERSION
 from nightshift.jobset.runtime import JobSetNotFound
-from nightshift.settings import Settings
+from nightshift.settings import GKE_CLUSTER, GKE_FORM, Settings
 
 if TYPE_CHECKING:
     from nightshift.jobset.kubernetes.api import JobSetApi
@@ -41,12 +41,12 @@ def there(here: Surroundings) -> Iterator[Finding]:
 
 def _reach(settings: Settings) -> str:
     """The command that shows what is wrong with the way to the cluster."""
-    parts = settings.runtime.removeprefix("gke:").split("/")
     if settings.runtime == "kubernetes":
         return f"airflow connections get {settings.kubernetes_conn_id}"
-    if settings.runtime.startswith("gke:projects/") and len(parts) == 6:
-        return f"gcloud container clusters describe {parts[5]} --location={parts[3]} --project={parts[1]}"
-    return mends.setting("NIGHTSHIFT_RUNTIME", "gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER")
+    if found := GKE_CLUSTER.fullmatch(settings.runtime):
+        place = f"--location={found['location']} --project={found['project_id']}"
+        return f"gcloud container clusters describe {found['cluster_name']} {place}"
+    return mends.setting("NIGHTSHIFT_RUNTIME", GKE_FORM)
 
 
 def jobset(here: Surroundings) -> Iterator[Finding]:

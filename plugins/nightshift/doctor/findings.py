@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -91,7 +90,3 @@ def _line(finding: Finding) -> str:
 def _flat(text: str) -> str:
     """On one line, without the full stop that the line itself puts there."""
     return " ".join(text.split()).removesuffix(".")
-
-
-def report_of(findings: Iterable[Finding]) -> Report:
-    return Report(tuple(findings))

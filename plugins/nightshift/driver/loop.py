@@ -45,6 +45,9 @@ the sooner one of them stops the better. An owner looks a third as often."""
 ANSWER_BYTES: Final = 128 << 20
 """If the open chunks will have so many bytes of answers, with those that wait for the store, no further chunk is opened."""
 
+BUFFER_BYTES: Final = 256 << 20
+"""Of input rows, if nothing else is said."""
+
 
 @dataclass(frozen=True)
 class WorkerLimits(PumpLimits):
@@ -53,7 +56,7 @@ class WorkerLimits(PumpLimits):
     dead_letters: how many the whole run may have; None if this worker does not judge.
     """
 
-    buffer_bytes: int = 256 << 20
+    buffer_bytes: int = BUFFER_BYTES
     dead_letters: int | None = None
 
 

@@ -41,10 +41,11 @@ from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.health import ENGINE_BUDGET_S
-from nightshift.driver.loop import Worker, WorkerLimits
+from nightshift.driver.loop import BUFFER_BYTES, Worker, WorkerLimits
 from nightshift.driver.marks import Birth, Marks, process_age_s
 from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.program import first_window, log_to_stdout, meet
+from nightshift.driver.pump import FLIGHT_BYTES
 from nightshift.driver.reader import InputBroken, InputChanged, InputReader
 from nightshift.driver.recall import Completed
 from nightshift.driver.stats import Stats
@@ -98,8 +99,8 @@ class DriverConfig:
     attempt: str
     dead_letters: int | None = None
     metrics_port: int | None = None
-    buffer_mb: int = 256
-    flight_mb: int = 512
+    buffer_mb: int = BUFFER_BYTES >> 20
+    flight_mb: int = FLIGHT_BYTES >> 20
     engine_wait_s: float = ENGINE_BUDGET_S
     model_root: str | None = None
     tuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -129,8 +130,8 @@ class DriverConfig:
             f"{pod}-{uuid.uuid4().hex[:8]}",
             dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
             metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
-            buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or 256,
-            flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or 512,
+            buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or BUFFER_BYTES >> 20,
+            flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or FLIGHT_BYTES >> 20,
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
             model_root=os.environ.get("NIGHTSHIFT_MODEL_ROOT") or None,
             tuning=_tuning(),

@@ -23,6 +23,9 @@ from nightshift.tasks.base import TaskKind
 
 WATCH_S: Final = 1.0
 
+FLIGHT_BYTES: Final = 512 << 20
+"""Of requests in flight, with their images, if nothing else is said."""
+
 
 @dataclass(frozen=True)
 class PumpLimits:
@@ -31,7 +34,7 @@ class PumpLimits:
     window_start: int
     window_most: int = 8192
     requests_most: int = 8192
-    flight_bytes: int = 512 << 20
+    flight_bytes: int = FLIGHT_BYTES
     engine: EngineBudget = field(default_factory=EngineBudget)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
+
+from nightshift.settings import GKE_CLUSTER, GKE_FORM
 
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from nightshift.jobset.kubernetes.api import JobSetApi
     from nightshift.jobset.runtime import Runtime
     from nightshift.settings import Settings
-
-GKE: Final = re.compile(r"gke:projects/(?P<project_id>[^/]+)/locations/(?P<location>[^/]+)/clusters/(?P<cluster_name>[^/]+)")
-FORMS: Final = "'kubernetes', 'gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER' or 'local:FOLDER'"
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,11 @@ def deployment_for(settings: Settings) -> Deployment:
         return Deployment(local, LocalJobSetTrigger, has_profiles=False)
     if settings.runtime == "kubernetes":
         return _kubernetes(settings)
-    if found := GKE.fullmatch(settings.runtime):
+    if found := GKE_CLUSTER.fullmatch(settings.runtime):
         return _gke(settings, found.groupdict())
-    raise AirflowFailException(f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}. Write {FORMS}.")
+    raise AirflowFailException(
+        f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}. Write 'kubernetes', '{GKE_FORM}' or 'local:FOLDER'."
+    )
 
 
 def _kubernetes(settings: Settings) -> Deployment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import yaml
 from airflow.sdk import BaseOperator
@@ -143,8 +143,8 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if on_kill_policy not in ("delete", "suspend", "leave"):
-            raise ValueError(f"on_kill_policy is {on_kill_policy!r}. Write 'delete', 'suspend' or 'leave'.")
+        if on_kill_policy not in (policies := get_args(KillPolicy)):
+            raise ValueError(f"on_kill_policy is {on_kill_policy!r}. Write {' or '.join(map(repr, policies))}.")
         self.jobset = jobset
         self.namespace = namespace
         self.name = name

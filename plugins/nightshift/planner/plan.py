@@ -97,10 +97,8 @@ class Row:
     speed: str
 
 
-def question_of(
-    spec: JobSpec, rows: int, known: Known, limits: Limits, profile: str | None = None, workers: int | None = None
-) -> Question:
-    """profile, workers: instead of the job's own. Raises `nightshift.planner.roofline.CannotStart`."""
+def question_of(spec: JobSpec, rows: int, known: Known, limits: Limits, profile: str | None = None) -> Question:
+    """profile: instead of the job's own. Raises `nightshift.planner.roofline.CannotStart`."""
     shape = spec.compute.worker(profile)
     return Question(
         rows=rows,
@@ -108,7 +106,7 @@ def question_of(
         deadline_s=spec.deadline_seconds,
         shape=shape,
         speed=speed_of(spec, shape, known),
-        workers=spec.compute.workers if workers is None else workers,
+        workers=spec.compute.workers,
         chunk_rows=spec.chunk_rows,
         request_rows=spec.rows_per_request,
         limits=limits.of(shape.profile.name),

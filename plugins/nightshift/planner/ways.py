@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from nightshift.fields.values import DURATION_SECONDS_MAX
@@ -19,6 +20,28 @@ if TYPE_CHECKING:
 
 WAYS: Final = 3
 _STEP_S: Final = 900
+
+
+class Change(Enum):
+    """What a way changes, whatever its words say: of several ways that change the same, one is shown."""
+
+    DEADLINE = auto()
+    NO_CHUNK_ROWS = auto()
+    NO_WORKERS = auto()
+    WORKERS = auto()
+    ROOM = auto()
+    SHAPE = auto()
+    ROWS = auto()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Not checked yet. words: what to change, as a sentence. question: with that change. whole: the same rows are computed."""
+
+    change: Change
+    words: str
+    question: Question
+    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -46,19 +69,20 @@ def ways_out(question: Question, spec: JobSpec, known: Known, prices: Prices | N
 
     One of the three stays with the job's own accelerator, if any such way fits.
     """
-    found = []
-    for words, other, whole in _candidates(question, spec, known):
-        reply = answer(other)
+    found: list[tuple[Change, Way]] = []
+    for each in _candidates(question, spec, known):
+        other, reply = each.question, answer(each.question)
         hours = accelerator_hours(other, reply)
         if reply.fits and hours is not None:
-            found.append(Way(words, other, reply, hours, cost(other, reply, prices or {}), whole))
-    priced = all(way.cost is not None for way in found)
-    found.sort(key=lambda way: (not way.whole, (way.cost or 0.0) if priced else way.hours))
-    # One of each kind: three sizes of one machine would be one way.
-    kinds: dict[str, Way] = {}
-    for way in found:
-        kinds.setdefault(f"{way.words.partition(':')[0]} {way.question.shape.profile.name}", way)
-    cheapest = list(kinds.values())
+            way = Way(each.words, other, reply, hours, cost(other, reply, prices or {}), each.whole)
+            found.append((each.change, way))
+    priced = all(way.cost is not None for _, way in found)
+    found.sort(key=lambda each: (not each[1].whole, (each[1].cost or 0.0) if priced else each[1].hours))
+    # One for each change and profile: three sizes of one machine would be one way.
+    distinct: dict[tuple[Change, str], Way] = {}
+    for change, way in found:
+        distinct.setdefault((change, way.question.shape.profile.name), way)
+    cheapest = list(distinct.values())
     ways, own = cheapest[:WAYS], question.shape.profile.hardware
     if not any(way.question.shape.profile.hardware is own for way in ways):
         # Another accelerator may be out of reach, so one way stays with the job's own, if there is one.
@@ -68,16 +92,16 @@ def ways_out(question: Question, spec: JobSpec, known: Known, prices: Prices | N
     return tuple(ways)
 
 
-def _candidates(question: Question, spec: JobSpec, known: Known) -> Iterator[tuple[str, Question, bool]]:
-    """(what to change, the changed question, whether all rows are computed); none of them is checked yet."""
+def _candidates(question: Question, spec: JobSpec, known: Known) -> Iterator[Candidate]:
     if question.speed.basis is not Basis.UNKNOWN:
         yield from _same_worker(question)
         if question.chunk_rows is not None:
-            yield "leave out chunk_rows", replace(question, chunk_rows=None), True
+            yield Candidate(Change.NO_CHUNK_ROWS, "leave out chunk_rows", replace(question, chunk_rows=None))
         if question.workers is not None:
-            yield "leave out compute.workers", question.with_workers(None), True
+            yield Candidate(Change.NO_WORKERS, "leave out compute.workers", question.with_workers(None))
             if question.needed is not None:
-                yield f"compute.workers: {question.needed}", question.with_workers(question.needed), True
+                other = question.with_workers(question.needed)
+                yield Candidate(Change.WORKERS, f"compute.workers: {question.needed}", other)
         elif question.room < question.useful and question.needed is not None:
             yield from _more_room(question, question.needed)
     for shape in shapes(question.shape.profile):
@@ -91,15 +115,15 @@ def _candidates(question: Question, spec: JobSpec, known: Known) -> Iterator[tup
                 # What a person said is of the job's own accelerator; nothing is known of another's.
                 limits = replace(limits, quota=None)
             other = replace(question, shape=shape, speed=speed, workers=None, limits=limits)
-            yield f"compute: {{{_named(shape)}}}", other, True
+            yield Candidate(Change.SHAPE, f"compute: {{{_named(shape)}}}", other)
     if question.speed.rows_per_second > 0 and question.usable_s > 0:
         most = question.workers or min(question.room, question.useful)
         rows = math.floor(question.speed.rows_per_second * question.usable_s * max(1, most))
         if 0 < rows < question.rows:
-            yield f"at most {rows:,} rows", replace(question, rows=rows), False
+            yield Candidate(Change.ROWS, f"at most {rows:,} rows", replace(question, rows=rows), whole=False)
 
 
-def _same_worker(question: Question) -> Iterator[tuple[str, Question, bool]]:
+def _same_worker(question: Question) -> Iterator[Candidate]:
     """A longer deadline: for as many workers as there may be, and for a quarter of them."""
     speed, most = question.speed, question.workers or max(1, min(question.useful, question.room))
     for workers in sorted({most, max(1, most // 4)}) if question.workers is None else (most,):
@@ -107,10 +131,11 @@ def _same_worker(question: Question) -> Iterator[tuple[str, Question, bool]]:
         least = speed.start_up_s + max(WORK_SECONDS_MIN, speed.elapsed(work_s) / speed.margin)
         deadline_s = math.ceil(least / _STEP_S) * _STEP_S
         if question.deadline_s < deadline_s <= DURATION_SECONDS_MAX:
-            yield f"deadline: {_duration(deadline_s)}", replace(question, deadline_s=deadline_s), True
+            longer = replace(question, deadline_s=deadline_s)
+            yield Candidate(Change.DEADLINE, f"deadline: {_duration(deadline_s)}", longer)
 
 
-def _more_room(question: Question, needed: int) -> Iterator[tuple[str, Question, bool]]:
+def _more_room(question: Question, needed: int) -> Iterator[Candidate]:
     limits = question.limits
     quota = None if limits.quota is None else max(limits.quota, needed * question.units)
     most = max(limits.workers_max, needed) if limits.workers_max else 0
@@ -120,7 +145,8 @@ def _more_room(question: Question, needed: int) -> Iterator[tuple[str, Question,
     if quota != limits.quota:
         changed.append(f"a quota of {quota:,}")
     if changed:
-        yield " and ".join(changed), replace(question, limits=replace(limits, workers_max=most, quota=quota)), True
+        roomier = replace(question, limits=replace(limits, workers_max=most, quota=quota))
+        yield Candidate(Change.ROOM, " and ".join(changed), roomier)
 
 
 def shapes(profile: Profile) -> Iterator[WorkerShape]:

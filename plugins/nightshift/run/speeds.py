@@ -114,7 +114,7 @@ def path_of(record: Record) -> str:
     return f"{_model_folder(record.workload)}/{'-'.join(_marks_of(record.workload))}/{name}"
 
 
-def records_for(store: ObjectStore, spec: JobSpec, farthest: Nearness = Nearness.OTHER_PERFORMANCE) -> dict[str, Record]:
+def records_for(store: ObjectStore, spec: JobSpec) -> dict[str, Record]:
     """The nearest record for each profile of a job, its fallbacks included, and a `filled` one before others. A profile that
     nothing near is known of is missing.
 
@@ -126,7 +126,7 @@ def records_for(store: ObjectStore, spec: JobSpec, farthest: Nearness = Nearness
             workload = workload_of(spec, profile)
         except ValueError:
             continue  # A fallback on which the job's engine does not fit.
-        near = [each for each in nearest(store, workload, profile=profile) if each.nearness <= farthest]
+        near = [each for each in nearest(store, workload, profile=profile) if each.nearness <= Nearness.OTHER_PERFORMANCE]
         # A run of a few rows, as one to try a job out, does not hide how fast a large one was.
         for each in sorted(near, key=lambda each: not each.record.filled)[:1]:
             found[profile] = each.record

@@ -155,7 +155,7 @@ class TestName:
 
 class TestParameters:
     def test_an_unknown_policy_is_refused_when_the_dag_is_parsed(self) -> None:
-        with pytest.raises(ValueError, match=r"on_kill_policy is 'keep'\. Write 'delete', 'suspend' or 'leave'."):
+        with pytest.raises(ValueError, match=r"on_kill_policy is 'keep'\. Write 'delete' or 'suspend' or 'leave'\."):
             an_operator(on_kill_policy="keep")
 
     def test_every_parameter_is_documented(self) -> None:

@@ -47,14 +47,9 @@ class AsyncJobSetApi:
 
     async def delete_jobset(self, name: str, *, uid: str, resource_version: str) -> None:
         """In the foreground, if it is unchanged; else raises JobSetExists. A missing one is fine."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "propagationPolicy": "Foreground",
-            "preconditions": {"uid": uid, "resourceVersion": resource_version},
-        }
+        what, body = f"delete JobSet {self.namespace}/{name}", paths.delete_options(uid, resource_version)
         try:
-            await self._json("DELETE", paths.jobsets(self.namespace, name), f"delete JobSet {name}", body=body)
+            await self._json("DELETE", paths.jobsets(self.namespace, name), what, body=body)
         except JobSetNotFound:
             return
 

@@ -56,13 +56,7 @@ class JobSetApi:
 
         Raises JobSetExists if uid or resource_version is not that of the JobSet of this name.
         """
-        given = {"uid": uid, "resourceVersion": resource_version}
-        body = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "propagationPolicy": "Foreground",
-            "preconditions": {key: value for key, value in given.items() if value},
-        }
+        body = paths.delete_options(uid, resource_version)
         try:
             self._json("DELETE", paths.jobsets(namespace, name), f"delete JobSet {namespace}/{name}", body=body)
         except JobSetNotFound:

@@ -1,4 +1,4 @@
-"""The API's paths, and what its error replies mean: shared by the blocking and the asynchronous client."""
+"""The API's paths, the body of a DELETE, and what error replies mean: shared by the blocking and the asynchronous client."""
 
 from __future__ import annotations
 
@@ -73,6 +73,18 @@ def of_jobset(name: str) -> str:
 
 def _join(path: str, name: str) -> str:
     return f"{path}/{name}" if name else path
+
+
+def delete_options(uid: str | None, resource_version: str | None) -> dict[str, Any]:
+    """The body of a DELETE in the foreground: the object stays until its pods have drained. Conditions that are None are left
+    out; if one does not hold, the cluster replies with 409."""
+    given = {"uid": uid, "resourceVersion": resource_version}
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": "Foreground",
+        "preconditions": {key: value for key, value in given.items() if value},
+    }
 
 
 def failure(status: int, body: str, what: str) -> Exception:

@@ -123,7 +123,7 @@ def _one_host(order: Order, template: dict[str, Any]) -> dict[str, Any]:
         "completions": order.workers,
         "parallelism": order.workers,
         "backoffLimitPerIndex": RETRIES,
-        # The remaining workers do the work of a few that failed; if half of them fail, the fault is the run's own.
+        # The remaining workers do the work of a few that failed; if more than half fail, the fault is the run's own.
         "maxFailedIndexes": order.workers // 2,
         "activeDeadlineSeconds": order.spec.deadline_seconds,
         "podFailurePolicy": {

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from nightshift.jobset.labels import INDEX_ANNOTATION, JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, RESTART_LABEL
 from nightshift.jobset.observation import condition
-from nightshift.jobset.verdict.exit_codes import signal_name
 
 _TERMINATION_CODES: Final = frozenset({137, 143})
 """The exit codes of a program that ignores SIGTERM until its grace period ends, or has no handler for it."""
@@ -72,7 +71,6 @@ class FailedContainer:
     job_index: int
     container: str
     exit_code: int
-    signal_name: str | None
     reason: str
     node: str
     message: str = ""
@@ -185,7 +183,6 @@ def failed_container(pod: Mapping[str, Any], container: str, ended: Mapping[str,
         job_index=JobKey.of(pod).index,
         container=container,
         exit_code=ended["exitCode"],
-        signal_name=signal_name(ended["exitCode"]),
         reason=ended.get("reason", ""),
         node=pod.get("spec", {}).get("nodeName", ""),
         message=ended.get("message", ""),

@@ -1,0 +1,96 @@
+"""The driver takes its configuration from the environment that the manifest renders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nightshift.driver.health import ENGINE_BUDGET_S
+from nightshift.driver.process import ConfigError, DriverConfig
+from nightshift.jobset.labels import JOB_INDEX_LABEL
+from nightshift.jobset.manifest.constants import METRICS_PORT
+from nightshift.jobset.manifest.render import render
+from nightshift.settings import Settings
+from tests.builders import RUN, a_plan, a_spec
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTSHIFT_RUN_URL", "gs://b/job/2026-11-20/0123456789abcdef")
+    monkeypatch.setenv("ENGINE_URL", "http://127.0.0.1:8000")
+
+
+def configured(monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], index: int, **order: Any) -> DriverConfig:
+    """Of a pod whose fields are these, with this completion index."""
+    rendered = render(plan=a_plan(8), run=RUN, settings=Settings("bucket", "p"), name="night", **order)
+    [job] = rendered["spec"]["replicatedJobs"]
+    [driver] = job["template"]["spec"]["template"]["spec"]["containers"]
+    values: dict[str, str] = {}
+    for each in driver["env"]:
+        value = each["value"] if "value" in each else fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
+        for name, earlier in values.items():
+            value = value.replace(f"$({name})", earlier)
+        values[each["name"]] = value
+    for name, value in {**values, "JOB_COMPLETION_INDEX": str(index)}.items():
+        monkeypatch.setenv(name, value)
+    return DriverConfig.from_environment()
+
+
+POD = {"metadata.name": "night-worker-0-2-x", "spec.nodeName": "node-7"}
+
+
+@pytest.mark.parametrize(("role", "home"), [("owner", 2), ("helper", None)])
+def test_each_variable_of_the_manifest_is_one_that_the_driver_reads(
+    monkeypatch: pytest.MonkeyPatch, role: str, home: int | None
+) -> None:
+    spec = a_spec(compute__profile="gpu-l4-spot", dead_letters__tolerate=3)
+
+    found = configured(monkeypatch, POD, 2, spec=spec, role=role)
+
+    assert (found.role, found.index, found.worker, found.bystander) == (role, home, 2, False)
+    assert (found.run_url, found.engine_url) == (RUN.url("bucket"), "http://127.0.0.1:8000")
+    assert (found.model_root, found.dead_letters) == ("org/m", 3)
+    assert (found.metrics_port, found.profile) == (METRICS_PORT, "gpu-l4-spot")
+    assert (found.pod, found.node, found.engine_wait_s) == (POD["metadata.name"], "node-7", ENGINE_BUDGET_S)
+
+
+def test_of_a_slice_the_job_is_the_worker_and_the_index_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    slice_ = {**POD, f"metadata.labels['{JOB_INDEX_LABEL}']": "5"}
+    spec = a_spec(compute={"profile": "tpu-v6e-spot", "topology": "4x4"})
+
+    hosts = [configured(monkeypatch, slice_, host, spec=spec) for host in (0, 3)]
+
+    assert [(each.index, each.worker, each.bystander) for each in hosts] == [(5, 5, False), (5, 5, True)]
+    assert hosts[0].engine_wait_s > ENGINE_BUDGET_S
+
+
+def test_the_rendered_job_reaches_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = a_spec()
+    now = frozen.under_terms_of(a_spec(engine__max_num_seqs=64, request__timeout="1h", request__rows_per_request=None))
+    manifest = render(now, RUN, a_plan(8), Settings("b", "p"), name="n")
+    [pod] = [job["template"]["spec"]["template"]["spec"] for job in manifest["spec"]["replicatedJobs"]]
+    [value] = [each["value"] for each in pod["containers"][0]["env"] if each["name"] == "NIGHTSHIFT_TUNING"]
+    monkeypatch.setenv("NIGHTSHIFT_TUNING", value)
+
+    found = frozen.with_tuning(DriverConfig.from_environment().tuning)
+
+    assert (found.engine, found.request) == (now.engine, now.request)
+    assert found.rows_per_request == 64
+
+
+@pytest.mark.parametrize("value", ["", "{}"])
+def test_without_it_the_frozen_values_stay(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("NIGHTSHIFT_TUNING", value)
+
+    assert a_spec().with_tuning(DriverConfig.from_environment().tuning) == a_spec()
+
+
+@pytest.mark.parametrize("value", ["{", "[]", '{"engine": 7}', "7"])
+def test_without_sense_it_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("NIGHTSHIFT_TUNING", value)
+
+    with pytest.raises(ConfigError, match="NIGHTSHIFT_TUNING is "):
+        DriverConfig.from_environment()
