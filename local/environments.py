@@ -25,7 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
 UV_VERSION = "0.13.8"
-TORCH = "torch==2.13.0"
+# Both of torch's builds, that of PyTorch's own index and that of the default one, are of this release.
+TORCH = next(line for line in (REQUIREMENTS / "server-torch.txt").read_text().splitlines() if line.startswith("torch=="))
 # Raise it when the way an environment is made changes without a change to its requirement files.
 RECIPE = "2"
 # How long PyTorch's own index may take to deliver the CPU build before the build from the default index is used instead.

@@ -48,7 +48,7 @@ def objects(manifest: Mapping[str, Any], created_at: float, spec: JobSetSpec, re
             "status": {"conditions": _jobset_conditions(spec, record)},
         },
         "jobs": [_job(manifest, spec, record)] if started else [],
-        "pods": [_pod(spec, record, pod, node) for pod in record.pods],
+        "pods": [_pod(spec, pod, node) for pod in record.pods],
         "events": [_deleted_event(spec, pod) for pod in record.pods if pod.deleted_at],
     }
 
@@ -99,7 +99,7 @@ def _job_conditions(record: JobSetRecord) -> list[Objects]:
     return [*found, _condition(over, end.reason, end.message, record.finished_at)] if record.finished_at else found
 
 
-def _pod(spec: JobSetSpec, record: JobSetRecord, pod: PodRecord, node: str) -> Objects:
+def _pod(spec: JobSetSpec, pod: PodRecord, node: str) -> Objects:
     metadata: Objects = {
         "name": pod.name,
         "namespace": spec.namespace,

@@ -9,7 +9,9 @@ from typing import Final
 from local.environments import ROOT
 
 TIERS: Final = ("unit", "simulation", "integration", "cluster", "chaos")
-"""In running order; each is a pytest marker, and each test file names exactly one."""
+"""In the order in which they are reported, and run if none runs beside another (`local.test.__main__`).
+
+Each is a pytest marker, and each test file names exactly one."""
 GATE: Final = "gate"
 """Marks what `make test` runs of a tier; of WHOLE_TIERS it runs everything."""
 WHOLE_TIERS: Final = frozenset({"unit"})

@@ -17,7 +17,6 @@ from local.test.groups import Group, expression, files, group_of
 
 REPORTS: Final = ROOT / ".reports"
 """TIER.xml is pytest's JUnit report of a tier's last run."""
-PLACES: Final = ("plugins", "dags", "local", "tests", "benchmarks")
 NO_TESTS_COLLECTED: Final = 5
 WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "unit": ("-n", "auto"),
@@ -55,8 +54,8 @@ def failed_checks() -> list[str]:
     """Runs ruff and mypy; names those that found something."""
     tools = environment_dir("test") / "bin"
     checks = {
-        "style": [str(tools / "ruff"), "check", *PLACES],
-        "format": [str(tools / "ruff"), "format", "--check", "--quiet", *PLACES],
+        "style": [str(tools / "ruff"), "check", "."],
+        "format": [str(tools / "ruff"), "format", "--check", "--quiet", "."],
         # Shared by all clones: mypy goes by the contents of files.
         "types": [str(tools / "mypy"), "--cache-dir", str(cache_dir() / f"mypy-{environment_dir('test').name}")],
     }

@@ -28,8 +28,8 @@ ALONE = "faults"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Tests that run alone come first, one after the other: the simulation runs beside this tier, and as long as it does,
-    # it uses what they leave of the machine.
+    # Tests that run alone come first, one after the other: other tiers run beside this one, and as long as they do, they
+    # use what these tests leave of the machine.
     items.sort(key=_is_alone, reverse=True)
     lacking = _lacking()
     for item in items:

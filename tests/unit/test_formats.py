@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import ObjectStore
 
-from local.stack.parts import DRIVER_IMAGE, STREAM_IMAGE
+from local.stack.parts import DRIVER_IMAGE, SERVER_IMAGE, STREAM_IMAGE
 from nightshift import __version__, formats
 from nightshift.formats import Format, UnreadableFormat
 from nightshift.run import chunks
@@ -30,6 +30,7 @@ from tests.builders import a_chunk, a_plan, a_spec
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
+OUR_TAGS = re.compile(r"(?:nightshift|my-images)/(?:driver|stream|airflow|local|server-cpu):(\d+\.\d+\.\d+)")
 THIRD = Format("things", 3)
 
 
@@ -158,3 +159,25 @@ def test_the_images_have_the_release_in_their_tags() -> None:
     images = (Settings.driver_image, Settings.stream_image, DRIVER_IMAGE, STREAM_IMAGE)
 
     assert {image.rpartition(":")[2] for image in images} == {__version__}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "images/driver/Dockerfile",
+        "images/airflow/Dockerfile",
+        "images/server-cpu/Dockerfile",
+        "local/Dockerfile",
+        "local/composer_commands.txt",
+        "local/runtime/config.py",
+        "k8s/README.md",
+        "docs/streams.md",
+    ],
+)
+def test_what_users_copy_has_the_release(file: str) -> None:
+    assert set(OUR_TAGS.findall((ROOT / file).read_text())) == {__version__}
+
+
+def test_the_engines_image_is_the_same_everywhere() -> None:
+    assert Settings.server_image == SERVER_IMAGE
+    assert f"ARG BASE={SERVER_IMAGE}\n" in (ROOT / "images/server/Dockerfile").read_text()

@@ -167,7 +167,7 @@ async def test_a_store_that_hangs_holds_up_the_end_for_a_moment_at_most() -> Non
 
     await a_life(Marks(Away(hangs=True), RUN, BIRTH, stats := Stats()), stats)
 
-    assert LAST_S <= time.monotonic() - began < LAST_S + 2.0
+    assert LAST_S <= time.monotonic() - began < LAST_S + 60, "it hangs for an hour"
 
 
 async def test_what_was_not_saved_is_counted_in_the_next_mark(monkeypatch: pytest.MonkeyPatch) -> None:

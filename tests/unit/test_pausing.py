@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from nightshift.cli import main
 from nightshift.formats import UnreadableFormat
 from nightshift.jobset import pausing
 from nightshift.jobset.identity import spec_hash
+from nightshift.jobset.kubernetes import follow
 from nightshift.jobset.kubernetes.follow import Follower, WakeLimits
 from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 from nightshift.jobset.labels import PAUSED_ANNOTATION, QUEUE_LABEL
@@ -146,35 +146,53 @@ class Log:
     warning = info
 
 
+class Clock:
+    """In place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+
 class TestFollower:
     @pytest.fixture
     def log(self) -> Log:
         return Log()
 
     @pytest.fixture
-    def follower(self, log: Log) -> Follower:
-        return Follower(lambda: None, "a", "u", WakeLimits(time.time() + 60, startup_s=0.0), log, None)  # type: ignore[arg-type, return-value]
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
+        clock = Clock()
+        monkeypatch.setattr(follow, "time", clock)
+        return clock
+
+    @pytest.fixture
+    def follower(self, log: Log, clock: Clock) -> Follower:
+        return Follower(lambda: None, "a", "u", WakeLimits(clock.now + 60, startup_s=0.0), log, None)  # type: ignore[arg-type, return-value]
 
     def seen(self, follower: Follower, said: str) -> None:
         annotations = {PAUSED_ANNOTATION: said} if said else {}
         meta = {"name": "a", "uid": "u", "annotations": annotations}
         assert follower._look("MODIFIED", {"metadata": meta, "spec": {"replicatedJobs": [], "suspend": bool(said)}}) is None
 
-    def test_a_pause_is_not_a_lack_of_capacity(self, follower: Follower, log: Log) -> None:
+    def test_a_pause_is_not_a_lack_of_capacity(self, follower: Follower, log: Log, clock: Clock) -> None:
         self.seen(follower, "")
-        time.sleep(0.02)
-        assert follower.counts().short_s > 0.01
+        clock.now += 20
+        assert follower.counts().short_s == 20
         self.seen(follower, "paused by ada")
         follower._count()
-        assert follower.counts().short_s < 0.01
-        time.sleep(0.02)
+        assert follower.counts().short_s == 0
+        clock.now += 20
         follower._count()
-        assert follower.counts().short_s < 0.01
+        assert follower.counts().short_s == 0
         self.seen(follower, "")
-        time.sleep(0.02)
+        clock.now += 20
         follower._count()
 
-        assert follower.counts().short_s > 0.01
+        assert follower.counts().short_s == 20
         assert "JobSet a: paused by ada; its pods drain" in log.lines
         assert "JobSet a: no longer paused" in log.lines
 

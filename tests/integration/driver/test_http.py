@@ -225,11 +225,13 @@ async def test_a_server_that_has_gone_refuses() -> None:
 @pytest.mark.parametrize("unasked", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
 @on_both_loops
 async def test_idle_connections_that_the_server_closes_or_speaks_on_are_dropped(unasked: bytes) -> None:
+    all_idle = asyncio.Event()
+
     async def script(peer: Peer) -> None:
         await peer.request()
         peer.send(OK)
         await peer.writer.drain()
-        await asyncio.sleep(0.05)
+        await all_idle.wait()
         peer.send(unasked)
         if unasked:
             await peer.closed()
@@ -237,6 +239,7 @@ async def test_idle_connections_that_the_server_closes_or_speaks_on_are_dropped(
     async with serving(script) as url, HttpClient(url) as client:
         await asyncio.gather(*(get(client) for _ in range(3)))
         assert len(client.idle) == 3
+        all_idle.set()
         while client.all:  # noqa: ASYNC110 - the client tells nobody
             await asyncio.sleep(0.01)
         assert client.idle == []
@@ -276,12 +279,13 @@ async def test_a_connection_that_is_too_old_is_not_used_again() -> None:
             numbers.append(peer.number)
             peer.send(OK)
 
-    async with serving(script) as url, HttpClient(url, connection_life_s=0.2) as client:
+    async with serving(script) as url, HttpClient(url, connection_life_s=LONG_S) as client:
         await get(client)
         await get(client)
-        await asyncio.sleep(0.3)
+        assert len(client.idle) == 1
+        client.connection_life_s = 0.0
         await get(client)
-        assert len(client.all) == 1
+        assert not client.idle
     async with serving(script) as url, HttpClient(url, connection_life_s=0.0) as client:
         await get(client)
         assert not client.idle

@@ -98,6 +98,7 @@ async def test_a_store_that_hangs_stops_the_work_instead_of_filling_memory(tmp_p
     with CannedEngine() as engine:
         async with a_worker(prepared, store, engine.url) as worker:
             running = asyncio.create_task(worker.run())
+            await store.tried.wait()
             seen = -1
             while seen < len(engine.seen):
                 seen = len(engine.seen)
@@ -106,7 +107,7 @@ async def test_a_store_that_hangs_stops_the_work_instead_of_filling_memory(tmp_p
             code = await running
 
     # Eight chunks that wait to be committed (docs/ledger.md), and what was in flight when it became too much.
-    assert seen <= 8 * CHUNK_ROWS + 16 + CHUNK_ROWS
+    assert CHUNK_ROWS <= seen <= 8 * CHUNK_ROWS + 16 + CHUNK_ROWS
     assert code == exits.DONE
     assert sorted(prepared.rows()) == list(range(400))
 
