@@ -66,10 +66,10 @@ class StreamOrder:
     @property
     def subscription(self) -> tuple[str, str]:
         """Its project and its name. Raises ValueError if the stream watches a folder."""
-        if not isinstance(self.spec.source, Messages):
+        source = self.spec.source
+        if not isinstance(source, Messages):
             raise ValueError(f"the stream {self.spec.job} has no subscription")
-        parts = self.spec.source.subscription.split("/")
-        return (parts[1], parts[3]) if len(parts) > 1 else (self.settings.project, parts[0])
+        return source.project or self.settings.project, source.short_name
 
     @property
     def in_database(self) -> bool:

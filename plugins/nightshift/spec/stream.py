@@ -85,6 +85,16 @@ class Messages(Section):
         return self.subscription
 
     @property
+    def project(self) -> str | None:
+        """The project that the subscription's name states; None for a name alone."""
+        return self.subscription.split("/")[1] if "/" in self.subscription else None
+
+    @property
+    def short_name(self) -> str:
+        """The subscription's name without its project."""
+        return self.subscription.rpartition("/")[2]
+
+    @property
     def origin(self) -> tuple[str, str]:
         """What kind of source it is, and its name."""
         return "subscription", self.subscription

@@ -78,17 +78,17 @@ def run(options: Options) -> int:
         return INTERRUPTED
 
 
-def _subscription(spec: StreamSpec) -> str | None:
-    """Its name, maybe with its project; None for a watched folder, of whose backlog Prometheus knows nothing."""
-    return spec.source.subscription if isinstance(spec.source, Messages) else None
+def _subscription(spec: StreamSpec) -> Messages | None:
+    """None for a watched folder, of whose backlog Prometheus knows nothing."""
+    return spec.source if isinstance(spec.source, Messages) else None
 
 
 def _google(spec: StreamSpec) -> str:
     """Raises ValueError if nothing says which project."""
-    parts = (_subscription(spec) or "").split("/")
-    project = parts[1] if len(parts) > 1 else os.environ.get("NIGHTSHIFT_PROJECT")
+    subscription = _subscription(spec)
+    project = (subscription and subscription.project) or os.environ.get("NIGHTSHIFT_PROJECT")
     if not project:
-        what = "source.subscription" if parts[0] else "the stream"
+        what = "source.subscription" if subscription else "the stream"
         raise ValueError(f"{what} has no project. Set NIGHTSHIFT_PROJECT, or pass --prometheus URL.")
     return GOOGLE.format(project=project)
 
@@ -98,7 +98,7 @@ def measure(prometheus: Prometheus, spec: StreamSpec, window_s: float) -> Number
     over, job = f"[{round(window_s)}s]", spec.job
     backlog = oldest = growth = None
     if subscription := _subscription(spec):
-        waiting, ages = (of_subscription(metric, subscription.rpartition("/")[2]) for metric in (BACKLOG, OLDEST))
+        waiting, ages = (of_subscription(metric, subscription.short_name) for metric in (BACKLOG, OLDEST))
         backlog, oldest = prometheus.ask(f"sum({waiting})"), prometheus.ask(f"max({ages})")
         growth = prometheus.ask(f"sum(deriv({waiting}{over}))")
     acknowledged = prometheus.ask(f"sum(rate({of_stream('nightshift_stream_acknowledged_total', job)}{over}))")
@@ -130,8 +130,8 @@ def warnings(spec: StreamSpec, numbers: Numbers) -> Iterator[str]:
         yield f"A message has waited for {numbers.oldest_s:,.0f} s; latency.target is {spec.latency.target}."
     if not numbers.subscribers:
         yield f"Prometheus knows no subscriber of this stream: none runs, or none is scraped with nightshift_job={spec.job}."
-    if numbers.backlog is None and (subscription := _subscription(spec)):
-        yield f"Prometheus knows no subscription {subscription}: its name may be wrong, or it is new."
+    if numbers.backlog is None and (source := _subscription(spec)):
+        yield f"Prometheus knows no subscription {source.subscription}: its name may be wrong, or it is new."
 
 
 def text(spec: StreamSpec, numbers: Numbers, window_s: float) -> str:
