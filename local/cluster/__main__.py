@@ -41,7 +41,8 @@ def main() -> int:
             starting.add_argument("words", nargs=argparse.REMAINDER, help="and its arguments")
     commands.add_parser("down", help="stop the cluster and remove every trace of it")
     commands.add_parser("status", help="show which parts of the cluster run")
-    commands.add_parser("build", help="only build the programs")
+    building = commands.add_parser("build", help="only build the programs")
+    building.add_argument("--all", action="store_true", help="also what a cluster starts without")
     for name, text in (("preempt", "end a node as Spot does"), ("restore", "undo preempt")):
         commands.add_parser(name, help=text).add_argument("node")
     arguments = parser.parse_args()
@@ -55,7 +56,7 @@ def main() -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.command == "build":
         packages.ensure(_say)
-        build.ensure(_say)
+        build.ensure(_say, everything=arguments.all)
         return 0
     if arguments.command in ("up", "run"):
         options = {"nodes": arguments.nodes, "kwok": arguments.kwok, "kueue": not arguments.no_kueue}

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -90,7 +90,7 @@ MODULES: Final = (
 
 
 ON_DEMAND: Final = (Module("metrics", {"metrics": "."}),)
-"""What a cluster starts without; `on_demand` builds them."""
+"""What a cluster starts without; `on_demand` builds them, or `ensure`."""
 
 
 class Programs:
@@ -114,12 +114,18 @@ class Programs:
 
     @property
     def built(self) -> bool:
-        return all((_home(module) / ".complete").exists() for module in MODULES)
+        """Whether a cluster can start."""
+        return _are_built(MODULES)
+
+    @property
+    def all_built(self) -> bool:
+        """Whether nothing need be built on demand, either."""
+        return _are_built((*MODULES, *ON_DEMAND))
 
 
-def obstacle() -> str | None:
-    """Why nothing can be built here, or None; also None if everything is built already."""
-    if Programs().built:
+def obstacle(*, everything: bool = False) -> str | None:
+    """Why nothing can be built here, or None; also None if nothing is missing. everything: as `ensure` has it."""
+    if _nothing_missing(everything):
         return None
     if not _go_program():
         return f"the cluster's programs are built from source and there is no 'go' on the PATH or in {GO_PLACE}"
@@ -130,14 +136,17 @@ def obstacle() -> str | None:
     return None
 
 
-def ensure(say: Callable[[str], None]) -> Programs:
-    """Builds what is missing. A full build takes about a quarter of an hour on two cores. Raises BuildError."""
-    if not Programs().built:
-        if reason := obstacle():
+def ensure(say: Callable[[str], None], *, everything: bool = False) -> Programs:
+    """Builds what is missing. Raises BuildError. everything: also what a cluster starts without.
+
+    A full build takes about a quarter of an hour on two cores.
+    """
+    if not _nothing_missing(everything):
+        if reason := obstacle(everything=everything):
             advice = "Install it, or set KUBECONFIG to a cluster with JobSet and Kueue."
             raise BuildError(f"{reason[0].upper()}{reason[1:]}. {advice}")
         # kubectl renders the manifests of the others, so its module comes first.
-        for module in MODULES:
+        for module in (*MODULES, *(ON_DEMAND if everything else ())):
             _ensure(module, say)
     return Programs()
 
@@ -149,6 +158,14 @@ def on_demand(name: str, say: Callable[[str], None]) -> Path:
         raise BuildError(f"{name} is built from source and there is no 'go' on the PATH or in {GO_PLACE}. Install it.")
     _ensure(module, say)
     return Programs()[name]
+
+
+def _nothing_missing(everything: bool) -> bool:
+    return Programs().all_built if everything else Programs().built
+
+
+def _are_built(modules: Iterable[Module]) -> bool:
+    return all((_home(module) / ".complete").exists() for module in modules)
 
 
 def _ensure(module: Module, say: Callable[[str], None]) -> None:

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     tiers = tuple(tier for tier in TIERS if not options.tier or tier in options.tier)
     required = TIERS if ALL in options.require else tuple(options.require)
     groups = groups_of(tiers)
-    prerequisites = Prerequisites(lambda line: print(f"[test] {line}", flush=True))
+    prerequisites = Prerequisites(lambda line: print(f"[test] {line}", flush=True), everything=options.all)
     prerequisites.prepare({need for group in groups for need in group.needs})
     if reason := prerequisites.lacks({"test"}):
         print(f"No test can run here: {reason}.", file=sys.stderr)

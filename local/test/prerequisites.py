@@ -23,10 +23,14 @@ Say = Callable[[str], None]
 
 
 class Prerequisites:
-    """Which of the tests' needs could be met. lacking: need -> why it is missing, a sentence without its full stop."""
+    """Which of the tests' needs could be met. lacking: need -> why it is missing, a sentence without its full stop.
 
-    def __init__(self, say: Say) -> None:
+    everything: for all tests, not only those of `make test`.
+    """
+
+    def __init__(self, say: Say, *, everything: bool) -> None:
         self._say = say
+        self._everything = everything
         self.lacking: dict[str, str] = {}
         self._beside = ThreadPoolExecutor(1)
         self._building: Future[None] | None = None
@@ -75,7 +79,8 @@ class Prerequisites:
             self._say(str(error))
             self._without_cluster("the test cluster's packages could not be installed (why is said above)")
             return
-        if not build.Programs().built:
+        programs = build.Programs()
+        if not (programs.all_built if self._everything else programs.built):
             self._building = self._beside.submit(self._build)
 
     def _without_cluster(self, reason: str) -> None:
@@ -85,14 +90,15 @@ class Prerequisites:
 
     def _build(self) -> None:
         # Up to twenty minutes on two cores, the first time: the tests that run meanwhile have priority.
-        command = [*LOWLY, str(python_of("test")), "-m", "local.cluster", "build"]
+        command = [*LOWLY, str(python_of("test")), "-m", "local.cluster", "build", *(["--all"] if self._everything else [])]
         self._say(
             "building the test cluster's programs beside the first tests: 15 to 25 minutes on two cores, once per machine"
         )
         done = subprocess.run(command, cwd=ROOT, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode:
             self._say(done.stderr.strip()[-2000:])
-            self._without_cluster("the test cluster's programs could not be built (why is said above)")
+            if not build.Programs().built:
+                self._without_cluster("the test cluster's programs could not be built (why is said above)")
 
     def _make(self, need: str, make: Callable[[], object], failure: str) -> None:
         try:

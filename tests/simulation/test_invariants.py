@@ -34,7 +34,7 @@ from tests.simulation.scenario import RUN, Event, Scenario
 from tests.simulation.storage import Weather
 from tests.simulation.world import Report, simulate
 
-pytestmark = [pytest.mark.simulation, pytest.mark.gate, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.simulation, pytest.mark.gate]
 
 DRAWS = 60
 

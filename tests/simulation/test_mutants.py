@@ -13,7 +13,7 @@ from tests.simulation.test_invariants import twins_compute
 from tests.simulation.test_schedules import GATE_SEEDS
 from tests.simulation.world import simulate
 
-pytestmark = [pytest.mark.simulation, pytest.mark.gate, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.simulation, pytest.mark.gate]
 
 SEEDS = seeds()
 HINT = "the schedules have shifted? `PYTHONPATH=plugins python -m tests.simulation --mutants` finds the seed again"

@@ -12,7 +12,7 @@ from tests.simulation.mutants import Mutant
 from tests.simulation.night_mutants import NIGHT_MUTANTS, seeds
 from tests.simulation.nights import HELPS, Night, World, draw, simulate
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.simulation
 
 GATE_SEEDS = range(24)
 ALL_SEEDS = range(len(GATE_SEEDS), 400)

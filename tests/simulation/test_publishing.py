@@ -16,7 +16,7 @@ from tests.simulation.publishing import BEGAN, Report, outcome, simulate
 from tests.simulation.publishing_mutants import PUBLISHING_MUTANTS, seeds
 from tests.simulation.runner import PARTS, random_part
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.simulation
 
 GATE_SEEDS = range(160)
 RANDOM = 500

@@ -16,7 +16,7 @@ from tests.simulation.runner import PARTS, random_part, run_batch
 from tests.simulation.scenario import EVENTS, draw
 from tests.simulation.world import Report, simulate
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.simulation
 
 GATE_SEEDS = range(2_500)
 SLICE = 250

@@ -17,7 +17,7 @@ from tests.simulation.runner import PARTS, random_part, uncollected
 from tests.simulation.stream_mutants import FILE_MUTANTS, STREAM_MUTANTS, WATCHED_MUTANTS, seeds
 from tests.simulation.streams import EVENTS, Report, draw, outcome, outcome_of_files, simulate, simulate_files
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.simulation
 
 GATE_SEEDS = range(200)
 FILE_SEEDS = range(20)

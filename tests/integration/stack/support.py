@@ -46,7 +46,7 @@ class Airflow:
         headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {self._token}"} if self._token else {})
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._stack.airflow()["url"] + path, data, headers)
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=AIRFLOW_PATIENCE_S) as reply:
             return json.load(reply)
 
     def wait_for_dag(self, dag: str) -> None:
