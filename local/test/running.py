@@ -13,7 +13,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from local.environments import ROOT, cache_dir, environment_dir, python_of
-from local.test.groups import Group, expression, files, group_of
+from local.test.groups import Group, Part, expression, files, group_of
 
 REPORTS: Final = ROOT / ".reports"
 """TIER.xml is pytest's JUnit report of a tier's last run."""
@@ -71,26 +71,26 @@ def run_tier(
     tier: str,
     groups: Sequence[Group],
     *,
-    gate: bool,
+    part: Part,
     environment: Mapping[str, str],
     cluster: bool = False,
     arguments: Sequence[str] = (),
     nice: int | None = None,
 ) -> Ran:
-    """Runs the tests of these groups of a tier. cluster: start a cluster for them.
+    """Runs the tests of these groups, of a part of a tier. cluster: start a cluster for them.
 
     arguments: pytest's; a path among them replaces the groups' own files. nice: the niceness of a tier that
     runs beside another one; its output is kept for `print_aside`.
     """
     print(f"== {tier}{'' if nice is None else ', beside another tier'}", flush=True)
-    paths = [file for file in files(tier, gate=gate) if group_of(tier, file) in groups]
+    paths = [file for file in files(tier, part) if group_of(tier, file) in groups]
     named = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
     if not paths and not named:
         return Ran(True, 0.0, ())
     REPORTS.mkdir(exist_ok=True)
     report = REPORTS / f"{tier}.xml"
     report.unlink(missing_ok=True)
-    command = [str(python_of("test")), "-m", "pytest", "-q", "-m", expression(tier, gate=gate), f"--junit-xml={report}"]
+    command = [str(python_of("test")), "-m", "pytest", "-q", "-m", expression(tier, part), f"--junit-xml={report}"]
     command += ["--durations=8", *WORKERS[tier], *arguments, *([] if named else paths)]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ns-") as folder:

@@ -1,4 +1,4 @@
-"""Tiers of `make test` that need not run again, because they passed on this machine with the same inputs.
+"""Tiers whose tests of `make test` need not run again, because they passed on this machine with the same inputs.
 
 A tier is here only if a program can list everything that decides its outcome. This holds for the simulation: it uses no
 process, clock or network, and `tests.simulation.inputs` follows its imports.

@@ -11,7 +11,7 @@ import pytest
 from local.environments import environment_dir
 from local.test import __main__ as runner
 from local.test import running, unchanged
-from local.test.groups import TIERS, Group, groups_of
+from local.test.groups import TIERS, Group, Part, groups_of
 from local.test.running import Case, Ran
 
 pytestmark = pytest.mark.unit
@@ -43,11 +43,13 @@ class Runs:
     def __init__(self) -> None:
         self.ok = True
         self.count = 0
+        self.parts: list[Part] = []
         self.aside: list[str] = []
         self.alone: list[str] = []
 
-    def __call__(self, tier: str, groups: Iterable[Group], *, nice: int | None, **_: Any) -> Ran:
+    def __call__(self, tier: str, groups: Iterable[Group], *, part: Part, nice: int | None, **_: Any) -> Ran:
         self.count += 1
+        self.parts.append(part)
         (self.alone if nice is None else self.aside).append(tier)
         [group] = UNIT
         return Ran(self.ok, 1.0, (Case(group, 1.0, failed=not self.ok, skipped=None),))
@@ -75,13 +77,22 @@ class TestATierThatHasPassed:
         runner.main(["--tier", TIER])
         assert runs.count == 2
 
-    def test_is_run_again_with_all_tests_or_when_tests_are_chosen(self, runs: Runs) -> None:
+    def test_is_run_again_when_tests_are_chosen(self, runs: Runs) -> None:
         runner.main(["--tier", TIER])
 
-        runner.main(["--tier", TIER, "--all"])
         runner.main(["--tier", TIER, "--", "-k", "x"])
 
-        assert runs.count == 3
+        assert runs.count == 2
+
+    def test_leaves_only_the_rest_to_all_tests(self, runs: Runs, tmp_path: Path) -> None:
+        runner.main(["--tier", TIER])
+        runner.main(["--tier", TIER, "--all"])
+        (tmp_path / "key").write_text("b")
+        runner.main(["--tier", TIER, "--all"])
+
+        assert runs.parts == ["gate", "rest", "all"]
+        assert runner.main(["--tier", TIER, "--require", TIER]) == 0
+        assert runs.count == 3, "all tests that passed are those of the gate, too"
 
     def test_is_not_one_of_which_only_chosen_tests_have(self, runs: Runs) -> None:
         runner.main(["--tier", TIER, "--", "-k", "x"])
@@ -109,13 +120,14 @@ class TestATierBesideAnother:
         printed = capsys.readouterr().out
         assert printed.index(f"output of {TIER}") < printed.index("what ran")
 
-    def test_may_be_one_of_several(self, runs: Runs) -> None:
+    def test_may_be_one_of_several(self, runs: Runs, tmp_path: Path) -> None:
         every = [word for tier in TIERS for word in ("--tier", tier)]
 
         assert runner.main(["--all", *every]) == 0
         assert (runs.alone, sorted(runs.aside)) == (["unit", "cluster", "chaos"], ["integration", TIER])
 
         runs.alone, runs.aside = [], []
+        (tmp_path / "key").write_text("b")
         assert runner.main(every) == 0
         assert (runs.alone, runs.aside) == (["unit", "integration", "cluster", "chaos"], [TIER])
 
@@ -175,7 +187,7 @@ class TestPytest:
     def ran(self, program: Path, script: str) -> Ran:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        return running.run_tier("unit", UNIT, gate=True, environment={})
+        return running.run_tier("unit", UNIT, part="gate", environment={})
 
     @pytest.mark.parametrize(("code", "ok"), [(0, True), (1, False), (2, False), (5, True)])
     def test_its_exit_code_says_whether_all_passed(self, ended: Path, code: int, ok: bool) -> None:
