@@ -17,7 +17,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 
 from tests.integration.emulators import ANONYMOUS_CONNECTION, PROJECT, BigQueryEmulator, StorageEmulator
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[3]
 

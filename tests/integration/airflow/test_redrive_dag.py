@@ -18,7 +18,7 @@ from tests.integration.emulators import ANONYMOUS_CONNECTION, PostgresServer, Pu
 from tests.integration.pubsub.support import PubSub
 from tests.integration.stream.tables import Place, a_death
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -15,7 +15,7 @@ from tests.builders import a_spec
 from tests.integration.driver.runs import DriverProcess, prepare
 from tests.integration.driver.vllm import MINILM, Vllm, in_server_environment
 
-pytestmark = [pytest.mark.integration, pytest.mark.gate, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 LONG = "a sentence about trains. " * 200
 TEXTS: list[str | None] = [

@@ -17,7 +17,7 @@ from tests.builders import a_spec
 from tests.integration.driver.batches import BatchProcess, read_lines, write_requests
 from tests.integration.driver.vllm import Vllm
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 SPEC = a_spec(
     model__name="minilm",

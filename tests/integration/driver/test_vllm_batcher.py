@@ -14,7 +14,7 @@ from tests.builders import a_spec
 from tests.integration.driver.vllm import MINILM, Vllm
 from tests.integration.stream.servers import BatcherProcess, Callers
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.integration
 
 TEXTS = [f"package number {n} does thing {n * 7 % 13}" for n in range(24)]
 OVERLONG = "a sentence about trains. " * 200

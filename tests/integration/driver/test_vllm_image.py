@@ -20,7 +20,7 @@ from tests.integration.driver.tables import dead, predictions, run
 from tests.integration.driver.vllm import Vllm
 from tests.integration.emulators import StorageEmulator
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.integration
 
 GREEDY = {"temperature": 0, "max_tokens": 12}
 QUESTION = "what is it?"

@@ -16,7 +16,7 @@ from tests.builders import a_spec
 from tests.integration.driver.tables import broken_text, dead, run
 from tests.integration.driver.vllm import Vllm, in_server_environment
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.integration
 
 REFERENCE = Path(__file__).with_name("reference.py")
 QUERIES_TESTED = 40

@@ -19,7 +19,7 @@ from tests.integration.driver.runs import DriverProcess, PreparedRun
 from tests.integration.driver.tables import broken_text, dead, predictions, prepare_table, run
 from tests.integration.driver.vllm import Vllm
 
-pytestmark = [pytest.mark.integration, pytest.mark.gate, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 CONTEXT_TOKENS = 512
 GREEDY = {"temperature": 0, "max_tokens": 12}

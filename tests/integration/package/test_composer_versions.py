@@ -12,7 +12,7 @@ from local import package
 from local.environments import ROOT, environment_dir
 from tests.integration.package.imports import imported_in
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.integration
 
 # What runs inside Airflow: the rest of the product is the same everywhere.
 TESTS = (

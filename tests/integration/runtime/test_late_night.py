@@ -33,7 +33,7 @@ from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
 from tests.integration.runtime.manifests import IMAGE, jobset
 from tests.unit.operators.infer_night import a_context
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 CHUNKS = 110
 DEADLINE_S = 45

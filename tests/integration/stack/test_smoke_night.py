@@ -16,7 +16,7 @@ from local.smoke.doubts import DOUBTS
 from local.stack import Stack
 from tests.integration.emulators import ANONYMOUS, PROJECT
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")

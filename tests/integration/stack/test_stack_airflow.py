@@ -18,7 +18,7 @@ from local.stack.airflow import COMPONENTS
 from tests.airflow_cli import airflow
 from tests.integration.stack.support import AIRFLOW_PATIENCE_S, Airflow, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.integration
 
 DAG = """
 from datetime import timedelta

@@ -22,7 +22,7 @@ from local.stack import Stack, environment
 from nightshift.spec import periods
 from tests.integration.stack.support import AIRFLOW_PATIENCE_S, Airflow, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.integration
 
 BUCKET, MINUTE = "uploads", "1m"
 # The task plan as far as it finds the period and opens its run; the rest of its work needs a warehouse. The runs of "busy" wait

@@ -16,7 +16,7 @@ import pytest
 from local.stack import Stack, StackBusy, StackDown, StackError, marks
 from tests.integration.stack.support import alive, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[3]
 PARTS = ("storage", "agent")

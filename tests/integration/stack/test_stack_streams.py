@@ -23,7 +23,6 @@ from tests.integration.stack.support import alive, wait_until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(240),
     pytest.mark.skipif(sys.version_info >= (3, 13), reason="the package pgserver has no wheel for this Python"),
 ]
 

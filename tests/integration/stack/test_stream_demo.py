@@ -11,7 +11,7 @@ import pytest
 
 from local.environments import ROOT, python_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 
 def test_every_message_is_answered_once_and_can_be_found(tmp_path: Path) -> None:

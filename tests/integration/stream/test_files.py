@@ -29,7 +29,7 @@ from tests.integration.emulators import PROJECT, PostgresServer, StorageEmulator
 from tests.integration.pubsub.support import unique, wait_until
 from tests.integration.stream.processes import Stage, Staged, vector_text
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 
 class Bucket:

@@ -20,7 +20,7 @@ from nightshift.stream.postgres import BadUrl, PostgresSink
 from tests.integration.emulators import PostgresServer
 from tests.integration.stream.tables import Place, a_death, a_message, an_answer
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 Placed = Callable[..., Place]
 SECRET = "hush hush"

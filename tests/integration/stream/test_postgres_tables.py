@@ -16,7 +16,7 @@ from tests.integration.emulators import PostgresServer
 from tests.integration.pubsub.support import unique
 from tests.integration.stream.tables import BEGAN, COMPLETION, EMBEDDING, MODEL, Place, a_death, a_message, an_answer
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 Placed = Callable[..., Place]
 OWN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in OWN.items())

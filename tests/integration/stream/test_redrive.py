@@ -29,7 +29,7 @@ from tests.integration.pubsub.support import PubSub, unique
 from tests.integration.stream.processes import PLUGINS, Stage, Staged, vector_text
 from tests.integration.stream.tables import BEGAN, Place, a_death
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from tests.integration.emulators import ROOT, PostgresServer, PubSubEmulator
 from tests.integration.pubsub.support import PubSub, wait_until
 from tests.integration.stream.processes import Stage
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 WINDOW_S = 30
 MESSAGES = 200

@@ -18,7 +18,7 @@ from tests.integration.emulators import start_postgres
 from tests.integration.pubsub.support import wait_until
 from tests.integration.stream.processes import Staged, vector_text
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 LONGER_S = 15
 """Than a subscription's own lease of 10 s: what is not extended comes again."""

@@ -28,7 +28,7 @@ from nightshift.warehouse import WarehouseError
 from nightshift.warehouse.stream_load import Batch, StreamLoader
 from tests.integration.emulators import PROJECT, BigQueryEmulator, StorageEmulator
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 BEGAN = datetime(2026, 11, 20, 13, 30, tzinfo=UTC)
 FIRST, LAST = date(2026, 11, 13), date(2026, 11, 21)
