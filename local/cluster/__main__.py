@@ -56,7 +56,7 @@ def main() -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.command == "build":
         packages.ensure(_say)
-        build.ensure(_say, everything=arguments.all)
+        build.ensure(_say, build.EVERYTHING if arguments.all else build.MODULES)
         return 0
     if arguments.command in ("up", "run"):
         options = {"nodes": arguments.nodes, "kwok": arguments.kwok, "kueue": not arguments.no_kueue}

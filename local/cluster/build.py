@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -90,16 +90,15 @@ MODULES: Final = (
 
 
 ON_DEMAND: Final = (Module("metrics", {"metrics": "."}),)
-"""What a cluster starts without; `on_demand` builds them, or `ensure`."""
+"""What a cluster starts without; `on_demand` builds them."""
+EVERYTHING: Final = (*MODULES, *ON_DEMAND)
 
 
 class Programs:
     """What was built: `programs["kubectl"]` and `manifest("jobset-crds.yaml")` are local paths."""
 
     def __init__(self) -> None:
-        self._homes = {
-            name: _home(module) for module in (*MODULES, *ON_DEMAND) for name in (*module.programs, *module.manifests)
-        }
+        self._homes = {name: _home(module) for module in EVERYTHING for name in (*module.programs, *module.manifests)}
 
     def __getitem__(self, program: str) -> Path:
         return self._homes[program] / "bin" / program
@@ -112,20 +111,15 @@ class Programs:
         """The folder of the CNI plugins."""
         return self["bridge"].parent
 
-    @property
-    def built(self) -> bool:
-        """Whether a cluster can start."""
-        return _are_built(MODULES)
 
-    @property
-    def all_built(self) -> bool:
-        """Whether nothing need be built on demand, either."""
-        return _are_built((*MODULES, *ON_DEMAND))
+def built(modules: Iterable[Module] = MODULES) -> bool:
+    """Whether all of them are there; of MODULES: whether a cluster can start."""
+    return all((_home(module) / ".complete").exists() for module in modules)
 
 
-def obstacle(*, everything: bool = False) -> str | None:
-    """Why nothing can be built here, or None; also None if nothing is missing. everything: as `ensure` has it."""
-    if _nothing_missing(everything):
+def obstacle(modules: Iterable[Module] = MODULES) -> str | None:
+    """Why nothing can be built here, or None; also None if all of them are built already."""
+    if built(modules):
         return None
     if not _go_program():
         return f"the cluster's programs are built from source and there is no 'go' on the PATH or in {GO_PLACE}"
@@ -136,17 +130,14 @@ def obstacle(*, everything: bool = False) -> str | None:
     return None
 
 
-def ensure(say: Callable[[str], None], *, everything: bool = False) -> Programs:
-    """Builds what is missing. Raises BuildError. everything: also what a cluster starts without.
-
-    A full build takes about a quarter of an hour on two cores.
-    """
-    if not _nothing_missing(everything):
-        if reason := obstacle(everything=everything):
+def ensure(say: Callable[[str], None], modules: Sequence[Module] = MODULES) -> Programs:
+    """Builds what is missing. A full build takes about a quarter of an hour on two cores. Raises BuildError."""
+    if not built(modules):
+        if reason := obstacle(modules):
             advice = "Install it, or set KUBECONFIG to a cluster with JobSet and Kueue."
             raise BuildError(f"{reason[0].upper()}{reason[1:]}. {advice}")
         # kubectl renders the manifests of the others, so its module comes first.
-        for module in (*MODULES, *(ON_DEMAND if everything else ())):
+        for module in modules:
             _ensure(module, say)
     return Programs()
 
@@ -154,18 +145,10 @@ def ensure(say: Callable[[str], None], *, everything: bool = False) -> Programs:
 def on_demand(name: str, say: Callable[[str], None]) -> Path:
     """The program of `ON_DEMAND`, built if it is missing. Raises BuildError."""
     [module] = [each for each in ON_DEMAND if name in each.programs]
-    if not (_home(module) / ".complete").exists() and not _go_program():
+    if not built([module]) and not _go_program():
         raise BuildError(f"{name} is built from source and there is no 'go' on the PATH or in {GO_PLACE}. Install it.")
     _ensure(module, say)
     return Programs()[name]
-
-
-def _nothing_missing(everything: bool) -> bool:
-    return Programs().all_built if everything else Programs().built
-
-
-def _are_built(modules: Iterable[Module]) -> bool:
-    return all((_home(module) / ".complete").exists() for module in modules)
 
 
 def _ensure(module: Module, say: Callable[[str], None]) -> None:

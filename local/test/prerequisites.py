@@ -79,8 +79,7 @@ class Prerequisites:
             self._say(str(error))
             self._without_cluster("the test cluster's packages could not be installed (why is said above)")
             return
-        programs = build.Programs()
-        if not (programs.all_built if self._everything else programs.built):
+        if not build.built(build.EVERYTHING if self._everything else build.MODULES):
             self._building = self._beside.submit(self._build)
 
     def _without_cluster(self, reason: str) -> None:
@@ -97,7 +96,7 @@ class Prerequisites:
         done = subprocess.run(command, cwd=ROOT, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode:
             self._say(done.stderr.strip()[-2000:])
-            if not build.Programs().built:
+            if not build.built():
                 self._without_cluster("the test cluster's programs could not be built (why is said above)")
 
     def _make(self, need: str, make: Callable[[], object], failure: str) -> None:

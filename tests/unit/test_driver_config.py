@@ -13,6 +13,7 @@ from nightshift.jobset.manifest.constants import METRICS_PORT
 from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
+from tests.unit.test_manifest import containers_of, env_of
 
 pytestmark = pytest.mark.unit
 
@@ -26,15 +27,14 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 def configured(monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], index: int, **order: Any) -> DriverConfig:
     """Of a pod whose fields are these, with this completion index."""
     rendered = render(plan=a_plan(8), run=RUN, settings=Settings("bucket", "p"), name="night", **order)
-    [job] = rendered["spec"]["replicatedJobs"]
-    [driver] = job["template"]["spec"]["template"]["spec"]["containers"]
-    values: dict[str, str] = {}
-    for each in driver["env"]:
-        value = each["value"] if "value" in each else fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
-        for name, earlier in values.items():
-            value = value.replace(f"$({name})", earlier)
-        values[each["name"]] = value
-    for name, value in {**values, "JOB_COMPLETION_INDEX": str(index)}.items():
+    _, driver = containers_of(rendered)
+    values = {"JOB_COMPLETION_INDEX": str(index)}
+    for name, given in env_of(driver).items():
+        value = given if isinstance(given, str) else fields[given["fieldRef"]["fieldPath"]]
+        for earlier in values:
+            value = value.replace(f"$({earlier})", values[earlier])
+        values[name] = value
+    for name, value in values.items():
         monkeypatch.setenv(name, value)
     return DriverConfig.from_environment()
 
@@ -70,12 +70,8 @@ def test_of_a_slice_the_job_is_the_worker_and_the_index_the_host(monkeypatch: py
 def test_the_rendered_job_reaches_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen = a_spec()
     now = frozen.under_terms_of(a_spec(engine__max_num_seqs=64, request__timeout="1h", request__rows_per_request=None))
-    manifest = render(now, RUN, a_plan(8), Settings("b", "p"), name="n")
-    [pod] = [job["template"]["spec"]["template"]["spec"] for job in manifest["spec"]["replicatedJobs"]]
-    [value] = [each["value"] for each in pod["containers"][0]["env"] if each["name"] == "NIGHTSHIFT_TUNING"]
-    monkeypatch.setenv("NIGHTSHIFT_TUNING", value)
 
-    found = frozen.with_tuning(DriverConfig.from_environment().tuning)
+    found = frozen.with_tuning(configured(monkeypatch, POD, 0, spec=now).tuning)
 
     assert (found.engine, found.request) == (now.engine, now.request)
     assert found.rows_per_request == 64

@@ -236,6 +236,7 @@ class TestNearest:
         save(store, RECORD, own, far)
 
         assert records_for(store, spec) == {"gpu-l4-spot": RECORD, "gpu-l4": own}
+        assert nearest(store, workload_of(spec, "gpu-h100"))[0].record == far
 
     def test_a_run_of_a_few_rows_does_not_hide_a_large_one(self, store: ObjectStore) -> None:
         trial = replace(RECORD, rows=3, workers=1, sealed_at="2026-11-24T03:00:00+00:00")

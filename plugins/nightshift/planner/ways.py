@@ -49,6 +49,7 @@ class Way:
     """words: what to change, as a sentence. question, answer: with that change; the answer fits. cost: None without a price.
     hours: of accelerators, start-up included. whole: the same rows are computed."""
 
+    change: Change
     words: str
     question: Question
     answer: Answer
@@ -69,19 +70,18 @@ def ways_out(question: Question, spec: JobSpec, known: Known, prices: Prices | N
 
     One of the three stays with the job's own accelerator, if any such way fits.
     """
-    found: list[tuple[Change, Way]] = []
+    found = []
     for each in _candidates(question, spec, known):
         other, reply = each.question, answer(each.question)
         hours = accelerator_hours(other, reply)
         if reply.fits and hours is not None:
-            way = Way(each.words, other, reply, hours, cost(other, reply, prices or {}), each.whole)
-            found.append((each.change, way))
-    priced = all(way.cost is not None for _, way in found)
-    found.sort(key=lambda each: (not each[1].whole, (each[1].cost or 0.0) if priced else each[1].hours))
+            found.append(Way(each.change, each.words, other, reply, hours, cost(other, reply, prices or {}), each.whole))
+    priced = all(way.cost is not None for way in found)
+    found.sort(key=lambda way: (not way.whole, (way.cost or 0.0) if priced else way.hours))
     # One for each change and profile: three sizes of one machine would be one way.
     distinct: dict[tuple[Change, str], Way] = {}
-    for change, way in found:
-        distinct.setdefault((change, way.question.shape.profile.name), way)
+    for way in found:
+        distinct.setdefault((way.change, way.question.shape.profile.name), way)
     cheapest = list(distinct.values())
     ways, own = cheapest[:WAYS], question.shape.profile.hardware
     if not any(way.question.shape.profile.hardware is own for way in ways):

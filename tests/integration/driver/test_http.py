@@ -285,7 +285,7 @@ async def test_a_connection_that_is_too_old_is_not_used_again() -> None:
         assert len(client.idle) == 1
         client.connection_life_s = 0.0
         await get(client)
-        assert not client.idle
+        assert not client.all
     async with serving(script) as url, HttpClient(url, connection_life_s=0.0) as client:
         await get(client)
         assert not client.idle
