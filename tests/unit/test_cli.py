@@ -17,11 +17,11 @@ pytestmark = pytest.mark.unit
 ROOT = Path(__file__).parents[2]
 DEMO = "dags/jobs/package-embeddings.yaml"
 BAD = "tests/unit/bad_jobs/many.yaml"
+COMMAND = "import sys; sys.path.insert(0, 'plugins'); from nightshift.cli import run; run()"
 
 
 def nightshift(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = "import sys; sys.path.insert(0, 'plugins'); from nightshift.cli import main; sys.exit(main())"
-    return subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_help_names_the_commands() -> None:
@@ -74,6 +74,17 @@ def test_starting_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_output_and_exit_code_survive_threads_that_abort_a_closing_interpreter() -> None:
+    """As obstore's do now and then. Here the interpreter aborts whenever it shuts down."""
+    program = f"import atexit, os; atexit.register(os.abort); {COMMAND}"
+    for arguments, code in ((["schema"], 0), (["validate", BAD], 2)):
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        usual = nightshift(*arguments)
+
+        assert (done.returncode, done.stdout, done.stderr) == (code, usual.stdout, usual.stderr)
 
 
 def test_good_job_is_one_line() -> None:

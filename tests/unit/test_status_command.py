@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = (
     sys.executable,
     "-c",
-    "import sys; sys.path.insert(0, 'plugins'); from nightshift.cli import main; sys.exit(main())",
+    "import sys; sys.path.insert(0, 'plugins'); from nightshift.cli import run; run()",
     "status",
 )
 

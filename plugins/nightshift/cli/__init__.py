@@ -12,13 +12,25 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from nightshift import exits
 from nightshift.cli import batcher, costs, pause, plan, redrive, streams, values, version
 from nightshift.cli.values import Commands
 
 BAD_INPUT: Final = 2
+
+
+def run() -> NoReturn:
+    """The process ``nightshift``: runs the command that its arguments name, and ends with that command's exit code.
+
+    It does not shut the interpreter down as sys.exit does: obstore's threads may then abort it, with the work done and the
+    output written.
+    """
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -275,7 +287,7 @@ def _batch(options: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: os._exit(exits.RESUME))
     from nightshift.batch import command
 
-    code = command.run(
+    return command.run(
         command.Options(
             input=options.input_file,
             output=options.output_file,
@@ -292,7 +304,3 @@ def _batch(options: argparse.Namespace) -> int:
             wait_s=options.wait,
         )
     )
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Not sys.exit, as in nightshift.driver.__main__: obstore's threads may abort an interpreter that is shutting down.
-    os._exit(code)

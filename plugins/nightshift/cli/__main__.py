@@ -1,7 +1,5 @@
 """``python -m nightshift.cli`` is the command ``nightshift``."""
 
-import sys
+from nightshift.cli import run
 
-from nightshift.cli import main
-
-sys.exit(main())
+run()

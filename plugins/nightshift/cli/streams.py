@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 from pathlib import Path
 
 from nightshift import exits
@@ -65,7 +64,7 @@ def _stream(options: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: os._exit(exits.DONE))
     from nightshift.stream import command
 
-    code = command.run(
+    return command.run(
         command.Options(
             file=options.file,
             engine_url=options.engine_url or "",
@@ -74,9 +73,6 @@ def _stream(options: argparse.Namespace) -> int:
             metrics_port=options.metrics_port,
         )
     )
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _load_stream(options: argparse.Namespace) -> int:

@@ -20,8 +20,8 @@ PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 HURRIED = (
     "from nightshift.driver import patience\n"
     "patience.BACKOFF_S = patience.BACKOFF_MAX_S = 0.01\n"
-    "from nightshift.cli import main\n"
-    "main()\n"
+    "from nightshift.cli import run\n"
+    "run()\n"
 )
 """The command but for its pauses between two tries."""
 Behaviour = Callable[[str], Awaitable[web.StreamResponse | None]]

@@ -27,12 +27,11 @@ from tests.integration.driver.serving import ThreadedServer
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 
 HURRIED = (
-    "import sys\n"
     "from nightshift.stream.batcher import app, server\n"
     "app.BODY_TIMEOUT_S = app.ANSWER_TIMEOUT_S = 0.5\n"
     "server.ACCEPTING_S, server.ANSWERING_S, server.GONE_S = 0.2, 0.6, 2.0\n"
-    "from nightshift.cli import main\n"
-    "sys.exit(main())\n"
+    "from nightshift.cli import run\n"
+    "run()\n"
 )
 """The command but for the time that a drain takes, and that a slow caller is given."""
 
