@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from local.cluster.cluster import Cluster
 from tests.cluster.kube import IMAGE, Namespace, require
 from tests.cluster.runtime import FollowedRuntime, Followers
 from tests.integration.runtime import contract
@@ -37,13 +38,20 @@ def test_contract(case: str, ends: dict[str, Future[None]], request: pytest.Fixt
 
 def _run(names: list[str], namespace: Namespace) -> dict[str, Future[None]]:
     """Runs the cases to their ends."""
-    require(namespace.cluster, "jobsets.jobset.x-k8s.io")
-    kubeconfig = namespace.cluster.kubeconfig
+    cluster = namespace.cluster
+    require(cluster, "jobsets.jobset.x-k8s.io")
+    kubeconfig = cluster.kubeconfig
     with Followers(kubeconfig, namespace.name) as followers:
 
         def values(name: str) -> Mapping[str, Any]:
             # An API client of its own: those of Kubernetes' package are not for several threads.
             runtime = FollowedRuntime(kubeconfig, namespace.name, followers)
-            return {"runtime": runtime, "image": IMAGE, "namespace": namespace.name, "name": jobset_name(name)}
+            return {
+                "runtime": runtime,
+                "image": IMAGE,
+                "namespace": namespace.name,
+                "name": jobset_name(name),
+                "host": cluster.gateway if isinstance(cluster, Cluster) else None,
+            }
 
         return run(CASES, names, values)

@@ -1,6 +1,7 @@
 """The real driver process against engine faults: what it retries, bisects, gives up, saves and resumes."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import threading
@@ -86,10 +87,20 @@ def test_all_rows_are_answered_and_sealed(tmp_path: Path) -> None:
 def test_requests_overlap_across_chunks(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS, chunk_rows=4)
 
-    async def slow(texts: list[str]) -> None:
-        await asyncio.sleep(0.05)
+    held = 0
+    full = asyncio.Event()
 
-    _, engine = run_driver(prepared, slow)
+    async def until_four(texts: list[str]) -> None:
+        """Holds the first requests until there are four. If the fourth does not come, the driver sends too few at once."""
+        nonlocal held
+        held += 1
+        if held == 4:
+            full.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(full.wait(), 30)
+        full.set()
+
+    _, engine = run_driver(prepared, until_four)
 
     assert engine.in_flight_max >= 4, "2 x max_num_seqs 8 rows in requests of 4 rows, though a chunk has only one request"
 

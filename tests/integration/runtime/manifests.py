@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
+from local.ports import new_port
 from nightshift.jobset.runtime import Runtime
 from tests.integration.runtime.view import JobSet, Pod, look
 
@@ -53,6 +56,44 @@ ASK_ENGINE = (
     "import os, urllib.request; "
     "print('probes', urllib.request.urlopen('http://127.0.0.1:' + os.environ['ENGINE_PORT'] + '/probes').read().decode())"
 )
+
+AT_DOOR = """
+import os, signal, socket, sys, time
+host, port, code = sys.argv[1:]
+def told(*args):
+    print("told", flush=True)
+    time.sleep(3)
+    os._exit(75)
+signal.signal(signal.SIGTERM, told)
+print("ready", flush=True)
+while True:
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+        sys.exit(int(code))
+    except OSError:
+        time.sleep(0.1)
+"""
+
+
+class Door:
+    """Containers wait at it until the test opens it. host: an address of this machine which they can reach."""
+
+    def __init__(self, host: str) -> None:
+        self._address = (host, new_port())
+        self.env = [{"name": "AT_DOOR", "value": AT_DOOR}]
+
+    def wait_then_exit(self, code: int) -> str:
+        """The command for sh, with `env`. Writes "ready" and waits. Told to end, writes "told" and exits with 75.
+
+        Three seconds later: a deleted pod takes its log along, and a busy kubelet takes its time to read the last line.
+        """
+        host, port = self._address
+        return f'exec python3 -c "$AT_DOOR" {host} {port} {code}'
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        with socket.create_server(self._address):
+            yield
 
 
 class RuntimeUnderTest(Runtime, Protocol):

@@ -39,4 +39,10 @@ def test_contract(
 
 
 def _values(agent: AgentProcess, name: str) -> Mapping[str, Any]:
-    return {"runtime": LocalUnderTest(agent.state), "image": IMAGE, "namespace": "default", "name": jobset_name(name)}
+    return {
+        "runtime": LocalUnderTest(agent.state),
+        "image": IMAGE,
+        "namespace": "default",
+        "name": jobset_name(name),
+        "host": "127.0.0.1",
+    }
