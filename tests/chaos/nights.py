@@ -26,7 +26,7 @@ from tests.airflow_cli import airflow
 
 PARTITION = "2026-11-20"
 ENVIRONMENTS = ("airflow", "driver", "emulators", "server")
-PATIENCE_S = 420.0
+PATIENCE_S = 1200.0
 
 
 def own_dags(folder: Path, *jobs: Path) -> Path:

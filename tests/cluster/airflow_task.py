@@ -28,7 +28,7 @@ from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.cluster.kube import Namespace
 from tests.kept_state import KeptState
 
-PATIENCE_S: Final = 240.0
+PATIENCE_S: Final = 600.0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from local.cluster.faults import Faults
 from tests.cluster.kube import OURS, STREAM_KINDS, Existing, Kubernetes, Namespace, a_namespace, require
 from tests.cluster.turns import a_turn
 
-PATIENCE_S = 600
+PATIENCE_S = 1800
 ALONE = "faults"
 """The fixture whose tests run alone."""
 

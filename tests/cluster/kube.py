@@ -16,7 +16,7 @@ import yaml
 from local.cluster import build, images, packages
 from local.cluster.processes import StartError, run
 
-PATIENCE_S = 90.0
+PATIENCE_S = 300.0
 OURS = not (packages.obstacle() or build.obstacle())
 # Of a cluster that somebody else runs we know no image; Docker's own has a Python.
 IMAGE = images.PYTHON if OURS else "python:3.11-slim"

@@ -59,7 +59,7 @@ GROUP: Final = 4
 EARLY_CHUNKS: Final = 2
 """Of each worker's home, committed in the middle of a run. Of the next one the first request is answered too; the second one
 is answered while what befalls the run befalls it; the third keeps the chunk open until the run goes on."""
-PATIENCE_S: Final = 300.0
+PATIENCE_S: Final = 600.0
 """On two cores that have other work too."""
 COMMIT_SLACK_S: Final = 0.1
 """An object's time may be a moment before it can be listed."""

@@ -48,7 +48,7 @@ from tests.cluster.scenes import (
 
 pytestmark = pytest.mark.cluster
 
-PATIENCE_S = 90
+PATIENCE_S = 300
 
 
 @pytest.fixture(autouse=True)
@@ -392,7 +392,7 @@ class TestToday:
 
         await asyncio.to_thread(add_condition, namespace, "job", trigger.job_name, "Failed")
 
-        event = await asyncio.wait_for(first_event(trigger), 60)
+        event = await asyncio.wait_for(first_event(trigger), PATIENCE_S)
         assert event["status"] == "error"
         assert len(running(namespace)) == 1
 

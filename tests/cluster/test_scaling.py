@@ -46,7 +46,7 @@ MESSAGES: Final = 4000
 SUBSCRIBERS, SERVERS = "texts-subscriber", "texts-server"
 QUICK_S: Final = 15
 """In place of the minutes that the autoscaler waits otherwise; it looks every 15 s."""
-PATIENCE_S: Final = 300.0
+PATIENCE_S: Final = 600.0
 SMALL: Final = {"requests": {"cpu": "10m"}}
 
 

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(sys.version_info >= (3, 13), reason="the package pgserver has no wheel for this Python"),
 ]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from google.pubsub_v1.types import PubsubMessage, ReceivedMessage, StreamingPull
 
 from tests.integration.emulators import PubSubEmulator
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 180.0
 _OPTIONS: Final = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),

@@ -17,7 +17,7 @@ T = TypeVar("T")
 IMAGE = "nightshift/test:1"
 """Has sh and python3."""
 
-PATIENCE_S = 90.0
+PATIENCE_S = 300.0
 """After this long a condition that was waited for counts as one that never comes."""
 
 IGNORE_DISRUPTION = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}

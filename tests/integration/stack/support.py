@@ -12,9 +12,9 @@ from typing import Any
 
 from local.stack import Stack
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 # A loaded machine takes minutes to start Airflow.
-AIRFLOW_PATIENCE_S = 400.0
+AIRFLOW_PATIENCE_S = 1200.0
 
 
 def wait_until(fact: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
