@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from local import hub
 from local.environments import ROOT
 from nightshift import exits
+from nightshift.driver.health import ENGINE_BUDGET_S
 from nightshift.jobset.manifest.weights import model_args
 from tests.builders import a_spec
 from tests.integration.driver.runs import DriverProcess, prepare
@@ -87,12 +89,19 @@ def test_an_engine_killed_in_the_middle_costs_no_row(tmp_path: Path, vllm: Vllm)
     driver = DriverProcess(prepared, vllm.url)
     driver.wait_for("committed")
 
+    killed = time.monotonic()
     vllm.kill()
     vllm.start()
     code = driver.finish()
+    if code == exits.RESUME:
+        # A busy machine may take longer to start vLLM than a driver waits. Kubernetes would make the pod again.
+        assert time.monotonic() - killed > ENGINE_BUDGET_S
+        vllm.await_health()
+        code = DriverProcess(prepared, vllm.url).finish()
+    else:
+        assert "engine back" in driver.messages()
 
     assert code == exits.DONE
-    assert "engine back" in driver.messages()
     rows = prepared.rows()
     assert sorted(rows) == list(range(120))
     assert all(row["dead_reason"] is None for row in rows.values())

@@ -93,7 +93,7 @@ def test_the_same_lines_as_vllm_run_batch(tmp_path: Path) -> None:
     server = Vllm(SPEC, tmp_path / "vllm.log")
     try:
         # Started while the server is not there yet, as somebody would who starts both.
-        batch = BatchProcess("-i", source, "-o", ours, "--base-url", server.url)
+        batch = BatchProcess("-i", source, "-o", ours, "--base-url", server.url, "--wait", 1200)
         assert batch.finish() == 0, batch.said
     finally:
         server.kill()
