@@ -15,16 +15,12 @@ from nightshift.status import command
 from tests.builders import RUN
 from tests.launch import launched
 from tests.unit.status_run import KEYS, Run
+from tests.unit.test_cli import COMMAND
 
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
-COMMAND = (
-    sys.executable,
-    "-c",
-    "import sys; sys.path.insert(0, 'plugins'); from nightshift.cli import run; run()",
-    "status",
-)
+STATUS = (sys.executable, "-c", COMMAND, "status")
 
 
 @pytest.fixture
@@ -33,7 +29,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def nightshift(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run([*STATUS, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_the_command_prints_text(run: Run) -> None:
@@ -58,7 +54,7 @@ def test_json_is_one_object_of_documented_keys(run: Run) -> None:
 
 def test_watch_ends_when_all_is_committed(run: Run) -> None:
     run.commit(0)
-    watch = subprocess.Popen([*COMMAND, run.url, "--watch", "0.1", "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    watch = subprocess.Popen([*STATUS, run.url, "--watch", "0.1", "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert watch.stdout
     first = json.loads(watch.stdout.readline())
     run.commit(1)
@@ -84,7 +80,7 @@ def test_watch_draws_over_what_a_terminal_shows(run: Run) -> None:
     run.commit(0)
     ours, theirs = os.openpty()
     # A shell's background job, as these tests may be one, has Ctrl-C switched off for all its children.
-    command = launched([*COMMAND, run.url, "--watch", "0.1"], interruptible=True)
+    command = launched([*STATUS, run.url, "--watch", "0.1"], interruptible=True)
     watch = subprocess.Popen(command, cwd=ROOT, stdout=theirs)
     os.close(theirs)
     shown = b""
@@ -102,7 +98,7 @@ def test_watch_draws_over_what_a_terminal_shows(run: Run) -> None:
 def test_a_reader_that_has_enough_is_no_error(run: Run) -> None:
     run.commit(0)
     watch = subprocess.Popen(
-        [*COMMAND, run.url, "--watch", "0.1", "--json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*STATUS, run.url, "--watch", "0.1", "--json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert watch.stdout
     assert watch.stderr

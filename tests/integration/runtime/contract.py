@@ -394,7 +394,7 @@ def test_a_paused_jobset_drains_and_goes_on_where_it_stopped(
     if host is None:
         pytest.skip("pods of a cluster that KUBECONFIG names may not reach this machine")
     door = Door(host)
-    script = f"[ $JOB_COMPLETION_INDEX = 0 ] && exit 0; {door.wait_then_exit(0)}"
+    script = f"[ $JOB_COMPLETION_INDEX = 0 ] && exit 0; {door.wait}"
     runtime.submit(jobset(name, sh(script, image=image, env=door.env), job={"completions": 2}))
     logged(runtime, name, "ready", index=1)
     wait_for(lambda: look(runtime, name).completed_indexes == (0,), "the end of index 0")

@@ -59,7 +59,7 @@ ASK_ENGINE = (
 
 AT_DOOR = """
 import os, signal, socket, sys, time
-host, port, code = sys.argv[1:]
+host, port = sys.argv[1:]
 def told(*args):
     print("told", flush=True)
     time.sleep(3)
@@ -69,7 +69,7 @@ print("ready", flush=True)
 while True:
     try:
         socket.create_connection((host, int(port)), timeout=1).close()
-        sys.exit(int(code))
+        break
     except OSError:
         time.sleep(0.1)
 """
@@ -82,13 +82,14 @@ class Door:
         self._address = (host, new_port())
         self.env = [{"name": "AT_DOOR", "value": AT_DOOR}]
 
-    def wait_then_exit(self, code: int) -> str:
+    @property
+    def wait(self) -> str:
         """The command for sh, with `env`. Writes "ready" and waits. Told to end, writes "told" and exits with 75.
 
-        Three seconds later: a deleted pod takes its log along, and a busy kubelet takes its time to read the last line.
+        It exits three seconds later: a deleted pod takes its log along, and a busy kubelet needs time to read the last line.
         """
         host, port = self._address
-        return f'exec python3 -c "$AT_DOOR" {host} {port} {code}'
+        return f'exec python3 -c "$AT_DOOR" {host} {port}'
 
     @contextmanager
     def opened(self) -> Iterator[None]:
