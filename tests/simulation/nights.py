@@ -29,7 +29,8 @@ from nightshift.planner import forecast
 from tests.simulation.check import Violated
 
 STEP_S: Final = 60.0
-LOOK_S: Final = 120.0
+LOOK_S, WAKE_S = 120.0, 900.0
+"""How often the trigger looks, and for how long at most one trigger does, before the task makes the next."""
 WORKERS: Final = 1000
 SPEED: Final = 1.0
 """Rows a second of a worker, as the plan believes."""
@@ -175,9 +176,8 @@ class World:
         self._jobsets: dict[str, JobSet] = {}
         self._made = 0
         self._late = False
-        self._watch = forecast.Watch(SPEED, CHUNK_ROWS)
+        self._defer(forecast.Watch(SPEED, CHUNK_ROWS))
         self._submit(PROFILES[0], WORKERS, helps=False)
-        self._next_look = LOOK_S
 
     def run(self) -> Night:
         night, deadline = self.night, self._scenario.deadline
@@ -188,6 +188,8 @@ class World:
                 self._look()
             if self._left > 0:
                 self._fall_back()
+            if self._now >= self._wake_at:
+                self._wake()
         night.met, night.end_s = self._left <= 0, self._now if self._left <= 0 else math.inf
         night.wrong += wrong_with(night)
         return night
@@ -245,11 +247,19 @@ class World:
         if short != jobset.short:
             jobset.short, jobset.turned_at = short, now
 
+    def _wake(self) -> None:
+        """The task makes its next trigger, whose watch knows of the last one's what `Watch.to_json` tells."""
+        kept = self._watch.to_json()
+        self._defer(forecast.Watch(kept["speed"], CHUNK_ROWS, late_since=kept["late_since"]))
+
+    def _defer(self, watch: forecast.Watch) -> None:
+        self._watch, self._next_look, self._wake_at = watch, self._now + LOOK_S, self._now + WAKE_S
+
     def _look(self) -> None:
         """As the trigger does."""
         now, deadline = self._now, self._scenario.deadline
         window = self._watch.window_s(now)
-        recent = round(sum(rows for at, rows in self._commits if at > now - window))
+        recent = round(sum(rows for at, rows in self._commits if at >= now - window))
         rows = forecast.Rows(round(self._left), round(self._scenario.rows - self._left), recent)
         fleets = {
             name: forecast.Fleet(
@@ -277,6 +287,7 @@ class World:
                 if taken := self._jobsets.pop(name).running:
                     self.night.wrong.append(f"direction: {taken} workers are taken away from a night that is late")
             self._submit(decision.profile, decision.workers, helps=True)
+            self._wake()
 
     def _misjudged(self, found: forecast.Forecast) -> Iterator[str]:
         """Whether after an hour the forecast still has another speed than the workers that run."""
@@ -323,6 +334,7 @@ class World:
             each.begin_counting(self._now)
         if decision.submit:
             self._submit(decision.submit, decision.workers or WORKERS, helps=False)
+        self._wake()
 
 
 def wrong_with(night: Night) -> Iterator[str]:

@@ -124,8 +124,9 @@ class Watch:
         return 0.0 if self._began is None else min(WINDOW_S, now - self._began)
 
     def look(self, now: float, rows: Rows, fleets: Mapping[str, Fleet], *, deadline: float, paused: bool = False) -> Forecast:
-        """now, deadline: Unix time. fleets: by JobSet, all that the night has. paused: a night that a person has suspended is
-        not late, and what its workers did not do says nothing of their speed."""
+        """now, deadline: Unix time. fleets: by JobSet, all that the night has. If one goes, begin a new watch, as the next
+        trigger does: its rows would stay in the window, and its workers' time would not. paused: a night that a person has
+        suspended is not late, and what its workers did not do says nothing of their speed."""
         left_s = max(0.0, deadline - now)
         if paused:
             self._samples, self._began, self._late_since, self._resumed_at = {}, None, None, now
