@@ -24,7 +24,7 @@ from local.stack.folder import ROOT
 
 STATE_VARIABLE: Final = "NIGHTSHIFT_CLUSTER"
 """Names the state folder of a running cluster, to be used instead of starting another."""
-UP_S: Final = 180.0
+UP_S: Final = 600.0
 DOWN_S: Final = 60.0
 POLL_S: Final = 0.1
 

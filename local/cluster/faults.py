@@ -19,7 +19,7 @@ from local.cluster.layout import Layout
 from local.cluster.processes import StartError, run
 
 API_SERVER: Final = "kube-apiserver"
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 600.0
 POLL_S: Final = 0.1
 
 

@@ -29,7 +29,7 @@ VERSIONS: Final = (
     ("custom.metrics.k8s.io", "v1beta1"),
     ("external.metrics.k8s.io", "v1beta1"),
 )
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 600.0
 _NAME, _NAMESPACE, _ = METRICS_HOST.split(".")
 
 

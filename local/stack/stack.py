@@ -24,7 +24,7 @@ from local.stack.kubernetes import Kubernetes
 from local.stack.parts import NAMES, NIGHT
 
 DEFAULT_STATE: Final = ROOT / ".state"
-UP_S: Final = 400.0
+UP_S: Final = 900.0
 DOWN_S: Final = 90.0
 POLL_S: Final = 0.1
 LOG_TAIL: Final = 3000

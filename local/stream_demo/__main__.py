@@ -39,7 +39,7 @@ TABLE: Final = "stream_demo.package_vectors"
 RATE: Final = 12.0
 REPLICAS: Final = 2
 LINE_S: Final = 2.0
-PATIENCE_S: Final = 240.0
+PATIENCE_S: Final = 900.0
 QUESTIONS: Final = ("HTTP client", "parse yaml", "work with dates and time zones")
 
 

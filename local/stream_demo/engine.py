@@ -18,7 +18,7 @@ from local.ports import new_port
 from nightshift.jobset.manifest.server import server_args
 from nightshift.spec import JobSpec
 
-START_S: Final = 240.0
+START_S: Final = 900.0
 
 
 class EngineFailed(Exception):

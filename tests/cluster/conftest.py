@@ -122,7 +122,7 @@ def stream_kinds(cluster: Kubernetes) -> None:
     assert len(documents) == len(STREAM_KINDS) + 1
     cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(documents))
     names = [f"crd/{each['metadata']['name']}" for each in documents]
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=600s", *names)
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,7 @@ class Heard:
 
     def to_the_end(self) -> Followed:
         """Waits until all is heard; for a JobSet that is finished or gone."""
-        followed: Followed = self.ended.result(timeout=60)
+        followed: Followed = self.ended.result(timeout=600)
         return followed
 
 

@@ -141,7 +141,7 @@ def vendors_kinds(cluster: Kubernetes) -> None:
         pytest.skip("only a cluster of our own is given new kinds")
     for path in sorted(CRDS.glob("*.yaml")):
         cluster.kubectl("apply", "--server-side", "-f", path)
-        cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", path)
+        cluster.kubectl("wait", "--for=condition=Established", "--timeout=300s", "-f", path)
 
 
 def overlay(name: str, *, root: Path = K8S) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ class Machines:
         nodes = [self._node(machine, pool, name) for pool, name in names]
         self.namespace.cluster.kubectl("create", "-f", "-", text=yaml.safe_dump_all(nodes))
         wanted = (f"node/{name}" for _, name in names)
-        self.namespace.cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *wanted)
+        self.namespace.cluster.kubectl("wait", "--for=condition=Ready", "--timeout=600s", *wanted)
 
     def submit(self, name: str, spec: JobSpec, workers: int) -> None:
         settings = Settings(

@@ -17,7 +17,7 @@ from tests.integration.emulators import ANONYMOUS_CONNECTION, PROJECT, BigQueryE
 
 pytestmark = pytest.mark.integration
 
-GIVE_UP_S = 120
+GIVE_UP_S = 600
 
 
 def deploy(emulator: BigQueryEmulator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ LINES: Final = 100
 """About what a pod writes in an outage of a minute; 40 KiB on their way to the parent."""
 DATABASE_S: Final = 0.2
 """How long the parent's queries take between two reads, on a busy machine."""
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 600.0
 NOBODY: Final[Any] = None
 """The task: it is asked for only where logs are copied to a bucket."""
 

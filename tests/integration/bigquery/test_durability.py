@@ -87,7 +87,7 @@ def test_a_job_that_was_running_ends_with_an_error(emulator: BigQueryEmulator, o
     assert isinstance(job, bigquery.QueryJob)
     assert (job.state, job.error_result["reason"]) == ("DONE", "jobBackendError")
     with pytest.raises(GoogleAPIError, match="new job id"):
-        job.result(timeout=60)
+        job.result(timeout=600)
 
 
 class Night:
@@ -185,14 +185,14 @@ def test_a_taken_port_is_refused(emulator: BigQueryEmulator, tmp_path: Path, opt
     for free in {"--port", "--grpc-port"} - {option}:
         command[command.index(free) + 1] = str(new_port())
 
-    second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
     assert (second.returncode, "address" in second.stderr.lower()) == (code, True), second.stderr
 
 
 @pytest.mark.gate
 def test_a_second_process_is_refused_on_the_same_folder(emulator: BigQueryEmulator, own_warehouse: Warehouse) -> None:
-    second = subprocess.run(emulator.command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    second = subprocess.run(emulator.command, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
     assert second.returncode == 1
     assert "lock" in second.stderr

@@ -284,7 +284,7 @@ def test_the_client_librarys_own_stream(writer: Writer) -> None:
         request.proto_rows.rows = writer.request(stream, first, first + 10).proto_rows.rows
         futures.append(appender.send(request))
     for future in futures:
-        future.result(timeout=60)  # type: ignore[no-untyped-call]
+        future.result(timeout=600)  # type: ignore[no-untyped-call]
     appender.close()
     writer.finalize(stream)
     writer.commit(stream)

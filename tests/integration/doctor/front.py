@@ -81,7 +81,7 @@ class Front:
         sent = {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
         request = urllib.request.Request(f"{self.upstream}{path}", data=body or None, headers=sent, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=600) as reply:
                 answer = Answer(reply.status, reply.read(), _kept(reply.headers))
         except urllib.error.HTTPError as error:
             answer = Answer(error.code, error.read(), _kept(error.headers))

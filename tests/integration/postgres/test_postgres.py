@@ -238,7 +238,7 @@ def test_a_second_one_on_the_same_folder_or_port_is_refused(own: PostgresServer,
         same_folder = [*own.command[:port], str(free.getsockname()[1]), *own.command[port + 1 :]]
     same_port = [*own.command[:-1], str(tmp_path / "another")]
     for line, said in ((same_folder, "in use by another"), (same_port, "Address already in use")):
-        second = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[3])
+        second = subprocess.run(line, capture_output=True, text=True, timeout=600, cwd=Path(__file__).parents[3])
         assert second.returncode == 1
         assert said in second.stderr
     assert _ask(own.url, "SELECT 1") == [(1,)]

@@ -266,7 +266,7 @@ def test_a_second_process_on_the_same_folder_or_port_is_refused(own: PubSub, tmp
     same_folder = [*command[:port], "0", *command[port + 1 :]]
     same_port = [*command[:-1], str(tmp_path / "another")]
     for line, said in ((same_folder, "in use by another Pub/Sub emulator"), (same_port, "cannot listen")):
-        second = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[3])
+        second = subprocess.run(line, capture_output=True, text=True, timeout=600, cwd=Path(__file__).parents[3])
         assert second.returncode == 1
         assert said in second.stderr
 

@@ -65,7 +65,7 @@ class AgentProcess:
     def signal(self, number: int) -> int:
         """Sends a signal to the agent and waits for its end; its exit code."""
         self.running().send_signal(number)
-        return self.running().wait(timeout=60)
+        return self.running().wait(timeout=600)
 
     def processes(self) -> list[int]:
         """Processes of containers that live now, shims included."""

@@ -227,7 +227,7 @@ def test_second_signal_ends_at_once(agent: AgentProcess, runtime: LocalUnderTest
 def test_one_agent_for_one_folder(agent: AgentProcess) -> None:
     agent.start()
     second = agent.launch(stderr=subprocess.PIPE)
-    _, message = second.communicate(timeout=60)
+    _, message = second.communicate(timeout=600)
 
     assert second.returncode == 1
     assert b"another agent" in message
@@ -236,7 +236,7 @@ def test_one_agent_for_one_folder(agent: AgentProcess) -> None:
 def test_wrong_configuration(tmp_path: Path) -> None:
     agent = AgentProcess(tmp_path, pods_max=3)
     process = agent.launch(stderr=subprocess.PIPE)
-    _, message = process.communicate(timeout=60)
+    _, message = process.communicate(timeout=600)
 
     assert process.returncode == 2
     assert b"unknown key 'pods_max'" in message

@@ -60,7 +60,7 @@ class Acknowledged:
 
     def wait_for(self, count: int) -> None:
         with self._more:
-            assert self._more.wait_for(lambda: self._count >= count, timeout=60), "the writers do not come to that many writes"
+            assert self._more.wait_for(lambda: self._count >= count, timeout=600), "the writers do not come to that many writes"
 
 
 def impatient(url: str) -> GCSStore:
@@ -258,7 +258,7 @@ def test_sigterm_does_not_wait_for_a_client_that_never_finishes(emulator: Storag
 
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(requests.put, f"{emulator.url}/{BUCKET}/endless", data=endless())
-        assert arriving.wait(timeout=60)
+        assert arriving.wait(timeout=600)
         assert emulator.stop() == 0
         assert isinstance(sending.exception(), requests.ConnectionError) or sending.result().status_code >= 500
     emulator.start()
@@ -267,7 +267,7 @@ def test_sigterm_does_not_wait_for_a_client_that_never_finishes(emulator: Storag
 
 def test_a_second_process_on_the_same_folder_is_refused(emulator: StorageEmulator) -> None:
     command = [*emulator.command[:-4], "--port", "0", *emulator.command[-2:]]
-    second = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[3])
+    second = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=Path(__file__).parents[3])
 
     assert second.returncode == 1
     assert "in use by another storage emulator" in second.stderr

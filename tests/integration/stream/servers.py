@@ -246,4 +246,4 @@ class Callers:
 async def seen(upstream: Upstream, requests: int) -> None:
     """Waits until that many more requests have arrived."""
     for _ in range(requests):
-        assert await asyncio.to_thread(upstream.arrived.acquire, timeout=60)
+        assert await asyncio.to_thread(upstream.arrived.acquire, timeout=600)

@@ -35,7 +35,7 @@ from tests.integration.emulators import ANONYMOUS_CONNECTION, PROJECT, StorageEm
 
 PARTITION = "2026-11-20"
 OTHER = "2026-11-19"
-JOB_TIMEOUT_S = 120.0
+JOB_TIMEOUT_S = 600.0
 TEXTS: dict[str, str | None] = {
     "alpha": "plain",
     "beta": None,

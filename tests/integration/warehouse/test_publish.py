@@ -212,7 +212,7 @@ def test_a_failure_at_the_last_assertion_rolls_everything_back(night: Night) -> 
     config = bigquery.QueryJobConfig(query_parameters=parameters)
     job = night.client.query(f"{head}@@row_count = @predictions + 1{tail}", job_config=config)
 
-    assert "would not hold every prediction" in str(job.exception(timeout=60))  # type: ignore[no-untyped-call]
+    assert "would not hold every prediction" in str(job.exception(timeout=600))  # type: ignore[no-untyped-call]
     assert (night.shown(), night.dead_letters()) == before
 
 
