@@ -201,10 +201,10 @@ def test_a_killed_component_comes_back(stack: Stack) -> None:
     before = {name: stack.pids(name) for name in COMPONENTS}
     assert all(len(pids) == 1 for pids in before.values())
     os.kill(before[component][0], signal.SIGKILL)
-    wait_until(lambda: not stack.healthy(), "the death is noticed", AIRFLOW_PATIENCE_S)
+    # Not for its health alone: on a busy machine a probe may fail and succeed again before the death is noticed.
+    wait_until(lambda: stack.pids(component) not in ([], before[component]), "there is another one", AIRFLOW_PATIENCE_S)
     wait_until(stack.healthy, "Airflow is well again", AIRFLOW_PATIENCE_S)
     assert all(len(stack.pids(name)) == 1 for name in COMPONENTS)
-    assert not set(before[component]) & set(stack.pids(component))
     _run_chain(stack)
 
 
