@@ -26,11 +26,10 @@ from typing import Final
 
 from nightshift.jobset import fallback, keeping
 from nightshift.planner import forecast
+from nightshift.triggers.looking import LOOK_S, WAKE_S
 from tests.simulation.check import Violated
 
 STEP_S: Final = 60.0
-LOOK_S, WAKE_S = 120.0, 900.0
-"""How often the trigger looks, and for how long at most one trigger does, before the task makes the next."""
 WORKERS: Final = 1000
 SPEED: Final = 1.0
 """Rows a second of a worker, as the plan believes."""

@@ -43,7 +43,7 @@ def test_a_pull_waits_for_a_message(pubsub: PubSub) -> None:
     got: list[bytes] = []
 
     def wait() -> None:
-        reply = pubsub.subscriber.pull(subscription=subscription, max_messages=1, timeout=600, retry=None)
+        reply = pubsub.subscriber.pull(subscription=subscription, max_messages=1, timeout=60, retry=None)
         got.extend(each.message.data for each in reply.received_messages)
 
     waiting = threading.Thread(target=wait)

@@ -205,6 +205,7 @@ def test_a_killed_component_comes_back(stack: Stack) -> None:
     wait_until(lambda: stack.pids(component) not in ([], before[component]), "there is another one", AIRFLOW_PATIENCE_S)
     wait_until(stack.healthy, "Airflow is well again", AIRFLOW_PATIENCE_S)
     assert all(len(stack.pids(name)) == 1 for name in COMPONENTS)
+    assert not set(before[component]) & set(stack.pids(component))
     _run_chain(stack)
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 def test_every_message_is_answered_once_and_can_be_found(tmp_path: Path) -> None:
     command = [str(python_of("stream")), "-m", "local.stream_demo", "--state", str(tmp_path / "state")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "plugins")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2400)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1700)
 
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"
     found = re.search(r"published (\d+), answered (\d+), dead letters (\d+), lost 0, twice 0", done.stdout)
