@@ -180,6 +180,8 @@ class World:
         self.there[made.path] = made
 
     def _start(self) -> None:
+        if self._closing:
+            return
         name = f"w{self._lives}"
         self._lives += 1
         process = Process(name)
