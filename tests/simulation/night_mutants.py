@@ -71,6 +71,15 @@ def _asks_for_everything() -> tuple[Change, ...]:
     return ((keeping, "decide", greedy),)
 
 
+def _believes_too_little() -> tuple[Change, ...]:
+    seen = Watch._seen
+
+    def low(self: Watch, *arguments: Any) -> float:
+        return 0.7 * seen(self, *arguments)
+
+    return ((Watch, "_seen", low),)
+
+
 def _of(*names: str) -> frozenset[str]:
     return frozenset(names)
 
@@ -89,4 +98,5 @@ NIGHT_MUTANTS: Final = (
         "falling back drops workers of a late night", _of("direction"), lambda: ((keeping, "careful", lambda each, *_: each),)
     ),
     Mutant("the plan's speed is believed for ever", _of("speed"), lambda: ((forecast, "PRIOR_S", 1e9),)),
+    Mutant("workers count as slower than they are", _of("needless"), _believes_too_little),
 )
