@@ -306,6 +306,8 @@ class _Client:
         ("invalidQuery", "Could not serialize access to table acme:d.t due to concurrent update", True),
         ("resourcesExceeded", "Resources exceeded ...: Too many DML statements outstanding against table acme:d.t, ...", True),
         ("jobBackendError", "The job encountered an error during execution. Retrying the job may solve the problem.", True),
+        ("invalidQuery", "The number of staged rows differs from the manifest at [2:3]", True),
+        ("invalidQuery", "The tables would not hold every row of the run once at [9:1]", True),
         ("invalidQuery", "Unrecognized name: txt at [1:8]", False),
         ("resourcesExceeded", "Resources exceeded during query execution: Top memory consumer(s): ORDER BY operations", False),
         ("quotaExceeded", "Quota exceeded: Your table exceeded quota for imports or query appends per table.", False),

@@ -24,12 +24,17 @@ TRANSIENT_REASONS: Final = frozenset(
 """Reasons in BigQuery's error table for which trying again helps (a job: with a new id)."""
 
 CHANGED_MEANWHILE: Final = "The dead letters of the partition have changed since this script was written"
-"""What our own script says (`nightshift.warehouse.publish`)."""
+NOT_STAGED: Final = "The number of staged rows differs from the manifest"
+NOT_INSERTED: Final = "The tables would not hold every row of the run once"
+"""What our own script says (`nightshift.warehouse.publish`). The last two also if another try has published the run meanwhile,
+dropped what it had staged, and a third one has created the staging table again, but not loaded it yet."""
 CONFLICTS: Final = (
     "aborted due to concurrent update",
     "Could not serialize access to table",
     "Too many DML statements outstanding against table",
     CHANGED_MEANWHILE,
+    NOT_STAGED,
+    NOT_INSERTED,
 )
 """Words in the message of a job that lost against others, and that another job under a new id can do. BigQuery gives them the
 reasons of mistakes in the SQL: ``invalidQuery``, and ``resourcesExceeded`` to the third one, which many days of a backfill can

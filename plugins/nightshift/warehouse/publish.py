@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.run.redo import EARLIER
 from nightshift.warehouse import audit, publications, schema
-from nightshift.warehouse.errors import CHANGED_MEANWHILE
+from nightshift.warehouse.errors import CHANGED_MEANWHILE, NOT_INSERTED, NOT_STAGED
 from nightshift.warehouse.schema import ORDINAL_COLUMN, RUN_ID_COLUMN, quoted
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ def _insert_predictions(spec: JobSpec, settings: Settings, staged: str, suffix: 
 INSERT INTO {quoted(schema.destination_table(spec, settings))}
 ({keys}, {written}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
 SELECT {keys}, prediction, @partition, @run_id{suffix}, ordinal FROM {staged} WHERE dead_reason IS NULL;
-SELECT IF(@@row_count = @predictions{suffix}, NULL,
-  ERROR('The partition would not hold every prediction of the run once'));"""
+{_inserted(f"@predictions{suffix}")}"""
 
 
 def dead_letters_of_partition(settings: Settings) -> str:
@@ -151,7 +150,7 @@ def assertions(staged: str, suffix: str = "") -> str:
     """
     return f"""\
 SELECT CASE
-  WHEN staged_rows != @rows{suffix} THEN ERROR('The number of staged rows differs from the manifest')
+  WHEN staged_rows != @rows{suffix} THEN ERROR('{NOT_STAGED}')
   WHEN ordinals != @rows{suffix} OR least < 0 OR most >= @rows{suffix}
     THEN ERROR('The staged rows do not hold every ordinal once')
   WHEN staged_predictions != @predictions{suffix} THEN ERROR('The number of staged predictions differs from the manifest')
@@ -175,7 +174,13 @@ INSERT INTO {dead_letters}
 (job, partition_date, run_id, ordinal, key, reason, message, attempts, bucket, partition_time)
 SELECT @job, @partition_date, @run_id, ordinal, TO_JSON_STRING(STRUCT({key_json})), dead_reason, dead_message, attempts,
   @bucket, @partition_time
-FROM {staged} WHERE dead_reason IS NOT NULL;"""
+FROM {staged} WHERE dead_reason IS NOT NULL;
+{_inserted("@rows - @predictions")}"""
+
+
+def _inserted(rows: str) -> str:
+    """A query that fails unless the INSERT before it has added so many rows: it may see other staged rows than `assertions`."""
+    return f"SELECT IF(@@row_count = {rows}, NULL, ERROR('{NOT_INSERTED}'));"
 
 
 def own_tables(settings: Settings) -> list[Table]:

@@ -91,6 +91,54 @@ def test_a_staging_table_that_expires_before_the_transaction_is_loaded_again(nig
     assert [row[2] for row in night.shown()] == [prediction(n, 8.0) for n in range(3)]
 
 
+def test_a_staging_table_that_is_created_again_before_the_transaction_is_loaded_again(night: Night) -> None:
+    """By another try, after a third one has published the run and dropped what was staged."""
+    night.publish(night.run, night.seal(night.run, NAMES))
+    before = night.shown()
+    second = night.run_of(PARTITION, generation=2)
+    manifest = night.seal(second, NAMES, bias=8.0)
+    night.staged(second, manifest)
+    ((staging, _),) = publish.staging_tables(second, manifest, night.settings)
+    table = night.client.get_table(staging)
+    night.client.delete_table(staging)
+    night.client.create_table(bigquery.Table(staging, table.schema))
+
+    failed = night.finished(night.replace_partition(second, manifest))
+    assert failed.error
+    assert failed.retryable
+    assert night.shown() == before
+    night.publish(second, manifest)
+    assert [row[2] for row in night.shown()] == [prediction(n, 8.0) for n in range(3)]
+
+
+@pytest.mark.parametrize("dead", [[1], [0, 1, 2]])
+def test_a_staging_table_that_is_empty_once_the_transaction_begins_changes_nothing(
+    night: Night, monkeypatch: pytest.MonkeyPatch, dead: list[int]
+) -> None:
+    """It was whole when the script checked it."""
+    night.publish(night.run, night.seal(night.run, NAMES))
+    before = night.shown(), night.dead_letters()
+    second = night.run_of(PARTITION, generation=2)
+    manifest = night.seal(second, NAMES, dead=dead, bias=8.0)
+    night.staged(second, manifest)
+    ((staging, _),) = publish.staging_tables(second, manifest, night.settings)
+    submit = Statements.submit
+
+    def emptied(self: Statements, sql: str, *args: Any, **kwargs: Any) -> bigquery.QueryJob:
+        emptying = f"DELETE FROM `{staging}` WHERE TRUE;\nBEGIN TRANSACTION;"
+        return submit(self, sql.replace("BEGIN TRANSACTION;", emptying), *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Statements, "submit", emptied)
+        failed = night.finished(night.replace_partition(second, manifest))
+
+    assert "would not hold every row" in str(failed.error)
+    assert failed.retryable
+    assert (night.shown(), night.dead_letters()) == before
+    night.publish(second, manifest)
+    assert [row[3] for row in night.dead_letters()] == dead
+
+
 def test_a_transaction_that_committed_and_was_then_reported_as_failed_may_be_repeated(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
