@@ -122,13 +122,17 @@ def kill_container(stack: Stack, container: str) -> int:
     return pid
 
 
+def process_of(stack: Stack, name: str) -> int | None:
+    """The main process of a part, or of one of Airflow's components; None while there is none."""
+    parts = stack.document()["parts"]
+    if name in parts:
+        return None if parts[name]["pid"] is None else int(parts[name]["pid"])
+    return next(iter(stack.pids(name)), None)
+
+
 def kill_part(stack: Stack, name: str) -> int:
-    """SIGKILL to one process of a part (or to one of Airflow's components); its pid."""
-    document = stack.document()
-    if name in document["parts"]:
-        pid = int(document["parts"][name]["pid"])
-    else:
-        pid = wait_until(f"a process of {name}", lambda: stack.pids(name))[0]
+    """SIGKILL to the main process of a part, or of one of Airflow's components; its pid."""
+    pid: int = wait_until(f"a process of {name}", lambda: process_of(stack, name))
     os.kill(pid, signal.SIGKILL)
     return pid
 

@@ -23,6 +23,7 @@ from tests.chaos.nights import (
     kill_container,
     kill_part,
     live_pods,
+    process_of,
     own_dags,
     strays,
     wait_until,
@@ -40,6 +41,10 @@ def committed(night: Night, run: RunRef) -> int:
 
 def moved(night: Night, run: RunRef, before: int) -> bool:
     return committed(night, run) > before
+
+
+def revived(stack: Stack, victim: str, killed: int) -> bool:
+    return process_of(stack, victim) not in (None, killed)
 
 
 @contextlib.contextmanager
@@ -78,8 +83,10 @@ def test_whatever_is_killed_the_night_completes_with_every_row_once(tmp_path: Pa
             if victim in ("driver", "server"):
                 kill_container(stack, victim)
                 continue
-            kill_part(stack, victim)
+            killed = kill_part(stack, victim)
             with standing_still(stack):
+                # Not for its health alone: until the death is noticed, it counts as healthy.
+                wait_until(f"another {victim}", partial(revived, stack, victim, killed))
                 wait_until(f"the stack's health after {victim} was killed", stack.healthy)
                 assert committed(night, run) < plan.chunk_count, f"the work was done before {victim} could be killed"
 
