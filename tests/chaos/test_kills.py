@@ -23,8 +23,8 @@ from tests.chaos.nights import (
     kill_container,
     kill_part,
     live_pods,
-    process_of,
     own_dags,
+    process_of,
     strays,
     wait_until,
 )
