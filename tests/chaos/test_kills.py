@@ -29,7 +29,7 @@ from tests.chaos.nights import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.chaos, pytest.mark.gate, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.gate, pytest.mark.timeout(1700)]
 
 RUN_ID = "chaos"
 LOOK_S = 0.05
