@@ -123,10 +123,10 @@ def kill_container(stack: Stack, container: str) -> int:
 
 
 def process_of(stack: Stack, name: str) -> int | None:
-    """The main process of a part, or of one of Airflow's components; None while there is none."""
-    parts = stack.document()["parts"]
-    if name in parts:
-        return None if parts[name]["pid"] is None else int(parts[name]["pid"])
+    """The process ID of a part or of one of Airflow's components; None if it is not running."""
+    if part := stack.document()["parts"].get(name):
+        pid: int | None = part["pid"]
+        return pid
     return next(iter(stack.pids(name)), None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
+from nightshift.run.names import RunRef
 from nightshift.run.seal import merkle_root
 from nightshift.run.sealed import SealBroken, check_sealed
 from nightshift.store import open_store
@@ -76,13 +77,19 @@ def test_a_run_that_has_lost_all_rows_is_published_over_what_was_staged_before(n
     assert night.shown() == []
 
 
+def staged_again(night: Night, dead: Sequence[int] = ()) -> tuple[RunRef, dict[str, Any], str]:
+    """A second run of the partition, staged but not published, its manifest, and its staging table."""
+    second = night.run_of(PARTITION, generation=2)
+    manifest = night.seal(second, NAMES, dead=dead, bias=8.0)
+    night.staged(second, manifest)
+    ((staging, _),) = publish.staging_tables(second, manifest, night.settings)
+    return second, manifest, staging
+
+
 def test_a_staging_table_that_expires_before_the_transaction_is_loaded_again(night: Night) -> None:
     night.publish(night.run, night.seal(night.run, NAMES))
     before = night.shown()
-    second = night.run_of(PARTITION, generation=2)
-    manifest = night.seal(second, NAMES, bias=8.0)
-    night.staged(second, manifest)
-    ((staging, _),) = publish.staging_tables(second, manifest, night.settings)
+    second, manifest, staging = staged_again(night)
     night.client.delete_table(staging)
 
     assert night.finished(night.replace_partition(second, manifest)).error
@@ -95,10 +102,7 @@ def test_a_staging_table_that_is_created_again_before_the_transaction_is_loaded_
     """By another try, after a third one has published the run and dropped what was staged."""
     night.publish(night.run, night.seal(night.run, NAMES))
     before = night.shown()
-    second = night.run_of(PARTITION, generation=2)
-    manifest = night.seal(second, NAMES, bias=8.0)
-    night.staged(second, manifest)
-    ((staging, _),) = publish.staging_tables(second, manifest, night.settings)
+    second, manifest, staging = staged_again(night)
     table = night.client.get_table(staging)
     night.client.delete_table(staging)
     night.client.create_table(bigquery.Table(staging, table.schema))
@@ -118,10 +122,7 @@ def test_a_staging_table_that_is_empty_once_the_transaction_begins_changes_nothi
     """It was whole when the script checked it."""
     night.publish(night.run, night.seal(night.run, NAMES))
     before = night.shown(), night.dead_letters()
-    second = night.run_of(PARTITION, generation=2)
-    manifest = night.seal(second, NAMES, dead=dead, bias=8.0)
-    night.staged(second, manifest)
-    ((staging, _),) = publish.staging_tables(second, manifest, night.settings)
+    second, manifest, staging = staged_again(night, dead)
     submit = Statements.submit
 
     def emptied(self: Statements, sql: str, *args: Any, **kwargs: Any) -> bigquery.QueryJob:
