@@ -197,7 +197,8 @@ def test_another_failure_of_the_same_dag_run_has_a_row_of_its_own(desk: Desk) ->
     desk.fails("night", "extract")
     desk.fails("night", "infer")
 
-    assert [row["failed_task"] for row in desk.rows()] == ["extract", "infer"]
+    # failed_at is in whole seconds: both may carry the same.
+    assert sorted(row["failed_task"] for row in desk.rows()) == ["extract", "infer"]
 
 
 def test_a_dag_run_that_is_repaired_meanwhile_gets_none(desk: Desk) -> None:
