@@ -95,9 +95,12 @@ class Faults:
         self._await_api()
 
     def freeze(self, part: str) -> None:
-        """SIGSTOP: connections are accepted, but nothing ever arrives on them."""
+        """SIGSTOP: connections are accepted, but nothing ever arrives on them. Returns when every thread has stopped; on a
+        busy machine that takes a while, and until then the others answer."""
+        pid = self._pid(part)
         self._open["frozen", part] = lambda: self.thaw(part)
-        self._signal(part, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
+        _await(f"a frozen {part}", lambda: _frozen(pid))
 
     def thaw(self, part: str) -> None:
         """Ends `freeze`; returns when the API server answers."""
@@ -203,7 +206,16 @@ def _await(what: str, holds: Callable[[], bool]) -> None:
 def _alive(pid: int) -> bool:
     """Counts a process whose first thread alone is dead as alive: it keeps its sockets until its last thread is gone."""
     try:
-        dead = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        return not dead or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+        return _state(Path(f"/proc/{pid}")) != "Z" or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     except FileNotFoundError:
         return False
+
+
+def _frozen(pid: int) -> bool:
+    """Whether all threads of a process have stopped. Raises FileNotFoundError if it has ended."""
+    return all(_state(thread) == "T" for thread in Path(f"/proc/{pid}/task").iterdir())
+
+
+def _state(task: Path) -> str:
+    """The state of a process or thread, by its folder in /proc: a letter, see proc(5)."""
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
