@@ -4,7 +4,8 @@ local-bigquery looks whether the table is there and then changes it, in statemen
 make DuckDB fail ("Conflict on tuple deletion", "this table has been created by another transaction already"), which BigQuery
 never says: there the second one to create a table gets 409, the second one to delete it 404. Here each waits for its turn:
 
-- a change of one table through the API, also behind jobs that write it;
+- a change of one table through the API, also behind jobs that write it, and a look at a table behind such changes:
+  local-bigquery creates a table first and records its partitioning, labels and description then;
 - each statement that changes the emulator's own records, of tables, jobs and policies.
 
 DDL in queries waits for no turn: `transactions` tries it again when it was overtaken.
@@ -19,12 +20,15 @@ from local_bigquery.catalog import iam, metadata, tables
 from local_bigquery.engine import database
 from local_bigquery.jobs import store
 
-_create, _update, _delete = tables.create, tables.update, tables.delete
+_create, _update, _delete, _get = tables.create, tables.update, tables.delete, tables.get
 _records: Final = threading.Lock()
+_changing: Final = threading.RLock()
+"""Held for one change of a table through the API, or one look at it. Nobody who holds it waits for `database.writing`. A change
+ends with a look at the table, hence an RLock."""
 
 
 def install() -> None:
-    tables.create, tables.update, tables.delete = create, update, delete
+    tables.create, tables.update, tables.delete, tables.get = create, update, delete, get
     metadata.execute = iam.execute = store.execute = change_records
 
 
@@ -34,18 +38,23 @@ def install() -> None:
 def create(project_id: str, dataset_id: str, body: Any, translate: Any) -> Any:
     """Creates a table as local-bigquery does, which refuses a body without a table's name."""
     table_id = (body.tableReference and body.tableReference.tableId) or ""
-    with database.writing(project_id, dataset_id, table_id):
+    with database.writing(project_id, dataset_id, table_id), _changing:
         return _create(project_id, dataset_id, body, translate)
 
 
 def update(project_id: str, dataset_id: str, table_id: str, *arguments: Any) -> Any:
-    with database.writing(project_id, dataset_id, table_id):
+    with database.writing(project_id, dataset_id, table_id), _changing:
         return _update(project_id, dataset_id, table_id, *arguments)
 
 
 def delete(project_id: str, dataset_id: str, table_id: str) -> None:
-    with database.writing(project_id, dataset_id, table_id):
+    with database.writing(project_id, dataset_id, table_id), _changing:
         _delete(project_id, dataset_id, table_id)
+
+
+def get(*arguments: Any) -> Any:
+    with _changing:
+        return _get(*arguments)
 
 
 def change_records(sql: str, parameters: list[Any] | None = None) -> None:

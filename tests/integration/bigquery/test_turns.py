@@ -6,6 +6,7 @@ import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -74,3 +75,31 @@ def test_a_table_that_several_clients_create_and_delete_at_once(
     statuses = Counter(answer.status_code for answer in answers)
     assert min(statuses[409], statuses[404]) > 0, "they did meet"
     assert len(list(warehouse.client.list_tables(warehouse.dataset))) == statuses[200] - statuses[204]
+
+
+def test_a_table_is_seen_with_its_partitioning_or_not_at_all(warehouse: Warehouse, bigquery_emulator: BigQueryEmulator) -> None:
+    """One client creates tables, and others look at each until it is there."""
+    tables = f"{bigquery_emulator.url}/bigquery/v2/projects/{warehouse.client.project}/datasets/{warehouse.dataset}/tables"
+    names = [f"t{number}" for number in range(ROUNDS)]
+
+    def create(name: str) -> None:
+        body = {
+            "tableReference": {"projectId": warehouse.client.project, "datasetId": warehouse.dataset, "tableId": name},
+            "schema": {"fields": [{"name": "day", "type": "DATE"}]},
+            "timePartitioning": {"type": "DAY", "field": "day"},
+        }
+        requests.post(tables, json=body, timeout=60).raise_for_status()
+
+    def first_seen(name: str) -> dict[str, Any]:
+        with requests.Session() as session:
+            while (answer := session.get(f"{tables}/{name}", timeout=60)).status_code == 404:
+                pass
+        answer.raise_for_status()
+        seen: dict[str, Any] = answer.json()
+        return seen
+
+    with ThreadPoolExecutor(RACERS) as pool:
+        for name in names:
+            looks = [pool.submit(first_seen, name) for _ in range(RACERS - 1)]
+            create(name)
+            assert [look.result()["timePartitioning"]["field"] for look in looks] == ["day"] * (RACERS - 1)
