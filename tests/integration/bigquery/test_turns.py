@@ -56,7 +56,7 @@ def test_a_table_that_several_clients_create_and_delete_at_once(
     warehouse: Warehouse, bigquery_emulator: BigQueryEmulator
 ) -> None:
     """Straight to the API: the client library would try some answers again."""
-    tables = f"{bigquery_emulator.url}/bigquery/v2/projects/{warehouse.client.project}/datasets/{warehouse.dataset}/tables"
+    tables = url_of_tables(warehouse, bigquery_emulator)
     body = {
         "tableReference": {"projectId": warehouse.client.project, "datasetId": warehouse.dataset, "tableId": "t"},
         "schema": {"fields": [{"name": "id", "type": "INTEGER"}]},
@@ -79,7 +79,7 @@ def test_a_table_that_several_clients_create_and_delete_at_once(
 
 def test_a_table_is_seen_with_its_partitioning_or_not_at_all(warehouse: Warehouse, bigquery_emulator: BigQueryEmulator) -> None:
     """One client creates tables, and others look at each until it is there."""
-    tables = f"{bigquery_emulator.url}/bigquery/v2/projects/{warehouse.client.project}/datasets/{warehouse.dataset}/tables"
+    tables = url_of_tables(warehouse, bigquery_emulator)
     names = [f"t{number}" for number in range(ROUNDS)]
 
     def create(name: str) -> None:
@@ -103,3 +103,7 @@ def test_a_table_is_seen_with_its_partitioning_or_not_at_all(warehouse: Warehous
             looks = [pool.submit(first_seen, name) for _ in range(RACERS - 1)]
             create(name)
             assert [look.result()["timePartitioning"]["field"] for look in looks] == ["day"] * (RACERS - 1)
+
+
+def url_of_tables(warehouse: Warehouse, emulator: BigQueryEmulator) -> str:
+    return f"{emulator.url}/bigquery/v2/projects/{warehouse.client.project}/datasets/{warehouse.dataset}/tables"
