@@ -491,18 +491,15 @@ class World:
             if not found:
                 return
             sealed, asked_at = self._rng.choice(found), self.now().isoformat(timespec="microseconds")
-        elif asked.redo:
-            if (redone := self._redone(asked)) is None:
-                return
-            sealed, asked_at = redone
         else:
-            self.skew_s = asked.skew_s
-            run = opening.open_run(store, asked.spec, asked.day, opened_by=str(id(asked)), fresh=asked.fresh)
-            self.skew_s = 0.0
+            if (run := self._opened(asked)) is None:
+                return
             asked_at = opening.load_run(store, run)[1]["opened_at"]
             self._orders.setdefault((asked.settings.bucket, run.run_id, asked_at), len(self._orders))
             self._hub.switch()
-            sealed = self._sealed(asked, run)
+            if (done := self._sealed(asked, run)) is None:
+                return
+            sealed = done
         bucket, run_id = asked.settings.bucket, sealed.run.run_id
         self._orders.setdefault((bucket, run_id, asked_at), len(self._orders))
         self._asked_at[bucket, run_id] = asked_at
@@ -510,16 +507,65 @@ class World:
         self._hub.switch()
         self._publish(sealed, asked_at)
 
-    def _sealed(self, asked: Asked, run: RunRef) -> Sealed:
-        """The run, computed and sealed, unless it is already."""
+    def _opened(self, asked: Asked) -> RunRef | None:
+        """The run of a DAG run; None if there cannot be a redo."""
+        store, opened_by = self._stores[asked.settings.bucket], str(id(asked))
+        if not asked.redo:
+            self.skew_s = asked.skew_s
+            run = opening.open_run(store, asked.spec, asked.day, opened_by=opened_by, fresh=asked.fresh)
+            self.skew_s = 0.0
+            return run
+        client = Client(self.service, self.pause, self._reply_lost, lambda _: None)
+        warehouse = Warehouse(client, asked.settings)  # type: ignore[arg-type]
+        while True:
+            try:
+                return open_again(store, warehouse, asked.spec, asked.day, opened_by)
+            except WarehouseUnavailable:
+                self.sleep(self._rng.uniform(1.0, 60.0))
+            except (NotRedone, SealBroken, WarehouseError) as error:
+                self.say(f"NO REDO: {error}")
+                return None
+
+    def _sealed(self, asked: Asked, run: RunRef) -> Sealed | None:
+        """The run, computed and sealed, unless it is already; None if it is a redo and refused.
+
+        A DAG run that asks for no redo finds a redo that is open, too, and goes on with it.
+        """
         key = (asked.settings.bucket, run.run_id)
-        if key not in self.sealed:
-            store = self._stores[asked.settings.bucket]
-            plan = save_plan(
-                store, run, Plan(run.run_id, asked.rows, asked.chunk_rows, 1, _inputs(store, asked, run), source=SOURCE)
-            )
-            self.sealed[key] = self._computed(asked, run, plan, tuple(range(asked.rows)), None)
-        return self.sealed[key]
+        redo = Redo.of(opening.load_run(self._stores[asked.settings.bucket], run)[1])
+        if key in self.sealed:
+            self.seen["redos joined" if redo else "runs joined"] += 1
+        elif redo is None:
+            self.sealed[key] = self._night_sealed(asked, run)
+        elif (redone := self._redo_sealed(asked, run, redo)) is not None:
+            self.sealed[key] = redone
+        return self.sealed.get(key)
+
+    def _night_sealed(self, asked: Asked, run: RunRef) -> Sealed:
+        store = self._stores[asked.settings.bucket]
+        plan = save_plan(
+            store, run, Plan(run.run_id, asked.rows, asked.chunk_rows, 1, _inputs(store, asked, run), source=SOURCE)
+        )
+        return self._computed(asked, run, plan, tuple(range(asked.rows)), None)
+
+    def _redo_sealed(self, asked: Asked, run: RunRef, redo: Redo) -> Sealed | None:
+        store = self._stores[asked.settings.bucket]
+        earlier = self.sealed[asked.settings.bucket, redo.run_id]
+        try:
+            take_rows(store, run, redo)
+            fix = lambda rows, size: (1, asked.chunk_rows, ())  # noqa: E731
+            plan = build_plan(store, run, asked.spec, SOURCE, fix=fix, rows=redo.dead_letters)
+            dead = frozenset(n for n in range(plan.rows) if self._rng.random() < 0.3)
+            ids = tuple(earlier.ids[n] for n in sorted(earlier.dead))
+            sealed = self._computed(replace(asked, rows=plan.rows, dead=dead), run, plan, ids, earlier)
+        except NotRedone as error:
+            # Somebody has altered the earlier run meanwhile.
+            self.say(f"NO REDO: {error}")
+            if earlier.altered is None:
+                self.fail("refusal", f"the redo of {named(earlier)} is refused without a reason: {error}")
+            return None
+        self.seen["redos" if asked.redo else "redos of a night"] += 1
+        return sealed
 
     def _computed(self, asked: Asked, run: RunRef, plan: Plan, ids: tuple[int, ...], completes: Sealed | None) -> Sealed:
         store = self._stores[asked.settings.bucket]
@@ -529,45 +575,6 @@ class World:
         own = {(ids[n], _prediction(asked, run, n, "genuine"), run.run_id, n) for n in range(asked.rows) if n not in asked.dead}
         rows = own | (completes.rows if completes else frozenset())
         return Sealed(asked, run, manifest, ids, frozenset(rows), asked.dead, completes)
-
-    def _redone(self, asked: Asked) -> tuple[Sealed, str] | None:
-        """A run of the dead letters that the day shows, sealed, and when it was asked for; None if there cannot be one."""
-        store, bucket = self._stores[asked.settings.bucket], asked.settings.bucket
-        client = Client(self.service, self.pause, self._reply_lost, lambda _: None)
-        warehouse = Warehouse(client, asked.settings)  # type: ignore[arg-type]
-        while True:
-            try:
-                run = open_again(store, warehouse, asked.spec, asked.day, str(id(asked)))
-                break
-            except WarehouseUnavailable:
-                self.sleep(self._rng.uniform(1.0, 60.0))
-            except (NotRedone, SealBroken, WarehouseError) as error:
-                self.say(f"NO REDO: {error}")
-                return None
-        record = opening.load_run(store, run)[1]
-        self._orders.setdefault((bucket, run.run_id, record["opened_at"]), len(self._orders))
-        self._hub.switch()
-        redo = Redo.of(record)
-        assert redo is not None
-        earlier = self.sealed[bucket, redo.run_id]
-        if (bucket, run.run_id) in self.sealed:
-            self.seen["redos joined"] += 1
-            return self.sealed[bucket, run.run_id], record["opened_at"]
-        try:
-            take_rows(store, run, redo)
-            fix = lambda rows, size: (1, asked.chunk_rows, ())  # noqa: E731
-            plan = build_plan(store, run, asked.spec, SOURCE, fix=fix, rows=redo.dead_letters)
-            dead = frozenset(n for n in range(plan.rows) if self._rng.random() < 0.3)
-            ids = tuple(earlier.ids[n] for n in sorted(earlier.dead))
-            self.sealed[bucket, run.run_id] = self._computed(replace(asked, rows=plan.rows, dead=dead), run, plan, ids, earlier)
-        except NotRedone as error:
-            # Somebody has altered the earlier run meanwhile.
-            self.say(f"NO REDO: {error}")
-            if earlier.altered is None:
-                self.fail("refusal", f"the redo of {named(earlier)} is refused without a reason: {error}")
-            return None
-        self.seen["redos"] += 1
-        return self.sealed[bucket, run.run_id], record["opened_at"]
 
     def _publish(self, sealed: Sealed, asked_at: str) -> None:
         """The task, with Airflow's retries."""
