@@ -34,10 +34,10 @@ RANDOM: Final[Mapping[str, tuple[str, Callable[[], str]]]] = {
 """Tier -> the variable from which its random seeds are read, and what draws them."""
 HOST: Final = "cluster"
 """The tier beside which others run: its tests mostly wait."""
-BESIDE: Final[Mapping[str, int]] = {"simulation": 19}
-"""Tier -> its `nice` while it runs beside HOST. The simulation takes what is left: it only computes, in virtual time."""
-ALL_BESIDE: Final[Mapping[str, int]] = {**BESIDE, "integration": 5}
-"""The same in `make test-all`. Integration tests give way to HOST's, which measure time, but have limits of their own."""
+BESIDE: Final[Mapping[str, int]] = {"simulation": 19, "integration": 5}
+"""Tier -> its `nice` while it runs beside HOST. The simulation takes what is left: it only computes, in virtual time.
+
+Integration tests give way to HOST's, which measure time, but have limits of their own."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,8 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     failed = [] if options.tier else running.failed_checks()
     tests = Tests(prerequisites, gate=gate, arguments=options.rest)
-    guests = (BESIDE if gate else ALL_BESIDE) if HOST in tiers else {}
-    beside = {tier: nice for tier, nice in guests.items() if tier in tiers}
+    beside = {tier: nice for tier, nice in BESIDE.items() if HOST in tiers and tier in tiers}
     for tier in tiers:
         if tier not in beside:
             tests.run(tier, beside=beside if tier == HOST else {})
