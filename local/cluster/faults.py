@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -205,17 +206,23 @@ def _await(what: str, holds: Callable[[], bool]) -> None:
 
 def _alive(pid: int) -> bool:
     """Counts a process whose first thread alone is dead as alive: it keeps its sockets until its last thread is gone."""
-    try:
-        return _state(Path(f"/proc/{pid}")) != "Z" or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
-    except FileNotFoundError:
-        return False
+    states = _states(pid)
+    return len(states) > 1 or any(state != "Z" for state in states)
 
 
 def _frozen(pid: int) -> bool:
-    """Whether all threads of a process have stopped. Raises FileNotFoundError if it has ended."""
-    return all(_state(thread) == "T" for thread in Path(f"/proc/{pid}/task").iterdir())
+    """Whether all threads of a process have stopped. Raises ClusterError if it has ended."""
+    states = _states(pid)
+    if not states:
+        raise ClusterError(f"process {pid} has ended")
+    return all(state == "T" for state in states)
 
 
-def _state(task: Path) -> str:
-    """The state of a process or thread, by its folder in /proc: a letter, see proc(5)."""
-    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+def _states(pid: int) -> list[str]:
+    """The states of the threads of a process: letters, see proc(5). Empty if it has ended."""
+    found = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # It has ended since; opening and reading fail in different ways.
+                found.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return found

@@ -7,6 +7,7 @@ dead component ends the whole part, which is then restarted on the same database
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -166,7 +167,8 @@ def component_pids(standalone: int, name: str) -> list[int]:
     """The process of one of `COMPONENTS`."""
     found = []
     for pid, state in marks.children(standalone).items():
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        if state != "Z" and name in command.replace("_", "-"):
-            found.append(pid)
+        with contextlib.suppress(OSError):  # It may end while we look.
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if state != "Z" and name in command.replace("_", "-"):
+                found.append(pid)
     return found

@@ -207,13 +207,21 @@ def worker_of(port: int, proxy: ApiProxy) -> list[int]:
     ends = [f"0100007F:{each:04X}" for each in (port, urlsplit(server).port)]
     connections = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
     [inode] = [each[9] for each in connections if each[1:3] == ends]
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            if str(link.readlink()) == f"socket:[{inode}]":
-                task = int(link.parts[2])
-                supervisor = int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1])
-                return [supervisor, task]
+    for process in Path("/proc").glob("[0-9]*"):
+        if f"socket:[{inode}]" in open_files(process):
+            supervisor = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            return [supervisor, int(process.name)]
     raise AssertionError(f"no process has a connection from port {port}")
+
+
+def open_files(process: Path) -> set[str]:
+    """Of a process that may end, and close files, meanwhile."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(str(link.readlink()))
+    return found
 
 
 def test_a_worker_that_dies_between_making_the_jobset_and_saying_so(world: World) -> None:

@@ -1,4 +1,4 @@
-"""How Airflow's own health report is judged."""
+"""How Airflow's own health report is judged, and its processes are found."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from local.stack.airflow import unhealthy
+from local.stack import marks
+from local.stack.airflow import component_pids, unhealthy
 
 pytestmark = pytest.mark.unit
 
@@ -41,3 +42,10 @@ def test_all_beat() -> None:
 )
 def test_one_does_not(changes: dict[str, Any], problem: str) -> None:
     assert unhealthy(_report(**changes), SINCE) == problem
+
+
+def test_a_child_that_ends_while_it_is_looked_at_is_no_component(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of children names one that is gone when its command is read; the kernel gives no process so high an id."""
+    monkeypatch.setattr(marks, "children", lambda parent: {1 << 30: "S"})
+
+    assert component_pids(1, "scheduler") == []
