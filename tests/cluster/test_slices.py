@@ -97,8 +97,9 @@ class Night:
 
     def end(self, pod: dict[str, Any], code: int) -> None:
         """Makes the driver's program end with this exit code."""
-        name = pod["metadata"]["name"]
-        self.namespace.kubectl("exec", name, "-c", "driver", "--", "sh", "-c", f"echo {code} > /tmp/code")
+        # Moved there: the program may look between the making of a file and the writing of it.
+        write = f"echo {code} > /tmp/told && mv /tmp/told /tmp/code"
+        self.namespace.kubectl("exec", pod["metadata"]["name"], "-c", "driver", "--", "sh", "-c", write)
 
     def said_by_server(self, pod: str) -> list[str]:
         said: str = self.namespace.wait_until("its words", lambda: self.namespace.kubectl("logs", pod, "-c", "server"))
