@@ -39,7 +39,8 @@ class Group:
     place: the path of a folder or file below the repository's root; if several groups match, the longest one counts.
     covers: what it tests, as paths. needs: environments (`local.environments`), MODELS, CLUSTER.
     gate_s, all_s: the budgets of `make test` and `make test-all`, the seconds of its tests added up: tests that run in
-        parallel each count in full. They were recorded on two cores; a run prints the actual time beside them.
+        parallel each count in full, with the time that they wait for a core. They were recorded on two cores; a run prints
+        the actual time beside them.
     """
 
     name: str
@@ -57,17 +58,17 @@ def _group(name: str, place: str, covers: str, needs: str, gate_s: int, all_s: i
 
 
 GROUPS: Final = (
-    _group("unit", "tests", "plugins/nightshift local tests dags docs", "test driver", 85, 85),
+    _group("unit", "tests", "plugins/nightshift local tests dags docs", "test driver", 120, 120),
     _group(
         "simulation",
         "tests/simulation",
         "plugins/nightshift/run plugins/nightshift/driver plugins/nightshift/stream plugins/nightshift/warehouse",
         "test",
         500,
-        1000,
+        2880,
     ),
-    _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 40, 60),
-    _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery local/smoke", "test emulators", 120, 200),
+    _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 90, 110),
+    _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery local/smoke", "test emulators", 280, 460),
     _group("integration/chaos", "tests/chaos", "tests/chaos/proxy.py", "test emulators", 10, 10),
     _group(
         "integration/doctor",
@@ -82,16 +83,16 @@ GROUPS: Final = (
         "tests/integration/driver",
         "plugins/nightshift/driver plugins/nightshift/batch plugins/nightshift/tasks",
         "test driver emulators server models",
-        430,
-        890,
+        720,
+        1480,
     ),
     _group(
         "integration/composer",
         "tests/integration/package/test_composer_versions.py",
         "plugins/nightshift/operators plugins/nightshift/triggers plugins/nightshift/hooks dags",
         "test composer emulators",
-        20,
-        180,
+        30,
+        270,
     ),
     _group(
         "integration/package",
@@ -99,38 +100,40 @@ GROUPS: Final = (
         "pyproject.toml local/package.py plugins/nightshift/plugin.py plugins/nightshift/provider.py",
         "test airflow",
         40,
-        40,
+        50,
     ),
     _group("integration/postgres", "tests/integration/postgres", "local/postgres", "test emulators", 30, 60),
-    _group("integration/pubsub", "tests/integration/pubsub", "local/pubsub", "test emulators", 30, 70),
-    _group("integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 30, 80),
+    _group("integration/pubsub", "tests/integration/pubsub", "local/pubsub", "test emulators", 30, 100),
+    _group(
+        "integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 40, 110
+    ),
     _group(
         "integration/stack",
         "tests/integration/stack",
         "local/stack local/demo local/smoke local/stream_demo",
         "test driver stream airflow emulators server models",
-        205,
-        960,
+        220,
+        1080,
     ),
     _group(
-        "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 20, 20
+        "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 40, 60
     ),
     _group(
         "integration/stream",
         "tests/integration/stream",
         "plugins/nightshift/stream plugins/nightshift/status",
         "test emulators",
-        90,
-        410,
+        170,
+        780,
     ),
-    _group("integration/storage", "tests/integration/storage", "local/storage", "test emulators", 30, 60),
+    _group("integration/storage", "tests/integration/storage", "local/storage", "test emulators", 40, 100),
     _group(
         "integration/warehouse",
         "tests/integration/warehouse",
         "plugins/nightshift/warehouse plugins/nightshift/operators local/bigquery",
         "test emulators",
-        285,
-        660,
+        490,
+        2000,
     ),
     _group(
         "cluster",
@@ -138,16 +141,16 @@ GROUPS: Final = (
         "plugins/nightshift/jobset plugins/nightshift/serving plugins/nightshift/triggers plugins/nightshift/operators "
         "k8s local/cluster",
         "test driver airflow emulators server models cluster",
-        810,
-        2200,
+        820,
+        2760,
     ),
     _group(
         "chaos",
         "tests/chaos",
         "plugins/nightshift/driver plugins/nightshift/operators local/stack local/demo",
         "test driver airflow emulators server models",
-        260,
-        1100,
+        300,
+        1270,
     ),
 )
 
