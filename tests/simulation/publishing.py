@@ -494,10 +494,11 @@ class World:
         else:
             if (run := self._opened(asked)) is None:
                 return
-            asked_at = opening.load_run(store, run)[1]["opened_at"]
+            record = opening.load_run(store, run)[1]
+            asked_at = record["opened_at"]
             self._orders.setdefault((asked.settings.bucket, run.run_id, asked_at), len(self._orders))
             self._hub.switch()
-            if (done := self._sealed(asked, run)) is None:
+            if (done := self._sealed(asked, run, Redo.of(record))) is None:
                 return
             sealed = done
         bucket, run_id = asked.settings.bucket, sealed.run.run_id
@@ -526,13 +527,12 @@ class World:
                 self.say(f"NO REDO: {error}")
                 return None
 
-    def _sealed(self, asked: Asked, run: RunRef) -> Sealed | None:
+    def _sealed(self, asked: Asked, run: RunRef, redo: Redo | None) -> Sealed | None:
         """The run, computed and sealed, unless it is already; None if it is a redo and refused.
 
-        A DAG run that asks for no redo finds a redo that is open, too, and goes on with it.
+        redo: by the run's record. A DAG run that does not ask for a redo continues one that is open.
         """
         key = (asked.settings.bucket, run.run_id)
-        redo = Redo.of(opening.load_run(self._stores[asked.settings.bucket], run)[1])
         if key in self.sealed:
             self.seen["redos joined" if redo else "runs joined"] += 1
         elif redo is None:

@@ -60,7 +60,7 @@ def test_random_schedules_of_publishing_keep_every_invariant(part: int) -> None:
     [
         pytest.param(789691262114, id="of two deployments, the one whose clock is behind is refused"),
         pytest.param(959419313191, id="a run whose staging table another try has created again is not refused"),
-        pytest.param(381835066703, id="a night that finds an open redo goes on with it"),
+        pytest.param(381835066703, id="a night that finds an open redo continues it"),
     ],
 )
 def test_a_schedule_that_once_failed_keeps_every_invariant(seed: int) -> None:
