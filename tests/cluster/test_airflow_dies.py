@@ -151,7 +151,8 @@ class Night:
 
     def must_have_left_nothing(self) -> None:
         """No JobSet, and never two at once."""
-        wait_until(f"the end of the JobSet of {self.run_id}", lambda: not self._world.census.living()[self.run_id])
+        gone = f"the end of the JobSet of {self.run_id}"
+        wait_until(gone, lambda: not self._world.census.living()[self.run_id], patience_s=240)
         assert self._world.census.most_at_once(self.run_id) == 1
 
     def _names(self) -> list[str]:
@@ -294,6 +295,19 @@ def test_persons_who_end_waiting_tasks(world: World) -> None:
     for night in nights:
         night.must_have_left_nothing()
         night.must_have_had_one_jobset()
+
+
+@pytest.mark.gate
+def test_a_person_who_ends_a_waiting_task_while_the_cluster_does_not_answer(world: World) -> None:
+    """Airflow does not wait for a trigger that cannot end its JobSet: a second later it tells it again, which cancels that."""
+    night = Night(world)
+    night.wait_for_lines()
+    with world.proxy.refusing():
+        world.api.request("PATCH", f"{night.path}/taskInstances/run", {"new_state": "failed"})
+        wait_until("the end of the trigger", lambda: night.said("trigger completed"), patience_s=120)
+
+    night.must_have_left_nothing()
+    night.must_have_had_one_jobset()
 
 
 @pytest.mark.parametrize("policy", ["delete", "suspend"])

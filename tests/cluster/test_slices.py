@@ -92,7 +92,7 @@ class Night:
 
         # A slice is not put beside pods of any other JobSet, and other tests have some.
         what = f"{count} hosts of attempt {attempt}"
-        found: list[dict[str, Any]] = self.namespace.wait_until(what, there, patience_s=240)
+        found: list[dict[str, Any]] = self.namespace.wait_until(what, there, patience_s=420)
         return found
 
     def end(self, pod: dict[str, Any], code: int) -> None:

@@ -14,7 +14,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from nightshift.triggers.delivery import logged_lines_taken
 from nightshift.triggers.looking import Lookout
-from nightshift.triggers.polling import SETTLE_S
+from nightshift.triggers.outliving import outlive
+from nightshift.triggers.polling import BACKOFF_FACTOR, BACKOFF_MAX_S, SETTLE_S
 
 if TYPE_CHECKING:
     from nightshift.hooks.jobset import AsyncJobSetHook
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from nightshift.jobset.kubernetes.follow import Followed, Follower
 
 VERSION: Final = 2
-KILL_TIMEOUT_S: Final = 25.0
+KILL_AGAIN_S: Final = 1.0
 KillPolicy = Literal["delete", "suspend", "leave"]
 
 
@@ -181,26 +182,35 @@ class KubernetesJobSetTrigger(BaseTrigger):
         return all(follower.reachable for follower in self._followers.values())
 
     async def on_kill(self) -> None:
-        """Applies the policy, unless another attempt or triggerer has taken over the JobSet meanwhile."""
-        from nightshift.jobset.kubernetes.on_kill import apply_kill_policy
-        from nightshift.jobset.runtime import RuntimeUnavailable
+        """Applies the policy, unless another attempt or triggerer has taken over the JobSet meanwhile.
 
+        If the cluster does not answer, it is asked again until the deadline, at which the cluster itself ends the Jobs.
+        """
         if self.kill_policy == "leave":
             self.log.info("A person ended the task; its on_kill_policy keeps the JobSet running")
             return
-        async with asyncio.timeout(KILL_TIMEOUT_S):
-            for each in self.jobsets:
-                while True:
-                    try:
-                        async with self.connect() as api:
-                            said = await apply_kill_policy(
-                                api, each["name"], each["uid"], self.owner, self._signature(each["name"]), self.kill_policy
-                            )
-                        self.log.info("%s", said)
+        await outlive(self._end(self.kill_policy), self.log)
+
+    async def _end(self, policy: Literal["delete", "suspend"]) -> None:
+        from nightshift.jobset.kubernetes.on_kill import apply_kill_policy
+        from nightshift.jobset.runtime import RuntimeUnavailable
+
+        for each in self.jobsets:
+            name, pause = each["name"], KILL_AGAIN_S
+            while True:
+                try:
+                    async with self.connect() as api:
+                        said = await apply_kill_policy(api, name, each["uid"], self.owner, self._signature(name), policy)
+                    self.log.info("%s", said)
+                    break
+                except RuntimeUnavailable as error:
+                    left = self.deadline - time.time()
+                    if left <= 0:
+                        self.log.warning("JobSet %s was not ended before its deadline: %s", name, error)
                         break
-                    except RuntimeUnavailable as error:
-                        self.log.warning("JobSet %s cannot be ended yet: %s", each["name"], error)
-                        await asyncio.sleep(1)
+                    self.log.warning("JobSet %s cannot be ended yet: %s", name, error)
+                await asyncio.sleep(min(pause, left))
+                pause = min(pause * BACKOFF_FACTOR, BACKOFF_MAX_S)
 
     def _follower(self, jobset: dict[str, Any]) -> Follower:
         from nightshift.jobset.kubernetes.follow import Follower, WakeLimits

@@ -12,7 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from nightshift.jobset.labels import PAUSED_ANNOTATION
-from nightshift.triggers.jobset import KILL_TIMEOUT_S, jobset_event
+from nightshift.triggers.jobset import jobset_event
+from nightshift.triggers.outliving import outlive
 from nightshift.triggers.polling import DeadlinePassed, poll
 
 if TYPE_CHECKING:
@@ -130,11 +131,13 @@ class LocalJobSetTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Deletes the JobSets: a person has ended the task, and nothing waits for the pods any more."""
-        async with asyncio.timeout(KILL_TIMEOUT_S):
-            for each in self.jobsets:
-                name = each["name"]
-                self.log.info("Deleting JobSet %s: a person ended its task", name)
-                await asyncio.to_thread(lambda name: _runtime().stop(name), name)
+        await outlive(self._end(), self.log)
+
+    async def _end(self) -> None:
+        for each in self.jobsets:
+            name = each["name"]
+            self.log.info("Deleting JobSet %s: a person ended its task", name)
+            await asyncio.to_thread(lambda name: _runtime().stop(name), name)
 
     def _ask(self, runtime: LocalRuntime) -> tuple[dict[str, Any], Observation] | None:
         """The first JobSet that has ended, if there is one."""

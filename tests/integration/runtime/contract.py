@@ -14,6 +14,7 @@ from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefus
 from tests.integration.runtime.manifests import (
     ASK_ENGINE,
     IGNORE_DISRUPTION,
+    SICKEN_ENGINE,
     WAIT_FOR_SIGTERM,
     Door,
     RuntimeUnderTest,
@@ -315,13 +316,15 @@ def test_failed_startup_probe_restarts_the_sidecar(runtime: RuntimeUnderTest, im
 
 
 def test_failed_liveness_probe_restarts_the_sidecar(runtime: RuntimeUnderTest, image: str, name: str) -> None:
-    """It listens, so the connection that starts it succeeds; it has no page that the liveness probe asks for."""
+    """The driver, which goes on, is what makes it fail, so the driver runs by then. Started again, the sidecar is well."""
     sidecar = engine(
         image,
         startupProbe={"tcpSocket": {"port": "engine"}, "periodSeconds": 1, "failureThreshold": 30},
-        livenessProbe={"httpGet": {"path": "/nothing", "port": 8000}, "periodSeconds": 1, "failureThreshold": 2},
+        livenessProbe={"httpGet": {"path": "/live", "port": 8000}, "periodSeconds": 1, "failureThreshold": 2},
     )
-    runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image), init=[sidecar]))
+    env = [{"name": "ENGINE_PORT", "value": "8000"}, {"name": "SICKEN", "value": SICKEN_ENGINE}]
+    driver = sh(f'python3 -c "$SICKEN"; {WAIT_FOR_SIGTERM}', image=image, env=env)
+    runtime.submit(jobset(name, driver, init=[sidecar]))
     pod = pod_where(runtime, name, lambda pod: pod.container("server").restarts >= 1, "a restart of the sidecar")
 
     assert pod.phase == "Running"

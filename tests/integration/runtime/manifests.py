@@ -27,14 +27,17 @@ WAIT_FOR_SIGTERM = "trap 'echo told; exit 75' TERM; echo ready; while :; do slee
 
 ENGINE = """
 import http.server, os, signal, time
-probes = 0
+probes, sick = 0, False
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        global probes
+        global probes, sick
+        sick = sick or self.path == "/sicken"
         if self.path == "/health":
             probes += 1
             self.send_response(200 if probes >= 3 else 503)
-        elif self.path == "/probes":
+        elif self.path == "/live":
+            self.send_response(503 if sick else 200)
+        elif self.path in ("/probes", "/sicken"):
             self.send_response(200)
         else:
             self.send_response(404)
@@ -50,7 +53,12 @@ signal.signal(signal.SIGTERM, told)
 print("listening", flush=True)
 http.server.ThreadingHTTPServer(("", int(os.environ["ENGINE_PORT"])), Handler).serve_forever()
 """
-"""A sidecar whose /health answers 503 twice before it answers 200; /probes says how often it was asked."""
+"""A sidecar whose /health answers 503 twice before it answers 200; /probes says how often it was asked.
+
+/live answers 200 until somebody asks for /sicken, then 503.
+"""
+
+SICKEN_ENGINE = "import os, urllib.request; urllib.request.urlopen('http://127.0.0.1:' + os.environ['ENGINE_PORT'] + '/sicken')"
 
 ASK_ENGINE = (
     "import os, urllib.request; "
