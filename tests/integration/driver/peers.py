@@ -139,9 +139,11 @@ def certificates(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     now = datetime.datetime.now(datetime.UTC)
+    # OpenSSL asks a clock that is a few milliseconds behind this one: just after a full second, it is still the second before.
+    begin = now - datetime.timedelta(hours=1)
     certificate = (
         x509.CertificateBuilder(
-            name, name, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(days=1)
+            name, name, key.public_key(), x509.random_serial_number(), begin, now + datetime.timedelta(days=1)
         )
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .sign(key, hashes.SHA256())
