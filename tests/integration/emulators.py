@@ -33,7 +33,7 @@ ANONYMOUS = AnonymousCredentials()  # type: ignore[no-untyped-call]
 ANONYMOUS_CONNECTION = json.dumps({"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": PROJECT}})
 """Airflow's Google connection to the emulators, as ``AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT`` takes it."""
 START_TIMEOUT_S = 180.0
-STOP_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 180.0
 POLL_S = 0.05
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from aiohttp import web
+
+BACKLOG: Final = 2048
+"""A client that opens many connections at once waits seconds for those that find no room."""
 
 
 class ThreadedServer:
@@ -39,7 +42,7 @@ class ThreadedServer:
         app.add_routes(self.routes())
         runner = web.AppRunner(app, shutdown_timeout=0, access_log=None)
         self._loop.run_until_complete(runner.setup())
-        self._loop.run_until_complete(web.TCPSite(runner, self.host, self.port).start())
+        self._loop.run_until_complete(web.TCPSite(runner, self.host, self.port, backlog=BACKLOG).start())
         self.port = runner.addresses[0][1]
         started.set()
         self._loop.run_forever()

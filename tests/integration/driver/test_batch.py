@@ -12,6 +12,7 @@ import obstore
 import pytest
 from aiohttp import web
 
+from local.ports import new_port
 from nightshift import exits
 from nightshift.store import open_store
 from tests.integration.driver.batches import (
@@ -141,7 +142,8 @@ def test_a_signal_saves_what_is_answered(tmp_path: Path, number: signal.Signals)
     assert (stopped, code) == (exits.RESUME, 0)
     assert "Run the same command again" in batch.said
     assert_complete(out)
-    assert len(server.seen) == LINES, "each line was sent once"
+    again = len(server.seen) - LINES
+    assert again in (0, 1), "each line was sent once, but for one whose answer it was reading when the signal came"
 
 
 def test_more_lines_a_chunk_than_fit_in_memory_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
@@ -168,8 +170,9 @@ def test_two_at_once_on_the_same_file_both_finish(tmp_path: Path) -> None:
 
 def test_it_waits_for_the_server_and_gives_up_in_time(tmp_path: Path) -> None:
     source, out = a_file(tmp_path, 3), tmp_path / "out.jsonl"
-    with ChatServer() as server:
-        port = server.port
+    port = new_port()
+    with ChatServer(port=port) as server:
+        pass
     gone = BatchProcess("-i", source, "-o", out, "--base-url", server.url, "--wait", 0.3)
     assert gone.finish() == exits.RESUME
     assert "does not answer" in gone.said

@@ -35,9 +35,9 @@ async def test_an_engine_that_hangs_or_has_gone() -> None:
     async def script(peer: Peer) -> None:
         await peer.closed()
 
-    async with serving(script) as url:
-        engine = EngineClient(url, "m", request_timeout_s=0.1)
-        assert await engine.send("/x", b"{}") == Failed("no reply within 0.1 s", timeout=True)
+    async with serving(script) as url, EngineClient(url, "m", request_timeout_s=0.1) as hasty:
+        assert await hasty.send("/x", b"{}") == Failed("no reply within 0.1 s", timeout=True)
+    engine = EngineClient(url, "m", request_timeout_s=LONG_S)
     refused = await engine.send("/x", b"{}")
     assert isinstance(refused, Gone)
     assert not refused.reached

@@ -74,7 +74,7 @@ class Vllm:
 
     def requests_served(self) -> float:
         """What the engine itself has counted since its start."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as reply:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=120) as reply:
             lines = reply.read().decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:request_success_total"))
 
