@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 60.0
 
 
 def clear(cluster: Path) -> int:

@@ -26,14 +26,14 @@ def _fail(pubsub: PubSub, subscription: str) -> int:
 
 @pytest.mark.gate
 def test_delays_double_from_the_shortest_to_the_longest(pubsub: PubSub) -> None:
-    policy = {"minimum_backoff": timedelta(seconds=20), "maximum_backoff": timedelta(seconds=100)}
+    policy = {"minimum_backoff": timedelta(seconds=100), "maximum_backoff": timedelta(seconds=500)}
     topic, subscription = pubsub.pair(retry_policy=policy)
     pubsub.publish(topic, b"x")
-    for delay in (20, 40, 80, 100, 100):
+    for delay in (100, 200, 400, 500, 500):
         assert _fail(pubsub, subscription) == 0
-        pubsub.advance(delay - 5)
+        pubsub.advance(delay - 60)
         assert pubsub.data(subscription) == []
-        pubsub.advance(6)
+        pubsub.advance(61)
 
     assert pubsub.data(subscription) == [b"x"]
 

@@ -158,7 +158,7 @@ def test_a_delayed_call_waits(pubsub: PubSub) -> None:
     topic, subscription = pubsub.pair()
     pubsub.order(kind="delay", method="Publish", resource=topic, delay_s=600, times=1)
     with pytest.raises(exceptions.DeadlineExceeded):
-        pubsub.publisher.publish(topic=topic, messages=[PubsubMessage(data=b"x")], retry=None, timeout=0.5)
+        pubsub.publisher.publish(topic=topic, messages=[PubsubMessage(data=b"x")], retry=None, timeout=5)
     pubsub.order(kind="delay", method="Publish", resource=topic, delay_s=0.1, times=1)
     pubsub.publish(topic, b"y")
 

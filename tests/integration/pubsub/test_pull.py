@@ -97,12 +97,12 @@ def test_a_deadline_can_be_moved_up_to_600_seconds(pubsub: PubSub) -> None:
     pubsub.publish(topic, b"x")
     (received,) = pubsub.pull(subscription)
     pubsub.modify(subscription, 600, received)
-    pubsub.advance(590)
+    pubsub.advance(540)
     assert pubsub.data(subscription) == []
-    pubsub.modify(subscription, 20, received)
-    pubsub.advance(15)
+    pubsub.modify(subscription, 120, received)
+    pubsub.advance(60)
     assert pubsub.data(subscription) == []
-    pubsub.advance(6)
+    pubsub.advance(61)
 
     assert pubsub.data(subscription) == [b"x"]
 

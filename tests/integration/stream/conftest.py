@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from local.ports import new_port
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.emulators import PostgresServer, PubSubEmulator
 from tests.integration.pubsub.support import PubSub
@@ -21,7 +22,7 @@ def staged(pubsub_emulator: PubSubEmulator, postgres_server: PostgresServer, tmp
     engines: list[CannedEngine] = []
 
     def make(*, behaviour: Any = None, server: PostgresServer = postgres_server, **job: Any) -> Stage:
-        engine = CannedEngine(behaviour)
+        engine = CannedEngine(behaviour, port=new_port())
         engine.__enter__()
         engines.append(engine)
         return Stage(pubsub, server, tmp_path, engine, job)

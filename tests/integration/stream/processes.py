@@ -118,7 +118,9 @@ class Running:
             )
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        # The last line may not be there in full.
+        written, _, _ = self.log.read_text().rpartition("\n")
+        return [json.loads(line) for line in written.splitlines() if line.startswith("{")]
 
     def metrics_port(self) -> int:
         """Once it serves them."""

@@ -199,7 +199,8 @@ class BatcherProcess:
         self.process.send_signal(signal.SIGTERM)
 
     async def finish(self) -> int:
-        """Waits for the end; the exit code."""
+        """Waits for the end, and for all that it has said; the exit code."""
+        await asyncio.to_thread(self._reader.join)
         return await asyncio.to_thread(self.process.wait)
 
 

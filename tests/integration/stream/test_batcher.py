@@ -63,7 +63,7 @@ class TestSharing:
         assert metrics["nightshift_batcher_wait_seconds_count"] == 32
 
     async def test_who_has_waited_long_enough_goes_with_those_that_came_since(self) -> None:
-        with Upstream() as upstream, BatcherProcess(upstream.url, "--max-latency", 1) as batcher:
+        with Upstream() as upstream, BatcherProcess(upstream.url, "--max-latency", 5) as batcher:
             async with Callers(batcher) as callers:
                 replies = await asyncio.gather(*(callers.ask_all("/v1/embeddings", {"model": "m", "input": t}) for t in "abc"))
 
@@ -273,8 +273,8 @@ class TestFailures:
         async def hang(_: web.Request, __: list[Any]) -> None:
             await asyncio.sleep(3600)
 
-        for got, _, body in await self._two(hang, "--timeout", 0.5):
-            assert (got, body["error"]["message"]) == (504, "the server did not answer: no reply within 0.5 s")
+        for got, _, body in await self._two(hang, "--timeout", 5):
+            assert (got, body["error"]["message"]) == (504, "the server did not answer: no reply within 5 s")
 
     async def test_a_connection_that_breaks(self) -> None:
         async def close(request: web.Request, __: list[Any]) -> None:
@@ -582,7 +582,7 @@ class TestDraining:
                 asked = asyncio.create_task(callers.embed("a"))
                 await seen(upstream, 1)
                 batcher.terminate()
-                while await self._ready(callers) != 503:  # noqa: ASYNC110 - in another process
+                while "draining" not in batcher.said:  # noqa: ASYNC110 - in another process
                     await asyncio.sleep(0.01)
                 batcher.terminate()
                 status, body = await asked
