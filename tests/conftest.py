@@ -15,6 +15,8 @@ os.environ.update(
     {
         "AIRFLOW_HOME": _home.name,
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        # Of a file of DAGs; a busy machine may need more than the 30 s that are usual.
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "600",
         # As on Cloud Composer, whose scheduler and triggerer have none: what Airflow must find is in the package.
         "AIRFLOW__CORE__PLUGINS_FOLDER": f"{_home.name}/no-plugins",
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),

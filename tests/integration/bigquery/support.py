@@ -109,7 +109,7 @@ class Warehouse:
     def limit(self, **lowered: float) -> None:
         """Lowers limits of the dataset's tables (`local.bigquery.limits.TableLimits`)."""
         url = f"{self.client._connection.API_BASE_URL}/limits/{self.dataset}"
-        requests.put(url, json=lowered, timeout=10).raise_for_status()
+        requests.put(url, json=lowered, timeout=600).raise_for_status()
 
     def load_uris(self, table: str, uris: list[str], config: bigquery.LoadJobConfig, job_id: str | None = None) -> int:
         """Loads objects; returns the number of rows."""

@@ -79,7 +79,9 @@ def test_what_was_done_is_still_done(emulator: BigQueryEmulator, own_warehouse: 
 @pytest.mark.gate
 def test_a_job_that_was_running_ends_with_an_error(emulator: BigQueryEmulator, own_warehouse: Warehouse) -> None:
     own_warehouse.start(ENDLESS, job_id="endless")
-    assert own_warehouse.client.get_job("endless").state == "RUNNING"
+    while (state := own_warehouse.client.get_job("endless").state) == "PENDING":
+        time.sleep(0.1)
+    assert state == "RUNNING"
 
     killed_and_restarted(emulator)
 

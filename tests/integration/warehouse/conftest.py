@@ -17,6 +17,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from obstore.store import ObjectStore
 
 from nightshift import exits
+from nightshift.operators import waiting
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef, run_digest
@@ -249,4 +250,6 @@ def night(
     storage_emulator: StorageEmulator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Night:
+    # Operators are called without a triggerer, so however slow the machine is, none may defer.
+    monkeypatch.setattr(waiting, "SHORT_WAIT_S", 600.0)
     return make_night(bigquery_client, storage_client, monkeypatch, storage_emulator.url)

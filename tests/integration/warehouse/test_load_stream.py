@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import uuid
 from array import array
@@ -25,6 +26,7 @@ from nightshift.stream.messages import Answered, Dead, Message
 from nightshift.stream.parquet import Format
 from nightshift.tasks.base import load_kind
 from nightshift.warehouse import WarehouseError
+from nightshift.warehouse.errors import WarehouseUnavailable
 from nightshift.warehouse.stream_load import Batch, StreamLoader
 from tests.integration.emulators import PROJECT, BigQueryEmulator, StorageEmulator
 
@@ -258,7 +260,10 @@ def test_two_loaders_at_a_time_do_the_work_once(texts: Texts) -> None:
 
     def load() -> None:
         try:
-            texts.load()
+            while True:
+                with contextlib.suppress(WarehouseUnavailable):
+                    texts.load()
+                    return
         except BaseException as error:
             failed.append(error)
 

@@ -70,8 +70,8 @@ class Readers:
             while not self._ended.is_set():
                 try:
                     reply = session.post(self._url, json={"query": self._query, "useLegacySql": False, "timeoutMs": 30_000})
-                except requests.ConnectionError:
-                    self._ended.wait(0.02)  # the emulator was killed
+                except requests.RequestException:
+                    self._ended.wait(0.02)  # the emulator was killed, perhaps in the middle of its answer
                     continue
                 with self._more:
                     if reply.status_code == 200 and reply.json()["jobComplete"]:

@@ -16,7 +16,6 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from google.cloud import bigquery
 
 from nightshift import exits
-from nightshift.operators import waiting
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.seal import SealOperator
 from nightshift.run.names import RunRef
@@ -104,9 +103,7 @@ class Job:
 
 
 @pytest.fixture
-def job(night: Night, planner: Planner, monkeypatch: pytest.MonkeyPatch) -> Job:
-    # Operators are called without a triggerer, so however slow the machine is, none may defer.
-    monkeypatch.setattr(waiting, "SHORT_WAIT_S", 600.0)
+def job(night: Night, planner: Planner) -> Job:
     night.spec = night.spec.model_copy(update={"dead_letters": night.spec.dead_letters.model_copy(update={"tolerate": "50%"})})
     return Job(night, planner)
 
