@@ -100,8 +100,16 @@ def _remove_rules() -> None:
         succeeds("iptables", "-w", *rest.split(), "KUBE-FIREWALL")
 
 
-def _remove_links(layout: Layout) -> None:
-    """kubelet's links to logs, always in this place, whatever its own log folder."""
+def links_to_logs(layout: Layout) -> list[Path]:
+    """kubelet's, always in this place, whatever its own log folder. Another cluster's kubelet may remove its own meanwhile."""
+    found = []
     for link in Path("/var/log/containers").glob("*"):
-        if link.is_symlink() and str(link.readlink()).startswith(f"{layout.path}/"):
-            link.unlink()
+        with contextlib.suppress(OSError):
+            if str(link.readlink()).startswith(f"{layout.path}/"):
+                found.append(link)
+    return found
+
+
+def _remove_links(layout: Layout) -> None:
+    for link in links_to_logs(layout):
+        link.unlink(missing_ok=True)

@@ -54,6 +54,7 @@ def settings(folder: Folder, ports: Mapping[str, int], choice: Choice, package: 
         "core": {
             "dags_folder": choice.dags,
             "load_examples": False,
+            "task_success_overtime": 150,  # more than OpenLineage takes, see below
             "executor": "LocalExecutor",
             # Each is a process of 60 MB, running from the start (32 by default), and there are only two cores.
             "parallelism": 4,
@@ -84,6 +85,8 @@ def settings(folder: Folder, ports: Mapping[str, int], choice: Choice, package: 
         "openlineage": {
             "transport": json.dumps({"type": "file", "log_file_path": str(folder.lineage), "append": True}),
             "namespace": "nightshift-local",
+            # Of the process that writes an event; its default of 10 s is short for a busy machine.
+            "execution_timeout": 120,
         },
     }
     environment = {

@@ -11,7 +11,7 @@ from local.stack import Stack
 from nightshift.spec import load
 from tests.chaos.nights import Night, own_dags, wait_until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1700)]
 
 SPEC = load(JOB_FILE)
 

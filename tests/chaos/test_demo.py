@@ -26,7 +26,7 @@ from tests.chaos.nights import PARTITION, live_pods, strays, wait_until
 from tests.cluster.kube import a_jobset
 from tests.cluster.traces import rules, traces
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1700)]
 
 SPEC = load(JOB_FILE)
 
@@ -83,7 +83,7 @@ def killed_night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     def started() -> bool:
         return any(pod["pids"].get("server") for pod in live_pods(Stack(state)).values())
 
-    kill(demo(state), "the engine's start", started, patience_s=420)
+    kill(demo(state), "the engine's start", started, patience_s=1200)
     wait_until("the end of every process", lambda: not strays(state), patience_s=60)
     return state, finished(demo(state))
 

@@ -20,7 +20,7 @@ from tests.chaos.proxy import Exchange, FaultProxy, Weather
 from tests.integration.driver.runs import PLUGINS, PreparedRun
 from tests.integration.driver.tables import prepare_table
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1700)]
 
 KILLS = 20
 ROWS = 500

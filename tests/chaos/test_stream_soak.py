@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.stream_soak import soak
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1700)]
 
 
 @pytest.mark.gate

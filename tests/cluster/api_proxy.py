@@ -26,6 +26,8 @@ import yaml
 from aiohttp import web
 from yarl import URL
 
+from local.ports import new_port
+
 HOST: Final = "127.0.0.1"
 # A close that sends RST in place of FIN: what a client sees when a middlebox forgets the connection.
 LINGER_NONE: Final = struct.pack("ii", 1, 0)
@@ -206,7 +208,8 @@ class ApiProxy:
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.0, access_log=None)
         await self._runner.setup()
-        self._port = 0
+        # It is given up, and taken again, by `refusing`.
+        self._port = new_port()
         await self._open()
 
     async def _stop(self) -> None:
@@ -216,7 +219,6 @@ class ApiProxy:
 
     async def _open(self) -> None:
         listener = socket.create_server((HOST, self._port), backlog=1024)
-        self._port = listener.getsockname()[1]
         self._site = web.SockSite(self._runner, listener)
         await self._site.start()
 

@@ -19,7 +19,7 @@ import yaml
 from local.cluster import build, images, packages
 from local.cluster.cluster import STATE_VARIABLE, Cluster
 from local.cluster.faults import Faults
-from tests.cluster.kube import OURS, STREAM_KINDS, Existing, Kubernetes, Namespace, a_namespace, require
+from tests.cluster.kube import OURS, STREAM_KINDS, Existing, Kubernetes, Namespace, a_namespace, await_kinds, require
 from tests.cluster.turns import a_turn
 
 PATIENCE_S = 1800
@@ -122,7 +122,7 @@ def stream_kinds(cluster: Kubernetes) -> None:
     assert len(documents) == len(STREAM_KINDS) + 1
     cluster.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(documents))
     names = [f"crd/{each['metadata']['name']}" for each in documents]
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=600s", *names)
+    await_kinds(cluster, *names)
 
 
 @pytest.fixture(scope="session")

@@ -53,6 +53,20 @@ def require(cluster: Kubernetes, resource: str) -> None:
         pytest.skip(f"the cluster of {cluster.kubeconfig} has no {resource}: {error}")
 
 
+def await_kinds(cluster: Kubernetes, *which: object) -> None:
+    """Until the API server serves custom resources. which: kubectl's arguments that name their definitions."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            cluster.kubectl("wait", "--for=condition=Established", "--timeout=300s", *which)
+            return
+        except StartError:
+            # The wait fails while a new one has no conditions yet.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
 class Namespace:
     """One namespace of a cluster."""
 

@@ -53,6 +53,12 @@ def running(namespace: Namespace) -> list[dict[str, Any]]:
     ]
 
 
+def unschedulable(namespace: Namespace) -> bool:
+    """Whether the scheduler has said of a pod that it finds no node for it."""
+    conditions = [condition for pod in namespace.get("pods") for condition in pod["status"].get("conditions", ())]
+    return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
+
+
 def at_work(namespace: Namespace) -> dict[str, Any]:
     """The pod, once it runs."""
     [pod] = namespace.wait_until("a pod at work", partial(running, namespace))

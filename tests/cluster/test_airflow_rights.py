@@ -16,7 +16,7 @@ from nightshift.operators.jobset import JobSetApplicationFailure, JobSetRefused,
 from tests.cluster.airflow_task import Deferred, Following, Task
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.kube import Kubernetes, Namespace, a_queue, require
-from tests.cluster.scenes import SHORT, WORKS, a_short_jobset, at_work, pod_of, running, until, without_patience
+from tests.cluster.scenes import SHORT, WORKS, a_short_jobset, at_work, pod_of, running, unschedulable, until, without_patience
 
 pytestmark = pytest.mark.cluster
 
@@ -113,8 +113,11 @@ def fail(namespace: Namespace, proxy: ApiProxy) -> None:
 
 def starve(namespace: Namespace, proxy: ApiProxy) -> None:
     document = a_short_jobset("starves", WORKS, nodeSelector={"nowhere": "to-be-found"})
+    task = Task(namespace, document, kubeconfig=proxy.kubeconfig, startup_timeout=timedelta(seconds=4))
+    deferred = task.execute()
+    namespace.wait_until("the scheduler's words", lambda: unschedulable(namespace))
     with pytest.raises(JobSetStartupTimeout, match="nodes are available"):
-        Task(namespace, document, kubeconfig=proxy.kubeconfig, startup_timeout=timedelta(seconds=4)).finish()
+        task.finish(deferred)
 
 
 @pytest.mark.gate

@@ -51,15 +51,22 @@ def test_pods_find_each_other_by_name_and_reach_the_api_server(namespace: Namesp
     assert namespace.wait_until("the end of the JobSet", lambda: namespace.ended("names")) == "Completed"
 
 
+def admitted(namespace: Namespace) -> bool:
+    return any(each.get("status", {}).get("admission") for each in namespace.get("workloads.kueue.x-k8s.io"))
+
+
 def test_kueue_admits_what_fits_its_quota_and_the_next_one_after_it(namespace: Namespace) -> None:
     require(namespace.cluster, "clusterqueues.kueue.x-k8s.io")
     with a_queue(namespace, {"cpu": "1"}):
         for name in ("first", "second"):
-            document = a_jobset(name, "import time; time.sleep(3)", pods=1)
+            document = a_jobset(name, "import time; time.sleep(10)", pods=1)
             document["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "nightly"}
             pod = document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
             pod["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
             namespace.create(document)
+            if name == "first":
+                # Kueue orders those that wait by the second in which they were made.
+                namespace.wait_until("the first is admitted", lambda: admitted(namespace))
 
         assert namespace.wait_until("the first's end", lambda: namespace.ended("first")) == "Completed"
         assert namespace.wait_until("the second's end", lambda: namespace.ended("second")) == "Completed"

@@ -261,7 +261,8 @@ def without_capacity(place: Place, number: int) -> HeldNight:
 def test_a_profile_that_gets_no_nodes_is_helped_by_the_next_one_which_does_all_the_work(night: HeldNight) -> None:
     first, second = night.jobsets()
     assert [each["metadata"]["labels"][PROFILE_LABEL] for each in (first, second)] == ["gpu-l4-spot", "gpu-l4"]
-    assert night.endings()[0] == (Ending.STARTUP, "Unschedulable")
+    # The first look may come before the scheduler's.
+    assert (Ending.STARTUP, "Unschedulable") in night.endings()[:-1]
     assert night.endings()[-1:] == DONE
     assert {pod["metadata"]["labels"][PROFILE_LABEL] for pod in night.pods() if exit_code(pod) is not None} == {"gpu-l4"}
     assert night.problems() == []

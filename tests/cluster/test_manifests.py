@@ -22,7 +22,7 @@ from nightshift.jobset.manifest.text import to_yaml
 from nightshift.profiles import PROFILES
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
-from tests.cluster.kube import OURS, Kubernetes, Namespace, require
+from tests.cluster.kube import OURS, Kubernetes, Namespace, await_kinds, require
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(600)]
 
@@ -141,7 +141,7 @@ def vendors_kinds(cluster: Kubernetes) -> None:
         pytest.skip("only a cluster of our own is given new kinds")
     for path in sorted(CRDS.glob("*.yaml")):
         cluster.kubectl("apply", "--server-side", "-f", path)
-        cluster.kubectl("wait", "--for=condition=Established", "--timeout=300s", "-f", path)
+        await_kinds(cluster, "-f", path)
 
 
 def overlay(name: str, *, root: Path = K8S) -> list[dict[str, Any]]:

@@ -43,6 +43,7 @@ from tests.cluster.scenes import (
     letting_go,
     pod_of,
     running,
+    unschedulable,
     until,
     without_patience,
 )
@@ -119,7 +120,7 @@ class TestOneJobSet:
         assert task.log.said("waiting until its pods are gone")
 
     async def test_one_that_is_deleted_from_outside_is_made_again(self, namespace: Namespace) -> None:
-        task = Task(namespace, a_short_jobset("vanished", SHORT))
+        task = Task(namespace, a_short_jobset("vanished", f"print('at work'){UNTIL_LET_GO}"))
         deferred = await asyncio.to_thread(task.execute)
         following = Following(task, deferred)
         await until("the pod at work", lambda: task.log.of("driver"))
@@ -129,7 +130,8 @@ class TestOneJobSet:
 
         assert isinstance(again, Deferred)
         assert task.log.said("uses none of the task's retries")
-        assert (await asyncio.to_thread(task.finish, again))["outcome"] == "succeeded"
+        with letting_go(namespace):
+            assert (await asyncio.to_thread(task.finish, again))["outcome"] == "succeeded"
 
     def test_there_is_a_limit_to_making_it_again(self, namespace: Namespace) -> None:
         task = Task(namespace, a_short_jobset("vanished", WORKS), resume_limit=0)
@@ -274,30 +276,38 @@ class TestFailures:
         document = a_short_jobset("imageless", WORKS)
         pod_of(document)["containers"][0] |= {"image": "localhost/nowhere:1", "imagePullPolicy": "Never"}
         task = Task(namespace, document, startup_timeout=timedelta(seconds=8))
+        deferred = task.execute()
+        namespace.wait_until("the kubelet's words", lambda: "ErrImageNeverPull" in json.dumps(namespace.get("pods")))
 
         with pytest.raises(JobSetApplicationFailure, match="container driver"):
-            task.finish()
+            task.finish(deferred)
         namespace.wait_until("the end of the JobSet", lambda: not task.jobsets())
 
     def test_pods_that_find_no_node_are_said_in_a_sentence(self, namespace: Namespace) -> None:
         document = a_short_jobset("placeless", WORKS, nodeSelector={"nowhere": "to-be-found"})
         task = Task(namespace, document, startup_timeout=timedelta(seconds=5))
+        deferred = task.execute()
+        namespace.wait_until("the scheduler's words", partial(unschedulable, namespace))
 
         with pytest.raises(JobSetStartupTimeout, match=r"the pod waits for a node: 0/\d+ nodes are available"):
-            task.finish()
+            task.finish(deferred)
 
         [said] = {line for line in task.log.lines if "does not start" in line}
         assert "the pod waits for a node: 0/" in said
         assert len(said) < 500
         namespace.wait_until("the end of the JobSet", lambda: not task.jobsets())
 
-    def test_there_is_an_end_to_going_on_after_disruptions(self, namespace: Namespace) -> None:
+    async def test_there_is_an_end_to_going_on_after_disruptions(self, namespace: Namespace) -> None:
         task = Task(namespace, without_patience(a_short_jobset("unlucky", WORKS)), resume_limit=0)
-        deferred = task.execute()
-        evict(namespace, at_work(namespace))
+        deferred = await asyncio.to_thread(task.execute)
+        # Nobody else sees a pod that is soon gone.
+        following = Following(task, deferred)
+        await until("the pod at work", lambda: task.log.of("driver"))
+        await asyncio.to_thread(lambda: evict(namespace, at_work(namespace)))
+        event = await following.event()
 
         with pytest.raises(JobSetPreempted, match="only because pods were taken away"):
-            task.finish(deferred)
+            await asyncio.to_thread(task.resume, deferred, event)
 
 
 class TestOutages:
@@ -499,9 +509,12 @@ class TestQueue:
     def test_waiting_in_it_is_said_in_a_sentence(self, namespace: Namespace) -> None:
         document = self.a_queued_jobset("patient", WORKS, "500m")
         task = Task(namespace, document, queue_name="nightly", startup_timeout=timedelta(seconds=6))
+        deferred = task.execute()
+        workloads = "workloads.kueue.x-k8s.io"
+        namespace.wait_until("Kueue's words", lambda: "insufficient quota" in json.dumps(namespace.get(workloads)))
 
         with pytest.raises(JobSetStartupTimeout, match=r"the JobSet waits in its queue: .*insufficient quota for cpu"):
-            task.finish()
+            task.finish(deferred)
 
         assert task.log.said("does not start: the JobSet waits in its queue: couldn't assign flavors")
         namespace.wait_until("the end of the JobSet", lambda: not task.jobsets())

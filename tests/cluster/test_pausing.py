@@ -15,7 +15,7 @@ from nightshift.jobset.observation import finished
 from nightshift.run.pauses import Wish
 from tests.cluster.kube import Kubernetes, Namespace, a_queue, require
 from tests.cluster.runtime import Api
-from tests.cluster.scenes import UNTIL_LET_GO, a_short_jobset, at_work, let_go, pod_of, running
+from tests.cluster.scenes import UNTIL_LET_GO, a_short_jobset, at_work, letting_go, pod_of, running
 
 pytestmark = pytest.mark.cluster
 
@@ -50,8 +50,8 @@ def test_its_pods_go_and_come_again(cluster: Kubernetes, namespace: Namespace, q
 
         assert pausing.apply(runtime, URL, RESUMED) == [meta["name"]]
         at_work(namespace)
-        let_go(namespace)
-        namespace.wait_until("the end of the JobSet", partial(_is_over, runtime, meta["name"]))
+        with letting_go(namespace):
+            namespace.wait_until("the end of the JobSet", partial(_is_over, runtime, meta["name"]))
 
 
 def _is_over(runtime: KubernetesRuntime, name: str) -> bool:

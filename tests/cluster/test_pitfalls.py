@@ -234,8 +234,9 @@ class TestPitfalls:
         assert task.log.said("last words")
 
     async def test_12_a_worker_that_drains_leaves_the_jobset_to_the_next_attempt(self, namespace: Namespace) -> None:
-        task = Task(namespace, a_short_jobset("drained", SHORT), deferrable=False)
-        operator = task.operator()
+        document = a_short_jobset("drained", f"print('at work'){UNTIL_LET_GO}")
+        task = Task(namespace, document, deferrable=False)
+        operator = task.operator(KilledOperator)
         waiting = threading.Thread(target=ignoring_the_end, args=(operator, task.context("first")), daemon=True)
         waiting.start()
         await until("the pod at work", lambda: task.log.of("driver"))
@@ -244,13 +245,21 @@ class TestPitfalls:
         # A worker that gets SIGTERM calls this.
         operator.on_kill()
 
-        again = Task(namespace, a_short_jobset("drained", SHORT))
+        again = Task(namespace, document)
         again.state = task.state
         deferred = await asyncio.to_thread(again.execute)
         [after] = await asyncio.to_thread(task.jobsets)
         assert deferred.jobset == before["metadata"]["name"]
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
-        assert (await asyncio.to_thread(again.finish, deferred))["outcome"] == "succeeded"
+        with letting_go(namespace):
+            assert (await asyncio.to_thread(again.finish, deferred))["outcome"] == "succeeded"
+
+
+class KilledOperator(LoggingOperator):
+    """Of a worker that is gone before the JobSet has ended, so that it concludes nothing from its end."""
+
+    def complete(self, context: Any, event: Any) -> Any:
+        raise SystemError
 
 
 def ignoring_the_end(operator: Any, context: Any) -> None:

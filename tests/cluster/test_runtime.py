@@ -17,13 +17,16 @@ def test_logs(namespace: Namespace) -> None:
     with Followers(namespace.cluster.kubeconfig, namespace.name) as followers:
         runtime = FollowedRuntime(namespace.cluster.kubeconfig, namespace.name, followers)
         driver = sh("printf 'one\\n\\n10%%\\r20%%\\nthree'", image=IMAGE)
-        runtime.submit(jobset("logs", driver, init=[sh("sleep 5", name="before", image=IMAGE)]))
+        runtime.submit(
+            jobset("logs", driver, init=[sh("until [ -e /tmp/go ]; do sleep 0.1; done", name="before", image=IMAGE)])
+        )
         pod = pod_where(runtime, "logs", lambda pod: pod.container("before").started, "an init container that runs").name
 
         assert runtime.own_logs(pod, "driver") == []
         with pytest.raises(RequestRefused, match="nobody"):
             runtime.own_logs(pod, "nobody")
 
+        namespace.kubectl("exec", pod, "-c", "before", "--", "touch", "/tmp/go")
         finished(runtime, "logs")
         assert runtime.own_logs(pod, "driver") == ["one", "", "10%\r20%", "three"]
         assert runtime.own_logs(pod, "driver", last=2) == ["10%\r20%", "three"]

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,29 +56,37 @@ def with_room_for_two(pod: Document) -> Document:
     return {**pod, "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
 
-def reach_the_middle(night: Night, faults: Faults) -> None:
-    """Returns when both workers have committed something and have something left. Two cores start one engine long before the
-    other, and an engine is done in seconds: the driver of the first one stands still meanwhile."""
-    night.wait_until("the first commit", lambda: bool(night.writers()))
-    name = min(night.writers())
-    night.wait_until("the kubelet's word of it", lambda: name in [pod["metadata"]["name"] for pod in night.living()])
-    first = faults.container_pid(NAMESPACE, name, DRIVER)
-    os.kill(first, signal.SIGSTOP)
+def at_work(night: Night) -> set[str]:
+    """Pods that have committed something, and run."""
+    return night.writers() & {pod["metadata"]["name"] for pod in night.living()}
+
+
+@contextmanager
+def in_the_middle(night: Night, faults: Faults) -> Iterator[None]:
+    """Both workers have committed something, have something left, and stand still. Two cores start one engine long before the
+    other, and an engine is done in seconds."""
+    stopped: dict[str, int] = {}
     try:
-        night.wait_until("the other one's first commit", lambda: len(night.writers()) == 2)
+        while len(stopped) < 2:
+            night.wait_until("the first commit of a pod that runs", lambda: bool(at_work(night) - set(stopped)))
+            name = min(at_work(night) - set(stopped))
+            stopped[name] = faults.container_pid(NAMESPACE, name, DRIVER)
+            os.kill(stopped[name], signal.SIGSTOP)
+        yield
     finally:
-        os.kill(first, signal.SIGCONT)
+        for pid in stopped.values():
+            os.kill(pid, signal.SIGCONT)
 
 
 def test_vllm_dies_in_one_pod_while_spot_takes_the_node_of_the_other(night: Night, faults: Faults) -> None:
     night.start()
-    reach_the_middle(night, faults)
-    unarmed, taken = night.pod(0), night.pod(1)
-    assert unarmed["spec"]["nodeName"] != taken["spec"]["nodeName"]
-    assert len(night.committed()) < night.prepared.plan.chunk_count
+    with in_the_middle(night, faults):
+        unarmed, taken = night.pod(0), night.pod(1)
+        assert unarmed["spec"]["nodeName"] != taken["spec"]["nodeName"]
+        assert len(night.committed()) < night.prepared.plan.chunk_count
 
-    night.strike(lambda: faults.kill_container(NAMESPACE, unarmed["metadata"]["name"], SERVER))
-    night.strike(lambda: faults.preempt(taken["spec"]["nodeName"]), taken)
+        night.strike(lambda: faults.kill_container(NAMESPACE, unarmed["metadata"]["name"], SERVER))
+        night.strike(lambda: faults.preempt(taken["spec"]["nodeName"]), taken)
     night.finish()
 
     assert night.problems() == []

@@ -8,6 +8,7 @@ from pathlib import Path
 from local.cluster.layout import Layout
 from local.cluster.packages import cgroup_roots
 from local.cluster.processes import run
+from local.cluster.teardown import links_to_logs
 from local.stack import marks
 
 
@@ -17,7 +18,7 @@ def traces(layout: Layout) -> list[str]:
     found += [f"process {pid}" for pid in marks.marked({marks.STACK: str(layout.path)})]
     found += [f"mount {line.split()[1]}" for line in Path("/proc/mounts").read_text().splitlines() if str(layout.path) in line]
     found += [str(root / layout.cgroup) for root in cgroup_roots() if (root / layout.cgroup).exists()]
-    found += [str(link) for link in Path("/var/log/containers").glob("*") if str(link.readlink()).startswith(f"{layout.path}/")]
+    found += [str(link) for link in links_to_logs(layout)]
     if subprocess.run(["ip", "link", "show", layout.bridge], capture_output=True).returncode == 0:
         found.append(f"bridge {layout.bridge}")
     return found

@@ -91,5 +91,5 @@ def alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and was not reaped does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False

@@ -83,8 +83,10 @@ def test_sidecar_is_told_to_end_after_the_driver(runtime: RuntimeUnderTest, imag
 
 def test_sidecars_exit_code_decides_nothing(runtime: RuntimeUnderTest, image: str, name: str) -> None:
     """A sidecar ends with its pod, and however it ends, the pod's result is the driver's."""
-    sidecar = sh("trap 'echo told; exit 9' TERM; echo up; while :; do sleep 0.1; done", name="server", image=image)
-    up = {"exec": {"command": ["true"]}, "periodSeconds": 1, "initialDelaySeconds": 1}
+    script = "trap 'echo told; exit 9' TERM; echo up; touch up; while :; do sleep 0.1; done"
+    sidecar = sh(script, name="server", image=image)
+    probe = {"command": ["test", "-e", "up"]}
+    up = {"exec": probe, "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 300}
     init = [{**sidecar, "restartPolicy": "Always", "startupProbe": up}]
     runtime.submit(jobset(name, sh("echo done", image=image), init=init))
     status = finished(runtime, name)
@@ -160,7 +162,7 @@ def test_fail_index_needs_no_retry(runtime: RuntimeUnderTest, image: str, name: 
 
 def test_fail_job_ends_the_other_pods(runtime: RuntimeUnderTest, image: str, name: str, namespace: str) -> None:
     rule = {"action": "FailJob", "onExitCodes": {"containerName": "driver", "operator": "In", "values": [42]}}
-    driver = sh(f"[ $JOB_COMPLETION_INDEX = 1 ] && sleep 5 && exit 42; {WAIT_FOR_SIGTERM}", image=image)
+    driver = sh(f"[ $JOB_COMPLETION_INDEX = 1 ] && sleep 15 && exit 42; {WAIT_FOR_SIGTERM}", image=image)
     runtime.submit(jobset(name, driver, rules=[rule], job={"completions": 2}))
     status = finished(runtime, name)
 
@@ -284,7 +286,7 @@ def test_grace_period_ends_in_sigkill(runtime: RuntimeUnderTest, image: str, nam
 
 def test_deadline_fails_the_job(runtime: RuntimeUnderTest, image: str, name: str) -> None:
     # Longer than a busy machine takes to start a pod: a container's first process does not notice a signal before its trap.
-    runtime.submit(jobset(name, sh(DRAIN, image=image), job={"activeDeadlineSeconds": 20}))
+    runtime.submit(jobset(name, sh(DRAIN, image=image), job={"activeDeadlineSeconds": 40}))
     status = finished(runtime, name)
 
     assert (status.phase, status.reason) == ("Failed", "FailedJobs")
@@ -296,6 +298,7 @@ def test_dead_sidecar_is_restarted(runtime: RuntimeUnderTest, image: str, name: 
     """The driver goes on meanwhile; the log keeps what both lives wrote."""
     sidecar = sh(f"echo up; sleep 1; {CRASH}", name="server", image=image, restartPolicy="Always")
     runtime.submit(jobset(name, sh(WAIT_FOR_SIGTERM, image=image), init=[sidecar]))
+    logged(runtime, name, "ready")
     pod = pod_where(runtime, name, lambda pod: pod.container("server").restarts >= 2, "two restarts of the sidecar")
 
     assert (pod.phase, pod.container("driver").exit_code) == ("Running", None)
@@ -312,7 +315,8 @@ def test_failed_startup_probe_restarts_the_sidecar(runtime: RuntimeUnderTest, im
 
     assert (pod.phase, pod.container("server").started) == ("Pending", False)
     assert list(runtime.logs(name, pod.name, "driver")) == []
-    assert "told" in list(runtime.logs(name, pod.name, "server"))
+    # The first one may be told before its trap is set; it is restarted again and again.
+    wait_for(lambda: "told" in list(runtime.logs(name, pod.name, "server")), "a sidecar that is told to end")
 
 
 def test_failed_liveness_probe_restarts_the_sidecar(runtime: RuntimeUnderTest, image: str, name: str) -> None:
@@ -320,7 +324,12 @@ def test_failed_liveness_probe_restarts_the_sidecar(runtime: RuntimeUnderTest, i
     sidecar = engine(
         image,
         startupProbe={"tcpSocket": {"port": "engine"}, "periodSeconds": 1, "failureThreshold": 30},
-        livenessProbe={"httpGet": {"path": "/live", "port": 8000}, "periodSeconds": 1, "failureThreshold": 2},
+        livenessProbe={
+            "httpGet": {"path": "/live", "port": 8000},
+            "periodSeconds": 1,
+            "timeoutSeconds": 30,
+            "failureThreshold": 2,
+        },
     )
     env = [{"name": "ENGINE_PORT", "value": "8000"}, {"name": "SICKEN", "value": SICKEN_ENGINE}]
     driver = sh(f'python3 -c "$SICKEN"; {WAIT_FOR_SIGTERM}', image=image, env=env)
@@ -424,7 +433,7 @@ def test_a_paused_jobset_drains_and_goes_on_where_it_stopped(
 
 def test_stop_drains_and_frees_the_name(runtime: RuntimeUnderTest, image: str, name: str) -> None:
     """The JobSet is there while its pod drains and gone afterwards; then its name can be used again."""
-    driver = sh("trap 'sleep 1; exit 75' TERM; echo ready; while :; do sleep 0.1; done", image=image)
+    driver = sh("trap 'sleep 10; exit 75' TERM; echo ready; while :; do sleep 0.1; done", image=image)
     runtime.submit(jobset(name, driver))
     logged(runtime, name, "ready")
     runtime.stop(name)

@@ -190,7 +190,7 @@ def test_next_agent_sweeps_what_nobody_killed(agent: AgentProcess, runtime: Loca
     assert alive(sleeper)
     agent.start()
 
-    assert not alive(sleeper)
+    wait_for(lambda: not alive(sleeper), "the end of the sleeper")
     assert logged(runtime, "night", "ready", attempt=2).name != pod.name
 
 

@@ -18,7 +18,7 @@ from tests.integration.driver.canned import CannedEngine, vector_of
 from tests.integration.driver.runs import PLUGINS, PreparedRun, prepare
 from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
 from tests.integration.runtime.manifests import IGNORE_DISRUPTION, finished, jobset, wait_for
-from tests.integration.runtime.view import look
+from tests.integration.runtime.view import Pod, look
 
 pytestmark = pytest.mark.integration
 
@@ -63,6 +63,10 @@ def submit(runtime: LocalUnderTest, night: PreparedRun, engine: CannedEngine, ur
     runtime.submit(manifest)
 
 
+def drains(runtime: LocalUnderTest, pod: Pod) -> bool:
+    return any('"draining"' in line for line in runtime.logs("night", pod.name, "driver"))
+
+
 def test_a_night_that_is_paused_in_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +87,8 @@ def test_a_night_that_is_paused_in_the_middle(
             submit(runtime, night, engine, url)
             wait_for(lambda: len(committed()) >= 5, "five chunks")
             assert main(["pause", url, "--by", "ada"]) == 0
+            # Until then the engine answers nobody, and after that a driver sends nothing more.
+            wait_for(lambda: all(drains(runtime, pod) for pod in look(runtime, "night").pods), "both drain")
             slowly.paused.set()
             assert "Suspended: JobSet night" in capsys.readouterr().out
             wait_for(lambda: not agent.processes(), "the end of every pod")

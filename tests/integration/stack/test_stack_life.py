@@ -72,7 +72,7 @@ def test_its_document_tells_the_truth_and_down_leaves_nothing(stack: Stack) -> N
     assert named <= set(stack.processes())
     assert all(stack.log(name).exists() for name in (*PARTS, "supervisor"))
     stack.down()
-    assert not any(alive(pid) for pid in named)
+    wait_until(lambda: not any(alive(pid) for pid in named), "the end of all its processes")
     assert stack.processes() == []
     with pytest.raises(StackDown):
         Stack.attach(stack.state)

@@ -102,4 +102,4 @@ def test_the_command_line_starts_them_and_down_leaves_nothing(stack: Stack) -> N
     assert "export PUBSUB_EMULATOR_HOST=127.0.0.1:" in exported
     assert "export NIGHTSHIFT_SINK_URL=postgresql://nightshift:" in exported
     assert len(pids) >= 3
-    assert not any(alive(pid) for pid in pids)
+    wait_until(lambda: not any(alive(pid) for pid in pids), "the end of all parts")
