@@ -20,6 +20,7 @@ import os, time
 while not os.path.exists('/tmp/go'): time.sleep(0.1)
 """
 """The rest of a program that is at work however long a test takes, until `let_go`."""
+WORKS_UNTIL_LET_GO: Final = f"print('at work'){UNTIL_LET_GO}"
 SHORT: Final = "import time; print('at work'); time.sleep(3); print('done')"
 
 

@@ -36,6 +36,7 @@ from tests.cluster.scenes import (
     SHORT,
     UNTIL_LET_GO,
     WORKS,
+    WORKS_UNTIL_LET_GO,
     a_short_jobset,
     at_work,
     evict,
@@ -120,7 +121,7 @@ class TestOneJobSet:
         assert task.log.said("waiting until its pods are gone")
 
     async def test_one_that_is_deleted_from_outside_is_made_again(self, namespace: Namespace) -> None:
-        task = Task(namespace, a_short_jobset("vanished", f"print('at work'){UNTIL_LET_GO}"))
+        task = Task(namespace, a_short_jobset("vanished", WORKS_UNTIL_LET_GO))
         deferred = await asyncio.to_thread(task.execute)
         following = Following(task, deferred)
         await until("the pod at work", lambda: task.log.of("driver"))

@@ -36,6 +36,7 @@ from tests.cluster.scenes import (
     SHORT,
     UNTIL_LET_GO,
     WORKS,
+    WORKS_UNTIL_LET_GO,
     a_short_jobset,
     at_work,
     evict,
@@ -234,7 +235,7 @@ class TestPitfalls:
         assert task.log.said("last words")
 
     async def test_12_a_worker_that_drains_leaves_the_jobset_to_the_next_attempt(self, namespace: Namespace) -> None:
-        document = a_short_jobset("drained", f"print('at work'){UNTIL_LET_GO}")
+        document = a_short_jobset("drained", WORKS_UNTIL_LET_GO)
         task = Task(namespace, document, deferrable=False)
         operator = task.operator(KilledOperator)
         waiting = threading.Thread(target=ignoring_the_end, args=(operator, task.context("first")), daemon=True)

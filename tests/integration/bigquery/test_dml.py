@@ -307,7 +307,8 @@ def test_a_statement_that_has_waited_too_long_for_a_transaction_fails(
 
 def test_only_so_many_statements_wait_for_one_table(warehouse: Warehouse, target: str, held: OpenTransaction) -> None:
     warehouse.limit(dml_running=1, dml_queued=1)
-    outstanding = [warehouse.start(f"UPDATE `{target}` SET name = CONCAT(name, ' +') WHERE TRUE") for _ in range(3)]
+    update, delete = f"UPDATE `{target}` SET name = CONCAT(name, ' +') WHERE TRUE", f"DELETE FROM `{target}` WHERE TRUE"
+    outstanding = [warehouse.start(statement) for statement in (update, update, delete)]
     # Which of them comes last to the table is not for the client to say.
     while not (done := [job for job in outstanding if job.done()]):
         time.sleep(0.1)
@@ -322,7 +323,7 @@ def test_only_so_many_statements_wait_for_one_table(warehouse: Warehouse, target
 
     assert one_more.error_result is not None
     assert one_more.error_result["reason"] == "resourcesExceeded"
-    assert published(warehouse) == [("x first + +", DAY)]
+    assert published(warehouse) == ([("x first + +", DAY)] if one_more is outstanding[-1] else [])
 
 
 def test_a_statement_outside_of_transactions_waits_for_its_turn(warehouse: Warehouse, target: str) -> None:

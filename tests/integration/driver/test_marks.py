@@ -19,16 +19,13 @@ from nightshift.run.measured import look
 from nightshift.run.speeds import Nearness, nearest, records_of
 from nightshift.store import ObjectStorage, open_store
 from tests.integration.driver.canned import CannedEngine
-from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
+from tests.integration.driver.runs import TO_THE_END, DriverProcess, PreparedRun, prepare
 
 pytestmark = pytest.mark.integration
 
 TEXTS: list[str | None] = [f"text number {n}" for n in range(60)]
-PATIENT = "from nightshift.driver import marks, process\nmarks.LAST_S = 60.0\n"
-"""The driver's process, which takes its time to say how it ended: a busy machine may need longer than it has in a pod."""
-TO_THE_END = f"{PATIENT}process.main()\n"
-OFTEN = f"{PATIENT}from nightshift.run import marks\nmarks.LEAST_S = 0.1\nprocess.main()\n"
-"""The same, with marks that fit a life of seconds: 5 s, the shortest period of its own, fit one of minutes."""
+OFTEN = f"from nightshift.run import marks\nmarks.LEAST_S = 0.1\n{TO_THE_END}"
+"""The driver's process, with marks that fit a life of seconds: 5 s, the shortest period of its own, fit one of minutes."""
 ROWS = 8000
 """More than they can compute in these lives."""
 CHUNK_ROWS = 200

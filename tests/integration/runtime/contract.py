@@ -35,6 +35,12 @@ DRAIN = "trap 'echo told; sleep 3; exit 75' TERM; echo ready; while :; do sleep 
 """A pod that is deleted takes its log along as it ends, and a busy kubelet takes its time to read the last line."""
 
 
+def a_door(host: str | None) -> Door:
+    if host is None:
+        pytest.skip("pods of a cluster that KUBECONFIG names may not reach this machine")
+    return Door(host)
+
+
 def test_every_index_runs_and_the_jobset_completes(runtime: RuntimeUnderTest, image: str, name: str) -> None:
     """More indexes than run at once; each learns its number."""
     driver = sh("echo index=$JOB_COMPLETION_INDEX", image=image)
@@ -160,11 +166,17 @@ def test_fail_index_needs_no_retry(runtime: RuntimeUnderTest, image: str, name: 
     assert len(status.pods) == 3
 
 
-def test_fail_job_ends_the_other_pods(runtime: RuntimeUnderTest, image: str, name: str, namespace: str) -> None:
+def test_fail_job_ends_the_other_pods(
+    runtime: RuntimeUnderTest, image: str, name: str, namespace: str, host: str | None
+) -> None:
+    door = a_door(host)
     rule = {"action": "FailJob", "onExitCodes": {"containerName": "driver", "operator": "In", "values": [42]}}
-    driver = sh(f"[ $JOB_COMPLETION_INDEX = 1 ] && sleep 15 && exit 42; {WAIT_FOR_SIGTERM}", image=image)
-    runtime.submit(jobset(name, driver, rules=[rule], job={"completions": 2}))
-    status = finished(runtime, name)
+    script = f"[ $JOB_COMPLETION_INDEX = 1 ] && {{ ({door.wait}); exit 42; }}; {WAIT_FOR_SIGTERM}"
+    runtime.submit(jobset(name, sh(script, image=image, env=door.env), rules=[rule], job={"completions": 2}))
+    for index in (0, 1):
+        logged(runtime, name, "ready", index=index)
+    with door.opened():
+        status = finished(runtime, name)
 
     culprit = next(pod.name for pod in status.pods if pod.index == 1)
     why = f"Container driver for pod {namespace}/{culprit} failed with exit code 42 matching FailJob rule at index 0"
@@ -403,9 +415,7 @@ def test_a_paused_jobset_drains_and_goes_on_where_it_stopped(
     runtime: RuntimeUnderTest, image: str, name: str, host: str | None
 ) -> None:
     """An index that is done stays done. No failure is counted: with one, the index would have failed."""
-    if host is None:
-        pytest.skip("pods of a cluster that KUBECONFIG names may not reach this machine")
-    door = Door(host)
+    door = a_door(host)
     script = f"[ $JOB_COMPLETION_INDEX = 0 ] && exit 0; {door.wait}"
     runtime.submit(jobset(name, sh(script, image=image, env=door.env), job={"completions": 2}))
     logged(runtime, name, "ready", index=1)
@@ -431,10 +441,11 @@ def test_a_paused_jobset_drains_and_goes_on_where_it_stopped(
     assert PAUSED_ANNOTATION not in (seen["metadata"].get("annotations") or {})
 
 
-def test_stop_drains_and_frees_the_name(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+def test_stop_drains_and_frees_the_name(runtime: RuntimeUnderTest, image: str, name: str, host: str | None) -> None:
     """The JobSet is there while its pod drains and gone afterwards; then its name can be used again."""
-    driver = sh("trap 'sleep 10; exit 75' TERM; echo ready; while :; do sleep 0.1; done", image=image)
-    runtime.submit(jobset(name, driver))
+    door = a_door(host)
+    driver = sh(f"trap '({door.wait}); exit 75' TERM; echo ready; while :; do sleep 0.1; done", image=image, env=door.env)
+    runtime.submit(jobset(name, driver, grace_s=300))
     logged(runtime, name, "ready")
     runtime.stop(name)
     runtime.stop(name)
@@ -442,7 +453,8 @@ def test_stop_drains_and_frees_the_name(runtime: RuntimeUnderTest, image: str, n
     with pytest.raises(JobSetExists):
         runtime.submit(jobset(name, driver))
 
-    wait_for(lambda: _is_gone(runtime, name), "the end of the JobSet")
+    with door.opened():
+        wait_for(lambda: _is_gone(runtime, name), "the end of the JobSet")
     with pytest.raises(JobSetNotFound):
         runtime.logs(name, "any", "driver")
     runtime.stop(name)
