@@ -30,11 +30,7 @@ class JobSetTask(JobSetWork):
     def run_jobset(self, context: Context) -> Any:
         """`execute`'s part: returns the result of a JobSet that is already done, or defers."""
         with runtime_failures():
-            kept = self._memory(context).load()
-            if kept.deadline <= time.time():
-                # A deadline that has passed belonged to attempts that have been cleared since.
-                kept = replace(kept, deadline=time.time() + self.seconds(), resumes=0, helped=0)
-            return self._have_and_wait(context, kept)
+            return self._have_and_wait(context, self._with_time(self._memory(context).load()))
 
     def complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """`execute_complete`'s part: draws conclusions from the event about a JobSet."""
@@ -44,7 +40,8 @@ class JobSetTask(JobSetWork):
             live = next((each for each in kept.live if self.jobset_name(context, each.generation) == event["name"]), None)
             if live is None:
                 self.log.info("No longer waiting for JobSet %s", event["name"])
-                return self._have_and_wait(context, kept)
+                # Without any JobSet, another process of this task has ended it meanwhile: this one begins from the start.
+                return self._have_and_wait(context, kept if kept.live else self._with_time(kept))
             following = Conclusion(self, context, memory).draw(kept, live, event)
             return following.result if isinstance(following, Done) else self._have_and_wait(context, following)
 
@@ -65,6 +62,12 @@ class JobSetTask(JobSetWork):
         name, uid = self._adoption.created
         self.log.info("Deleting JobSet %s, which this process has just created", name)
         self.runtime.stop(name, uid)
+
+    def _with_time(self, kept: Kept) -> Kept:
+        """A deadline that has passed belonged to attempts that have been cleared since."""
+        if kept.deadline > time.time():
+            return kept
+        return replace(kept, deadline=time.time() + self.seconds(), resumes=0, helped=0)
 
     def _have_and_wait(self, context: Context, kept: Kept) -> Any:
         # Set before it begins, because `end_on_kill` may come at any moment.

@@ -350,6 +350,19 @@ class TestAnotherTimeAround:
 
         assert self.seconds_left(night, monkeypatch) == pytest.approx(a_spec().deadline_seconds - 3600, abs=60)
 
+    def test_a_process_that_learns_of_the_end_after_another_one_begins_with_all_its_time(self, night: Night) -> None:
+        """As when two schedulers have the same task resumed."""
+        name = night.execute()
+        failed(night.agent, name, code=1)
+        with pytest.raises(AirflowFailException):
+            night.resume(name)
+
+        with pytest.raises(TaskDeferred) as deferred:
+            night.resume(name)
+
+        deadline = deferred.value.trigger.serialize()[1]["deadline"]
+        assert deadline - time.time() == pytest.approx(a_spec().deadline_seconds, abs=60)
+
     def seconds_left(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> float:
         """To the deadline of an attempt that begins an hour later."""
         later = time.time() + 3600
