@@ -99,15 +99,16 @@ class Task:
 
     def operator(self, kind: type[LoggingOperator] = LoggingOperator) -> LoggingOperator:
         """As a new process has it."""
-        with DAG("night", schedule=None):
-            operator = kind(
-                task_id="run",
-                jobset=self._jobset,
-                namespace=self.namespace.name,
-                kubernetes_conn_id=None,
-                config_file=str(self.kubeconfig),
-                **self._parameters,
-            )
+        # Not `with DAG`, which is of the process: tests do this in several threads at once.
+        operator = kind(
+            task_id="run",
+            dag=DAG("night", schedule=None),
+            jobset=self._jobset,
+            namespace=self.namespace.name,
+            kubernetes_conn_id=None,
+            config_file=str(self.kubeconfig),
+            **self._parameters,
+        )
         operator.task_log = self.log.logger
         return operator
 

@@ -178,8 +178,9 @@ class Night:
         self._patch.write_text(yaml.safe_dump({"spec": pod}))
         self._context: Any = {"task_state_store": KeptState(), "ti": SimpleNamespace(id=f"attempt-{number}")}
         self._thread = threading.Thread(target=self._run, daemon=True)
-        with DAG("night", schedule=None):
-            self._task = Judged(task_id="infer", run_prefix=self.prepared.run.prefix, terms="")
+        # Not `with DAG`, which is of the process: nights are begun in several threads at once.
+        dag = DAG("night", schedule=None)
+        self._task = Judged(task_id="infer", dag=dag, run_prefix=self.prepared.run.prefix, terms="")
 
     # What happens to it.
 

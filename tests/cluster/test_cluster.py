@@ -12,6 +12,7 @@ from local.cluster import build
 from local.cluster.cluster import Cluster, ClusterError
 from local.cluster.layout import Layout
 from tests.cluster.kube import Namespace, a_jobset, a_queue, require
+from tests.cluster.scenes import UNTIL_LET_GO, let_go, running
 from tests.cluster.traces import traces
 
 pytestmark = pytest.mark.cluster
@@ -43,12 +44,20 @@ def test_pods_find_each_other_by_name_and_reach_the_api_server(namespace: Namesp
         "        if time.monotonic() > end: raise\n"
         "        time.sleep(0.5)\n"
         # Both have to be there until both have looked.
-        "time.sleep(5)\n"
+        f"{UNTIL_LET_GO}"
     )
     # Of the pod's own, since the nodes share this machine's.
     namespace.create(a_jobset("names", code))
+    namespace.wait_until("both have looked", lambda: len(looked(namespace)) == 2)
+    let_go(namespace)
 
     assert namespace.wait_until("the end of the JobSet", lambda: namespace.ended("names")) == "Completed"
+
+
+def looked(namespace: Namespace) -> list[str]:
+    """The pods that have written something."""
+    names = [pod["metadata"]["name"] for pod in running(namespace)]
+    return [name for name in names if namespace.kubectl("logs", name).strip()]
 
 
 def admitted(namespace: Namespace) -> bool:

@@ -107,7 +107,7 @@ class TestOneJobSet:
         assert uids(task) == before
 
     def test_one_that_still_drains_is_waited_for(self, namespace: Namespace) -> None:
-        task = Task(namespace, a_short_jobset("draining", WORKS, terminationGracePeriodSeconds=6))
+        task = Task(namespace, a_short_jobset("draining", WORKS, terminationGracePeriodSeconds=12))
         deferred = task.execute()
         at_work(namespace)
         before = uids(task)

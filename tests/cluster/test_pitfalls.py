@@ -123,7 +123,7 @@ class TestPitfalls:
         namespace.wait_until("the end of its pods", lambda: not namespace.get("pods"))
 
     def test_5_a_jobset_goes_at_its_deadline(self, namespace: Namespace) -> None:
-        task = Task(namespace, a_short_jobset("late", WORKS), deadline=timedelta(seconds=6))
+        task = Task(namespace, a_short_jobset("late", WORKS), deadline=timedelta(seconds=12))
 
         with pytest.raises(JobSetDeadlineExceeded, match="the deadline passed"):
             task.finish()

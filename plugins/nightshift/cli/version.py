@@ -15,7 +15,7 @@ from typing import Any, Final
 RECORD: Final = "commit"
 """The file in the wheel's ``.dist-info/extra_metadata``."""
 UNKNOWN: Final = "unknown"
-GIT_TIMEOUT_S: Final = 10.0
+GIT_TIMEOUT_S: Final = 30.0
 
 
 class Version(argparse.Action):

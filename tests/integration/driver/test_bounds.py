@@ -233,11 +233,16 @@ UNCAPPED = (
 
 
 def run_with_descriptors(
-    tmp_path: Path, soft: int, hard: int, program: str | None = None
+    tmp_path: Path, soft: int, hard: int, program: str | None = None, at_once: int = 0
 ) -> tuple[DriverProcess, CannedEngine]:
+    """at_once: the engine answers nothing until it has been asked so many things at once, for a minute at most."""
     prepared = prepare(tmp_path, [f"text {n}" for n in range(1500)], chunk_rows=300, **MANY_SEATS)
 
+    patience = time.monotonic() + 60
+
     async def slow(_: list[str]) -> None:
+        while engine.in_flight_max < at_once and time.monotonic() < patience:  # noqa: ASYNC110 - the engine only counts
+            await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
 
     with CannedEngine(slow) as engine:
@@ -261,7 +266,7 @@ def test_fewer_descriptors_than_seats_cost_no_row_and_no_engine(tmp_path: Path, 
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
-    driver, engine = run_with_descriptors(tmp_path, 100, 4096)
+    driver, engine = run_with_descriptors(tmp_path, 100, 4096, at_once=101)
 
     assert engine.in_flight_max > 100
     assert not any(message.startswith("fewer file descriptors") for message in driver.messages())

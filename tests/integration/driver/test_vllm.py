@@ -19,6 +19,8 @@ from tests.integration.driver.vllm import MINILM, Vllm, in_server_environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
+ROWS = 360
+"""Of the engine that is killed: far more than it computes before the kill."""
 LONG = "a sentence about trains. " * 200
 TEXTS: list[str | None] = [
     "an HTTP client for Python",
@@ -84,7 +86,7 @@ def test_a_search_speaks_the_same_language_as_the_engine(tmp_path: Path, vllm: V
 
 
 def test_an_engine_killed_in_the_middle_costs_no_row(tmp_path: Path, vllm: Vllm) -> None:
-    texts: list[str | None] = [f"{n} {LONG[:400]}" for n in range(120)]
+    texts: list[str | None] = [f"{n} {LONG[:400]}" for n in range(ROWS)]
     prepared = prepare(tmp_path, texts, chunk_rows=8, **MINILM)
     driver = DriverProcess(prepared, vllm.url)
     driver.wait_for("committed")
@@ -103,6 +105,6 @@ def test_an_engine_killed_in_the_middle_costs_no_row(tmp_path: Path, vllm: Vllm)
 
     assert code == exits.DONE
     rows = prepared.rows()
-    assert sorted(rows) == list(range(120))
+    assert sorted(rows) == list(range(ROWS))
     assert all(row["dead_reason"] is None for row in rows.values())
-    assert vllm.requests_served() <= 120 - 8, "what was committed before the kill was not computed again"
+    assert vllm.requests_served() <= ROWS - 8, "what was committed before the kill was not computed again"

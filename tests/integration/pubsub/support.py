@@ -23,6 +23,8 @@ from google.pubsub_v1.types import PubsubMessage, ReceivedMessage, StreamingPull
 from tests.integration.emulators import PubSubEmulator
 
 PATIENCE_S: Final = 180.0
+LEASE_S: Final = 60
+"""For how long a message is leased where a test does not say: longer than a busy machine stands still."""
 _OPTIONS: Final = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -74,7 +76,7 @@ class PubSub:
     def pair(self, **fields: Any) -> tuple[str, str]:
         """A new topic and a subscription of it with these fields."""
         topic = self.topic()
-        return topic, self.subscription(topic, **fields)
+        return topic, self.subscription(topic, **{"ack_deadline_seconds": LEASE_S, **fields})
 
     def publish(self, topic: str, *data: bytes, key: str = "", **attributes: str) -> list[str]:
         """In one request; returns the ids."""
@@ -133,7 +135,7 @@ class PubSub:
 
     def stream(self, subscription: str, **first: Any) -> Stream:
         """An open stream, without the client library's lease management."""
-        fields = {"stream_ack_deadline_seconds": 10, **first}
+        fields = {"stream_ack_deadline_seconds": LEASE_S, **first}
         return Stream(self.subscriber, StreamingPullRequest(subscription=subscription, **fields))
 
 

@@ -134,7 +134,7 @@ def test_what_is_not_set_gets_the_documented_default(pubsub: PubSub) -> None:
 
 @pytest.mark.gate
 def test_an_update_changes_what_its_mask_names(pubsub: PubSub) -> None:
-    topic, name = pubsub.pair(labels={"a": "1"})
+    topic, name = pubsub.pair(labels={"a": "1"}, ack_deadline_seconds=30)
     policy = {"dead_letter_topic": topic, "max_delivery_attempts": 7}
     changed = _update(pubsub, name, ack_deadline_seconds=60, dead_letter_policy=policy)
 
@@ -157,11 +157,11 @@ def test_an_update_of_what_cannot_change_is_refused(pubsub: PubSub, path: str) -
 
 
 def test_an_update_keeps_the_bounds(pubsub: PubSub) -> None:
-    _, name = pubsub.pair()
+    _, name = pubsub.pair(ack_deadline_seconds=30)
 
     with pytest.raises(exceptions.InvalidArgument):
         _update(pubsub, name, ack_deadline_seconds=5)
-    assert pubsub.subscriber.get_subscription(subscription=name, retry=None).ack_deadline_seconds == 10
+    assert pubsub.subscriber.get_subscription(subscription=name, retry=None).ack_deadline_seconds == 30
 
 
 def test_a_topic_can_be_updated_and_its_retention_is_bounded(pubsub: PubSub) -> None:

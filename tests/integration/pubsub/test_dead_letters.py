@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from tests.integration.pubsub.support import PubSub
+from tests.integration.pubsub.support import LEASE_S, PubSub
 
 pytestmark = pytest.mark.integration
 
@@ -43,7 +43,7 @@ def test_a_deadline_is_followed_by_the_delay_too(pubsub: PubSub) -> None:
     topic, subscription = pubsub.pair(retry_policy=policy)
     pubsub.publish(topic, b"x")
     pubsub.pull(subscription)
-    pubsub.advance(11)
+    pubsub.advance(LEASE_S + 1)
     assert pubsub.data(subscription) == []
     pubsub.advance(61)
 

@@ -12,7 +12,7 @@ from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeError, Ackno
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from tests.integration.emulators import ANONYMOUS
-from tests.integration.pubsub.support import PATIENCE_S, PubSub, wait_until
+from tests.integration.pubsub.support import LEASE_S, PATIENCE_S, PubSub, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -29,8 +29,8 @@ def test_an_ack_after_the_deadline_fails_and_says_which(pubsub: PubSub, pair: tu
     topic, subscription = pair
     pubsub.publish(topic, b"1", b"2")
     late, good = pubsub.pull(subscription)
-    pubsub.modify(subscription, 60, good)
-    pubsub.advance(11)
+    pubsub.modify(subscription, 600, good)
+    pubsub.advance(LEASE_S + 1)
 
     with pytest.raises(exceptions.InvalidArgument, match="acknowledgement ids") as caught:
         pubsub.ack(subscription, late, good)
@@ -44,7 +44,7 @@ def test_a_thousand_failed_acks_are_all_named(pubsub: PubSub, pair: tuple[str, s
     topic, subscription = pair
     pubsub.publish(topic, *[b"x"] * 1000)
     late = pubsub.pull(subscription, 1000)
-    pubsub.advance(11)
+    pubsub.advance(LEASE_S + 1)
 
     with pytest.raises(exceptions.InvalidArgument) as caught:
         pubsub.ack(subscription, *late)
@@ -73,13 +73,13 @@ def test_only_the_latest_ack_id_is_valid(pubsub: PubSub, pair: tuple[str, str]) 
 def test_a_stream_confirms_acks_and_deadlines(pubsub: PubSub, pair: tuple[str, str]) -> None:
     topic, subscription = pair
     pubsub.publish(topic, b"1", b"2")
-    stream = pubsub.stream(subscription, stream_ack_deadline_seconds=60)
+    stream = pubsub.stream(subscription, stream_ack_deadline_seconds=LEASE_S)
     first, second = stream.messages(2)
     stream.modify(600, first)
     moved = stream.response()
     assert list(moved.modify_ack_deadline_confirmation.ack_ids) == [first.ack_id]
     assert moved.subscription_properties.exactly_once_delivery_enabled
-    pubsub.advance(61)
+    pubsub.advance(LEASE_S + 1)
     stream.ack(first, second)
     found = [stream.response() for _ in range(2)]
     (confirmed,) = [each.acknowledge_confirmation for each in found if each.acknowledge_confirmation]

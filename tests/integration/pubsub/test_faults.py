@@ -6,7 +6,7 @@ import pytest
 from google.api_core import exceptions
 from google.pubsub_v1.types import PubsubMessage
 
-from tests.integration.pubsub.support import PubSub, unique
+from tests.integration.pubsub.support import LEASE_S, PubSub, unique
 
 pytestmark = pytest.mark.integration
 
@@ -78,7 +78,7 @@ def test_dropped_acks_are_answered_and_forgotten(pubsub: PubSub) -> None:
     pubsub.publish(topic, b"x")
     pubsub.order(kind="drop_acks", resource=subscription, times=1)
     pubsub.ack(subscription, *pubsub.pull(subscription))
-    pubsub.advance(11)
+    pubsub.advance(LEASE_S + 1)
     (again,) = pubsub.pull(subscription)
     pubsub.ack(subscription, again)
 
@@ -146,7 +146,7 @@ def test_a_stream_drops_acks(pubsub: PubSub) -> None:
     pubsub.order(kind="drop_acks", method="StreamingPull", resource=subscription)
     stream.ack(received)
     assert stream.silent()
-    pubsub.advance(11)
+    pubsub.advance(LEASE_S + 1)
     (again,) = stream.messages(1)
     stream.break_off()
 

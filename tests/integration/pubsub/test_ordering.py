@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.pubsub.support import PubSub
+from tests.integration.pubsub.support import LEASE_S, PubSub
 
 pytestmark = pytest.mark.integration
 
@@ -68,7 +68,7 @@ def test_a_deadline_brings_back_all_later_messages_of_the_key(pubsub: PubSub) ->
     pubsub.publish(topic, *_numbers(0, 4), key="k")
     received = pubsub.pull(subscription)
     pubsub.modify(subscription, 600, received[0], received[2], received[3])
-    pubsub.advance(11)
+    pubsub.advance(LEASE_S + 1)
     # The first is still out, so nothing of the key is delivered to another consumer.
     assert pubsub.data(subscription) == []
     pubsub.ack(subscription, received[0])
@@ -101,7 +101,7 @@ def test_a_stream_gets_later_messages_of_its_key_and_nobody_else_does(pubsub: Pu
     assert [each.message.data for each in (*first, *second)] == _numbers(0, 2)
     # The dead stream has the key until its deadlines.
     assert pubsub.data(subscription) == []
-    pubsub.advance(11)
+    pubsub.advance(LEASE_S + 1)
     assert pubsub.data(subscription) == _numbers(0, 3)
 
 

@@ -8,7 +8,7 @@ import pytest
 from google.api_core import exceptions
 from google.pubsub_v1.types import ReceivedMessage
 
-from tests.integration.pubsub.support import PubSub
+from tests.integration.pubsub.support import LEASE_S, PubSub
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +19,7 @@ def test_an_acknowledged_message_is_not_delivered_again(pubsub: PubSub) -> None:
     pubsub.publish(topic, b"1", b"2")
     first, second = pubsub.pull(subscription)
     pubsub.ack(subscription, first)
-    pubsub.advance(11)
+    pubsub.advance(LEASE_S + 1)
 
     assert pubsub.data(subscription) == [second.message.data]
     assert pubsub.statistics(subscription)["num_undelivered_messages"] == 1
@@ -140,7 +140,7 @@ def test_a_late_ack_is_accepted_and_the_message_comes_again(pubsub: PubSub) -> N
     topic, subscription = pubsub.pair()
     pubsub.publish(topic, b"x")
     (late,) = pubsub.pull(subscription)
-    pubsub.advance(11)
+    pubsub.advance(LEASE_S + 1)
     pubsub.ack(subscription, late)
     pubsub.modify(subscription, 60, late)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from tests.integration.pubsub.support import PubSub, unique
+from tests.integration.pubsub.support import LEASE_S, PubSub, unique
 
 pytestmark = pytest.mark.integration
 
@@ -64,7 +64,7 @@ def test_seeking_to_the_future_purges(pubsub: PubSub) -> None:
     (outstanding,) = pubsub.pull(subscription)
     pubsub.publish(topic, b"2")
     _seek(pubsub, subscription, outstanding.message.publish_time + timedelta(days=1))
-    pubsub.advance(11)
+    pubsub.advance(LEASE_S + 1)
     assert pubsub.data(subscription) == []
     pubsub.publish(topic, b"3")
 

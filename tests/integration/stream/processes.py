@@ -20,6 +20,9 @@ from tests.integration.emulators import PostgresServer
 from tests.integration.pubsub.support import PubSub, unique, wait_until
 
 PLUGINS: Final = Path(__file__).resolve().parents[3] / "plugins"
+LEASE_S: Final = 15
+"""The subscription's own lease. The subscriber extends it after 4 s, so it may stand still for a while before a message comes
+again; tests that hold a message for longer see whether it is extended."""
 JOB: Final[Mapping[str, Any]] = {
     "job": "texts",
     "owner": "tests",
@@ -49,7 +52,8 @@ class Stage:
         self.table = f"t_{unique()}"
         merged = {**JOB, **{name: {**JOB[name], **section} for name, section in job.items()}}
         merged = {name: dict(value) if isinstance(value, dict) else value for name, value in merged.items()}
-        self.subscription = pubsub.subscription(self.topic, enable_message_ordering=bool(merged["source"].get("ordering")))
+        ordering = bool(merged["source"].get("ordering"))
+        self.subscription = pubsub.subscription(self.topic, ack_deadline_seconds=LEASE_S, enable_message_ordering=ordering)
         if "prefix" not in merged["source"]:
             merged["source"]["subscription"] = self.subscription
         if "files" not in merged["sink"]:

@@ -27,7 +27,7 @@ from nightshift.warehouse.stream_load import StreamLoader
 from tests.integration.driver.canned import vector_of
 from tests.integration.emulators import PROJECT, PostgresServer, StorageEmulator
 from tests.integration.pubsub.support import unique, wait_until
-from tests.integration.stream.processes import Stage, Staged, vector_text
+from tests.integration.stream.processes import LEASE_S, Stage, Staged, vector_text
 
 pytestmark = pytest.mark.integration
 
@@ -121,7 +121,7 @@ def test_rows_are_collected_and_a_drain_writes_what_there_is(staged: Staged, buc
 
 
 def test_what_waits_for_its_file_stays_leased(staged: Staged, bucket: Bucket) -> None:
-    stage = staged(sink=bucket.sink(every="25s"))
+    stage = staged(sink=bucket.sink(every=f"{LEASE_S + 10}s"))
     ids = stage.publish(*({"text": f"text {n}"} for n in range(20)))
     with stage.subscriber():
         stage.await_all_acknowledged()

@@ -16,12 +16,12 @@ from aiohttp import web
 from tests.integration.driver.canned import CannedEngine, Outage
 from tests.integration.emulators import start_postgres
 from tests.integration.pubsub.support import wait_until
-from tests.integration.stream.processes import Staged, vector_text
+from tests.integration.stream.processes import LEASE_S, Staged, vector_text
 
 pytestmark = pytest.mark.integration
 
-LONGER_S = 15
-"""Than a subscription's own lease of 10 s: what is not extended comes again."""
+LONGER_S = LEASE_S + 5
+"""Than the subscription's own lease: what is not extended comes again."""
 AVRO = {
     "type": "record",
     "name": "Package",
