@@ -18,7 +18,7 @@ from local.test.groups import CLUSTER, TIERS, Group, Part, groups_of
 from local.test.prerequisites import Prerequisites
 
 ALL: Final = "all"
-SEEDS: Final = 1250
+SEEDS: Final = 700
 """Random seeds of the simulation, in `make test-all`: as many as its longest test takes."""
 
 

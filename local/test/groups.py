@@ -65,9 +65,9 @@ GROUPS: Final = (
         "plugins/nightshift/run plugins/nightshift/driver plugins/nightshift/stream plugins/nightshift/warehouse",
         "test",
         500,
-        2880,
+        2200,
     ),
-    _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 90, 110),
+    _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 90, 160),
     _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery local/smoke", "test emulators", 280, 460),
     _group("integration/chaos", "tests/chaos", "tests/chaos/proxy.py", "test emulators", 10, 10),
     _group(
@@ -83,8 +83,8 @@ GROUPS: Final = (
         "tests/integration/driver",
         "plugins/nightshift/driver plugins/nightshift/batch plugins/nightshift/tasks",
         "test driver emulators server models",
-        720,
-        1480,
+        740,
+        1650,
     ),
     _group(
         "integration/composer",
@@ -103,17 +103,17 @@ GROUPS: Final = (
         50,
     ),
     _group("integration/postgres", "tests/integration/postgres", "local/postgres", "test emulators", 30, 60),
-    _group("integration/pubsub", "tests/integration/pubsub", "local/pubsub", "test emulators", 30, 100),
+    _group("integration/pubsub", "tests/integration/pubsub", "local/pubsub", "test emulators", 50, 150),
     _group(
-        "integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 40, 110
+        "integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 60, 180
     ),
     _group(
         "integration/stack",
         "tests/integration/stack",
         "local/stack local/demo local/smoke local/stream_demo",
         "test driver stream airflow emulators server models",
-        220,
-        1080,
+        250,
+        1160,
     ),
     _group(
         "integration/status", "tests/integration/test_status.py", "plugins/nightshift/status", "test driver emulators", 40, 60
@@ -123,17 +123,17 @@ GROUPS: Final = (
         "tests/integration/stream",
         "plugins/nightshift/stream plugins/nightshift/status",
         "test emulators",
-        170,
-        780,
+        180,
+        960,
     ),
-    _group("integration/storage", "tests/integration/storage", "local/storage", "test emulators", 40, 100),
+    _group("integration/storage", "tests/integration/storage", "local/storage", "test emulators", 90, 190),
     _group(
         "integration/warehouse",
         "tests/integration/warehouse",
         "plugins/nightshift/warehouse plugins/nightshift/operators local/bigquery",
         "test emulators",
-        490,
-        2000,
+        520,
+        2460,
     ),
     _group(
         "cluster",
@@ -141,16 +141,16 @@ GROUPS: Final = (
         "plugins/nightshift/jobset plugins/nightshift/serving plugins/nightshift/triggers plugins/nightshift/operators "
         "k8s local/cluster",
         "test driver airflow emulators server models cluster",
-        820,
-        2760,
+        960,
+        3000,
     ),
     _group(
         "chaos",
         "tests/chaos",
         "plugins/nightshift/driver plugins/nightshift/operators local/stack local/demo",
         "test driver airflow emulators server models",
-        300,
-        1270,
+        310,
+        1390,
     ),
 )
 

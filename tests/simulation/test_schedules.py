@@ -20,7 +20,7 @@ pytestmark = pytest.mark.simulation
 
 GATE_SEEDS = range(2_500)
 SLICE = 250
-RANDOM = 1_250
+RANDOM = 700
 
 
 def slices(seeds: range) -> list[range]:
