@@ -14,6 +14,7 @@ from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefus
 from tests.integration.runtime.manifests import (
     ASK_ENGINE,
     IGNORE_DISRUPTION,
+    LAST_LINE_S,
     SICKEN_ENGINE,
     WAIT_FOR_SIGTERM,
     Door,
@@ -31,8 +32,7 @@ from tests.integration.runtime.view import look
 CRASH = "exec python3 -c 'import ctypes; ctypes.string_at(0)'"
 """Ends by SIGSEGV. A container's first process is not reached by signals from inside, but by its own faults."""
 
-DRAIN = "trap 'echo told; sleep 3; exit 75' TERM; echo ready; while :; do sleep 0.1; done"
-"""A pod that is deleted takes its log along as it ends, and a busy kubelet takes its time to read the last line."""
+DRAIN = f"trap 'echo told; sleep {LAST_LINE_S}; exit 75' TERM; echo ready; while :; do sleep 0.1; done"
 
 
 def a_door(host: str | None) -> Door:

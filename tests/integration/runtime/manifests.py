@@ -65,12 +65,15 @@ ASK_ENGINE = (
     "print('probes', urllib.request.urlopen('http://127.0.0.1:' + os.environ['ENGINE_PORT'] + '/probes').read().decode())"
 )
 
-AT_DOOR = """
+LAST_LINE_S = 15
+"""From a container's last line to its end: a deleted pod takes its log along, and a busy kubelet needs time to read it."""
+
+AT_DOOR = f"""
 import os, signal, socket, sys, time
 host, port = sys.argv[1:]
 def told(*args):
     print("told", flush=True)
-    time.sleep(3)
+    time.sleep({LAST_LINE_S})
     os._exit(75)
 signal.signal(signal.SIGTERM, told)
 print("ready", flush=True)
@@ -94,7 +97,7 @@ class Door:
     def wait(self) -> str:
         """The command for sh, with `env`. Writes "ready" and waits. Told to end, writes "told" and exits with 75.
 
-        It exits three seconds later: a deleted pod takes its log along, and a busy kubelet needs time to read the last line.
+        It exits LAST_LINE_S later.
         """
         host, port = self._address
         return f'exec python3 -c "$AT_DOOR" {host} {port}'
