@@ -13,7 +13,7 @@ from google.pubsub_v1 import SubscriberAsyncClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport, SubscriberGrpcTransport
 
 from tests.integration.emulators import ANONYMOUS
-from tests.integration.pubsub.support import PATIENCE_S, PubSub, wait_until
+from tests.integration.pubsub.support import LEASE_S, PATIENCE_S, PubSub, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -78,7 +78,7 @@ async def test_the_asynchronous_client_pulls_and_streams(pubsub: PubSub) -> None
         await client.acknowledge(subscription=subscription, ack_ids=[first.received_messages[0].ack_id], retry=None)
 
         async def requests() -> Any:
-            yield {"subscription": subscription, "stream_ack_deadline_seconds": 60}
+            yield {"subscription": subscription, "stream_ack_deadline_seconds": LEASE_S}
 
         stream = await client.streaming_pull(requests=requests())
         response = await anext(aiter(stream))
@@ -142,7 +142,7 @@ def test_the_deadline_of_a_stream_can_be_changed_while_it_is_open(pubsub: PubSub
     wait_until(lambda: pubsub.statistics(subscription)["acked"] == 1, "the stream has read its requests")
     pubsub.publish(topic, b"second")
     stream.messages(1)
-    pubsub.advance(300)
+    pubsub.advance(600 - LEASE_S)
 
     assert pubsub.statistics(subscription)["outstanding"] == 1
     stream.break_off()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ Shown = tuple[tuple[str, int, float | None], ...]
 
 
 class Readers:
-    """Threads that ask for the partition and its dead letters, over and over. `answers` are in the order of their arrival."""
+    """Threads that ask for the partition and its dead letters, over and over."""
 
     def __init__(self, night: Night, url: str) -> None:
         self._url = f"{url}/bigquery/v2/projects/{PROJECT}/queries"
@@ -46,7 +46,6 @@ class Readers:
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._read, args=[number]) for number in range(READERS)]
         self._of: list[list[Shown]] = [[] for _ in range(READERS)]
-        self.answers: list[Shown] = []
         self.refusals: list[str] = []
 
     @contextmanager
@@ -60,20 +59,26 @@ class Readers:
             for thread in self._threads:
                 thread.join()
 
+    @property
+    def answers(self) -> list[Shown]:
+        """Of all of them."""
+        return [answer for answers in self._of for answer in answers]
+
     def wait_for(self, more: int) -> None:
         """Returns when so many more answers have come."""
         with self._more:
-            self._wait_until(self.answers, len(self.answers) + more)
+            self._until_more(lambda: len(self.answers), more)
 
     def now(self) -> set[Shown]:
         """What they find from now on: the second answer of each. The first may be to a question that was asked before."""
         with self._more:
             for answers in self._of:
-                self._wait_until(answers, len(answers) + 2)
+                self._until_more(answers.__len__, 2)
             return {answers[-1] for answers in self._of}
 
-    def _wait_until(self, answers: list[Shown], wanted: int) -> None:
-        assert self._more.wait_for(lambda: len(answers) >= wanted or self.refusals, ANSWER_TIMEOUT_S), "no answers"
+    def _until_more(self, count: Callable[[], int], more: int) -> None:
+        wanted = count() + more
+        assert self._more.wait_for(lambda: count() >= wanted or self.refusals, ANSWER_TIMEOUT_S), "no answers"
 
     def _read(self, number: int) -> None:
         with requests.Session() as session:
@@ -86,7 +91,6 @@ class Readers:
                 with self._more:
                     if reply.status_code == 200 and reply.json()["jobComplete"]:
                         self._of[number].append(_shown(reply.json()))
-                        self.answers.append(self._of[number][-1])
                     else:
                         self.refusals.append(reply.text)
                     self._more.notify_all()
