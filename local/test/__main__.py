@@ -18,17 +18,8 @@ from local.test.groups import CLUSTER, TIERS, Group, Part, groups_of
 from local.test.prerequisites import Prerequisites
 
 ALL: Final = "all"
-SEEDS: Final = 700
-"""Random seeds of the simulation, in `make test-all`: as many as its longest test takes."""
-
-
-def _seeds() -> str:
-    first = secrets.randbelow(1 << 40)
-    return f"{first}:{first + SEEDS}"
-
-
 RANDOM: Final[Mapping[str, tuple[str, Callable[[], str]]]] = {
-    "simulation": ("NIGHTSHIFT_SEEDS", _seeds),
+    "simulation": ("NIGHTSHIFT_SEEDS", lambda: str(secrets.randbelow(1 << 40))),
     "chaos": ("NIGHTSHIFT_CHAOS_SEED", lambda: str(secrets.randbelow(1 << 31))),
 }
 """Tier -> the variable from which its random seeds are read, and what draws them."""

@@ -27,7 +27,7 @@ WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
     # One cluster for the whole tier. A module or class stays in one worker; those that break the cluster come first
     # (`tests/cluster/conftest.py`), and each of their tests runs alone.
     "cluster": ("-n", "5", "--dist", "loadscope", "--no-loadscope-reorder"),
-    "chaos": ("-n", "2", "--dist", "loadfile"),
+    "chaos": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
 }
 
 

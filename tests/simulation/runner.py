@@ -23,16 +23,17 @@ PARTS: Final = 10
 
 
 def random_part(most: int, part: int) -> range:
-    """One of PARTS parts of the seeds that NIGHTSHIFT_SEEDS (A:B) names, or of random ones; of no more than `most`.
+    """One of PARTS parts of `most` seeds from the one on that NIGHTSHIFT_SEEDS names, or from a random one.
 
-    The processes of a test run draw the same. Prints the seeds of all parts, for NIGHTSHIFT_SEEDS.
+    NIGHTSHIFT_SEEDS=A:B ends before B if that is sooner. The processes of a test run draw the same. Prints the seeds of all
+    parts, for NIGHTSHIFT_SEEDS.
     """
     if named := os.environ.get("NIGHTSHIFT_SEEDS"):
-        seeds = range(*map(int, named.split(":")))[:most]
+        first, *end = map(int, named.split(":"))
     else:
         run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(random.SystemRandom().random())
-        first = random.Random(run).randrange(1 << 40)
-        seeds = range(first, first + most)
+        first, end = random.Random(run).randrange(1 << 40), []
+    seeds = range(first, min([first + most, *end]))
     print(f"NIGHTSHIFT_SEEDS={seeds.start}:{seeds.stop}")
     return seeds[part::PARTS]
 

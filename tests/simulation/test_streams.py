@@ -22,7 +22,7 @@ pytestmark = pytest.mark.simulation
 GATE_SEEDS = range(200)
 FILE_SEEDS = range(20)
 WATCHED_SEEDS = range(50)
-RANDOM, RANDOM_FILES, RANDOM_WATCHED = 500, 100, 250
+RANDOM, RANDOM_FILES, RANDOM_WATCHED = 250, 50, 250
 SLICES = 10
 HINT = "to see one: PYTHONPATH=plugins python -m tests.simulation --streams --seed N"
 
