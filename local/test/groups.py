@@ -27,7 +27,6 @@ LONG: Final = (
     "tests/chaos/test_demo.py",
     "tests/chaos/test_kills.py",
     "tests/chaos/test_backfill.py",
-    "tests/chaos/test_soak.py",
 )
 """Files that take minutes. They begin first in their tier: else one worker is still at its last file when the others have long
 ended."""

@@ -12,7 +12,7 @@ from tests.chaos.soak import soak
 
 pytestmark = [pytest.mark.chaos, pytest.mark.gate, pytest.mark.timeout(1200)]
 
-# The fixed seed's first eight strike every process and every kind of connection; a random one gets a deck and more.
+# The fixed seed's first eight strike every process and every kind of connection; a random one gets most of a deck.
 FAULTS = 30 if os.environ.get(SEED_VARIABLE) else 8
 
 

@@ -67,7 +67,7 @@ class Readers:
     def wait_for(self, more: int) -> None:
         """Returns when so many more answers have come."""
         with self._more:
-            self._until_more(lambda: len(self.answers), more)
+            self._until_more(lambda: sum(map(len, self._of)), more)
 
     def now(self) -> set[Shown]:
         """What they find from now on: the second answer of each. The first may be to a question that was asked before."""
