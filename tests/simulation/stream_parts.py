@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -121,7 +121,6 @@ class Subscription:
         self._delivered = delivered
         self._ordered = ordered
         self._numbers = 0
-        self._owners: dict[str, str] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self.states: dict[str, _State] = {}
 
@@ -148,13 +147,13 @@ class Subscription:
     def done(self) -> bool:
         return all(state.acknowledged for state in self.states.values())
 
-    def leased(self, who: str) -> list[str]:
-        """The messages that a process has a lease on."""
+    def leased(self, ack_ids: Set[str]) -> list[str]:
+        """The messages that one of these leases still holds."""
         now = self._loop.time()
         return [
             state.message.id
             for state in self.states.values()
-            if not state.acknowledged and any(end > now and self._owners[ack_id] == who for ack_id, end in state.leases.items())
+            if not state.acknowledged and any(end > now and ack_id in ack_ids for ack_id, end in state.leases.items())
         ]
 
     def deliver(self, most: int, who: str) -> list[Delivery]:
@@ -193,7 +192,6 @@ class Subscription:
         self._numbers += 1
         state.deliveries += 1
         ack_id = f"{who}-{self._numbers}"
-        self._owners[ack_id] = who
         state.leases[ack_id] = self._loop.time() + DEADLINE_S
         self._delivered(state.message.id, who)
         return Delivery(ack_id, state.message)
@@ -222,7 +220,7 @@ class Subscription:
 
 
 class Source:
-    """`nightshift.stream.parts.Source` of one process. pulling(most): called before each pull; got(ids): after it."""
+    """`nightshift.stream.parts.Source` of one process. pulling(most): called before each pull; got(ack_ids): after it."""
 
     def __init__(
         self,
@@ -246,7 +244,7 @@ class Source:
         while True:
             found = await self._network.call(lambda: self._subscription.deliver(most, self._who))
             if found or self._loop.time() >= end:
-                self._got({delivery.message.id for delivery in found})
+                self._got({delivery.ack_id for delivery in found})
                 return found
             await self._subscription.news(end)
 

@@ -19,7 +19,7 @@ from tests.simulation.runner import PARTS, random_part
 pytestmark = pytest.mark.simulation
 
 GATE_SEEDS = range(160)
-RANDOM = 75
+RANDOM = 50
 SLICE = 80
 HINT = "to see one: PYTHONPATH=plugins python -m tests.simulation --publishing --seed N --trace"
 

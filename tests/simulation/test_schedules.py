@@ -20,7 +20,7 @@ pytestmark = pytest.mark.simulation
 
 GATE_SEEDS = range(2_500)
 SLICE = 250
-RANDOM = 350
+RANDOM = 250
 
 
 def slices(seeds: range) -> list[range]:
