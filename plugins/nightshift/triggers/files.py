@@ -8,13 +8,13 @@ triggerer that dies in between fires a period twice, and none is lost. Who takes
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from statistics import median
+from typing import Any, Final, TypeVar
 
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -23,22 +23,20 @@ from nightshift.fields.values import duration_seconds
 from nightshift.settings import Settings, SettingsError
 from nightshift.spec import periods
 
-if TYPE_CHECKING:
-    from obstore import ObjectMeta
-    from obstore.store import ObjectStore
-
 Answer = TypeVar("Answer")
 
 VERSION: Final = 1
 LOOK_BACK: Final = timedelta(days=1)
 """Periods that were over longer ago are not fired any more when the triggerer comes back."""
-LATE: Final = timedelta(days=8)
-"""Folders ``dt=YYYY-MM-DD`` of days that began longer ago are not listed. Pub/Sub keeps a message for 7 days by default."""
 APART_S: Final = 10.0
 """After each event, before the next one and before it is remembered. By then Airflow has stored the event and, unless it is
 busy, made a run; events that it finds together have one run in common."""
 AT_ONCE_S: Final = 2.0
-"""Airflow's process answers in rounds, each of which takes about a second."""
+"""Airflow's process answers in rounds, each of which takes about a second. On a slower one, `SLOWLY` decides."""
+SLOWLY: Final = 2.0
+"""An answer that takes more than so many times what the last ones took is not an answer at once."""
+TAKEN_S: Final = 60.0
+"""How long an answer at once is waited for after an event. Then the event is not remembered yet: it may come twice."""
 PAUSE_S: Final = 5.0
 PAUSE_MAX_S: Final = 300.0
 """Between two tries while storage or Airflow does not answer."""
@@ -46,7 +44,8 @@ NAP_S: Final = 60.0
 """The clock is read again at least so often, because a machine may be suspended."""
 NEXT: Final = "next"
 """The key in the asset's state store."""
-_DAY_FOLDER: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)")
+_ANSWERS: Final = 9
+"""So many of the last answers say what is usual."""
 
 
 class FilesTrigger(BaseEventTrigger):
@@ -72,6 +71,7 @@ class FilesTrigger(BaseEventTrigger):
         self.url = url
         self.every = every
         self.settle = settle
+        self._answers: deque[float] = deque(maxlen=_ANSWERS)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return "nightshift.triggers.files.FilesTrigger", {"url": self.url, "every": self.every, "settle": self.settle}
@@ -85,6 +85,7 @@ class FilesTrigger(BaseEventTrigger):
             first,
             self.settle,
         )
+        taken = True
         while True:
             last = await self._settled(first)
             begin, found = first, await self._patiently(partial(asyncio.to_thread, self._look, first, last))
@@ -93,13 +94,17 @@ class FilesTrigger(BaseEventTrigger):
                     "Period %s: sending Airflow an event. Objects that appeared in %s: %d", name, self.url, found[name]
                 )
                 yield TriggerEvent(files_event(self.url, self.every, name, found[name]))  # type: ignore[no-untyped-call]
-                await self._taken()
+                # Airflow stores events in order, so one that is stored says the same of those before it.
+                taken = await self._taken()
                 first = periods.after(name, self.every)
-                await self._remember(first)
+                if taken:
+                    await self._remember(first)
             if not found:
                 self.log.info("No objects appeared in %s from period %s to %s", self.url, begin, last)
             first = periods.after(last, self.every)
-            await self._remember(first)
+            taken = taken or await self._taken()
+            if taken:
+                await self._remember(first)
 
     async def _settled(self, first: str) -> str:
         """Waits until a period is settled; the last one that is."""
@@ -129,37 +134,57 @@ class FilesTrigger(BaseEventTrigger):
 
     def _look(self, first: str, last: str) -> dict[str, int]:
         """How many objects each of these periods has, without those that have none. Raises StoreUnavailable."""
-        import obstore
+        from nightshift.triggers.folder import created, storage_client
 
-        from nightshift.hooks.credentials import storage_credentials
-        from nightshift.store import StoreUnavailable, open_store
+        client = storage_client(Settings.from_environment())
+        moments = created(client, self.url, periods.bounds(first, self.every)[0])
+        return periods_of(moments, first, last, every=self.every, settle=self.settle)
 
-        credentials = storage_credentials(Settings.from_environment())
-        try:
-            store = open_store(self.url, credentials=credentials)
-            since = periods.bounds(first, self.every)[0]
-            created = (meta["last_modified"] for meta in listed(store, since) if meta["size"])
-            return periods_of(created, first, last, every=self.every, settle=self.settle)
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"list {self.url}: {error}") from error
-
-    async def _taken(self) -> None:
-        """Waits until Airflow has surely stored the last event.
+    async def _taken(self) -> bool:
+        """Waits until Airflow has surely stored the last event; False if it is not sure after `TAKEN_S`. The log says so.
 
         Events and questions go to one process, which stores events between two rounds of answers. So it has stored what was
         fired, once it has answered at once twice, with a pause between them.
         """
-        at_once = 0
-        while at_once < 2:
+        at_once, began = 0, time.monotonic()
+        while at_once < 2 and (left := began + TAKEN_S - time.monotonic()) > 0:
             await asyncio.sleep(APART_S / 2)
-            began = time.monotonic()
-            await self._patiently(self._note)
-            at_once = at_once + 1 if time.monotonic() - began < AT_ONCE_S else 0
+            usual = self._usual()
+            try:
+                async with asyncio.timeout(left):
+                    await self._patiently(self._note)
+            except TimeoutError:
+                break
+            took = self._answers[-1]
+            at_once = at_once + 1 if took < max(AT_ONCE_S, SLOWLY * usual) else 0
+            if not at_once:
+                self.log.info(
+                    "Waiting until Airflow has stored the last event for %s: it answered in %.1f s, usually in %.1f s",
+                    self.url,
+                    took,
+                    usual,
+                )
+        if at_once < 2:
+            self.log.warning(
+                "After %.0f s it is not certain that Airflow has stored the last event for %s: the triggerer answers slowly "
+                "(usually in %.1f s). Going on. If the triggerer ends soon, Airflow gets the event twice, which does no harm.",
+                time.monotonic() - began,
+                self.url,
+                self._usual(),
+            )
+        return at_once == 2
+
+    def _usual(self) -> float:
+        """The seconds that an answer takes."""
+        return median(self._answers) if self._answers else 0.0
 
     async def _note(self) -> Any:
         """What Airflow has noted, None if nothing."""
+        began = time.monotonic()
         # The store's own methods for coroutines came with Airflow 3.3.2.
-        return None if self.asset_state_store is None else await asyncio.to_thread(self.asset_state_store.get, NEXT)
+        noted = None if self.asset_state_store is None else await asyncio.to_thread(self.asset_state_store.get, NEXT)
+        self._answers.append(time.monotonic() - began)
+        return noted
 
     async def _remembered(self) -> str:
         """The first period to look at. If there is none yet: the first that is not settled."""
@@ -219,31 +244,3 @@ def periods_of(created: Iterable[datetime], first: str, last: str, *, every: str
                 found[name] += 1
             name = periods.before(name, every)
     return dict(found)
-
-
-def listed(store: ObjectStore, since: datetime) -> Iterator[ObjectMeta]:
-    """The objects of a folder, without those that are hidden, and without days that are too old to get any more.
-
-    Only folders right below it are known as days (``dt=2026-11-19``). Raises obstore's errors.
-    """
-    import obstore
-
-    from nightshift.store import is_hidden
-
-    top = obstore.list_with_delimiter(store)
-    yield from (meta for meta in top["objects"] if not is_hidden(meta["path"]))
-    oldest = (since - LATE).date()
-    for folder in top["common_prefixes"]:
-        day = _DAY_FOLDER.fullmatch(folder)
-        if is_hidden(folder) or (day and _date(day[1]) < oldest):
-            continue
-        for page in obstore.list(store, folder):
-            yield from (meta for meta in page if not is_hidden(meta["path"]))
-
-
-def _date(text: str) -> date:
-    """The latest day there is for what is not one, so that its folder is listed."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return date.max

@@ -1,24 +1,23 @@
-"""The watcher of files: which periods an object counts for, what is listed, what is remembered, what an outage costs."""
+"""The watcher of files: which periods an object counts for, what is remembered, what an outage costs."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-import obstore
 import pytest
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.triggers.base import TriggerEvent
-from obstore.store import MemoryStore
 
 from nightshift.spec import periods
 from nightshift.store import StoreUnavailable
 from nightshift.triggers import files
-from nightshift.triggers.files import FilesTrigger, listed, periods_of
+from nightshift.triggers.files import FilesTrigger, periods_of
 
 pytestmark = pytest.mark.unit
 
@@ -41,14 +40,18 @@ def ago(count: int) -> str:
 
 
 class Airflow:
-    """What Airflow keeps for the asset. refusals: how many questions it does not answer. notes_nothing: it only reads."""
+    """What Airflow keeps for the asset. refusals: how many questions it does not answer. notes_nothing: it only reads.
+    rounds: the seconds that each answer takes, one after the other; the last one stays."""
 
     def __init__(self, following: str | None = None) -> None:
         self.kept: dict[str, Any] = {} if following is None else {"next": following}
         self.refusals = 0
         self.notes_nothing = False
+        self.rounds = [0.0]
 
     def get(self, key: str) -> Any:
+        time.sleep(self.rounds[0])
+        del self.rounds[: len(self.rounds) > 1]
         self._answer()
         return self.kept.get(key)
 
@@ -123,24 +126,6 @@ class TestWhichPeriod:
 
         assert periods_of(moments, names[0], names[-1], every=EVERY, settle="1m") == counted
         assert all(periods.before(later, EVERY) == earlier for earlier, later in pairwise(names))
-
-
-class TestWhatIsListed:
-    def paths(self, *paths: str) -> list[str]:
-        store = MemoryStore()
-        for path in paths:
-            obstore.put(store, path, b"row")
-        return sorted(meta["path"] for meta in listed(store, at(10)))
-
-    def test_all_that_is_not_hidden(self) -> None:
-        shown = ["a.json", "b/c/d.json", "dt=2026-11-19/hour=7/e.parquet"]
-
-        assert self.paths(*shown, "_nightshift/m", "b/.tmp/x", ".y", "dt=2026-11-19/_x") == shown
-
-    def test_days_that_are_long_over_are_left_out(self) -> None:
-        kept = ["dt=2026-11-11/e", "dt=2026-13-77/no-date", "dt=someday/e", "texts/dt=2020-01-01/e"]
-
-        assert self.paths(*kept, "dt=2026-11-10/e", "dt=2020-01-01/hour=3/e") == sorted(kept)
 
 
 class TestWatching:
@@ -218,3 +203,47 @@ class TestWatching:
             first = await Watching(airflow, {})._remembered()
         assert "Airflow's state store has 'yesterday' for gs://shop/texts" in caplog.text
         assert airflow.kept == {"next": first}
+
+    async def test_rounds_that_are_always_slow_are_the_usual_ones(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Rounds of 2.1 s fired one event and then none, without a line."""
+        monkeypatch.setattr(files, "AT_ONCE_S", 0.01)
+        airflow = Airflow(ago(5))
+        airflow.rounds = [0.05]
+
+        with caplog.at_level("INFO"):
+            fired = await take(Watching(airflow, {ago(4): 1, ago(3): 1, ago(2): 1}).run(), 3)
+        assert fired == [ago(4), ago(3), ago(2)]
+        assert airflow.kept == {"next": ago(2)}
+        assert "not certain" not in caplog.text
+
+    async def test_a_round_that_is_slower_than_usual_is_told_and_waited_for(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(files, "AT_ONCE_S", 0.1)
+        airflow = Airflow(ago(5))
+        airflow.rounds = [0.0, 0.0, 0.3, 0.0]
+
+        with caplog.at_level("INFO"):
+            assert await take(Watching(airflow, {ago(4): 1, ago(3): 1}).run(), 2) == [ago(4), ago(3)]
+        assert "Waiting until Airflow has stored the last event for gs://shop/texts: it answered in 0.3 s" in caplog.text
+        assert len(airflow.rounds) == 1
+        assert airflow.kept == {"next": ago(3)}
+
+    async def test_an_airflow_that_answers_ever_more_slowly_does_not_stop_it_and_no_event_is_lost(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(files, "AT_ONCE_S", 0.01)
+        monkeypatch.setattr(files, "TAKEN_S", 0.2)
+        airflow = Airflow(ago(5))
+        airflow.rounds = [0.0, 0.5, 1.5, 0.0]
+        folder = {ago(4): 1, ago(3): 1, ago(2): 1}
+
+        with caplog.at_level("WARNING"):
+            assert await take(Watching(airflow, folder).run(), 3) == [ago(4), ago(3), ago(2)]
+        assert caplog.text.count("it is not certain that Airflow has stored the last event for gs://shop/texts") == 2
+        # Nothing was remembered of which it is not certain: a triggerer that begins now fires them again.
+        assert airflow.kept == {"next": ago(5)}
+        airflow.rounds = [0.0]
+        assert await take(Watching(airflow, folder).run(), 2) == [ago(4), ago(3)]
