@@ -25,11 +25,14 @@ reads and lists after writes; status codes and reasons; CRC32C and MD5, checked 
 generations; order, paging and prefixes of lists; decompressive transcoding; resumable sessions, whose final answer
 is repeated to a client that asks again.
 
-Missing: identity (any credential and any signature is accepted, and a signed URL never expires), IAM and ACLs (a question
-about permissions is answered truly: everybody has each of them), object
-versions (a bucket holds live objects only) and soft delete, lifecycle and retention (stored as settings, never carried
-out), holds, encryption keys, notifications, folders and hierarchical namespaces, the gRPC API, partial responses
-(``fields`` is accepted, but everything is sent), and rate limits. Copies, rewrites, moves, compositions and batches are
-missing because nothing in nightshift sends them; they are refused with 400 ``notImplemented``. A multipart upload of the
-JSON API (metadata and body in one request) is held in memory; all other bodies are streamed.
+Identities and IAM are off unless the server gets a file of them (``--identities``; `local.storage.identities`): then a bearer
+token has the roles that the file and the buckets' policies give it, and a question about permissions is answered truly.
+
+Missing: ACLs, managed folders, deny policies, the minutes that a new policy takes to hold, checks of signatures (any is
+accepted, and a signed URL never expires), object versions (a bucket holds live objects only) and soft delete, lifecycle and
+retention (stored as settings, never carried out), holds, encryption keys, notifications, folders and hierarchical
+namespaces, the gRPC API, partial responses (``fields`` is accepted, but everything is sent), and rate limits. Copies,
+rewrites, moves, compositions and batches are missing because nothing in nightshift sends them; they are refused with 400
+``notImplemented``. A multipart upload of the JSON API (metadata and body in one request) is held in memory; all other bodies
+are streamed.
 """

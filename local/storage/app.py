@@ -12,8 +12,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from local.storage import json_api, uploads, xml_api
+from local.storage import copies, json_api, uploads, xml_api
 from local.storage.errors import ApiError, not_implemented
+from local.storage.identities import Identities
 from local.storage.store import Store
 
 HEALTH_PATH = "/_health"
@@ -35,8 +36,12 @@ OPERATIONS: list[tuple[str, dict[str, Operation]]] = [
             "DELETE": json_api.delete_bucket,
         },
     ),
+    (BUCKET + "/iam", {"GET": json_api.get_policy, "PUT": json_api.set_policy}),
     (BUCKET + "/iam/testPermissions", {"GET": json_api.test_permissions}),
     (BUCKET + "/o", {"GET": json_api.list_objects}),
+    (OBJECT + "/compose", {"POST": copies.compose}),
+    (OBJECT + "/(?:copyTo|rewriteTo)/b/([^/]+)/o/([^/]+)", {"POST": copies.copy}),
+    (OBJECT + "/moveTo/o/([^/]+)", {"POST": copies.move}),
     (
         OBJECT,
         {
@@ -62,15 +67,16 @@ OPERATIONS: list[tuple[str, dict[str, Operation]]] = [
 ]
 ROUTES = [(re.compile(pattern), operations) for pattern, operations in OPERATIONS]
 # Nothing in nightshift sends these. Without this rule they would be taken for XML API requests.
-NOT_THERE = re.compile(rf"{OBJECT}/(?:compose|copyTo|rewriteTo|moveTo)(?:/.*)?|/batch(?:/storage/v1)?/?")
+NOT_THERE = re.compile(r"/batch(?:/storage/v1)?/?")
 JSON_PATH = re.compile(r"/(?:(?:download/|upload/|resumable/upload/)?storage/v1|batch)(?:/|$)")
 
 
 class Application:
     """Answers requests from one store. Handlers touch the store only between two awaits, so each step is atomic."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, identities: Identities) -> None:
         self._store = store
+        self._identities = identities
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -88,6 +94,7 @@ class Application:
         try:
             if path == HEALTH_PATH:
                 return PlainTextResponse("ok")
+            request.state.caller = self._identities.caller(request)
             operation, names = _route(request.method, path)
             return await operation(request, self._store, *names)
         except ApiError as error:
@@ -120,5 +127,8 @@ def _json_refusal(error: ApiError) -> Response:
 def _xml_refusal(error: ApiError) -> Response:
     if error.status == 304:
         return Response(status_code=304)
-    content = f"<Error><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
+    told = f"<Message>{escape(error.message)}</Message>"
+    if error.status == 403:
+        told = f"<Message>Access denied.</Message><Details>{escape(error.message)}</Details>"
+    content = f"<Error><Code>{error.code}</Code>{told}</Error>"
     return Response(xml_api.DECLARATION + content, error.status, media_type="application/xml")

@@ -10,8 +10,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from local.storage import download
+from local.storage import download, policies
 from local.storage.errors import ApiError, invalid
+from local.storage.identities import permissions_of, require, require_on_project, require_read
 from local.storage.listing import PAGE_MAX, ListQuery, after_token, list_page
 from local.storage.preconditions import Preconditions, check_http
 from local.storage.resources import bucket_fields, bucket_resource, merged, object_fields, object_resource
@@ -49,6 +50,7 @@ def whole_number(parameters: Mapping[str, str], name: str) -> int | None:
 
 
 async def list_buckets(request: Request, store: Store) -> Response:
+    require_on_project(request, "storage.buckets.list")
     prefix = request.query_params.get("prefix", "")
     items = [bucket_resource(request, bucket) for bucket in store.catalog.buckets() if bucket.name.startswith(prefix)]
     return JSONResponse({"kind": "storage#buckets", "items": items})
@@ -56,6 +58,7 @@ async def list_buckets(request: Request, store: Store) -> Response:
 
 async def create_bucket(request: Request, store: Store) -> Response:
     resource = await json_body(request)
+    require_on_project(request, "storage.buckets.create")
     name = str(resource.get("name", ""))
     if not BUCKET_NAME.fullmatch(name):
         raise invalid(f"Invalid bucket name: {name!r}")
@@ -63,31 +66,35 @@ async def create_bucket(request: Request, store: Store) -> Response:
 
 
 async def get_bucket(request: Request, store: Store, bucket: str) -> Response:
-    return JSONResponse(bucket_resource(request, _checked_bucket(request, store, bucket)))
+    return JSONResponse(bucket_resource(request, _checked_bucket(request, store, bucket, "storage.buckets.get")))
 
 
 async def patch_bucket(request: Request, store: Store, bucket: str) -> Response:
     patch = await json_body(request)
-    current = _checked_bucket(request, store, bucket)
+    current = _checked_bucket(request, store, bucket, "storage.buckets.update")
     changed = store.catalog.change_bucket(bucket, bucket_fields(merged(current.fields, patch)))
     return JSONResponse(bucket_resource(request, changed))
 
 
 async def replace_bucket(request: Request, store: Store, bucket: str) -> Response:
     resource = await json_body(request)
-    current = _checked_bucket(request, store, bucket)
+    current = _checked_bucket(request, store, bucket, "storage.buckets.update")
     location = {key: current.fields[key] for key in ("location",) if key in current.fields}
     return JSONResponse(bucket_resource(request, store.catalog.change_bucket(bucket, bucket_fields(resource) | location)))
 
 
 async def delete_bucket(request: Request, store: Store, bucket: str) -> Response:
-    _checked_bucket(request, store, bucket)
+    _checked_bucket(request, store, bucket, "storage.buckets.delete")
     store.catalog.delete_bucket(bucket)
+    store.policies.forget(bucket)
     return Response(status_code=204)
 
 
 async def test_permissions(request: Request, store: Store, bucket: str) -> Response:
-    """``buckets.testIamPermissions``: which of the permissions asked about the caller has. Here everyone has all of them."""
+    """``buckets.testIamPermissions``: which of the permissions asked about the caller has.
+
+    On the bucket itself: a role under a condition on names of objects adds nothing. Without identities everybody has all.
+    """
     store.catalog.bucket(bucket)
     asked = request.query_params.getlist("permissions")
     if not asked:
@@ -95,10 +102,26 @@ async def test_permissions(request: Request, store: Store, bucket: str) -> Respo
     for permission in asked:
         if not PERMISSION.fullmatch(permission):
             raise invalid(f"Invalid permission: {permission!r}")
-    return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": list(dict.fromkeys(asked))})
+    return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": permissions_of(request, bucket, asked)})
 
 
-def _checked_bucket(request: Request, store: Store, name: str) -> StoredBucket:
+async def get_policy(request: Request, store: Store, bucket: str) -> Response:
+    require(request, store, "storage.buckets.getIamPolicy", bucket)
+    version = whole_number(request.query_params, "optionsRequestedPolicyVersion") or 1
+    return JSONResponse(policies.shown(store.policies.get(bucket), version))
+
+
+async def set_policy(request: Request, store: Store, bucket: str) -> Response:
+    given = await json_body(request)
+    require(request, store, "storage.buckets.setIamPolicy", bucket)
+    settings = store.catalog.bucket(bucket).fields.get("iamConfiguration", {})
+    uniform = bool(settings.get("uniformBucketLevelAccess", {}).get("enabled"))
+    store.policies.set(bucket, policies.checked(given, uniform))
+    return JSONResponse(policies.shown(store.policies.get(bucket), version=3))
+
+
+def _checked_bucket(request: Request, store: Store, name: str, permission: str) -> StoredBucket:
+    require(request, store, permission, name)
     current = store.catalog.bucket(name)
     Preconditions.from_query(request.query_params).check_bucket(current.metageneration)
     return current
@@ -108,6 +131,7 @@ def _checked_bucket(request: Request, store: Store, name: str) -> StoredBucket:
 
 
 async def list_objects(request: Request, store: Store, bucket: str) -> Response:
+    require(request, store, "storage.objects.list", bucket)
     query = request.query_params
     limit = whole_number(query, "maxResults")
     wanted = ListQuery(
@@ -129,6 +153,7 @@ async def list_objects(request: Request, store: Store, bucket: str) -> Response:
 
 
 async def get_object(request: Request, store: Store, bucket: str, name: str) -> Response:
+    require_read(request, store, bucket, name)
     found = _checked(request, store, bucket, name, reading=True)
     check_http(request.headers, found)
     if request.query_params.get("alt") == "media":
@@ -138,6 +163,7 @@ async def get_object(request: Request, store: Store, bucket: str, name: str) -> 
 
 async def patch_object(request: Request, store: Store, bucket: str, name: str) -> Response:
     patch = await json_body(request)
+    _require_update(request, store, bucket, name)
     current = _checked(request, store, bucket, name)
     changed = store.catalog.change(current, object_fields(merged(current.fields, patch)))
     return JSONResponse(object_resource(request, changed))
@@ -145,13 +171,20 @@ async def patch_object(request: Request, store: Store, bucket: str, name: str) -
 
 async def replace_metadata(request: Request, store: Store, bucket: str, name: str) -> Response:
     resource = await json_body(request)
+    _require_update(request, store, bucket, name)
     changed = store.catalog.change(_checked(request, store, bucket, name), object_fields(resource))
     return JSONResponse(object_resource(request, changed))
 
 
 async def delete_object(request: Request, store: Store, bucket: str, name: str) -> Response:
+    require(request, store, "storage.objects.delete", bucket, name)
     store.catalog.delete(_checked(request, store, bucket, name))
     return Response(status_code=204)
+
+
+def _require_update(request: Request, store: Store, bucket: str, name: str) -> None:
+    for permission in ("storage.objects.get", "storage.objects.update"):
+        require(request, store, permission, bucket, name)
 
 
 def _checked(request: Request, store: Store, bucket: str, name: str, *, reading: bool = False) -> StoredObject:

@@ -8,6 +8,7 @@ from pathlib import Path
 from local.storage.bodies import Bodies
 from local.storage.catalog import Catalog
 from local.storage.database import Database
+from local.storage.policies import Policies
 from local.storage.sessions import Sessions
 
 
@@ -16,6 +17,7 @@ class Store:
     catalog: Catalog
     bodies: Bodies
     sessions: Sessions
+    policies: Policies
 
 
 def open_state(folder: Path) -> Store:
@@ -28,4 +30,4 @@ def open_state(folder: Path) -> Store:
     sessions.expire()
     rows = database.execute("SELECT file FROM objects UNION ALL SELECT file FROM sessions UNION ALL SELECT file FROM parts")
     bodies.sweep({file for (file,) in rows})
-    return Store(catalog, bodies, sessions)
+    return Store(catalog, bodies, sessions, Policies(database))

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from local.storage.bodies import Body, Incoming
 from local.storage.errors import ApiError, invalid
+from local.storage.identities import require_replace, require_write
 from local.storage.json_api import json_body
 from local.storage.preconditions import Preconditions
 from local.storage.resources import base_url, object_fields, object_resource
@@ -56,6 +57,7 @@ async def _multipart(request: Request, store: Store, bucket: str) -> Response:
 
 def _store(request: Request, store: Store, bucket: str, resource: Fields, body: Body) -> Response:
     name, fields = _described(request, resource)
+    require_write(request, store, bucket, name)
     stored = store.catalog.put(bucket, name, body, fields, Preconditions.from_query(request.query_params))
     return JSONResponse(object_resource(request, stored))
 
@@ -108,6 +110,7 @@ async def _start_resumable(request: Request, store: Store, bucket: str) -> Respo
     if content_type := request.headers.get("x-upload-content-type"):
         resource = {"contentType": content_type} | resource
     name, fields = _described(request, resource)
+    require_write(request, store, bucket, name)
     stated = _digests(resource) | stated_digests(request.headers)
     session = store.sessions.start(bucket, name, fields, Preconditions.from_query(request.query_params), stated)
     return Response(
@@ -120,7 +123,11 @@ def session_url(request: Request, bucket: str, session: Session) -> str:
 
 
 async def continue_resumable(request: Request, store: Store, bucket: str) -> Response:
-    """``PUT`` to a session: more bytes, the last bytes, or a query for how many have arrived."""
+    """``PUT`` to a session: more bytes, the last bytes, or a query for how many have arrived.
+
+    It needs no permission: whoever has the session's address may go on with it. Only what would replace an object that came
+    to be there in the meantime needs the right to delete it.
+    """
     session = store.sessions.get(request.query_params.get("upload_id", ""))
     async with store.sessions.lock(session):
         session = store.sessions.get(session.id)
@@ -137,6 +144,7 @@ async def continue_resumable(request: Request, store: Store, bucket: str) -> Res
         if incoming.size > total:
             raise invalid(f"The session has received {incoming.size} bytes, more than the {total} announced.")
         check_digests(incoming.finish(), session.digests | stated_digests(request.headers))
+        require_replace(request, store, session.bucket, session.name)
         return JSONResponse(store.sessions.finish(session, partial(object_resource, request)))
 
 

@@ -11,9 +11,10 @@ from xml.sax.saxutils import escape
 from starlette.requests import Request
 from starlette.responses import Response
 
-from local.storage import download
+from local.storage import copies, download
 from local.storage.bodies import Body, Incoming
-from local.storage.errors import ApiError, invalid, not_implemented
+from local.storage.errors import ApiError, invalid
+from local.storage.identities import require, require_read, require_write
 from local.storage.json_api import whole_number
 from local.storage.listing import PAGE_MAX, ListQuery, after_token, list_page
 from local.storage.preconditions import Preconditions, check_http
@@ -38,6 +39,7 @@ def xml(element: str, content: str, headers: dict[str, str] | None = None) -> Re
 
 async def get_bucket(request: Request, store: Store, bucket: str) -> Response:
     """A list of the bucket's objects; for HEAD, only the status matters."""
+    require(request, store, "storage.buckets.get" if request.method == "HEAD" else "storage.objects.list", bucket)
     query = request.query_params
     limit = whole_number(query, "max-keys")
     wanted = ListQuery(
@@ -71,6 +73,7 @@ def _url_encoded(name: str) -> str:
 
 
 async def get_object(request: Request, store: Store, bucket: str, name: str) -> Response:
+    require_read(request, store, bucket, name)
     found = _checked(request, store, bucket, name, reading=True)
     check_http(request.headers, found)
     return download.content(request, store, found, found.content_etag)
@@ -79,8 +82,10 @@ async def get_object(request: Request, store: Store, bucket: str, name: str) -> 
 async def delete_object(request: Request, store: Store, bucket: str, name: str) -> Response:
     """Also ends a multipart upload (``?uploadId=``)."""
     if upload := request.query_params.get("uploadId"):
+        require(request, store, "storage.multipartUploads.abort", bucket, name)
         store.sessions.drop(store.sessions.get(upload))
     else:
+        require(request, store, "storage.objects.delete", bucket, name)
         store.catalog.delete(_checked(request, store, bucket, name))
     return Response(status_code=204)
 
@@ -90,9 +95,10 @@ async def put_object(request: Request, store: Store, bucket: str, name: str) -> 
     if upload := request.query_params.get("uploadId"):
         return await _put_part(request, store, store.sessions.get(upload))
     if source := request.headers.get("x-goog-copy-source") or request.headers.get("x-amz-copy-source"):
-        raise not_implemented(f"PUT {bucket}/{name} as a copy of {source}")
+        copies.refuse(request, store, source, (bucket, name))
     with store.bodies.incoming() as incoming:
         body = await _receive(request, incoming)
+        require_write(request, store, bucket, name)
         stored = store.catalog.put(bucket, name, body, _fields(request), Preconditions.from_headers(request.headers))
     return Response(status_code=200, headers=_written(stored))
 
@@ -102,6 +108,10 @@ async def post_object(request: Request, store: Store, bucket: str, name: str) ->
     if upload := request.query_params.get("uploadId"):
         return await _complete(request, store, store.sessions.get(upload))
     session = None
+    if "uploads" in request.query_params:
+        _require_upload(request, store, bucket, name)
+    else:
+        require_write(request, store, bucket, name)
     if "uploads" in request.query_params or request.headers.get("x-goog-resumable") == "start":
         session = store.sessions.start(bucket, name, _fields(request), Preconditions.from_headers(request.headers))
     if session is None:
@@ -148,7 +158,13 @@ async def _receive(request: Request, incoming: Incoming) -> Body:
 # Multipart uploads
 
 
+def _require_upload(request: Request, store: Store, bucket: str, name: str) -> None:
+    for permission in ("storage.multipartUploads.create", "storage.objects.create"):
+        require(request, store, permission, bucket, name)
+
+
 async def _put_part(request: Request, store: Store, session: Session) -> Response:
+    _require_upload(request, store, session.bucket, session.name)
     number = whole_number(request.query_params, "partNumber")
     if number is None or not 1 <= number <= PARTS_MAX:
         raise invalid(f"partNumber must be from 1 to {PARTS_MAX}.")
@@ -167,6 +183,8 @@ async def _complete(request: Request, store: Store, session: Session) -> Respons
     files = [store.bodies.open(parts[number]) for number, _ in wanted]
     whole = await asyncio.to_thread(store.bodies.concatenate, files)
     with store.bodies.guarded(whole):
+        _require_upload(request, store, session.bucket, session.name)
+        require_write(request, store, session.bucket, session.name)
         given = Preconditions.from_headers(request.headers)
         stored = store.sessions.complete(session, whole, session.conditions if given == Preconditions() else given)
     content = f'<Bucket>{stored.bucket}</Bucket><Key>{escape(stored.name)}</Key><ETag>"{stored.content_etag}"</ETag>'

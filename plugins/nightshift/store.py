@@ -1,7 +1,7 @@
 """Object storage through one client: Cloud Storage, a local folder or memory behind obstore's interface (ADR 0001).
 
-``STORAGE_EMULATOR_HOST`` works as in Google's own clients. Every caller has the same retry limits, so an
-unreachable store is an error after a bounded time, not a hang.
+``STORAGE_EMULATOR_HOST`` works as in Google's own clients. ``STORAGE_EMULATOR_TOKEN`` says who a process is to an emulator that
+knows identities. Every caller has the same retry limits, so an unreachable store is an error after a bounded time, not a hang.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ from nightshift.fields.values import BUCKET_PATTERN
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
-    from obstore.store import GCSCredentialProvider
+    from obstore.store import GCSCredential, GCSCredentialProvider
 
 REQUEST_TIMEOUT = timedelta(seconds=60)
 RETRY_TIMEOUT = timedelta(seconds=120)
@@ -152,6 +153,8 @@ def _cloud_storage(
         # Without `credentials`, the only way to send none: `skip_signature` still looks for a metadata server.
         key = {"gcs_base_url": emulator, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
         config["service_account_key"] = json.dumps(key)
+        if token := os.environ.get("STORAGE_EMULATOR_TOKEN"):
+            credentials = partial(_bearer, token)
     return GCSStore(
         bucket,
         prefix=prefix,
@@ -165,6 +168,10 @@ def _cloud_storage(
         },
         retry_config={"max_retries": 8, "retry_timeout": RETRY_TIMEOUT},
     )
+
+
+def _bearer(token: str) -> GCSCredential:
+    return {"token": token, "expires_at": None}
 
 
 class ObjectFile(io.RawIOBase):

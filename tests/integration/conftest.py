@@ -9,6 +9,7 @@ from google.cloud import bigquery, bigquery_storage_v1
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
 from tests.integration.emulators import (
+    IDENTITIES,
     BigQueryEmulator,
     PostgresServer,
     PubSubEmulator,
@@ -22,7 +23,8 @@ from tests.integration.emulators import (
 
 @pytest.fixture(scope="session")
 def storage_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorageEmulator]:
-    emulator = start_storage(tmp_path_factory.mktemp("storage-emulator"))
+    """With identities (`IDENTITIES`); a request without a token may do everything."""
+    emulator = start_storage(tmp_path_factory.mktemp("storage-emulator"), identities=IDENTITIES)
     yield emulator
     emulator.stop()
 

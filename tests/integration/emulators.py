@@ -12,8 +12,10 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 from google.auth.credentials import AnonymousCredentials
@@ -21,6 +23,7 @@ from google.cloud import bigquery, bigquery_storage_v1
 from google.cloud.bigquery_storage_v1.services.big_query_read.transports import BigQueryReadGrpcTransport
 from google.cloud.bigquery_storage_v1.services.big_query_write.transports import BigQueryWriteGrpcTransport
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
+from google.oauth2.credentials import Credentials
 
 from local.ports import new_port
 from local.postgres import access
@@ -32,6 +35,17 @@ PROJECT = "local"
 ANONYMOUS = AnonymousCredentials()  # type: ignore[no-untyped-call]
 ANONYMOUS_CONNECTION = json.dumps({"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": PROJECT}})
 """Airflow's Google connection to the emulators, as ``AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT`` takes it."""
+OWNER = "user:owner@example.com"
+AIRFLOW = "serviceAccount:nightshift-airflow@local.iam.gserviceaccount.com"
+WORKER = "principal://iam.googleapis.com/pool/subject/ns/nightshift/sa/nightshift-worker"
+OTHER_WORKER = f"{WORKER}-other"
+IDENTITIES = {
+    # Clients without a token own all buckets: most tests are not about rights.
+    "": {"member": OWNER, "roles": ["roles/storage.admin"]},
+    "airflow-token": {"member": AIRFLOW},
+    "worker-token": {"member": WORKER},
+    "other-worker-token": {"member": OTHER_WORKER},
+}
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 180.0
 POLL_S = 0.05
@@ -95,8 +109,10 @@ class StorageEmulator(Emulator):
 
     url: str
 
-    def client(self) -> StorageClient:
-        return StorageClient(project=PROJECT, credentials=ANONYMOUS, client_options={"api_endpoint": self.url})
+    def client(self, token: str | None = None) -> StorageClient:
+        """token: of an identity; None: the client sends none."""
+        credentials = ANONYMOUS if token is None else Credentials(token)  # type: ignore[no-untyped-call]
+        return StorageClient(project=PROJECT, credentials=credentials, client_options={"api_endpoint": self.url})
 
 
 @dataclass
@@ -146,13 +162,20 @@ class PostgresServer(Emulator):
         return access.problem(self.port) is None
 
 
-def start_storage(directory: Path, host: str = HOST) -> StorageEmulator:
-    """A Cloud Storage emulator that keeps its objects under ``directory``. host: the address of this machine to serve at."""
+def start_storage(directory: Path, host: str = HOST, identities: Mapping[str, Any] | None = None) -> StorageEmulator:
+    """A Cloud Storage emulator that keeps its objects under ``directory``. host: the address of this machine to serve at.
+
+    identities: as its option ``--identities`` takes them; None: everybody may do everything.
+    """
     port = new_port()
     url = f"http://{host}:{port}"
     directory.mkdir(parents=True, exist_ok=True)
+    options = ["--host", host, "--port", str(port), "--data-dir", str(directory / "storage")]
+    if identities is not None:
+        (directory / "identities.json").write_text(json.dumps(identities))
+        options += ["--identities", str(directory / "identities.json")]
     emulator = StorageEmulator(
-        command=_module("local.storage", "--host", host, "--port", str(port), "--data-dir", str(directory / "storage")),
+        command=_module("local.storage", *options),
         environment={},
         health_url=f"{url}/storage/v1/b?project={PROJECT}",
         log=directory / "storage.log",
