@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import obstore
@@ -68,13 +68,20 @@ def a_fix(spec: JobSpec) -> Callable[[int, int], tuple[int, int, tuple[str, ...]
 
 
 def write_input(
-    store: ObjectStore, run: RunRef, texts: Sequence[str | None], *, per_file: int, per_group: int
+    store: ObjectStore,
+    run: RunRef,
+    texts: Sequence[str | None],
+    *,
+    per_file: int,
+    per_group: int,
+    more: Mapping[str, pa.Array] | None = None,
 ) -> tuple[InputFile, ...]:
-    """Puts rows ``id, text`` into Parquet files of the run and returns how a plan lists them."""
+    """Puts rows ``id, text`` into Parquet files of the run and returns how a plan lists them. more: further columns."""
     files = []
     for number, start in enumerate(range(0, len(texts), per_file)):
         part = list(texts[start : start + per_file])
-        table = pa.table({"id": pa.array(range(start, start + len(part)), pa.int64()), "text": pa.array(part, pa.string())})
+        columns = {"id": pa.array(range(start, start + len(part)), pa.int64()), "text": pa.array(part, pa.string())}
+        table = pa.table(columns | {name: values.slice(start, per_file) for name, values in (more or {}).items()})
         sink = io.BytesIO()
         pq.write_table(table, sink, row_group_size=per_group)
         path = f"inputs/part-{number:03d}.parquet"

@@ -3,14 +3,15 @@
 ``python -m tests.releases.make`` writes the folder of the release that is checked out. It is never made again: the runs are
 evidence of what that release wrote. docs/formats.md has the rules that the tests of these folders hold::
 
-    0.1.0/MADE_BY                    the commit whose code wrote the folder
-    0.1.0/bucket/JOB/PARTITION/RUN/  a night for each state in `nightshift` terms (`STATES`)
-    0.1.0/batch/                     `nightshift batch`, stopped in the middle: its input, and its progress
+    0.2.0/MADE_BY                    the commit whose code wrote the folder
+    0.2.0/bucket/JOB/PARTITION/RUN/  a night for each state in `nightshift` terms (`STATES`)
+    0.2.0/batch/                     `nightshift batch`, stopped in the middle: its input, and its progress
 """
 
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,17 +25,19 @@ FOLDER: Final = Path(__file__).resolve().parent
 STATES: Final = {"unfinished": "2026-11-17", "half": "2026-11-18", "complete": "2026-11-19", "sealed": "2026-11-20"}
 """Partitions. unfinished: opened and planned. half: some chunks committed, others saved as partials by a drain. complete: every
 chunk committed, not sealed. sealed: not published."""
-TEXTS: Final = tuple("" if number == 13 else f"text {number} of the run" for number in range(48))
-"""The rows of each run; the empty one is a dead letter."""
+PRICES: Final = tuple(Decimal(number) / 2 for number in range(48))
+"""Of each row, in a column of BigQuery's type NUMERIC. The column `customer` is NULL in every row."""
+TEXTS: Final = tuple("" if number == 13 else f"text {number} at {price:.9f} for None" for number, price in enumerate(PRICES))
+"""What release 0.2.0 sent to the engine for the rows of each run; the empty one is a dead letter. A run goes on as it began."""
 LINES: Final = tuple(f"line {number}" for number in range(48))
 """The texts of the batch file's lines."""
 JOB: Final[dict[str, Any]] = {
     "job": "kept-runs",
     "owner": "team",
     "start_date": "2026-11-01",
-    "source": {"query": "SELECT id, text FROM `kept.texts` WHERE day = @partition", "key": ["id"]},
+    "source": {"query": "SELECT id, text, price, customer FROM `kept.texts` WHERE day = @partition", "key": ["id"]},
     "task": "embedding",
-    "request": {"input": "{{ text }}", "rows_per_request": 4},
+    "request": {"input": "{% if text %}{{ text }} at {{ price }} for {{ customer }}{% endif %}", "rows_per_request": 4},
     "model": {"name": "m", "uri": "hf://org/m", "revision": "r1"},
     "engine": {"max_num_seqs": 8, "max_model_len": 256, "args": {"enforce-eager": True, "seed": 7}},
     "destination": {"table": "kept.vectors", "column": "vector"},
@@ -42,7 +45,11 @@ JOB: Final[dict[str, Any]] = {
     "deadline": "2h",
     "compute": {"profile": "cpu"},
 }
-"""The job whose runs these are, with only what release 0.1.0 knows."""
+"""The job whose runs these are, with only what release 0.2.0 knows."""
+NOTIFY: Final[dict[str, Any]] = {
+    "failed": {"notifier": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "arguments": {"to": "a@b.c"}}
+}
+"""The job's `notify` when the runs were opened: it affects no answer, so a run goes on even if no job may say this any more."""
 
 
 def releases() -> list[str]:

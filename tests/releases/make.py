@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 from aiohttp import web
 
 from nightshift import __version__, exits
@@ -25,7 +26,7 @@ from tests.integration.driver.batches import BatchProcess, ChatServer, a_request
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
 from tests.integration.driver.test_faults import stalls_after
-from tests.releases import FOLDER, JOB, LINES, STATES, TEXTS
+from tests.releases import FOLDER, JOB, LINES, NOTIFY, PRICES, STATES, TEXTS
 
 CHUNK_ROWS = 6
 ANSWERED = 5
@@ -53,12 +54,15 @@ def main() -> None:
 
 
 def _night(bucket: Path, state: str) -> None:
-    spec = JobSpec.model_validate(JOB)
+    spec = JobSpec.model_validate({**JOB, "notify": NOTIFY})
     url = f"file://{bucket}"
     store = open_store(url)
     run = open_run(store, spec, STATES[state], opened_by=f"scheduled__{STATES[state]}")
-    files = write_input(store, run, TEXTS, per_file=30, per_group=20)
-    source = ExportedSource({"id": "INT64", "text": "STRING"}, ("local.kept.texts",))
+    texts = [text and f"text {number}" for number, text in enumerate(TEXTS)]
+    more = {"price": pa.array(PRICES, pa.decimal128(38, 9)), "customer": pa.nulls(len(texts), pa.string())}
+    files = write_input(store, run, texts, per_file=30, per_group=20, more=more)
+    types = {"id": "INT64", "text": "STRING", "price": "NUMERIC", "customer": "STRING"}
+    source = ExportedSource(types, ("local.kept.texts",))
     plan = save_plan(store, run, Plan(run.run_id, len(TEXTS), CHUNK_ROWS, 1, files, source=source))
     prepared = PreparedRun(url, run, spec, plan)
     if state == "unfinished":
