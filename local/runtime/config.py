@@ -1,6 +1,6 @@
 """The agent's configuration, one JSON file: the stand-ins for images and for the node.
 
-{"images": {"nightshift/driver:0.2.0": {"path": ["/abs/.venv/bin"], "env": {"A": "b"}, "entrypoint": ["prog"]}},
+{"images": {"nightshift/driver:0.3.0": {"path": ["/abs/.venv/bin"], "env": {"A": "b"}, "entrypoint": ["prog"]}},
  "env": {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:4443"},
  "max_pods": 2}
 """

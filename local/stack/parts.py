@@ -32,8 +32,8 @@ PORTS: Final[dict[str, tuple[str, ...]]] = {
     "agent": (),
     "airflow": airflow.PORTS,
 }
-DRIVER_IMAGE: Final = "nightshift/driver:0.2.0"
-STREAM_IMAGE: Final = "nightshift/stream:0.2.0"
+DRIVER_IMAGE: Final = "nightshift/driver:0.3.0"
+STREAM_IMAGE: Final = "nightshift/stream:0.3.0"
 SERVER_IMAGE: Final = "vllm/vllm-openai:v0.33.0"
 PROBE_TIMEOUT_S: Final = 3.0
 AGENT_SILENCE_S: Final = 10.0

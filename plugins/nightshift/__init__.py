@@ -10,4 +10,4 @@ What your own DAGs and scripts may import; its paths, parameters and serialized 
 Every other package is private and changes without notice, as do names that begin with an underscore.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -27,8 +27,11 @@ STATES: Final = {"unfinished": "2026-11-17", "half": "2026-11-18", "complete": "
 chunk committed, not sealed. sealed: not published."""
 PRICES: Final = tuple(Decimal(number) / 2 for number in range(48))
 """Of each row, in a column of BigQuery's type NUMERIC. The column `customer` is NULL in every row."""
-TEXTS: Final = tuple("" if number == 13 else f"text {number} at {price:.9f} for None" for number, price in enumerate(PRICES))
-"""What release 0.2.0 sent to the engine for the rows of each run; the empty one is a dead letter. A run goes on as it began."""
+TEXTS: Final = tuple(
+    "" if number == 13 else f"text {number} at {price.quantize(Decimal('1E-9'))} for " for number, price in enumerate(PRICES)
+)
+"""What release 0.2.0 sent to the engine for the rows of each run: of 0 it made 0E-9, and of NULL nothing. A run goes on as it
+began. The empty one is a dead letter."""
 LINES: Final = tuple(f"line {number}" for number in range(48))
 """The texts of the batch file's lines."""
 JOB: Final[dict[str, Any]] = {

@@ -25,7 +25,7 @@ from nightshift.settings import Settings
 from nightshift.triggers.bigquery import jobs_event
 from nightshift.warehouse import JobState
 from tests.builders import RUN, a_spec
-from tests.releases import TEXTS, place
+from tests.releases import TEXTS, place, releases
 
 pytestmark = pytest.mark.unit
 
@@ -103,9 +103,9 @@ def test_without_a_decision_there_is_no_plan(store: MemoryStore, decision: str) 
 
 
 @pytest.mark.parametrize("after_the_export", [False, True])
-def test_a_run_that_0_1_0_planned_is_asked_for_no_decision(store: MemoryStore, after_the_export: bool) -> None:
+def test_a_run_that_has_its_plan_is_asked_for_no_decision(store: MemoryStore, after_the_export: bool) -> None:
     """Its plan may also have been written while this task waited for its own export."""
-    run = place("0.1.0", "unfinished", store)
+    run = place(releases()[-1], "unfinished", store)
     with DAG("job", schedule=None):
         task = ExtractOperator(task_id="extract", run_prefix=run.prefix, terms="", decision="")
     task.__dict__.update(settings=Settings(bucket="runs", project="acme"), store=store)
