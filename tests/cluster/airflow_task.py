@@ -120,6 +120,7 @@ class Task:
             # Of all tests' namespaces together no two task instances are the same.
             run_id=self.namespace.name,
             map_index=-1,
+            max_tries=0,
             xcom_push=self.xcoms.__setitem__,
         )
         return {"ti": ti, "task_state_store": self.state}

@@ -176,7 +176,7 @@ class Night:
         self._retries = retries
         self._patch = place.folder / f"{self.run_id}.yaml"
         self._patch.write_text(yaml.safe_dump({"spec": pod}))
-        self._context: Any = {"task_state_store": KeptState(), "ti": SimpleNamespace(id=f"attempt-{number}")}
+        self._context: Any = {"task_state_store": KeptState(), "ti": SimpleNamespace(id=f"attempt-{number}", max_tries=0)}
         self._thread = threading.Thread(target=self._run, daemon=True)
         # Not `with DAG`, which is of the process: nights are begun in several threads at once.
         dag = DAG("night", schedule=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
@@ -84,7 +85,8 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
     :param annotations: additional annotations of the JobSet (templated).
     :param queue_name: Kueue's LocalQueue (templated).
     :param priority_class: Kueue's WorkloadPriorityClass (templated).
-    :param deadline: time for all attempts together; then the JobSet is deleted and the task fails.
+    :param deadline: time for all attempts together, retries included; then the JobSet is deleted and the task fails without a
+        retry. A shorter ``execution_timeout`` takes its place. Clearing the task gives it the whole time again.
     :param startup_timeout: how long the JobSet may have no running pod before the attempt fails with JobSetStartupTimeout;
         None: until the deadline.
     :param resume_limit: how often the task continues by itself after a disruption.
@@ -145,6 +147,8 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
         super().__init__(**kwargs)
         if on_kill_policy not in (policies := get_args(KillPolicy)):
             raise ValueError(f"on_kill_policy is {on_kill_policy!r}. Write {' or '.join(map(repr, policies))}.")
+        if deadline <= timedelta(0):
+            raise ValueError(f"deadline is {deadline}. Write the time that the task may take, for example timedelta(hours=6).")
         self.jobset = jobset
         self.namespace = namespace
         self.name = name
@@ -248,11 +252,12 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
     def _with_backstop(self, replicated: Mapping[str, Any]) -> dict[str, Any]:
         """If Airflow never comes back, the cluster ends the Jobs when this task would have ended them."""
         job = replicated.get("template") or {}
-        spec = {"activeDeadlineSeconds": int(self.seconds()), **(job.get("spec") or {})}
+        spec = {"activeDeadlineSeconds": math.ceil(self.seconds()), **(job.get("spec") or {})}
         return {**replicated, "template": {**job, "spec": spec}}
 
     def seconds(self) -> float:
-        return self.deadline.total_seconds()
+        # Airflow itself does not look at it while the task is deferred.
+        return min(self.deadline, self.execution_timeout or self.deadline).total_seconds()
 
     def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
         return KubernetesJobSetTrigger(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, SPEC_HASH_ANNOTATION, WORK_ANNOTATION
-from nightshift.operators.jobset_errors import JobSetRefused, JobSetUnavailable
+from nightshift.operators.jobset_errors import JobSetDeadlineExceeded, JobSetRefused, JobSetUnavailable
 from nightshift.operators.jobset_work import JobSetWork, Waited, attempt_of
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ class Adoption:
     def have_all(self, kept: Kept) -> tuple[Kept, list[Waited]]:
         """Makes sure that every JobSet of `kept.live` exists once; saves and returns the new memory.
 
-        One that cannot be created is left out if another one works.
+        One that cannot be created is left out if another one works. After the deadline none is created: only what exists is
+        waited for, which ends it. Raises JobSetDeadlineExceeded if nothing exists then.
         """
-        if not kept.live:
+        if not kept.live and not _is_over(kept):
             profile, workers = self._task.whole(kept)
             kept = kept.with_new(profile, time.time(), workers)
         self._memory.save(kept)
@@ -59,6 +61,10 @@ class Adoption:
             if seen.jobset is not None:
                 waited.append(self._adopt(live, seen))
                 continue
+            if _is_over(kept):
+                kept = kept.without(live)
+                self._memory.save(kept)
+                continue
             # Its start-up begins now, also if it was decided on long ago and deleted since.
             kept, live = kept.begun(live, time.time())
             self._memory.save(kept)
@@ -70,6 +76,11 @@ class Adoption:
                 self._task.log.warning("The task continues without JobSet %s: %s", name, error)
                 kept = kept.without(live)
                 self._memory.save(kept)
+        if not waited:
+            raise JobSetDeadlineExceeded(
+                f"The deadline of all attempts passed at {datetime.fromtimestamp(kept.deadline, UTC):%Y-%m-%d %H:%M} UTC. To give "
+                "the task its whole time again, clear it."
+            )
         return kept, waited
 
     def _find(self, live: Live) -> tuple[str, Observation]:
@@ -146,6 +157,10 @@ class Adoption:
             # No manifest can be rendered now; one could when the JobSet was created.
             return False
         return bool((meta.get("annotations") or {}).get(SPEC_HASH_ANNOTATION) == ours)
+
+
+def _is_over(kept: Kept) -> bool:
+    return kept.deadline <= time.time()
 
 
 def settled(task: JobSetWork, name: str) -> Observation:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.operators.jobset_adopt import settled
-from nightshift.operators.jobset_errors import JobSetRefused, JobSetUnavailable, failure_of
+from nightshift.operators.jobset_errors import JobSetDeadlineExceeded, JobSetRefused, JobSetUnavailable, failure_of
 from nightshift.operators.jobset_work import JobSetWork, attempt_of
 
 if TYPE_CHECKING:
@@ -98,6 +98,9 @@ class Conclusion:
             self._task.log.warning("Only JobSets that were added to help are still running")
             return kept
         failure = failure_of(name, outcome)
+        if not isinstance(failure, AirflowFailException) and kept.deadline <= time.time():
+            # A retry would begin after the deadline of all attempts.
+            failure = JobSetDeadlineExceeded(f"{failure} But the deadline has passed, so the task is not tried again.")
         if isinstance(failure, AirflowFailException):
             self._memory.save(kept.over())
         raise failure

@@ -35,6 +35,7 @@ class Kept:
     """What outlives an attempt. deadline: Unix time, for all attempts together. resumes: how often it continued by itself.
 
     helped: how many JobSets were added to keep the deadline. asked: the workers that a person asked for since it began.
+    start: which start of the task all this belongs to (`start_of`); None in the memory of an earlier release.
     """
 
     live: tuple[Live, ...] = ()
@@ -43,6 +44,7 @@ class Kept:
     resumes: int = 0
     helped: int = 0
     asked: int | None = None
+    start: int | None = None
 
     @classmethod
     def of(cls, value: Any) -> Kept:
@@ -52,8 +54,17 @@ class Kept:
         return cls(**{**_known(cls, value), "live": live})
 
     def over(self) -> Kept:
-        """The memory after the last attempt. If a person starts another one, it has the full time again."""
-        return Kept(next=self.next)
+        """The memory after the last attempt. If a person starts the task again, it has the full time again."""
+        return Kept(next=self.next, deadline=self.deadline, start=self.start)
+
+    def in_time(self, start: int, seconds: float, now: float) -> Kept:
+        """With the deadline of this start of the task, `seconds` from now if it is a new one; now: Unix time.
+
+        A retry is no new start: its deadline stays, also if it has passed, and so does what was counted.
+        """
+        if self.start == start or (self.start is None and self.deadline > now):
+            return replace(self, start=start)
+        return replace(self, start=start, deadline=now + seconds, resumes=0, helped=0)
 
     def with_new(self, profile: str, since: float = 0.0, workers: int = 0) -> Kept:
         """With one JobSet of a new generation, instead of any others."""
@@ -75,6 +86,14 @@ class Kept:
         if self.next > GENERATIONS_MAX:
             raise JobSetRefused(f"{GENERATIONS_MAX} finished JobSets of this task are kept. Delete them.")
         return self.without(live).with_all((*self.without(live).live, replace(live, generation=self.next)))
+
+
+def start_of(context: Context) -> int:
+    """A number that stays the same through Airflow's retries and is another one when a person has cleared the task.
+
+    Airflow sets `max_tries` to the task's retries, and a clear sets it to the tries so far and the retries.
+    """
+    return int(context["ti"].max_tries)
 
 
 def _known(kind: type[Live] | type[Kept], value: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from nightshift.operators.jobset_adopt import Adoption
 from nightshift.operators.jobset_end import Conclusion, Done
 from nightshift.operators.jobset_errors import JobSetUnknown, runtime_failures
-from nightshift.operators.jobset_memory import Kept, Memory
+from nightshift.operators.jobset_memory import Kept, Memory, start_of
 from nightshift.operators.jobset_work import JobSetWork
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class JobSetTask(JobSetWork):
     def run_jobset(self, context: Context) -> Any:
         """`execute`'s part: returns the result of a JobSet that is already done, or defers."""
         with runtime_failures():
-            return self._have_and_wait(context, self._with_time(self._memory(context).load()))
+            return self._have_and_wait(context, self._in_time(context, self._memory(context).load()))
 
     def complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """`execute_complete`'s part: draws conclusions from the event about a JobSet."""
@@ -41,7 +41,7 @@ class JobSetTask(JobSetWork):
             if live is None:
                 self.log.info("No longer waiting for JobSet %s", event["name"])
                 # Without any JobSet, another process of this task has ended it meanwhile: this one begins from the start.
-                return self._have_and_wait(context, kept if kept.live else self._with_time(kept))
+                return self._have_and_wait(context, kept if kept.live else self._in_time(context, kept))
             following = Conclusion(self, context, memory).draw(kept, live, event)
             return following.result if isinstance(following, Done) else self._have_and_wait(context, following)
 
@@ -63,11 +63,8 @@ class JobSetTask(JobSetWork):
         self.log.info("Deleting JobSet %s, which this process has just created", name)
         self.runtime.stop(name, uid)
 
-    def _with_time(self, kept: Kept) -> Kept:
-        """A deadline that has passed belonged to attempts that have been cleared since."""
-        if kept.deadline > time.time():
-            return kept
-        return replace(kept, deadline=time.time() + self.seconds(), resumes=0, helped=0)
+    def _in_time(self, context: Context, kept: Kept) -> Kept:
+        return kept.in_time(start_of(context), self.seconds(), time.time())
 
     def _have_and_wait(self, context: Context, kept: Kept) -> Any:
         # Set before it begins, because `end_on_kill` may come at any moment.

@@ -97,6 +97,10 @@ class Night:
             self.resume(name, ending)
         return waited_for(deferred.value)
 
+    def clear(self) -> None:
+        """A person clears the task, as `clear_task_instances` of Airflow does: it has all its retries again."""
+        self.context["ti"].max_tries += 7
+
     def commit(self, *chunks: int) -> None:
         for chunk in chunks:
             obstore.put(self.store, f"{RUN.prefix}/ledger/chunk-{chunk:08d}.parquet", a_chunk(RUN, PLAN, chunk))
@@ -104,7 +108,7 @@ class Night:
 
 def a_context() -> Any:
     """Of an attempt whose predecessors have left nothing."""
-    return {"task_state_store": KeptState(), "ti": SimpleNamespace(id="attempt")}
+    return {"task_state_store": KeptState(), "ti": SimpleNamespace(id="attempt", max_tries=6)}
 
 
 def an_event(name: str, ending: WaitEnd) -> dict[str, Any]:

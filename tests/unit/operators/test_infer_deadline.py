@@ -256,11 +256,14 @@ class TestHelp:
         (jobset,) = watched.trigger["look"]["jobsets"].values()
         assert jobset["ready_at"] > time.time()
 
-    def test_a_new_deadline_brings_new_help(self, watched: Watched) -> None:
-        watched.memory.save(replace(watched.memory.load(), helped=3, deadline=time.time() - 1))
+    @pytest.mark.parametrize(("cleared", "helped"), [(True, 0), (False, 3)])
+    def test_a_new_start_brings_new_help_and_a_retry_does_not(self, watched: Watched, cleared: bool, helped: int) -> None:
+        watched.memory.save(replace(watched.memory.load(), helped=3))
+        if cleared:
+            watched.night.clear()
         watched.again()
 
-        assert watched.trigger["look"]["terms"]["helped"] == 0
+        assert watched.trigger["look"]["terms"]["helped"] == helped
 
     def test_the_night_is_over_with_its_ledger(self, watched: Watched) -> None:
         watched.help(3)

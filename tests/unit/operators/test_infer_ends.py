@@ -184,7 +184,7 @@ class TestEnds:
         later = time.time() + a_spec().deadline_seconds + 60
         monkeypatch.setattr(time, "time", lambda: later)
 
-        with pytest.raises(JobSetPreempted):
+        with pytest.raises(JobSetDeadlineExceeded, match="only because pods were taken away.*not tried again"):
             night.resume(name)
         assert night.agent.names() == []
 
@@ -331,6 +331,7 @@ class TestAnotherTimeAround:
         night.resume(name)
         for chunk in (0, 1):
             obstore.delete(night.store, f"{RUN.prefix}/ledger/chunk-{chunk:08d}.parquet")
+        night.clear()
 
         assert self.seconds_left(night, monkeypatch) == pytest.approx(a_spec().deadline_seconds, abs=60)
 
@@ -339,6 +340,7 @@ class TestAnotherTimeAround:
         failed(night.agent, name, code=1)
         with pytest.raises(AirflowFailException):
             night.resume(name)
+        night.clear()
 
         assert self.seconds_left(night, monkeypatch) == pytest.approx(a_spec().deadline_seconds, abs=60)
 
@@ -350,7 +352,7 @@ class TestAnotherTimeAround:
 
         assert self.seconds_left(night, monkeypatch) == pytest.approx(a_spec().deadline_seconds - 3600, abs=60)
 
-    def test_a_process_that_learns_of_the_end_after_another_one_begins_with_all_its_time(self, night: Night) -> None:
+    def test_a_process_that_learns_of_the_end_after_another_one_has_the_same_deadline(self, night: Night) -> None:
         """As when two schedulers have the same task resumed."""
         name = night.execute()
         failed(night.agent, name, code=1)

@@ -46,7 +46,9 @@ def test_a_renewed_jobset_keeps_its_profile() -> None:
 
 
 def test_what_is_over_leaves_the_next_time_all_its_time() -> None:
-    assert (KEPT.over().deadline, KEPT.over().resumes) == (0.0, 0)
+    again = replace(KEPT, start=2, helped=3).over().in_time(start=3, seconds=60, now=1000)
+
+    assert (again.deadline, again.resumes, again.helped) == (1060, 0, 0)
 
 
 def test_finished_jobsets_that_nobody_deletes_have_an_end() -> None:
@@ -55,3 +57,18 @@ def test_finished_jobsets_that_nobody_deletes_have_an_end() -> None:
     assert full.renewed(Live(1, "a")).next == GENERATIONS_MAX + 1
     with pytest.raises(JobSetRefused, match="Delete them"):
         full.renewed(Live(1, "a")).renewed(Live(2, "b"))
+
+
+class TestInTime:
+    @pytest.mark.parametrize("now", [1000, 5000], ids=["before", "after"])
+    def test_a_retry_keeps_deadline_and_counts_whether_it_has_passed_or_not(self, now: float) -> None:
+        kept = replace(KEPT, deadline=2000, helped=3, start=6)
+
+        assert kept.in_time(start=6, seconds=60, now=now) == kept
+
+    def test_what_an_earlier_release_kept_has_no_start(self) -> None:
+        """Its deadline holds for the start that finds it, as it did there; one that has passed did not."""
+        kept = replace(KEPT, deadline=2000)
+
+        assert kept.in_time(start=6, seconds=60, now=1000) == replace(kept, start=6)
+        assert kept.in_time(start=6, seconds=60, now=3000) == replace(kept, start=6, deadline=3060, resumes=0)
