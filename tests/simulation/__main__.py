@@ -34,7 +34,7 @@ from tests.simulation.runner import run_many
 from tests.simulation.scenario import SWITCHES, draw
 from tests.simulation.world import simulate
 
-SEARCHED: Final = range(600)
+SEARCHED: Final = range(1000)
 """Seeds that are tried with each mutant."""
 CAUGHT_BY: Final = 3
 """Schedules that must catch a mutant before the search ends with the quickest of them."""

@@ -71,6 +71,19 @@ def _asks_for_everything() -> tuple[Change, ...]:
     return ((keeping, "decide", greedy),)
 
 
+def _starts_twice_as_fast() -> tuple[Change, ...]:
+    """Help is sized right, and comes even if it starts for longer than it works."""
+    decide, missing = keeping.decide, keeping.missing
+
+    def hasty(found: Forecast, asked: Any, terms: keeping.Terms) -> keeping.Keeping:
+        return decide(found, asked, replace(terms, start_up_s=terms.start_up_s / 2))
+
+    def sized(found: Forecast, within_s: float, ready_in_s: float) -> int | None:
+        return missing(found, within_s, 2 * ready_in_s)
+
+    return ((keeping, "decide", hasty), (keeping, "missing", sized))
+
+
 def _believes_too_little() -> tuple[Change, ...]:
     seen = Watch._seen
 
@@ -91,6 +104,7 @@ NIGHT_MUTANTS: Final = (
     ),
     Mutant("workers that start are lost", _of("hold", "starting", "needless"), _starting_counts_as_lost),
     Mutant("help starts at once", _of("size", "vain"), _starts_at_once),
+    Mutant("help may start for longer than it works", _of("vain"), _starts_twice_as_fast),
     Mutant("helps again while help starts", _of("starting", "calm"), _again_and_again),
     Mutant("helps without end", _of("bound"), lambda: (*_again_and_again(), (keeping, "HELPS_MAX", 99))),
     Mutant("asks for more than the quota", _of("room"), _asks_for_everything),

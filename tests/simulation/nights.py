@@ -279,7 +279,7 @@ class World:
         if decision.workers:
             if starting := [name for name, fleet in fleets.items() if fleet.ready_at > now and fleet.running < fleet.wanted]:
                 self.night.wrong.append(f"starting: help at {now:.0f} s while {starting} start")
-            if found.left_s <= START_S:
+            if IN_TIME * found.left_s < 2 * START_S:
                 self.night.wrong.append(f"vain: help at {now:.0f} s, {found.left_s:.0f} s before the deadline")
             self.night.wrong += self._too_small(decision.workers, found, asked)
             self.night.helped.append((now, decision.workers, decision.profile))

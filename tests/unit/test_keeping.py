@@ -39,7 +39,8 @@ def with_helper(workers: float, ready_in_s: float = 0.0) -> Forecast:
         (LATE, OWNER, replace(TERMS, helped=HELPS_MAX), "3 JobSets have helped, which is the limit"),
         (SHORT, OWNER, TERMS, "spot runs 4 of 10 workers, so the fallback rule decides"),
         (SHORT, OWNER, replace(TERMS, profiles=("spot",)), "and it is the last profile"),
-        (replace(LATE, left_s=700), OWNER, TERMS, "would come too late"),
+        (replace(LATE, left_s=700), OWNER, TERMS, r"would come too late \(10 min of start-up\)"),
+        (replace(LATE, left_s=1400), OWNER, TERMS, r"would come too late \(10 min of start-up, 10 min of work\)"),
         (LATE, OWNER, replace(TERMS, room=10), "it may have no more than 10 workers"),
         (LATE, OWNER, replace(TERMS, useful=10), "it may have no more than 10 workers"),
     ],
@@ -72,6 +73,18 @@ def test_it_helps(
 
     assert (decision.profile, decision.drop) == (profile, drop)
     assert decision.workers == workers or (workers is None and decision.workers > 0)
+
+
+@pytest.mark.parametrize("start_up_s", [1, 30, 600, 2400])
+def test_help_never_starts_for_longer_than_it_works(start_up_s: float) -> None:
+    """A night that was 20 minutes late and had 15 left, with 10 of start-up, got 324 more workers beside 40."""
+    jobsets, terms = {"a": Asked("spot", 40)}, replace(TERMS, start_up_s=start_up_s, room=None, useful=10**6)
+    for left_s in range(60, 7200, 60):
+        rows = 40 * (left_s + 1200)
+        forecast = replace(LATE, end_s=left_s + 1200, left_s=left_s, left=rows, fleets={"a": Expected(40)})
+        works_s = IN_TIME * left_s - start_up_s
+
+        assert bool(decide(forecast, jobsets, terms).workers) == (works_s >= start_up_s), left_s
 
 
 def test_a_decision_says_why() -> None:

@@ -5,7 +5,8 @@ More workers come as a *helping* JobSet on the same ledger; it ends with the led
     workers = (rows left / speed - work that is expected anyway) / (IN_TIME * time left - start-up)
 
 so that the night ends within 85% of the time that is left (`nightshift.planner.forecast.IN_TIME`; both sums over the workers
-and seconds until then). Never more than the quota, the deployment's limit and full batches allow.
+and seconds until then). Never more than the quota, the deployment's limit and full batches allow; without a deployment's limit
+no more than `TIMES_PLAN` times the plan's workers.
 
     the forecast has been late for less than HOLD_S, or is not just now  STAY
     a person said how many workers there are (``compute.workers``)       STAY, but say how many would keep the deadline
@@ -13,7 +14,7 @@ and seconds until then). Never more than the quota, the deployment's limit and f
     HELPS_MAX JobSets have helped                                        STAY
     the only profile in use is short of pods, and there is a next one    STAY: `nightshift.jobset.fallback` moves on
     a JobSet of the last profile in use has less than GIVES of its pods  HELP on the next profile; STAY if there is none
-    a JobSet submitted now would not be there in time                    STAY
+    a JobSet submitted now would start for longer than it would work     STAY
     anything else                                                        HELP on the last profile in use
 
 What keeps it calm. A band: late is above 95% of the time left, in time below 85%, and in between what was said last holds. A
@@ -40,6 +41,9 @@ HOLD_S: Final = 300.0
 """One slow chunk, or a few preemptions at once, are over by then."""
 HELPS_MAX: Final = 3
 """Of a night. A forecast that needs a fourth correction is of no use."""
+TIMES_PLAN: Final = 4
+"""All workers of a night together, where no operator has said how many there may be (``NIGHTSHIFT_WORKERS_MAX``). Twice for a
+speed that was half as high as believed, and twice for a storm that takes half of the workers."""
 GIVES: Final = 0.75
 """A profile that runs less than this share of the workers that were asked of it has no capacity for more."""
 
@@ -117,8 +121,12 @@ def _help(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms, said: 
             return Keeping(f"{said}, and it is the last profile")
         drop = [name for name in names if jobsets[name].helps and not forecast.fleets[name].workers]
         profile = following[0]
-    if needed is None:
-        return Keeping(f"{said}, but workers that start now would come too late ({minutes(terms.start_up_s)} of start-up)")
+    works_s = IN_TIME * forecast.left_s - terms.start_up_s
+    if needed is None or works_s < terms.start_up_s:
+        works = f", {minutes(works_s)} of work" if works_s > 0 else ""
+        return Keeping(
+            f"{said}, but workers that start now would come too late ({minutes(terms.start_up_s)} of start-up{works})"
+        )
     have = sum(each.wanted for name, each in jobsets.items() if name not in drop)
     most = min(terms.useful, math.inf if terms.room is None else terms.room) - have
     if most < 1:

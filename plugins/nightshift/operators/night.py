@@ -48,11 +48,12 @@ class Night:
     @property
     def room(self) -> int:
         """The most workers that it may have."""
+        from nightshift.jobset.keeping import TIMES_PLAN
         from nightshift.planner.roofline import accelerators
 
         if not self.many_machines and not self.limits.workers_max:
             return self.plan.workers
-        most = self.limits.workers_max or WORKERS_MAX
+        most = self.limits.workers_max or min(WORKERS_MAX, TIMES_PLAN * self.plan.workers)
         units = accelerators(self.spec.compute.worker()) or 1
         return most if self.limits.quota is None else min(most, self.limits.quota // units)
 

@@ -144,7 +144,7 @@ class TestLook:
         assert jobset.pop("ready_at") == pytest.approx(time.time() + 600, abs=60)
         assert jobset == {"profile": "cpu", "workers": 2, "helps": False, "hosts": 1}
         assert look["terms"]["start_up_s"] == 600
-        assert (look["terms"]["room"], look["terms"]["stated"], look["terms"]["helped"]) == (10_000, False, 0)
+        assert (look["terms"]["room"], look["terms"]["stated"], look["terms"]["helped"]) == (8, False, 0)
 
     def test_without_a_decision_to_make_it_waits_for_the_same_jobset(self, watched: Watched) -> None:
         before = watched.names

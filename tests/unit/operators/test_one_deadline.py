@@ -199,9 +199,7 @@ class TestRetries:
         assert isinstance(airflow.ended, JobSetTaskError)
         assert airflow.tries == RETRIES + 1
 
-    def test_a_clear_gives_the_task_its_whole_time_again(
-        self, night: Night, clock: Clock, runtime: Counted, make: Any
-    ) -> None:
+    def test_a_clear_gives_the_task_its_whole_time_again(self, night: Night, clock: Clock, runtime: Counted, make: Any) -> None:
         airflow = Airflow(night, clock, make)
         airflow.run(ends_with_work_left(DEADLINE_S - 60))
         night.clear()
@@ -329,9 +327,7 @@ class TestExecutionTimeout:
         assert operator.seconds() == DEADLINE_S
 
     def test_it_is_for_all_attempts(self, night: Night, clock: Clock, runtime: Counted) -> None:
-        airflow = Airflow(
-            night, clock, lambda night: jobset(night, execution_timeout=timedelta(minutes=10)), retry_delay_s=60
-        )
+        airflow = Airflow(night, clock, lambda night: jobset(night, execution_timeout=timedelta(minutes=10)), retry_delay_s=60)
 
         airflow.run(ends_with_work_left(240))
 
