@@ -73,7 +73,7 @@ def _asks_for_everything() -> tuple[Change, ...]:
 
 def _starts_twice_as_fast() -> tuple[Change, ...]:
     """Help is sized right, and comes even if it starts for longer than it works."""
-    decide, missing = keeping.decide, keeping.missing
+    decide, missing = keeping.decide, forecast.missing
 
     def hasty(found: Forecast, asked: Any, terms: keeping.Terms) -> keeping.Keeping:
         return decide(found, asked, replace(terms, start_up_s=terms.start_up_s / 2))

@@ -77,9 +77,9 @@ class Adoption:
                 kept = kept.without(live)
                 self._memory.save(kept)
         if not waited:
+            passed = f"{datetime.fromtimestamp(kept.deadline, UTC):%Y-%m-%d %H:%M} UTC"
             raise JobSetDeadlineExceeded(
-                f"The deadline of all attempts passed at {datetime.fromtimestamp(kept.deadline, UTC):%Y-%m-%d %H:%M} UTC. To give "
-                "the task its whole time again, clear it."
+                f"The deadline of all attempts passed at {passed}. To give the task its whole time again, clear it."
             )
         return kept, waited
 

@@ -184,7 +184,7 @@ class TestEnds:
         later = time.time() + a_spec().deadline_seconds + 60
         monkeypatch.setattr(time, "time", lambda: later)
 
-        with pytest.raises(JobSetDeadlineExceeded, match="only because pods were taken away.*not tried again"):
+        with pytest.raises(JobSetDeadlineExceeded, match=r"only because pods were taken away.*not tried again"):
             night.resume(name)
         assert night.agent.names() == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -81,7 +81,7 @@ KINDS = [infer, jobset, gke]
 
 @dataclass
 class Airflow:
-    """As much of it as decides whether a task is tried again: every exception but AirflowFailException, while tries are left."""
+    """As much of it as decides whether a task is tried again: after any exception but AirflowFailException, if tries are left."""
 
     night: Night
     clock: Clock
