@@ -81,7 +81,7 @@ KINDS = [infer, jobset, gke]
 
 @dataclass
 class Airflow:
-    """As much of it as decides whether a task is tried again: after any exception but AirflowFailException, if tries are left."""
+    """As much of it as decides whether a task is tried again: after all exceptions but one, while tries are left."""
 
     night: Night
     clock: Clock
