@@ -72,20 +72,10 @@ def test_a_plan_survives_its_json_form(source: ExportedSource | None) -> None:
     assert Plan.from_json(json.loads(canonical_json(plan.to_json()))) == plan
 
 
-def test_a_plan_of_0_1_0_is_read_though_it_does_not_record_its_source() -> None:
-    plan = a_plan(10)
-    body = plan.to_json()
-    del body["source"]
-
-    assert Plan.from_json(body) == plan
-
-
 def test_a_plan_names_the_decision_that_it_follows() -> None:
     plan = replace(a_plan(10), decision="job/2026-11-20/0123456789abcdef/decisions/0.json")
-    older = {name: value for name, value in plan.to_json().items() if name != "decision"}
 
     assert Plan.from_json(json.loads(canonical_json(plan.to_json()))) == plan
-    assert Plan.from_json(older) == replace(plan, decision=None)
 
 
 def test_a_plan_of_another_version_is_refused() -> None:

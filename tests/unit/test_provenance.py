@@ -19,7 +19,7 @@ from nightshift.driver.budget import NUMBER_BYTES
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.run import chunks
-from nightshift.run.chunks import Part, Provenance, Result, Saved
+from nightshift.run.chunks import Provenance, Result, Saved
 from nightshift.run.ledger import Ledger
 from nightshift.run.seal import seal
 from nightshift.store import ObjectStorage
@@ -170,43 +170,8 @@ def test_of_two_that_saved_the_same_row_the_first_counts_for_it() -> None:
     assert [part.truncated for part in found.parts] == [0, 0, 2], "never more than the rows that count"
 
 
-def without_parts(body: bytes) -> bytes:
-    """The same object as an earlier release wrote it."""
-    table, provenance = chunks.decode(body)
-    sink = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata({chunks.METADATA_KEY: chunks.as_before(provenance)}), sink)
-    return sink.getvalue()
-
-
-def test_an_older_chunk_says_what_it_knows() -> None:
-    first = Attempt("pod-b", "0.1")
-    first.answer(1)
-    second = Attempt("pod-a", "0.2", {"pod-b": first.partial()})
-    second.answer(2)
-    body = second.chunk()
-
-    old = without_parts(body)
-
-    assert parts(old) == [("pod-a", "node-of-pod-a", "0.2", 4, 20, 6), ("pod-b", "?", chunks.UNKNOWN, 2, 0, 0)]
-    assert chunks.results_of(chunks.decode(old)[0]) == chunks.results_of(chunks.decode(body)[0])
-    assert sealed(old)["engine_versions"] == {"0.2": 4, chunks.UNKNOWN: 2}
-
-
-def test_an_older_partial_that_holds_rows_of_others_counts_them_as_its_own() -> None:
-    """It does not say which rows are whose."""
-    body = without_parts(a_chunk(RUN, PLAN, 0))
-    table, provenance = chunks.decode(body)
-    older = dataclasses.replace(provenance, taken=(Part("pod-0", "?", chunks.UNKNOWN, 4),))
-    sink = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata({chunks.METADATA_KEY: chunks.as_before(older)}), sink)
-
-    attempt = Attempt("pod-2", "0.2", {"pod-1": sink.getvalue()})
-
-    assert parts(attempt.chunk())[1][:4] == ("pod-1", "node", "0", 6)
-
-
 def test_an_earlier_release_reads_what_this_one_writes() -> None:
-    """Its reader takes these fields and no other: driver and seal are upgraded at different times."""
+    """Its reader takes these fields: driver and seal are upgraded at different times."""
     first = Attempt("pod-b", "0.1")
     first.answer(1)
     second = Attempt("pod-a", "0.2", {"pod-b": first.partial()})
@@ -223,22 +188,28 @@ def test_an_earlier_release_reads_what_this_one_writes() -> None:
     assert json.loads(metadata[chunks.METADATA_KEY])["merged"] == {"pod-b": 2}
 
 
+def with_metadata(table: pa.Table, metadata: Mapping[bytes, bytes]) -> bytes:
+    """A chunk of this version with digests that are right."""
+    format_of = {chunks.FORMAT_KEY: table.schema.metadata[chunks.FORMAT_KEY]}
+    return chunks.to_parquet(table.schema.with_metadata({**format_of, **metadata}), [table])
+
+
 def test_what_a_later_release_adds_is_passed_over() -> None:
     table, provenance = chunks.decode(a_chunk(RUN, PLAN, 0))
-    said = {**json.loads(chunks.as_before(provenance)), "weather": "fine"}
+    said = {**json.loads(chunks.said_by(provenance)), "weather": "fine"}
     told = [{**dataclasses.asdict(part), "weather": "fine"} for part in provenance.parts]
     metadata = {chunks.METADATA_KEY: json.dumps(said).encode(), chunks.PARTS_KEY: json.dumps(told).encode()}
 
-    assert chunks.decode(chunks.to_parquet(table.schema.with_metadata(metadata), [table]))[1] == provenance
+    assert chunks.decode(with_metadata(table, metadata))[1] == provenance
 
 
 @pytest.mark.parametrize("told", [b"", b"[]", b"{}", b"[1]", b"[{}]", b'[{"attempt": "a"}]', b"\xff"])
 def test_parts_that_cannot_be_read_are_not_a_chunk(told: bytes) -> None:
     table, provenance = chunks.decode(a_chunk(RUN, PLAN, 0))
-    metadata = {chunks.METADATA_KEY: chunks.as_before(provenance), chunks.PARTS_KEY: told}
+    body = with_metadata(table, {chunks.METADATA_KEY: chunks.said_by(provenance), chunks.PARTS_KEY: told})
 
     with pytest.raises(chunks.NotAChunk):
-        chunks.decode(chunks.to_parquet(table.schema.with_metadata(metadata), [table]))
+        chunks.decode(body)
 
 
 def test_a_chunk_is_encoded_once_because_its_answers_are_gone_then() -> None:

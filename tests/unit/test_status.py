@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from nightshift.costs.prices import Prices
 from nightshift.costs.split import Parts
 from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
-from nightshift.run import chunks
 from nightshift.run.chunks import Part
 from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
@@ -137,8 +134,7 @@ def test_foreign_objects_are_named(run: Run) -> None:
 
 def test_partials_of_open_chunks_are_saved_rows(run: Run) -> None:
     run.save(1, "pod-a", made_by("pod-a", [4, 5]))
-    # An earlier release saved what it had taken over, too: that is counted once.
-    run.save(1, "pod-b", made_by("pod-b", [4, 5, 6], taken=(Part("pod-a", "?", chunks.UNKNOWN, 2),)))
+    run.save(1, "pod-b", made_by("pod-b", [6]))
 
     status = run.status()
 
@@ -301,27 +297,6 @@ def test_a_run_of_no_rows_is_complete(tmp_path: Path) -> None:
 
     assert (status.state, status.chunks_total) == ("complete", 0)
     assert "100.0%  0 of 0 rows" in text(status)
-
-
-def test_older_provenance_lacks_fields(run: Run) -> None:
-    """The fields that came later read as nothing, not as an error."""
-    body = made_by("pod-a", range(4))
-    table, provenance = chunks.decode(body)
-    old = {
-        name: value
-        for name, value in json.loads(chunks.as_before(provenance)).items()
-        if name not in ("output_tokens", "computed_rows", "merged", "node", "started", "finished")
-    }
-    sink = pa.BufferOutputStream()
-    pa.parquet.write_table(table.replace_schema_metadata({chunks.METADATA_KEY: json.dumps(old).encode()}), sink)
-    run.commit(0, sink.getvalue().to_pybytes())
-    # Perhaps it was taken over.
-    run.save(0, "pod-b", made_by("pod-b", [0, 1]))
-
-    status = run.status()
-
-    assert (status.rows_done, status.output_tokens, status.waste_rows, status.problems) == (4, 0, 0, {})
-    assert {attempt.name: attempt.node for attempt in status.attempts} == {"pod-a": "?", "pod-b": "node-of-pod-b"}
 
 
 def test_a_batch_run_with_a_spec_of_its_own(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def bill(
     estimated: tuple[Decision, Machine] | None = None,
     bigquery_bytes: int | None = None,
 ) -> Bill | None:
-    """Of a sealed run; None if an earlier release sealed it, which measured no machine time.
+    """Of a sealed run; None if its manifest does not say what its attempts were paid for.
 
     manifest: the run's (`nightshift.run.seal`). estimated: what the task plan decided, and the machine of its profile.
     """

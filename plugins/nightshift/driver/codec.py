@@ -75,7 +75,6 @@ class ParquetCodec:
         results, provenance = chunks.decode_results(body, self._results)
         if (provenance.run_id, provenance.chunk) != (self._run_id, chunk):
             raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of run {provenance.run_id}")
-        # An earlier release saved what it had taken over, too, without saying which rows these are: all count as its own.
         return Saved(results, replace(provenance.parts[0], rows=len(results)))
 
     def first_answered(self, body: bytes) -> int | None:

@@ -53,7 +53,7 @@ from nightshift.run import weights
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.marks import Ended
 from nightshift.run.names import RunRef, split_run_url
-from nightshift.run.opening import SEEDS_BY_KEY, NoSuchRun, Record, load_run
+from nightshift.run.opening import NoSuchRun, Record, load_run
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, load_plan
 from nightshift.run.redo import Redo
@@ -240,7 +240,7 @@ async def _work(config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, 
             codec=codec,
             completed=Completed(store, run, redo, kind, codec) if redo else None,
             key_columns=tuple(spec.source.key),
-            named_by_key=spec.request.seeded and record.get("seeds") == SEEDS_BY_KEY,
+            named_by_key=spec.request.seeded,
             attempt=config.attempt,
             limits=WorkerLimits(
                 window_start=window,

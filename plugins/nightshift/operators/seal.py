@@ -39,15 +39,15 @@ class SealOperator(RunOperator):
 
 
 def _warnings(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """What a person should know of a run that is complete. A manifest of an earlier release does not say it."""
-    versions = manifest.get("engine_versions", {})
+    """What a person should know of a run that is complete."""
+    versions = manifest["engine_versions"]
     if len(versions) > 1:
         listed = ", ".join(f"{rows} rows by {version}" for version, rows in versions.items())
         yield (
             "The rows were answered by different versions of the engine, which may answer the same row differently: "
             f"{listed}. To have all rows answered by one, trigger the DAG with fresh."
         )
-    if truncated := manifest.get("truncated", 0):
+    if truncated := manifest["truncated"]:
         yield (
             f"{truncated} of {manifest['predictions']} answers were cut at max_tokens and are published as they are. Raise "
             "request.max_tokens, or write 'truncated: dead_letter' under request to have such rows become dead letters."

@@ -41,7 +41,7 @@ def bill_of(
 ) -> Bill | None:
     """Of a sealed run. Without an estimate if there is no decision, or none that this release reads, or no spec.
 
-    None if an earlier release sealed the run.
+    None if the manifest does not say what the attempts were paid for.
     """
     decided = None
     if plan is not None and plan.decision is not None and spec is not None:

@@ -1,9 +1,9 @@
 """The Parquet format of a chunk: one row per ordinal, a prediction or a dead letter, and who made it.
 
 A partial has the same format with only the rows that its attempt has finished itself. The file's metadata says who made it:
-``nightshift`` has the fields that release 0.1.0 knows, because its readers refuse others, ``nightshift.parts`` a list of
-every `Part`, and ``nightshift.format`` the version (`nightshift.formats`). Two more entries hold SHA-256 digests of the footer
-and of everything before it, so that an altered byte is never read as other data (docs/adr/0012-chunk-digests.md).
+``nightshift`` has the fields of the attempt that wrote it, ``nightshift.parts`` a list of every `Part`, and
+``nightshift.format`` the version (`nightshift.formats`). Two more entries hold SHA-256 digests of the footer and of everything
+before it, so that an altered byte is never read as other data (docs/adr/0012-chunk-digests.md).
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ WIDTH: Final = "width"
 """The column of `decode_outcomes` with the length of a prediction that is a list."""
 STATUS: Final = "dead_status"
 """The column that only the chunks of `nightshift batch` have."""
-UNKNOWN: Final = "unknown"
-"""The version of an engine that did not say it, or of which an older release wrote nothing down."""
 
 
 class NotAChunk(ValueError):
@@ -165,7 +163,7 @@ def encode(
     parts = json.dumps([asdict(part) for part in provenance.parts]).encode()
     # Of no row: the columns' types do not depend on the rows.
     schema = _table(keys.slice(0, 0), [], prediction_type, with_status).schema.with_metadata(
-        {METADATA_KEY: as_before(provenance), PARTS_KEY: parts, FORMAT_KEY: json.dumps(CHUNK.stamp()).encode()}
+        {METADATA_KEY: said_by(provenance), PARTS_KEY: parts, FORMAT_KEY: json.dumps(CHUNK.stamp()).encode()}
     )
     rest = iter(results)
     rows = group_rows or max(1, len(keys))
@@ -219,8 +217,8 @@ def to_parquet(schema: pa.Schema, groups: Iterable[pa.Table]) -> bytes:
     return sink.getvalue()
 
 
-def as_before(provenance: Provenance) -> bytes:
-    """The JSON object of `METADATA_KEY`, with exactly the fields of release 0.1.0: its readers take no other."""
+def said_by(provenance: Provenance) -> bytes:
+    """The JSON object of `METADATA_KEY`; what it says of other attempts, it says briefly: how many rows came from whom."""
     said = asdict(provenance)
     del said["truncated"], said["taken"]
     merged = {part.attempt: part.rows for part in provenance.taken}
@@ -230,8 +228,7 @@ def as_before(provenance: Provenance) -> bytes:
 def decode(body: bytes) -> tuple[pa.Table, Provenance]:
     """The rows and the provenance. Raises NotAChunk for anything else, such as a torn upload or a chunk with an altered byte.
 
-    A chunk of release 0.1.0 has no digests: it is read unless Parquet itself finds it broken. Fields of provenance that only a
-    later release knows are passed over.
+    Fields of provenance that only a later release knows are passed over.
     """
 
     def read(file: pq.ParquetFile) -> pa.Table:
@@ -283,10 +280,9 @@ def _decoded(body: bytes, read: Callable[[pq.ParquetFile], T]) -> tuple[T, Prove
         file = pq.ParquetFile(pa.BufferReader(body))
         metadata = file.metadata.metadata or {}
         check_footer(metadata, body[-_footer_size(body) :])
-        digest = metadata.get(BODY_DIGEST_KEY)
-        if digest is not None and _digest(memoryview(body)[: -_footer_size(body)]) != digest:
+        if _digest(memoryview(body)[: -_footer_size(body)]) != metadata[BODY_DIGEST_KEY]:
             raise NotAChunk("not a chunk: its body is not what was written")
-        CHUNK.check(json.loads(metadata.get(FORMAT_KEY, b"{}")), "the file")
+        CHUNK.check(json.loads(metadata[FORMAT_KEY]), "the file")
         missing = [name for name in columns.CHUNK_COLUMNS if name not in file.schema_arrow.names]
         if missing:
             raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
@@ -301,13 +297,8 @@ def _decoded(body: bytes, read: Callable[[pq.ParquetFile], T]) -> tuple[T, Prove
 
 
 def _provenance(metadata: Mapping[bytes, bytes]) -> Provenance:
-    said = json.loads(metadata[METADATA_KEY])
-    if PARTS_KEY in metadata:
-        own, *taken = (_of(Part, part) for part in json.loads(metadata[PARTS_KEY]))
-        return replace(_of(Provenance, said), truncated=own.truncated, taken=tuple(taken))
-    # An earlier release wrote down only how many rows came from whom.
-    merged = said.get("merged", {}).items()
-    return replace(_of(Provenance, said), taken=tuple(Part(attempt, "?", UNKNOWN, rows) for attempt, rows in merged))
+    own, *taken = (_of(Part, part) for part in json.loads(metadata[PARTS_KEY]))
+    return replace(_of(Provenance, json.loads(metadata[METADATA_KEY])), truncated=own.truncated, taken=tuple(taken))
 
 
 def _of(kind: type[T], said: Mapping[str, Any]) -> T:
@@ -325,10 +316,9 @@ def check_footer(metadata: Mapping[bytes, bytes], footer: bytes) -> None:
     footer: from its first byte to the end of the file, including its length and the magic word.
     """
     digest = metadata.get(FOOTER_DIGEST_KEY)
-    if (digest is None) != (BODY_DIGEST_KEY not in metadata):
-        # The name of a digest may have an altered byte: this must not pass for a chunk without digests.
-        raise NotAChunk("not a chunk: its footer has one of two digests")
-    if digest is not None and _digest(footer.replace(digest, _PLACES[FOOTER_DIGEST_KEY])) != digest:
+    if digest is None:
+        raise NotAChunk("not a chunk: its footer has no digest")
+    if _digest(footer.replace(digest, _PLACES[FOOTER_DIGEST_KEY])) != digest:
         raise NotAChunk("not a chunk: its footer is not what was written")
 
 

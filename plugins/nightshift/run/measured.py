@@ -26,7 +26,7 @@ from nightshift.store import Objects, StoreUnavailable
 log = logging.getLogger(__name__)
 
 KEY: Final = "measured"
-"""The entry of the run manifest. Manifests of runs that were sealed by an earlier release lack it."""
+"""The entry of the run manifest."""
 READERS: Final = 16
 PATIENCE_S: Final = 300.0
 """How long a seal may read marks. What was not read by then is not seen."""

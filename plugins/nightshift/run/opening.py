@@ -28,10 +28,10 @@ from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.run.pins import Pins
 from nightshift.run.redo import KEY, Redo
 from nightshift.spec import JobSpec
-from nightshift.store import create_or_read
+from nightshift.store import create_or_read, get_bytes
 
 SEEDS_BY_KEY: Final = "key"
-"""The record's entry `seeds`: the rows' seeds come from their keys. Runs of nightshift 0.1.0 lack it: from their ordinals."""
+"""The record's entry `seeds`: the rows' seeds come from their keys. Only drivers of 0.2.0 read it, and expect it."""
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -59,10 +59,6 @@ def open_run(
     """
     semantic = spec.semantic()
     first = RunRef(spec.job, partition, run_digest(spec.job, partition, semantic))
-    records = list(_records_of(store, first))
-    earlier = _named_by_0_1_0(first, records, spec, opener=opened_by if fresh else None)
-    if earlier is not None and not superseded(earlier):
-        return earlier
     frozen = {"spec": spec.model_dump(mode="json"), "semantic": semantic, "seeds": SEEDS_BY_KEY}
     return open_generation(
         store,
@@ -72,7 +68,7 @@ def open_run(
         fresh=fresh,
         superseded=superseded,
         late=lambda: {pins.KEY: pin().to_json()},
-        later_than=max((_opened_at(record) for record in records), default=_NEVER),
+        later_than=_latest(store, first),
     )[0]
 
 
@@ -91,7 +87,7 @@ def open_redo(store: ObjectStore, earlier: RunRef, spec: JobSpec, redo: Redo, *,
         opened_by=opened_by,
         fresh=True,
         superseded=lambda run: Redo.of(_read(store, run) or {}) != redo,
-        later_than=max((_opened_at(each) for each in _records_of(store, earlier)), default=_NEVER),
+        later_than=_latest(store, earlier),
     )[0]
 
 
@@ -109,28 +105,6 @@ def redo_opened_last(store: ObjectStore, earlier: RunRef, redo: Redo) -> tuple[R
     if latest is None or Redo.of(latest) != redo:
         return None
     return RunRef.from_prefix(f"{earlier.job}/{earlier.partition}/{latest['run_id']}"), str(latest["opened_at"])
-
-
-def _named_by_0_1_0(first: RunRef, records: list[Record], spec: JobSpec, *, opener: str | None) -> RunRef | None:
-    """The newest run of the same answers that release 0.1.0 opened, whose digest had all settings of the engine in it.
-
-    None if a run was opened under the name that it has now. records: of all runs of the partition. opener: takes only a run
-    that this opener has opened. Delete this function in the release after the next one: docs/formats.md.
-    """
-    if any(record["run_id"] == first.run_id for record in records):
-        return None
-    found: list[tuple[datetime, RunRef]] = []
-    for record in records:
-        run = RunRef.from_prefix(f"{first.job}/{first.partition}/{record['run_id']}")
-        if opener not in (None, record["opened_by"]):
-            continue
-        try:
-            frozen = _spec_of(record, run)
-        except UnreadableFormat:
-            continue  # It names a setting that this release does not have, so it is not this job's.
-        if frozen.semantic() == spec.semantic():
-            found.append((_opened_at(record), run))
-    return max(found, key=lambda each: each[0])[1] if found else None
 
 
 def open_generation(
@@ -166,7 +140,7 @@ def open_generation(
         run = replace(first, generation=number)
         opened_at = max(datetime.now(UTC), later_than + timedelta(microseconds=1)).isoformat(timespec="microseconds")
         body = canonical_json({**SPEC.stamp(), **_names_of(run), "opened_by": opened_by, "opened_at": opened_at, **frozen})
-        record = {"opened_at": opened_at, **json.loads(create_or_read(store, run.spec_path, body))}
+        record = json.loads(create_or_read(store, run.spec_path, body))
         if record["opened_by"] == opened_by or not fresh:
             return run, record
         number, later_than = number + 1, max(later_than, _opened_at(record))
@@ -227,15 +201,14 @@ def _records_of(store: ObjectStore, run: RunRef) -> Iterator[Record]:
 
 
 def _read(store: ObjectStore, run: RunRef) -> Record | None:
-    """The record with its `opened_at`: early runs have none, so the time of the object stands for it.
+    """Of any version: names, `opened_by` and `opened_at` mean the same in all, so that runs can always be put in order."""
+    body = get_bytes(store, run.spec_path)
+    return None if body is None else dict(json.loads(body))
 
-    Of any version: names, `opened_by` and `opened_at` mean the same in all of them, so that runs can always be put in order.
-    """
-    try:
-        found = obstore.get(store, run.spec_path)
-    except FileNotFoundError:
-        return None
-    return {"opened_at": found.meta["last_modified"].astimezone(UTC).isoformat(), **json.loads(bytes(found.bytes()))}
+
+def _latest(store: ObjectStore, run: RunRef) -> datetime:
+    """When the latest run of the partition was opened; `_NEVER` if there is no run."""
+    return max(map(_opened_at, _records_of(store, run)), default=_NEVER)
 
 
 def _opened_at(record: Record) -> datetime:

@@ -3,7 +3,7 @@
 A job names its model by words that can come to mean something else: a branch moves, a folder is overwritten, an image's tag is
 pushed again. So the record of a run (``pinned`` in `spec.json`) holds what they meant when it was opened. The run's digest is
 made without it: a job whose branch has moved finds its open run again and finishes it with the old commit, and a `fresh` run
-takes the new one (docs/adr/0013-pins.md). A run that an earlier release opened has no pins: its words are used as they are.
+takes the new one (docs/adr/0013-pins.md). A run that pins nothing uses the words as they are.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Plan:
     """The content of `plan.json`. It fixes the ordinals and never changes once written.
 
     Invariants: rows is the sum over files; 1 <= workers <= max(1, chunk_count); chunks tile 0..rows without a gap.
-    source: None if the rows did not come from BigQuery, and in plans of nightshift 0.1.0.
+    source: None if the rows did not come from BigQuery.
     decision: path of the decision that it follows (`nightshift.run.decisions`); None for plans that no task decided.
     """
 
@@ -127,16 +127,16 @@ class Plan:
                 InputFile(file["path"], file["rows"], tuple(file["row_groups"]), file["size"], file["etag"])
                 for file in value["files"]
             )
-            source = value.get("source")
+            source = value["source"]
             return cls(
                 value["run_id"],
                 value["rows"],
                 value["chunk_rows"],
                 value["workers"],
                 files,
-                tuple(value.get("reasons", ())),
+                tuple(value["reasons"]),
                 None if source is None else ExportedSource(source["columns"], tuple(source["tables"])),
-                value.get("decision"),
+                value["decision"],
             )
         except (KeyError, TypeError) as error:
             raise PlanError(f"plan.json is not a valid plan: {error!r}") from error

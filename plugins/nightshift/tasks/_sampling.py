@@ -2,7 +2,7 @@
 
 A row's seed is a hash of the job's seed, the row's key and the number of its invalid answers so far. So a resumed run, and a
 fresh one, give the same answers, no two rows share a seed unless they share a key, and after an invalid answer the row is
-sampled with another seed. Runs that nightshift 0.1.0 opened go on with the row's ordinal in place of its key.
+sampled with another seed.
 """
 
 from __future__ import annotations

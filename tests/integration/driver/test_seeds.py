@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,3 @@ def test_a_fresh_run_draws_the_same_though_the_export_has_another_order(tmp_path
     assert first == second
     assert len(set(first.values())) == len(TEXTS)
     assert first["text 3"] == row_seed(5, '["text 3"]', 0), "for ever: another value changes every sampled answer"
-
-
-def test_a_run_of_an_earlier_release_goes_on_with_the_seeds_that_it_began_with(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, TEXTS, **CHAT)
-    record = json.loads((prepared.folder / "spec.json").read_bytes())
-    del record["seeds"]
-    (prepared.folder / "spec.json").write_text(json.dumps(record))
-
-    assert seeds(prepared) == {f"text {number}": row_seed(5, number, 0) for number in range(20)}

@@ -265,15 +265,11 @@ def test_a_chunk_that_was_altered_after_the_seal_is_noticed(night: Night, alter:
         check_sealed(night.store, night.run, manifest)
 
 
-def test_a_manifest_of_an_earlier_release_is_compared_by_its_digests(night: Night) -> None:
+def test_a_manifest_that_names_no_versions_proves_nothing(night: Night) -> None:
     manifest = night.seal(night.run, NAMES, per_chunk=1)
-    for chunk in manifest["chunks"]:
-        del chunk["object_version"]
-    overwrite(night, manifest["chunks"][1]["path"])
-    check_sealed(night.store, night.run, manifest)
-    obstore.put(night.store, manifest["chunks"][2]["path"], b"forged")
+    del manifest["chunks"][1]["object_version"]
 
-    with pytest.raises(SealBroken, match=f"1 of 3 chunks.*{manifest['chunks'][2]['path']}"):
+    with pytest.raises(SealBroken, match="is not what the task 'seal' wrote"):
         check_sealed(night.store, night.run, manifest)
 
 

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 from typing import Any
 
-import obstore
 import pytest
 from airflow.sdk import DAG
 from obstore.store import MemoryStore, ObjectStore
@@ -14,7 +13,7 @@ from obstore.store import MemoryStore, ObjectStore
 from nightshift.operators.seal import SealOperator
 from nightshift.run import chunks, opening
 from nightshift.run.ledger import Ledger
-from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.names import RunRef
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, save_plan
 from nightshift.run.seal import load_manifest
@@ -89,15 +88,3 @@ def test_cut_answers_are_counted(log: Log) -> None:
     store = MemoryStore()
 
     assert f"3 of 8 {CUT}" in log.of_sealing(store, a_run(store, {"truncated": 2}, {"truncated": 1}))
-
-
-def test_a_manifest_of_an_earlier_release_warns_of_nothing(log: Log) -> None:
-    store = MemoryStore()
-    run = a_run(store, {"truncated": 2})
-    log.of_sealing(store, run)
-    manifest = load_manifest(store, run)
-    assert manifest is not None
-    del manifest["truncated"], manifest["engine_versions"]
-    obstore.put(store, run.manifest_path, canonical_json(manifest))
-
-    assert CUT not in log.of_sealing(store, run)
