@@ -13,7 +13,7 @@ It exits with another code if it cannot open the data folder (another emulator h
 
 - jobs: a job id exists once, even when submits race; jobs, their labels and errors outlive a restart;
 - loads from and exports to gs:// (Parquet, JSON lines), wildcards, write dispositions, ``table$partition`` destinations;
-- the documented rules of exports, loads, transactions and limits: docs/emulators.md lists them;
+- the documented rules of types, exports, loads, transactions and limits: docs/emulators.md lists them;
 - scripts, multi-statement transactions with rollback, MERGE, DML counts, query parameters;
 - dry runs, which tell the schema and read no rows;
 - the Storage Read API (Arrow, Avro, filters, offsets) and Write API (pending, committed, default streams, offsets).
@@ -29,7 +29,8 @@ not fail. What is then true:
 
 **Not there**, each with a test that states what happens instead: ``_PARTITIONTIME`` of tables made through the API,
 ``maximum_bytes_billed`` (ignored; all byte counts are 0), the byte counts of INFORMATION_SCHEMA.JOBS, external tables,
-VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions, exports of several files in other formats than Parquet.
+VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions, exports of several files in other formats than Parquet, the types of a
+function's arguments and of what `kinds` does not know, a name of two columns of a subquery.
 
 Not there, untested: most quotas, permissions, slots, costs, regions (everything is in US), the query cache, expiry of result
 tables, BIGNUMERIC beyond 38 digits, the tables behind a view in ``referencedTables`` (the view is named), loads from gs:// that

@@ -30,6 +30,8 @@ from local.bigquery import (
     objects,
     partitions,
     row_counts,
+    statements,
+    texts,
     transactions,
     turns,
 )
@@ -47,6 +49,8 @@ CORRECTIONS = (
     jobs,
     limits,
     computed_once,
+    statements,
+    texts,
     turns,
 )
 # How long requests in progress may take to end after SIGTERM. Clients that wait for a job poll again anyway.

@@ -67,3 +67,20 @@ def test_an_export_is_one_file_whatever_its_size_unless_it_is_parquet(warehouse:
     warehouse.run(f"EXPORT DATA OPTIONS(uri='{bucket.uri('*.csv')}', format='CSV') AS {query}")
 
     assert bucket.names() == ["000000000000.csv"]
+
+
+def test_a_name_that_two_columns_of_a_subquery_have_is_taken_for_the_first(warehouse: Warehouse) -> None:
+    """In BigQuery the column name is ambiguous."""
+    assert warehouse.rows("SELECT a FROM (SELECT 1 AS a, 2 AS a)") == [(1,)]
+
+
+def test_the_types_of_arguments_are_those_that_duckdb_takes(warehouse: Warehouse) -> None:
+    """BigQuery's TIMESTAMP_TRUNC takes no DATE."""
+    assert warehouse.rows("SELECT TIMESTAMP_TRUNC(DATE '2026-01-02', MONTH) IS NULL") == [(False,)]
+
+
+def test_a_comparison_of_unknown_types_is_left_to_duckdb(warehouse: Warehouse) -> None:
+    """Here of a function's result."""
+    warehouse.run(f"CREATE FUNCTION `{warehouse.name('same')}`(x ANY TYPE) AS (x)")
+
+    assert warehouse.rows(f"SELECT `{warehouse.name('same')}`(TIMESTAMP '2026-01-01') = DATE '2026-01-01'") == [(True,)]

@@ -1,0 +1,151 @@
+"""A statement is checked before it runs, and in a dry run: the types of its expressions, and the names of its columns.
+
+- *Types*: `signatures`.
+- *Names of a result's columns.* Two columns may not have one name, whatever its case; DuckDB would rename the second. BigQuery
+  says so of any query, since each result is a table. No name of a table's column begins with a reserved prefix ("Specify a
+  schema", column names): not in a result, in CREATE TABLE, through the API or in a load.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import duckdb
+import sqlglot
+from local_bigquery.catalog import names, tables
+from local_bigquery.engine import types
+from local_bigquery.errors import BigQueryError
+from local_bigquery.jobs import load, query
+from local_bigquery.sql.translate import translate
+from sqlglot import exp
+
+from local.bigquery import signatures
+
+PREFIXES: Final = ("_PARTITION", "_TABLE_", "_FILE_", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
+
+_fields = names.fields
+
+
+def install() -> None:
+    """Call last: it wraps what the other corrections have made of local-bigquery's execution of a statement."""
+    run = query._run
+
+    def checked(cursor: Any, tree: exp.Expression, context: Any, *rest: Any) -> Any:
+        if not isinstance(tree, exp.Command):
+            check_types(tree, context)
+            check_names(cursor, tree, context)
+        return run(cursor, tree, context, *rest)
+
+    project = load._projection
+
+    def projected(config: Any, schema: list[Any], columns: list[str]) -> Any:
+        for name in [field.name or "" for field in schema] or columns:
+            check_prefix(name, "invalid")
+        return project(config, schema, columns)
+
+    query._run = checked
+    names.fields = fields
+    load._projection = projected
+
+
+def check_types(tree: exp.Expression, context: Any) -> None:
+    """Raises BigQueryError `invalidQuery` for what `signatures` finds."""
+    written = _as_written(tree, context)
+    if written is None:
+        return
+    known = {name.lower(): kind for name, text in context.parameters.items() if (kind := _parameter_type(text)) is not None}
+    _name_in_full(written, context)
+    if (problem := signatures.problem(written, _columns, known)) is not None:
+        raise BigQueryError("invalidQuery", problem)
+
+
+def _as_written(tree: exp.Expression, context: Any) -> exp.Expression | None:
+    """The statement as sqlglot itself parses it, so that functions have their types; None if it cannot.
+
+    local-bigquery's own parser replaces functions by macros of no type. Nodes have places only in the text of the statement.
+    """
+    texts = (
+        context.system.get("statement_text") or "",
+        tree.sql(dialect="bigquery").replace("bq.main.", "").replace("BQ.MAIN.", ""),
+    )
+    for text in texts:
+        try:
+            found = [each for each in sqlglot.parse(text, dialect="bigquery") if each is not None]
+        except Exception:  # of sqlglot, about what it does not understand
+            continue
+        if len(found) == 1 and type(found[0]) is type(tree):
+            return found[0]
+    return None
+
+
+def _parameter_type(text: str) -> exp.DataType | None:
+    """Of a parameter as local-bigquery binds it: ``CAST(... AS type)`` in DuckDB's SQL."""
+    cast = sqlglot.parse_one(text, dialect="duckdb")
+    return cast.to if isinstance(cast, exp.Cast) else None
+
+
+def _name_in_full(tree: exp.Expression, context: Any) -> None:
+    """Adds project and dataset to the names of tables that are known. A name of two parts may also be an array in a table."""
+    local = {cte.alias.casefold() for cte in tree.find_all(exp.CTE)} | context.temporary
+    for table in tree.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier) or (not table.db and table.name.casefold() in local):
+            continue
+        project_id, dataset_id, table_id = names.reference(table, context.project_id, context.dataset_id)
+        if dataset_id and _columns(project_id, dataset_id, table_id):
+            table.set("db", exp.to_identifier(dataset_id))
+            table.set("catalog", exp.to_identifier(project_id))
+
+
+def _columns(project_id: str, dataset_id: str, table_id: str) -> dict[str, str]:
+    try:
+        return {field.name: types.bigquery_type(field) for field in tables.columns(project_id, dataset_id, table_id)}
+    except (BigQueryError, duckdb.Error):
+        return {}
+
+
+def check_names(cursor: Any, tree: exp.Expression, context: Any) -> None:
+    """Raises BigQueryError `invalidQuery` for a name that a result's column or a new table's may not have."""
+    if isinstance(tree, exp.Create) and isinstance(tree.this, exp.Schema):
+        for column in tree.this.find_all(exp.ColumnDef):
+            check_prefix(column.name, "invalidQuery")
+    creates = isinstance(tree, exp.Create) and (tree.args.get("kind") or "").upper() == "TABLE"
+    result = tree.this if isinstance(tree, exp.Export) else tree.expression if creates else tree
+    if not isinstance(result, exp.Query) or (creates and isinstance(tree.this, exp.Schema)):
+        return
+    found: dict[str, str] = {}
+    duplicates = []
+    for name in _result_names(cursor, result, context):
+        check_prefix(name, "invalidQuery")
+        if name.casefold() in found:
+            duplicates.append(name)
+        found.setdefault(name.casefold(), name)
+    if duplicates and creates:
+        raise BigQueryError("invalidQuery", f"CREATE TABLE has columns with duplicate name {duplicates[0]}")
+    if duplicates:
+        listed = ", ".join(dict.fromkeys(duplicates))
+        raise BigQueryError(
+            "invalidQuery", f"Duplicate column names in the result are not supported. Found duplicate(s): {listed}"
+        )
+
+
+def _result_names(cursor: Any, result: exp.Query, context: Any) -> list[str]:
+    position = context.position
+    sql, bound = translate(result, context)
+    context.position = position  # of the next parameter without a name
+    return [row[0] for row in cursor.execute(f"DESCRIBE {sql}", bound).fetchall()]
+
+
+def fields(schema: list[Any]) -> None:
+    """local-bigquery's check of the names in a schema."""
+    _fields(schema)
+    for field in schema:
+        check_prefix(field.name or "", "invalid")
+
+
+def check_prefix(name: str, reason: str) -> None:
+    if name.upper().startswith(PREFIXES):
+        raise BigQueryError(
+            reason,
+            f'Invalid field name "{name}". Field names are not allowed to start with the (case-insensitive) prefixes '
+            f"{', '.join(PREFIXES[:-1])} and {PREFIXES[-1]}",
+        )
