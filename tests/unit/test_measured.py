@@ -16,7 +16,7 @@ from nightshift.run import seal
 from nightshift.run.chunks import Part
 from nightshift.run.ledger import Ledger
 from nightshift.run.marks import Ended, Mark
-from nightshift.run.measured import Seen, look, measure, preemptions_of
+from nightshift.run.measured import Seen, look, measure
 from nightshift.run.starts import Starts
 from nightshift.store import ObjectStorage, StoreUnavailable
 from tests.builders import RUN, a_chunk, a_plan, a_spec
@@ -75,7 +75,9 @@ class TestSums:
                     "workers": 1,
                     "attempts": 2,
                     "ended": {"done": 1, "killed": 1},
+                    "preempted": 0,
                     "rows": 111,
+                    "rows_answered": 110,
                     "rows_unused": 21,
                     "rows_lost": 8,
                     "input_tokens": 1100,
@@ -132,10 +134,26 @@ class TestSums:
 
         assert (found["attempts"], found["not_seen"]) == (3, 2)
 
-    def test_preemptions_are_attempts_that_were_killed_or_told_to_end(self) -> None:
-        marks = [a_mark(ended, ended=ended) for ended in Ended]
+    @pytest.mark.parametrize("ended", [*Ended, None])
+    def test_preempted_is_who_lost_its_machine_before_it_was_done(self, ended: Ended | None) -> None:
+        starts = Starts(taken=frozenset({"pod-a", "pod-of-no-attempt"}))
+        (profile,) = measure(seen(a_mark("a", ended=ended), starts=starts), [])["profiles"]
 
-        assert preemptions_of(measure(seen(*marks, a_mark("a", ended=None)), [])["profiles"][0]) == 2
+        assert profile["preempted"] == (ended is not Ended.DONE)
+
+    @pytest.mark.parametrize("ended", [*Ended, None])
+    def test_an_attempt_whose_machine_nobody_took_is_not(self, ended: Ended | None) -> None:
+        """A pause, a smaller JobSet and falling back drain pods, too, and a person may delete one."""
+        (profile,) = measure(seen(a_mark("a", ended=ended), starts=Starts({"pod-a": {"node": 1.0}})), [])["profiles"]
+
+        assert profile["preempted"] == 0
+
+    def test_rows_that_no_engine_answered_are_apart(self) -> None:
+        """NULLs and texts that are too long cost an engine nothing."""
+        marks = [a_mark("a", rows_answered=5, rows_dead=95), a_mark("b", ended=None, rows_answered=1, rows_dead=20)]
+        (profile,) = measure(seen(*marks), [a_part("a", 100), a_part("b", 50)])["profiles"]
+
+        assert (profile["rows"], profile["rows_answered"]) == (150, 5 + 30)
 
     @pytest.mark.parametrize("ended", [*Ended, None])
     def test_only_the_start_up_of_an_attempt_that_is_done_is_not_lost(self, ended: Ended | None) -> None:
@@ -241,6 +259,8 @@ class TestLooking:
             b'{"version": 1, "pods": {"pod-a": 3}}',
             b"[" * 100_000,
             b'{"version": 1, "pods": {"pod-a": {"node": 1%s}}}' % (b"0" * 400),
+            b'{"version": 1, "pods": {}, "taken": {"pod-a": 1}}',
+            b'{"version": 1, "pods": {}, "taken": [["pod-a"], 1, null]}',
         ],
     )
     async def test_a_start_that_cannot_be_read_says_nothing(self, body: bytes) -> None:
@@ -251,13 +271,17 @@ class TestLooking:
         found = await look(ObjectStorage(store), RUN)
 
         assert found.starts.stages(found.marks[0]) == {}
+        assert found.starts.taken == frozenset()
 
     async def test_starts_of_all_jobsets_are_read(self) -> None:
         store = MemoryStore()
         obstore.put(store, RUN.starts_path("night"), Starts({"p": {"node": 1.0, "flight": 2.0, "image": -1.0}}).to_bytes())
-        obstore.put(store, RUN.starts_path("night-2"), Starts({"q": {"queue": 3.0}}).to_bytes())
+        obstore.put(store, RUN.starts_path("night-2"), Starts({"q": {"queue": 3.0}}, frozenset({"q"})).to_bytes())
+        obstore.put(store, RUN.starts_path("night-3"), Starts(taken=frozenset({"r"})).to_bytes())
 
-        assert (await look(ObjectStorage(store), RUN)).starts == Starts({"p": {"node": 1.0}, "q": {"queue": 3.0}})
+        starts = (await look(ObjectStorage(store), RUN)).starts
+
+        assert starts == Starts({"p": {"node": 1.0}, "q": {"queue": 3.0}}, frozenset({"q", "r"}))
 
 
 class TestSeal:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nightshift.jobset.observation import Observation, slim_pod
-from nightshift.jobset.verdict.starts import starts_of
+from nightshift.jobset.verdict.starts import starts_of, taken_of
 from tests.unit.recorded import recorded
 
 pytestmark = pytest.mark.unit
@@ -95,3 +95,28 @@ def test_clocks_that_disagree_say_nothing() -> None:
 @pytest.mark.parametrize("case", ["unschedulable", "queue-waits", "forbidden"])
 def test_of_a_jobset_that_did_not_start_nothing_is_said(case: str) -> None:
     assert starts_of(recorded(case)) == {}
+
+
+@pytest.mark.parametrize(
+    "case", ["spot-failed", "evicted-failed", "evicted-running", "tainted-failed", "outranked-failed", "node-deleted-failed"]
+)
+def test_pods_that_the_cluster_took_away(case: str) -> None:
+    assert taken_of(recorded(case))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "pod-deleted-failed",
+        "jobset-deleted",
+        "suspended",
+        "queue-preempts",
+        "killed",
+        "out-of-memory",
+        "work-is-left",
+        "running",
+    ],
+)
+def test_pods_that_a_person_or_nightshift_ended_or_that_failed_were_not_taken(case: str) -> None:
+    """A pause suspends, and what is deleted was not preempted, whoever deleted it."""
+    assert taken_of(recorded(case)) == frozenset()

@@ -254,12 +254,13 @@ class InferOperator(JobSetTask, RunOperator):
         return asyncio.run(ledger.dead_letters_noted(allowed)) > allowed
 
     def ended(self, name: str, seen: Observation) -> None:
-        """Keeps how long its pods took to start, which no worker can know: the task seal adds it to what the run measured."""
-        from nightshift.jobset.verdict.starts import starts_of
+        """Keeps what no worker can know: how long its pods took to start, and which were taken away. The task seal adds it to
+        what the run measured."""
+        from nightshift.jobset.verdict.starts import starts_of, taken_of
         from nightshift.run.starts import Starts, save_starts
 
         try:
-            save_starts(self.store, self.run, name, Starts(starts_of(seen)))
+            save_starts(self.store, self.run, name, Starts(starts_of(seen), taken_of(seen)))
         except Exception as error:
             self.log.warning("How long the pods of JobSet %s took to start is not recorded: %r", name, error)
 

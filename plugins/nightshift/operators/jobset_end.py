@@ -54,9 +54,9 @@ class Conclusion:
         seen = _with_last_words(self._observe(name, event["uid"]), event)
         outcome = self._task.judge(seen, expired=event["ending"] == "deadline", starved=event["ending"] == "starved")
         self._tell(name, outcome)
-        return self._undecided(kept, event, outcome) or self._ended(kept, live, name, seen, outcome)
+        return self._undecided(kept, event, seen, outcome) or self._ended(kept, live, name, seen, outcome)
 
-    def _undecided(self, kept: Kept, event: Mapping[str, Any], outcome: Outcome) -> Kept | None:
+    def _undecided(self, kept: Kept, event: Mapping[str, Any], seen: Observation, outcome: Outcome) -> Kept | None:
         """What follows for a JobSet that has not ended but needs a decision; None if it must be ended."""
         from nightshift.jobset.verdict.outcome import Ending
 
@@ -67,6 +67,8 @@ class Conclusion:
             return kept if outcome.ending is Ending.RUNNING else None
         for each in kept.live:
             if each not in new.live:
+                if self._name(each) == event["name"]:
+                    self._task.ended(event["name"], seen)
                 self._close(self._name(each), None)
         return new
 

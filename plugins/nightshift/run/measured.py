@@ -107,9 +107,11 @@ def measure(seen: Seen, parts: Sequence[Part], machine: Callable[[str], Machine]
 
 
 def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], starts: Starts) -> dict[str, Any]:
-    """workers: that computed any row. ended: attempts by how they ended; `killed` are those without a last mark.
+    """workers: that computed any row. ended: attempts by how they ended; `killed` are those without a last mark. preempted:
+    those whose machine their cluster took away.
 
-    rows: computed. rows_unused: of these, not in the ledger; rows_lost: of these, because another attempt committed first.
+    rows: computed. rows_answered: of these, by the engine; the others are dead letters. rows_unused: of all, not in the ledger;
+    rows_lost: of these, because another attempt committed first.
     alive_s, work_s, engine_wait_s: of all attempts added up. before_s: with a machine and without a driver, as far as clusters
     saw it. cpus: the median of its attempts. start_up_s: the median of each stage that anybody saw.
     """
@@ -122,7 +124,9 @@ def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], start
         "workers": len({(mark.role, mark.pod if mark.index is None else mark.index) for mark in marks if rows[mark.attempt]}),
         "attempts": len(marks),
         "ended": dict(sorted(ended.items())),
+        "preempted": sum(map(starts.preempted, marks)),
         "rows": sum(rows.values()),
+        "rows_answered": sum(max(mark.rows_answered, in_ledger[mark.attempt] - mark.rows_dead) for mark in marks),
         "rows_unused": sum(rows.values()) - sum(in_ledger.values()),
         "rows_lost": sum(mark.rows_lost for mark in marks),
         "input_tokens": sum(max(mark.input_tokens, sum(p.prompt_tokens for p in used.get(mark.attempt, ()))) for mark in marks),
@@ -171,8 +175,3 @@ def _paid(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], starts: Sta
         "machine_s": split_all(lives).to_json(),
         "starts_assumed": len(marks) - len(known),
     }
-
-
-def preemptions_of(profile: Mapping[str, Any]) -> int:
-    """How often a worker was taken away, in an entry of `measure`: attempts that were killed or told to end."""
-    return int(profile["ended"].get("killed", 0) + profile["ended"].get(Ended.DRAINED, 0))

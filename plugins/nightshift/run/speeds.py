@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 FOLDER: Final = "_speeds"
 FOLDERS_MOST: Final = 20
 """Folders of records that one look-up lists, each for one page at most."""
+DEAD_MOST: Final = 0.05
+"""Of a run's rows, if its speed is to be believed."""
 _LAST_MOMENT: Final = 10**10
 """Seconds since 1970, far away: names count down from it."""
 
@@ -62,25 +64,29 @@ class Found:
 
 
 def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any], row_tokens: float | None = None) -> list[Record]:
-    """A record for each profile whose workers computed rows. None for attempts that were not told their profile.
+    """A record for each profile whose engines answered rows. None for attempts that were not told their profile, and none of a
+    run with more than `DEAD_MOST` dead letters: most of these cost an engine nothing, and the rest is not like other runs.
 
     row_tokens: of a mean row, as the planner counted them; None if it did not.
     """
-    found = []
+    found: list[Record] = []
+    if manifest.get("dead_letters", 0) > DEAD_MOST * manifest.get("rows", 0):
+        return found
     for each in manifest.get(measured.KEY, {}).get("profiles", ()):
-        if each["profile"] not in PROFILES or not each["rows"] or not each["work_s"]:
+        rows = each.get("rows_answered", each["rows"])  # An earlier release did not tell them apart.
+        if each["profile"] not in PROFILES or not rows or not each["work_s"]:
             continue
         record = Record(
             workload=workload_of(spec, each["profile"], cpus=each["cpus"]),
             run=run.prefix,
             sealed_at=manifest["sealed_at"],
-            rows=each["rows"],
+            rows=rows,
             workers=each["workers"],
             work_s=each["work_s"],
             alive_s=each["alive_s"] + each.get("before_s", 0.0),
             input_tokens=each["input_tokens"],
             output_tokens=each["output_tokens"],
-            preemptions=measured.preemptions_of(each),
+            preemptions=each.get("preempted", 0),
             # A sum without its largest part would be taken for all of it.
             start_up_s=each["start_up_s"] if "weights" in each["start_up_s"] else {},
             profile=each["profile"],

@@ -1,4 +1,5 @@
-"""How long the pods of a run took to start, as the clusters that ran them say: objects beside the marks of their attempts.
+"""What only the clusters know that ran a run's pods: how long these took to start, and which were taken away. Objects beside
+the marks of their attempts.
 
 A driver is born only when its pod has a machine and its containers run; in a pod of one host, when its engine answers. What
 came before is known to the cluster alone, and so is when a driver ended that was killed. The task `infer` writes it down when a
@@ -16,7 +17,7 @@ from obstore.store import ObjectStore
 
 from nightshift.formats import STARTS
 from nightshift.planner.record import STAGES
-from nightshift.run.marks import NUMBER_MOST, Mark, ended_at_age_s
+from nightshift.run.marks import NUMBER_MOST, Ended, Mark, ended_at_age_s
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.store import Objects, create_or_read
 
@@ -28,9 +29,17 @@ PAID: Final = ("image", "weights")
 
 @dataclass(frozen=True)
 class Starts:
-    """pods: by name, the seconds of each stage (`nightshift.planner.record.STAGES`) that the cluster saw, and of `RAN`."""
+    """pods: by name, the seconds of each stage (`nightshift.planner.record.STAGES`) that the cluster saw, and of `RAN`.
+
+    taken: names of the pods that the cluster took away, and nobody else.
+    """
 
     pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+
+    def preempted(self, mark: Mark) -> bool:
+        """Whether an attempt lost its machine before it was done."""
+        return mark.pod in self.taken and mark.ended is not Ended.DONE
 
     def before_s(self, mark: Mark) -> float | None:
         """How long its pod had a machine before an attempt was born; None if no cluster saw that."""
@@ -58,7 +67,9 @@ class Starts:
         return both
 
     def to_bytes(self) -> bytes:
-        return canonical_json({**STARTS.stamp(), "pods": {pod: dict(stages) for pod, stages in self.pods.items()}})
+        return canonical_json(
+            {**STARTS.stamp(), "pods": {pod: dict(stages) for pod, stages in self.pods.items()}, "taken": sorted(self.taken)}
+        )
 
     @classmethod
     def from_bytes(cls, body: bytes) -> Starts:
@@ -70,7 +81,12 @@ class Starts:
             STARTS.check(value, "it")
         except (ValueError, RecursionError):
             return cls()
-        return cls({pod: _readable(stages) for pod, stages in value["pods"].items()})
+        taken = value.get("taken")  # Earlier ones lack it.
+        names = taken if isinstance(taken, list) else ()
+        return cls(
+            {pod: _readable(stages) for pod, stages in value["pods"].items()},
+            frozenset(name for name in names if isinstance(name, str)),
+        )
 
 
 def in_order(stages: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -80,16 +96,18 @@ def in_order(stages: Mapping[str, float]) -> list[tuple[str, float]]:
 
 def save_starts(store: ObjectStore, run: RunRef, jobset: str, starts: Starts) -> None:
     """Writes what was seen of a JobSet's pods, once; nothing if nothing was seen."""
-    if starts.pods:
+    if starts != Starts():
         create_or_read(store, run.starts_path(jobset), starts.to_bytes())
 
 
 async def read_starts(objects: Objects, run: RunRef) -> Starts:
     """Of all JobSets of a run. Raises StoreUnavailable."""
     pods: dict[str, Mapping[str, float]] = {}
+    taken: frozenset[str] = frozenset()
     async for path in objects.list(run.starts_folder):
-        pods |= Starts.from_bytes(await objects.read(path) or b"").pods
-    return Starts(pods)
+        found = Starts.from_bytes(await objects.read(path) or b"")
+        pods, taken = {**pods, **found.pods}, taken | found.taken
+    return Starts(pods, taken)
 
 
 def _readable(stages: Any) -> dict[str, float]:

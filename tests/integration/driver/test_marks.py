@@ -208,5 +208,5 @@ def test_what_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
     assert last.rows_answered == answered_to_the_last
     assert profile["rows_unused"] == profile["rows"] - ROWS
     (record,) = records_of(prepared.run, prepared.spec, manifest)
-    assert (record.preemptions, record.workers) == (3, 4)
+    assert (record.preemptions, record.workers) == (0, 4), "no cluster says that it took them"
     assert [(each.record, each.nearness) for each in nearest(store, record.workload)] == [(record, Nearness.SAME)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -62,6 +63,17 @@ class TestEnds:
 
         starts = Starts.from_bytes(obstore.get(night.store, RUN.starts_path(name)).bytes().to_bytes())
         assert starts == Starts({POD: {"image": 3.0, "weights": 40.0, "driver": 37.0}})
+
+    @pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", ""])
+    def test_so_is_which_of_them_were_taken_away(self, night: Night, reason: str) -> None:
+        name = night.execute()
+        failed(night.agent, name, code=143 if reason else exits.RESUME, reason=reason)
+
+        with contextlib.suppress(TaskDeferred, JobSetTaskError):
+            night.resume(name)
+
+        starts = Starts.from_bytes(obstore.get(night.store, RUN.starts_path(name)).bytes().to_bytes())
+        assert starts.taken == ({POD} if reason else frozenset())
 
     def test_that_this_cannot_be_kept_fails_nothing(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("nightshift.run.starts.create_or_read", lambda *_: 1 / 0)
@@ -301,11 +313,14 @@ class TestTwoJobSets:
         assert night.agent.names() == [names[1]]
 
     def test_the_one_that_is_given_up_goes(self, night: Night, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        night.agent.says(names[0], "Running")
+        """What its cluster knew of its pods stays: fleets are given up because too many were taken away."""
+        night.agent.says(names[0], "Running", pods=[an_ended_pod(POD, code=143, reason="EvictionByEvictionAPI")])
         monkeypatch.setattr(InferOperator, "relive", lambda _, __, kept, ___: kept.without(kept.live[0]))
 
         assert night.resume_and_wait(names[0], "starved") == names[1]
         assert night.agent.names() == [names[1]]
+        starts = Starts.from_bytes(obstore.get(night.store, RUN.starts_path(names[0])).bytes().to_bytes())
+        assert starts.taken == {POD}
 
     def test_a_refusal_that_fails_the_task_leaves_neither(self, night: Night, names: list[str]) -> None:
         with pytest.raises(JobSetRefused):

@@ -1,4 +1,4 @@
-"""How long each stage of a pod's start took, as its cluster says: by the times in the pod's status. Pure.
+"""How long each stage of a pod's start took, and which pods were taken away, as their cluster says. Pure.
 
 `queue` is from the creation of Kueue's Workload to its admission, for a pod that followed at once; `node` until the condition
 PodScheduled; `image` until the start of the server's container; `weights` until the start of the driver's, which on one host
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.observation import Observation, condition
+from nightshift.jobset.verdict.pod_ends import EndCause, end_of
 from nightshift.run.starts import RAN
 
 AT_ONCE_S: Final = 60.0
@@ -23,6 +24,16 @@ AT_ONCE_S: Final = 60.0
 def starts_of(seen: Observation) -> dict[str, dict[str, float]]:
     """Seconds by stage (`nightshift.planner.record.STAGES`, and `RAN`) of each pod, by its name; what nobody saw is missing."""
     return {pod["metadata"]["name"]: stages for pod in seen.pods if (stages := _stages(pod, seen.workload))}
+
+
+def taken_of(seen: Observation) -> frozenset[str]:
+    """Names of the pods that the cluster took away: a node's end, an eviction, a preemption.
+
+    Not those that a person or nightshift itself ended: by a pause, a smaller JobSet, falling back. Nor those that Kueue
+    suspends for a more urgent run: their objects say no more than after a pause.
+    """
+    ends = (end_of(pod, resume_codes=(), permanent_codes=()) for pod in seen.pods)
+    return frozenset(end.name for end in ends if end.cause is EndCause.DISRUPTED)
 
 
 def _stages(pod: Mapping[str, Any], workload: Mapping[str, Any] | None) -> dict[str, float]:
