@@ -46,6 +46,7 @@ class Settings:
     workers_max: the most workers that a plan may ask for; 0 for no limit. It does not limit a job that sets its own number.
     weights: how a model in a bucket is read: ``stream`` with vLLM's streamer, or ``mount`` with Cloud Storage FUSE.
     prices: path of a YAML file of prices (docs/costs.md); empty for this release's list prices.
+    notifiers: path of a YAML file that names the notifiers that jobs may refer to (docs/deadline.md); empty for none.
     pod_patch: path of a YAML file that is merged into every rendered pod template (docs/compute.md); empty for none.
     service_account: Kubernetes service account of the pods (workload identity on GKE).
     gcp_conn_id: Airflow connection for BigQuery, Cloud Storage and GKE.
@@ -69,6 +70,7 @@ class Settings:
     workers_max: int = 0
     weights: str = "stream"
     prices: str = ""
+    notifiers: str = ""
     pod_patch: str = ""
     service_account: str = "nightshift-worker"
     gcp_conn_id: str = "google_cloud_default"

@@ -5,15 +5,19 @@ They work on the document, not on the model, so a mistake elsewhere hides none o
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, get_args
+from datetime import date
+from typing import Any, Final, get_args
+
+from pydantic_core import PydanticCustomError
 
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds
 from nightshift.profiles import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Span, misfits
-from nightshift.spec import names
+from nightshift.spec import cron, names, notify
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
 from nightshift.spec.input_checks import Columns, is_text, request
@@ -21,6 +25,11 @@ from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
 from nightshift.spec.periods import Every
 from nightshift.spec.tables import may_be, projects_unknown
 from nightshift.tasks import TASK_KINDS, request_model
+
+
+FIRST_DAY: Final = date(1960, 1, 1)
+LAST_DAY: Final = date(2159, 12, 31)
+"""Of BigQuery's partitions ("Introduction to partitioned tables")."""
 
 
 def check(document: Document) -> Iterator[Finding]:
@@ -49,6 +58,8 @@ def check(document: Document) -> Iterator[Finding]:
     yield from _destination(document)
     yield from _deadline(document)
     yield from compute(document)
+    yield from notify.check(document)
+    yield from _days(document)
 
 
 def _query_finding(document: Document, error: Any) -> Finding:
@@ -93,6 +104,21 @@ def _chunk(document: Document) -> Iterator[Finding]:
         )
         smaller = f". If answers are smaller, say so with request.{request.SIZED_BY}" if request.SIZED_BY else ""
         yield Finding(("chunk_rows",), problem, f"Write {most} or less, or leave chunk_rows out: then it is planned{smaller}")
+
+
+def _days(document: Document) -> Iterator[Finding]:
+    """Whether the schedule names days, and the first one is one that Airflow and BigQuery know."""
+    schedule, first = document.get("schedule"), document.get("start_date")
+    with contextlib.suppress(PydanticCustomError):  # The model says so.
+        if isinstance(schedule, str) and (found := cron.seldom(cron.schedule(schedule))):
+            yield Finding(("schedule",), *found)
+    try:
+        day = names.day(first)
+    except PydanticCustomError:
+        return
+    if not FIRST_DAY <= day <= LAST_DAY:
+        problem = f"BigQuery has no partition of {day.isoformat()}"
+        yield Finding(("start_date",), problem, f"Write a day from {FIRST_DAY.isoformat()} to {LAST_DAY.isoformat()}")
 
 
 def _has_periods(document: Document) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Final
 
 from nightshift.fields.mistakes import mistake
@@ -51,6 +52,26 @@ def schedule(value: str) -> str:
     return value
 
 
+def first_of_day(value: str) -> timedelta:
+    """The first moment of each day that a schedule names, after midnight. A cron's first moment is the same on all its days."""
+    minutes, hours = (
+        min(_field(part, name, low, high)) for part, (name, low, high) in zip(value.split()[:2], _FIELDS, strict=False)
+    )
+    return timedelta(hours=hours, minutes=minutes)
+
+
+def seldom(value: str) -> tuple[str, str] | None:
+    """Problem and remedy of a schedule that names no day within years, or whose days programs disagree about."""
+    _, _, day, month, weekday = value.lower().split()
+    fifth = [re.fullmatch(r"\w+#5", item) is not None for item in weekday.split(",")]
+    if "#" in weekday and day != "*":
+        problem = f"{value!r} names a day of the month and a weekday such as 1#5, which few days are both"
+        return problem, "Write * as the day, or * as the weekday"
+    if all(fifth) and _field(month, *_FIELDS[3]) == {2}:
+        return f"{value!r} names a day once in 28 years", "Write another month, or another week of it"
+    return None
+
+
 def _field(text: str, name: str, low: int, high: int) -> set[int]:
     values: set[int] = set()
     for item in text.split(","):
@@ -64,7 +85,7 @@ def _field(text: str, name: str, low: int, high: int) -> set[int]:
 
 
 def _range(item: str, name: str, low: int, high: int) -> range:
-    match = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?", item)
+    match = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/([0-9]{1,3}))?", item)
     if match is None:
         raise _NoSense(f"{item!r} is not a valid {name}")
     star, first, last, step = match.groups()

@@ -7,7 +7,11 @@ while nodes are composed, before any value is made.
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -88,6 +92,14 @@ class _Loader(yaml.SafeLoader):
             if isinstance(node, yaml.ScalarNode):
                 return node.value
             raise
+
+
+def contents(path: Path) -> bytes:
+    """A file's first bytes, one more than it may have. Raises OSError, also for a pipe or a device: it may never end."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "It is a pipe or a device, not a regular file")
+        return file.read(BYTES_MAX + 1)
 
 
 def _refuse_shorthand(event: Any, what: str) -> None:

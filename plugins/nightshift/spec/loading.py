@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
@@ -15,7 +12,7 @@ from pydantic import ValidationError
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.spec import stream_checks
 from nightshift.spec.checks import check
-from nightshift.spec.document import BYTES_MAX, Document, Unreadable
+from nightshift.spec.document import BYTES_MAX, Document, Unreadable, contents
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.explain import explain
 from nightshift.spec.model import JobSpec
@@ -80,7 +77,7 @@ def _is_stream(document: Document) -> bool:
 
 def _read(path: Path, file: Path) -> Document:
     try:
-        content = _content(path)
+        content = contents(path)
     except OSError as error:
         raise SpecErrors([SpecError(file, None, "", f"The file cannot be read: {error.strerror}", "Check its path")]) from None
     if len(content) > BYTES_MAX:
@@ -94,14 +91,6 @@ def _read(path: Path, file: Path) -> Document:
         raise SpecErrors([SpecError(file, line, "", problem, "Save it as UTF-8")]) from None
     except Unreadable as error:
         raise SpecErrors([SpecError(file, error.line, "", error.problem, error.remedy)]) from None
-
-
-def _content(path: Path) -> bytes:
-    """The file's first bytes, one more than a job may have. Raises OSError, also for a pipe or a device: it may never end."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "It is a pipe or a device, not a regular file")
-        return file.read(BYTES_MAX + 1)
 
 
 def load_files(

@@ -330,7 +330,8 @@ class JobSpec(Work):
 
     notify: Notify | None = Field(
         default=None,
-        description="Whom to notify, with any of Airflow's notifiers: when a run fails, is late, or has too many dead letters.",
+        description="Whom to notify, by the names of the deployment's notifiers: when a run fails, is late, or has too many dead "
+        "letters.",
     )
 
     @property
