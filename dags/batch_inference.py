@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param, get_parsing_context
 from airflow.sdk.bases.operator import chain
 
 from nightshift.operators.assets import files_asset, table_asset
@@ -22,7 +22,8 @@ from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.seal import SealOperator
 from nightshift.settings import Settings
-from nightshift.spec import JobSpec, load_all
+from nightshift.spec import JobSpec, load_all, load_job
+from nightshift.spec.memory import Memory
 from nightshift.spec.model import SETTLE
 from nightshift.spec.periods import cron
 
@@ -122,8 +123,14 @@ def build(spec: JobSpec, project: str) -> DAG:
     return dag
 
 
-jobs = load_all(DAGS / "jobs")[0]
-broken = mistakes(jobs, relative_to=DAGS)
-for path, job in jobs.items():
-    if path not in broken:
-        globals()[job.job] = build(job, Settings.from_environment().project)
+def deployed() -> dict[str, JobSpec]:
+    """The job that a task asks for, by its name; of the DAG processor, which asks for none, all that are good."""
+    if wanted := get_parsing_context().dag_id:
+        return {job.job: job for job in load_job(DAGS / "jobs", wanted).values()}
+    jobs = load_all(DAGS / "jobs", memory=Memory.of(DAGS / "jobs"))[0]
+    broken = mistakes(jobs, DAGS, Settings.from_environment().notifiers)
+    return {job.job: job for path, job in jobs.items() if path not in broken}
+
+
+for name, job in deployed().items():
+    globals()[name] = build(job, Settings.from_environment().project)

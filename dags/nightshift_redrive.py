@@ -14,7 +14,7 @@ from pathlib import Path
 from airflow.sdk import DAG, Param
 
 from nightshift.operators.redrive import RedriveOperator
-from nightshift.spec.loading import job_files
+from nightshift.spec.folder import job_files
 
 FOLDER = Path(__file__).parent / "streams"
 STREAMS = [file.stem for file in job_files(FOLDER)] if FOLDER.is_dir() else []

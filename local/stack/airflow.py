@@ -102,6 +102,7 @@ def settings(folder: Folder, ports: Mapping[str, int], choice: Choice, package: 
         "HF_HUB_CACHE": str(hub.hub_dir()),
         "PYTHONPATH": str(package),
         "AIRFLOW_HOME": str(folder.airflow_home),
+        "NIGHTSHIFT_NOTIFIERS": str(choice.dags / "notifiers.yaml"),
         "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
     }
 

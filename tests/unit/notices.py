@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Any, ClassVar
 
 from airflow.sdk.bases.notifier import BaseNotifier
 
 
 class Blackboard(BaseNotifier):
-    """Told only in its own process: it cannot wait in the triggerer."""
+    """template_fields, template_ext: what Airflow would render, and read from a file."""
 
     template_fields = ("text",)
+    template_ext = (".sql", ".txt")
     told: ClassVar[list[str]] = []
+    contexts: ClassVar[list[Any]] = []
+
+    def __init__(self, text: str = "", colour: str = "") -> None:
+        self.text = text  # before Airflow's own part, which looks for files
+        super().__init__()
+
+    def notify(self, context: Any) -> None:
+        self.told.append(self.text)
+        self.contexts.append(context)
+
+
+class AsyncBlackboard(BaseNotifier):
+    """Told in a loop alone."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text = text
 
-    def notify(self, context: Any) -> None:
-        self.told.append(self.text)
-
-
-class AsyncBlackboard(Blackboard):
     async def async_notify(self, context: Any) -> None:
-        self.told.append(self.text)
+        Blackboard.told.append(self.text)
+
+
+class Leaving(Blackboard):
+    def notify(self, context: Any) -> None:
+        sys.exit(3)
+
+
+class Hanging(Blackboard):
+    def notify(self, context: Any) -> None:
+        time.sleep(600)
+
+
+class Page(BaseNotifier):
+    def __init__(self, html_content: str) -> None:
+        super().__init__()
+        self.html_content = html_content
+
+    def notify(self, context: Any) -> None:
+        Blackboard.told.append(self.html_content)

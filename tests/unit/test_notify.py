@@ -1,35 +1,66 @@
-"""Who is told about a job's runs: what a job file may say, and what its DAG has."""
+"""Who is told about a job's runs: what a job file may say, what its operator names, and what is told when something is due."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
+from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from nightshift.operators import notify
+from nightshift.operators import notices, notify
+from nightshift.operators.notices import Notice, NotTold
 from nightshift.run.tolerance import ToleranceExceeded
-from nightshift.spec import JobSpec, SpecErrors
+from nightshift.spec import JobSpec, SpecErrors, notifiers
 from nightshift.spec.loading import load
 from tests.builders import a_spec
 from tests.unit.dags.conftest import JOB_FILE, Parse, parse
-from tests.unit.notices import AsyncBlackboard, Blackboard
+from tests.unit.notices import Blackboard
 
 __all__ = ["parse"]
 
 pytestmark = pytest.mark.unit
 
 BOARD = "tests.unit.notices.Blackboard"
+OPERATORS = """
+board:
+  notifier: tests.unit.notices.Blackboard
+  arguments: {text: "{{ event }} of {{ dag_id }}", colour: red}
+  jobs_may_set: [text]
+closed:
+  notifier: tests.unit.notices.Blackboard
+async: {notifier: tests.unit.notices.AsyncBlackboard, arguments: {text: later}}
+leaving: {notifier: tests.unit.notices.Leaving}
+hanging: {notifier: tests.unit.notices.Hanging}
+absent: {notifier: airflow.providers.absent.Notifier}
+command: {notifier: nightshift.cli.__main__.Notifier}
+plain: {notifier: tests.unit.notices.Any}
+"""
 
 
-def told(event: str, notifier: str = BOARD, **arguments: Any) -> JobSpec:
-    return a_spec(notify={event: {"notifier": notifier, "arguments": arguments or {"text": "oh"}}})
+@pytest.fixture(autouse=True)
+def operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The operator's file of a deployment."""
+    file = tmp_path / "notifiers.yaml"
+    file.write_text(OPERATORS)
+    for name, value in {"NOTIFIERS": str(file), "BUCKET": "b", "PROJECT": "p"}.items():
+        monkeypatch.setenv(f"NIGHTSHIFT_{name}", value)
+    Blackboard.told.clear()
+    Blackboard.contexts.clear()
+    return file
+
+
+def told(event: str, notifier: str = "board", **arguments: Any) -> JobSpec:
+    return a_spec(notify={event: {"notifier": notifier, "arguments": arguments}})
 
 
 def job_text(lines: str) -> str:
@@ -48,7 +79,7 @@ class TestTheJobFile:
 
     def test_a_notifier_for_each_event(self, tmp_path: Path) -> None:
         lines = "\n".join(
-            f"  {event}: {{notifier: {BOARD}, arguments: {{text: 'run {{{{ run_id }}}}', list: [1, null, {{a: true}}]}}}}"
+            f"  {event}: {{notifier: board, arguments: {{text: 'run {{{{ run_id }}}}', list: [1, null, {{a: true}}]}}}}"
             for event in ("failed", "late", "too_many_dead_letters")
         )
 
@@ -57,16 +88,21 @@ class TestTheJobFile:
     @pytest.mark.parametrize(
         ("lines", "said"),
         [
-            (f"  fialed: {{notifier: {BOARD}}}", "notify.fialed: There is no key 'fialed'"),
-            (f"  failed: {{notifier: {BOARD}, to: me}}", "notify.failed.to: There is no key 'to'"),
+            ("  fialed: {notifier: board}", "notify.fialed: There is no key 'fialed'"),
+            ("  failed: {notifier: board, to: me}", "notify.failed.to: There is no key 'to'"),
             ("  failed: {arguments: {to: me}}", "notify.failed.notifier: "),
-            ("  failed: {notifier: SlackNotifier}", "notify.failed.notifier: 'SlackNotifier' is not the path of a class"),
-            ("  failed: {notifier: a.b c}", "notify.failed.notifier: 'a.b c' is not the path of a class"),
-            ("  failed: {notifier: a..b}", "notify.failed.notifier: 'a..b' is not the path of a class"),
-            (f"  failed: {{notifier: {BOARD}, arguments: [to]}}", "notify.failed.arguments: "),
-            (f"  failed: {{notifier: {BOARD}, arguments: {{context: 1}}}}", "'context' is not the name of an argument"),
-            (f"  failed: {{notifier: {BOARD}, arguments: {{a-b: 1}}}}", "'a-b' is not the name of an argument"),
-            (f"  failed: {{notifier: {BOARD}, arguments: {{at: 2026-11-24}}}}", "The value of at is not a text"),
+            ("  failed: {notifier: The Board}", "notify.failed.notifier: 'The Board' is not the name of a notifier"),
+            ("  failed: {notifier: SlackNotifier}", "notify.failed.notifier: 'SlackNotifier' is not the name of a notifier"),
+            ("  failed: {notifier: a..b}", "notify.failed.notifier: 'a..b' is not the name of a notifier"),
+            ("  failed: {notifier: board, arguments: [to]}", "notify.failed.arguments: "),
+            ("  failed: {notifier: board, arguments: {context: 1}}", "'context' is not the name of an argument"),
+            ("  failed: {notifier: board, arguments: {a-b: 1}}", "'a-b' is not the name of an argument"),
+            ("  failed: {notifier: board, arguments: {at: 2026-11-24}}", "The value of at is not a text"),
+            ("  failed: {notifier: board, arguments: {text: '{{ conn.x.extra }}'}}", "'{{ conn.x.extra }}' is not filled in"),
+            ("  failed: {notifier: board, arguments: {text: [{a: '{{ var.value.x }}'}]}}", "is not filled in"),
+            ("  failed: {notifier: board, arguments: {text: '{% include \"/etc/passwd\" %}'}}", "is not filled in"),
+            ("  failed: {notifier: board, arguments: {text: '{{ dag.dag_id }}'}}", "Did you mean {{ dag_id }}?"),
+            ("  failed: {notifier: board, arguments: {text: '{{ runid }}'}}", "Did you mean {{ run_id }}?"),
         ],
     )
     def test_what_it_may_not_say(self, tmp_path: Path, lines: str, said: str) -> None:
@@ -74,15 +110,107 @@ class TestTheJobFile:
 
         assert said in message
 
+    def test_a_class_is_refused_with_what_takes_its_place(self, tmp_path: Path) -> None:
+        lines = "  failed: {notifier: a.b.SlackWebhookNotifier, arguments: {channel: '#x', text: '{{ dag.dag_id }} failed'}}"
+        (message,) = self.mistakes(tmp_path, lines)
+
+        assert "'a.b.SlackWebhookNotifier' is a class, and only the operator of the deployment names classes" in message
+        written = message.partition("Write ")[2]
+        assert written.startswith("{notifier: slack-webhook} here")
+        entry = written.partition("NIGHTSHIFT_NOTIFIERS names: ")[2]
+        (tmp_path / "new.yaml").write_text(entry)
+        named = notifiers.read(tmp_path / "new.yaml").named["slack-webhook"]
+        assert (named.notifier, named.arguments) == (
+            "a.b.SlackWebhookNotifier",
+            {"channel": "#x", "text": "{{ dag_id }} failed"},
+        )
+
+    def test_a_stored_job_of_0_2_0_may_name_a_class(self) -> None:
+        """The runs that it opened are finished; the class is not made."""
+        assert told("failed", BOARD, text="{{ dag.dag_id }}").notify is not None
+
+    def test_braces_without_end_take_no_time(self, tmp_path: Path) -> None:
+        text = "{{ " * 30_000
+
+        (first, *_) = self.mistakes(tmp_path, f"  failed: {{notifier: board, arguments: {{text: '{text}'}}}}")
+        assert "is not filled in" in first
+
     def test_it_changes_no_answers(self) -> None:
         assert told("failed").semantic() == a_spec().semantic()
         assert a_spec().under_terms_of(told("failed")).notify == told("failed").notify
 
 
+class TestTheOperatorsFile:
+    def refusal(self, file: Path, text: str | bytes) -> str:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(notifiers.NotifiersError) as caught:
+            notifiers.read(file)
+        return str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("- a", "It is not a mapping"),
+            ("a: [", "This is not valid YAML"),
+            (b"a: \xff", "The file cannot be read"),
+            ("Board: {notifier: a.B}", "Board: It is not a name"),
+            ("board: {notifier: B}", "board.notifier: 'B' is not the path of a class"),
+            ("board: {notifer: a.B}", "board.notifer: "),
+            ("board: {notifier: a.B}\nboard: {notifier: a.C}", "The key 'board' appears twice"),
+            ("board: {notifier: a.B, jobs_may_set: [files]}", "'files' cannot be left to jobs"),
+            ("board: {notifier: a.B, jobs_may_set: [template]}", "'template' cannot be left to jobs"),
+            ("board: {notifier: a.B, jobs_may_set: [smtp_conn_id]}", "'smtp_conn_id' cannot be left to jobs"),
+            ("board: {notifier: a.B, jobs_may_set: [local_path]}", "'local_path' cannot be left to jobs"),
+            ("board: {notifier: a.B, arguments: {text: '{{ var.value.x }}'}}", "board.arguments.text: '{{ var.value.x }}'"),
+            ("board: {notifier: a.B, arguments: {files: ['/x/{{ error }}']}}", "of a file or a connection is fixed"),
+        ],
+    )
+    def test_what_it_may_not_say(self, operators: Path, text: str | bytes, said: str) -> None:
+        assert said in self.refusal(operators, text)
+
+    def test_a_pipe_or_a_device_is_not_read(self) -> None:
+        with pytest.raises(notifiers.NotifiersError, match="It is a pipe or a device"):
+            notifiers.read("/dev/zero")
+
+    def test_it_is_not_read_from_the_folder_that_it_binds(self, operators: Path) -> None:
+        link = operators.parent / "link"
+        link.symlink_to(operators.parent)
+
+        with pytest.raises(notifiers.NotifiersError, match="in the folder of jobs"):
+            notifiers.read(link / operators.name, jobs=operators.parent)
+        assert notifiers.read(operators, jobs=operators.parent / "jobs").named
+
+    @pytest.mark.parametrize(
+        ("spec", "said"),
+        [
+            (told("failed", "bord"), "names no notifier 'bord'. Did you mean 'board'?"),
+            (told("failed", BOARD), "names no notifier"),
+            (told("failed", colour="blue"), "has not left the argument 'colour' of board to jobs. Jobs may set text"),
+            (told("failed", "closed", text="x"), "has not left the argument 'text' of closed to jobs. Jobs may set none"),
+        ],
+    )
+    def test_what_a_job_may_not_refer_to(self, operators: Path, spec: JobSpec, said: str) -> None:
+        (lines,) = notify.mistakes({Path("/d/jobs/a.yaml"): spec}, Path("/d"), str(operators)).values()
+
+        assert said in lines[0]
+        assert lines[0].startswith("jobs/a.yaml: notify.failed: ")
+
+    def test_a_deployment_without_the_file_says_so(self) -> None:
+        (lines,) = notify.mistakes({Path("/d/jobs/a.yaml"): told("late")}, Path("/d"), "").values()
+
+        assert "Let its operator set NIGHTSHIFT_NOTIFIERS to the path of a YAML file that names board" in lines[0]
+
+    def test_a_broken_one_costs_only_jobs_that_refer_to_it(self, operators: Path) -> None:
+        operators.write_text("a: [")
+        jobs = {Path("/d/a.yaml"): a_spec(), Path("/d/b.yaml"): told("late")}
+
+        assert list(notify.mistakes(jobs, Path("/d"), str(operators))) == [Path("/d/b.yaml")]
+
+
 class TestTheDag:
-    LINES = f"""
-  failed: {{notifier: {BOARD}, arguments: {{text: failed}}}}
-  late: {{notifier: {BOARD}, arguments: {{text: late}}}}
+    LINES = """
+  failed: {notifier: board, arguments: {text: failed}}
+  late: {notifier: board}
 """
 
     def test_a_job_without_it_has_none(self, parse: Parse) -> None:
@@ -95,79 +223,174 @@ class TestTheDag:
         dag = parse(job=job_text(self.LINES)).dags["package-embeddings"]
 
         callbacks: Any = dag.on_failure_callback
-        assert [each.text for each in callbacks] == ["failed"]
+        assert callbacks == [Notice("package-embeddings", "failed", "board", {"text": "failed"})]
         alerts: Any = dag.deadline
         (alert,) = alerts
         # From midnight, when it is queued: 02:00 by its cron, the job's hour, and half an hour.
         assert alert.interval == timedelta(hours=3, minutes=30)
-        assert alert.callback == SyncCallback(BOARD, {"text": "late"})
+        late = {"job": "package-embeddings", "event": "late", "notifier": "board", "arguments": {}, "every": None}
+        assert alert.callback == AsyncCallback(notices.tell_late, {**late, "by_files": False})
         json.dumps(DagSerialization.to_dict(dag))
 
     def test_two_tasks_tell_of_dead_letters(self, parse: Parse) -> None:
-        lines = f"  too_many_dead_letters: {{notifier: {BOARD}, arguments: {{text: dead}}}}"
+        lines = "  too_many_dead_letters: {notifier: board, arguments: {text: dead}}"
         dag = parse(job=job_text(lines)).dags["package-embeddings"]
 
         assert [task.task_id for task in dag.tasks if task.on_failure_callback] == ["infer", "seal"]
 
-    def test_a_notifier_that_is_not_installed_is_an_import_error_of_its_own(self, parse: Parse) -> None:
-        other = job_text("  failed: {notifier: airflow.providers.absent.Notifier}").replace("package-embeddings", "other")
+    @pytest.mark.parametrize("named", ["absent", "command", "leaving", "hanging"])
+    def test_nothing_of_a_notifier_runs_when_it_is_parsed(self, parse: Parse, named: str) -> None:
+        """`nightshift.cli.__main__` ends its process when it is imported."""
+        events = "\n".join(f"  {event}: {{notifier: {named}}}" for event in ("failed", "late", "too_many_dead_letters"))
+        bag = parse(job=job_text(events))
+
+        assert "package-embeddings" in bag.dags
+        assert bag.import_errors == {}
+
+    def test_a_name_that_the_operator_does_not_know_is_an_import_error_of_its_own(self, parse: Parse) -> None:
+        other = job_text("  failed: {notifier: bord}").replace("package-embeddings", "other")
         bag = parse(good=JOB_FILE.read_text(), other=other.replace("catalog.package_embeddings", "catalog.other"))
 
         assert "package-embeddings" in bag.dags
         assert "other" not in bag.dags
         ((file, message),) = bag.import_errors.items()
         assert file.endswith("broken_jobs.py")
-        assert (
-            "dags/jobs/other.yaml: notify.failed: airflow.providers.absent.Notifier cannot be imported here: No module"
-            in message
-        )
-        assert "Install its package wherever Airflow runs" in message
-
-
-class TestNotifiers:
-    @pytest.mark.parametrize(
-        ("path", "said"),
-        [
-            ("tests.unit.notices.Whiteboard", "cannot be imported here"),
-            ("tests.unit.notices.Any", "is not a notifier of Airflow"),
-            (BOARD, "does not take these arguments"),
-        ],
-    )
-    def test_what_cannot_be_made(self, path: str, said: str) -> None:
-        with pytest.raises(notify.NoNotifier, match=said):
-            notify.notifier_of(told("failed", path, colour="red").notify.failed)  # type: ignore[union-attr, arg-type]
-
-    def test_one_that_can_wait_waits_in_the_triggerer(self) -> None:
-        alert = notify.when_late(told("late", "tests.unit.notices.AsyncBlackboard"))
-
-        assert alert is not None
-        assert alert.callback == AsyncCallback("tests.unit.notices.AsyncBlackboard", {"text": "oh"})
-        assert alert.interval == timedelta(hours=2) + notify.OVERHEAD
-
-    async def test_it_is_called_as_airflow_calls_it(self) -> None:
-        AsyncBlackboard.told.clear()
-        await AsyncBlackboard("later")
-
-        assert Blackboard.told == ["later"]
+        assert "dags/jobs/other.yaml: notify.failed: " in message
+        assert "names no notifier 'bord'. Did you mean 'board'?" in message
 
     @pytest.mark.parametrize(
-        ("schedule", "hours"), [(None, 0), ("0 2 * * *", 2), ("30 4 1 * *", 4.5), ("0 3,9 * * mon", 3), ("0 5 29 2 *", 5)]
+        ("schedule", "hours"), [(None, 0), ("0 2 * * *", 2), ("30 4 1 * *", 4.5), ("0 3 * * mon", 3), ("0 5 29 2 *", 5)]
     )
     def test_a_scheduled_run_waits_from_midnight_for_its_cron(self, schedule: str | None, hours: float) -> None:
         assert notify.due_after(a_spec(schedule=schedule)) == timedelta(hours=hours)
 
 
-class TestTooMany:
-    @pytest.fixture(autouse=True)
-    def _clean(self) -> None:
-        Blackboard.told.clear()
+class Secret(dict[str, str]):
+    """Airflow's `conn`: it gives whatever it is asked for."""
 
+    def __getattr__(self, name: str) -> str:
+        return "a private key"
+
+
+def context(**more: Any) -> dict[str, Any]:
+    """What Airflow gives a callback."""
+    run = {"dag_id": "j", "dag_run_id": "scheduled__x", "logical_date": "2026-11-20T00:00:00+00:00", "conf": {}}
+    return {"conn": Secret(), "var": Secret(), "dag_run": run, "reason": "task_failure", **more}
+
+
+class TestWhenItIsDue:
+    def tell(self, spec: JobSpec, given: Mapping[str, Any] | None = None) -> str:
+        callbacks = notify.when_failed(spec)
+        assert callbacks is not None
+        given_context: Any = given or context()
+        callbacks[0](given_context)
+        return Blackboard.told[-1]
+
+    def test_texts_are_filled_in(self) -> None:
+        text = "{{dag_id}}|{{ run_id }}|{{ partition }}|{{ task_id }}|{{ event }}|{{ error }}"
+
+        said = f"{a_spec().job}|scheduled__x|2026-11-20||failed|task_failure"
+        assert self.tell(told("failed", text=text)) == said
+        assert self.tell(told("failed")) == f"failed of {a_spec().job}"
+
+    def test_neither_a_template_nor_a_file_nor_a_context_of_airflow(self) -> None:
+        """What an error brings is not looked at again, and a text that ends like a file's name is a text."""
+        error = RuntimeError("{{ conn.x.extra }} {{ var.value.y }} {{ run_id }} {% raw %}")
+        assert self.tell(told("failed", text="{{ error }}"), context(exception=error)) == str(error)
+        assert self.tell(told("failed", text="/etc/hosts.txt")) == "/etc/hosts.txt"
+        assert set(Blackboard.contexts[-1]) == {"dag_id", "run_id", "partition", "task_id", "event", "error"}
+        assert all(isinstance(value, str) for value in Blackboard.contexts[-1].values())
+
+    @pytest.mark.parametrize(
+        ("spec", "run", "partition"),
+        [
+            ({}, {"logical_date": "2026-11-20T09:00:00+00:00"}, "2026-11-19"),
+            ({}, {"conf": {"partition": "2026-11-03"}}, "2026-11-03"),
+            ({}, {"conf": {"partition": "nonsense"}}, ""),
+            ({}, {"conf": ["x"]}, ""),
+            ({}, {"logical_date": None, "run_after": None}, ""),
+            ({}, None, ""),
+            ({"every": "10m", "schedule": None}, {"logical_date": "2026-11-20T09:10:00+00:00"}, "2026-11-20T0910"),
+        ],
+    )
+    def test_the_partition(self, spec: dict[str, Any], run: dict[str, Any] | None, partition: str) -> None:
+        notice = Notice("j", "failed", "board", {}, spec.get("every"))
+        whole = context()["dag_run"] | run if run is not None else None
+
+        assert notice.places(context(dag_run=whole))["partition"] == partition
+
+    def test_an_error_is_one_short_line_and_no_html(self, operators: Path) -> None:
+        operators.write_text("page: {notifier: tests.unit.notices.Page, arguments: {html_content: '<p>{{ error }}'}}")
+        self.tell(told("failed", "page"), context(exception=ValueError("<script>\n" + "x" * 9000)))
+
+        assert Blackboard.told[-1].startswith("<p>&lt;script&gt; xxx")
+        assert len(Blackboard.told[-1]) < 600
+
+    @pytest.mark.parametrize(
+        ("named", "said"),
+        [
+            ("leaving", "SystemExit: 3"),
+            ("command", "SystemExit"),
+            ("absent", "airflow.providers.absent.Notifier cannot be imported here: No module"),
+            ("plain", "is not a notifier of Airflow"),
+            ("unknown", "names no notifier 'unknown'"),
+        ],
+    )
+    def test_what_goes_wrong_is_an_error_that_airflow_catches(self, named: str, said: str) -> None:
+        with pytest.raises(NotTold, match=said):
+            self.tell(told("failed", named))
+
+    def test_arguments_that_the_class_does_not_have(self, operators: Path) -> None:
+        operators.write_text(f"board: {{notifier: {BOARD}, arguments: {{size: 3}}}}")
+        with pytest.raises(NotTold, match="unexpected keyword argument 'size'"):
+            self.tell(told("failed"))
+
+    def test_one_that_hangs_holds_nothing_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(notices, "LIMIT_S", 0.2)
+        with pytest.raises(NotTold, match="has not ended within"):
+            self.tell(told("failed", "hanging"))
+
+    def test_a_signal_reaches_airflow_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its own shutdown is not the notifier's to catch."""
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                self.tell(told("failed", "hanging"))
+        finally:
+            timer.join()
+            signal.signal(signal.SIGTERM, before)
+
+    async def test_a_late_run_is_told_by_the_triggerer(self) -> None:
+        alert = notify.when_late(told("late", text="{{ partition }}: {{ error }}"))
+        assert alert is not None
+        deadline = {"id": "1", "deadline_time": "2026-11-21T03:30Z"}
+        await notices.tell_late(**alert.callback.kwargs, context={"dag_run": context()["dag_run"], "deadline": deadline})
+
+        assert Blackboard.told == ["2026-11-20: It is not over at its deadline, 2026-11-21T03:30Z"]
+
+    async def test_one_that_can_only_be_awaited(self) -> None:
+        alert = notify.when_late(told("late", "async"))
+        assert alert is not None
+        await notices.tell_late(**alert.callback.kwargs)
+
+        assert Blackboard.told == ["later"]
+
+    async def test_one_that_leaves_does_not_end_the_triggerer(self) -> None:
+        alert = notify.when_late(told("late", "leaving"))
+        assert alert is not None
+        with pytest.raises(NotTold, match="SystemExit"):
+            await notices.tell_late(**alert.callback.kwargs)
+
+
+class TestTooMany:
     def ends(self, error: BaseException, task: object = None) -> list[str]:
-        callbacks = notify.when_too_many_die(told("too_many_dead_letters"))
+        callbacks = notify.when_too_many_die(told("too_many_dead_letters", text="oh"))
         assert callbacks is not None
         (callback,) = callbacks
-        context: Any = {"exception": error, "task": task, "dag": None}
-        callback(context)
+        given: Any = {"exception": error, "task": task, "dag": None}
+        callback(given)
         return list(Blackboard.told)
 
     def test_the_seals_refusal_is_told(self) -> None:

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from nightshift import exits
 from nightshift.cli import batcher, costs, pause, plan, redrive, streams, values, version
@@ -185,16 +185,26 @@ def _add_batch(commands: Commands) -> None:
 
 def _validate(options: argparse.Namespace) -> int:
     from nightshift.spec import load_files
-    from nightshift.spec.loading import job_files
+    from nightshift.spec.folder import job_files
 
     folders = {path: job_files(path) for path in options.files if path.is_dir()}
     specs, errors = load_files(file for path in options.files for file in folders.get(path, [path]))
+    untold = {path: lines for path, spec in specs.items() if (lines := _not_told(path, spec))}
     for file, spec in specs.items():
-        print(f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} {spec.summary}")
-    empty = [path for path, files in folders.items() if not files]
-    for problem in (*errors.values(), *(f"{path}: The folder has no job files. Name one with *.yaml files." for path in empty)):
+        if file not in untold:
+            print(f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} {spec.summary}")
+    empty = [f"{path}: The folder has no job files. Name one with *.yaml files." for path, files in folders.items() if not files]
+    for problem in (*errors.values(), *(line for lines in untold.values() for line in lines), *empty):
         print(problem, file=sys.stderr)
-    return BAD_INPUT if errors or empty else 0
+    return BAD_INPUT if errors or untold or empty else 0
+
+
+def _not_told(path: Path, spec: Any) -> list[str]:
+    """What is wrong with a job's notifiers, where the operator's file is known."""
+    from nightshift.spec import JobSpec, notifiers
+
+    file = os.environ.get(notifiers.SETTING)
+    return list(notifiers.wrong(path, spec, file)) if file and isinstance(spec, JobSpec) else []
 
 
 def _schema(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
 from nightshift.spec import JobSpec, SpecErrors, load
-from nightshift.spec.loading import job_files
+from nightshift.spec.folder import job_files
 
 NAME: Final = "job"
 

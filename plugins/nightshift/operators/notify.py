@@ -38,21 +38,7 @@ def mistakes(jobs: Mapping[Path, JobSpec], relative_to: Path, file: str) -> dict
 
     file: the operator's (NIGHTSHIFT_NOTIFIERS); empty for none.
     """
-    told = {path: spec.notify.told for path, spec in jobs.items() if spec.notify and spec.notify.told}
-    if not told:
-        return {}
-    try:
-        known = notifiers.read(file, jobs=next(iter(told)).parent)
-    except notifiers.NotifiersError as error:
-        return {path: [f"{path.relative_to(relative_to)}: notify: {line}" for line in str(error).splitlines()] for path in told}
-    found = {
-        path: [
-            f"{path.relative_to(relative_to)}: notify.{event}: {each}"
-            for event, said in events.items()
-            for each in known.mistakes(said)
-        ]
-        for path, events in told.items()
-    }
+    found = {path: list(notifiers.wrong(path.relative_to(relative_to), spec, file, jobs=path.parent)) for path, spec in jobs.items()}
     return {path: lines for path, lines in found.items() if lines}
 
 

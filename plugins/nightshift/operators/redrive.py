@@ -89,7 +89,7 @@ class RedriveOperator(BaseOperator):
 
     def _spec(self) -> StreamSpec:
         from nightshift.spec import load_stream
-        from nightshift.spec.loading import job_files
+        from nightshift.spec.folder import job_files
 
         folder = Path(self.streams_folder)
         files = {file.stem: file for file in job_files(folder)} if self.streams_folder and folder.is_dir() else {}

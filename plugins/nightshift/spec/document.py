@@ -122,6 +122,29 @@ def _not_too_deep(depth: int, line: int, what: str) -> None:
         raise Unreadable(line + 1, f"The YAML is nested more than {DEPTH_MAX} levels deep", remedy)
 
 
+def value_at_top(content: bytes, key: str) -> str | None:
+    """The text at a key of a file's mapping, without reading what stands behind it; None if there is none up to a mistake."""
+    try:
+        loader = _Loader(content.decode(), "A job")
+        depth, is_key, found = 0, True, False
+        while loader.check_event():  # type: ignore[no-untyped-call]
+            event = loader.get_event()  # type: ignore[no-untyped-call]
+            if depth == 1 and found:
+                return str(event.value) if isinstance(event, yaml.ScalarEvent) else None
+            if depth == 1 and is_key:
+                found = isinstance(event, yaml.ScalarEvent) and event.value == key
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                is_key = depth == 1 or is_key
+                continue
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth == 1:
+                is_key = not is_key
+    except (yaml.YAMLError, Unreadable, UnicodeDecodeError):
+        pass
+    return None
+
+
 class Document:
     """One parsed file. what: it is, for messages. value: as `yaml.safe_load` gives it; None for an empty file. Raises
     Unreadable."""

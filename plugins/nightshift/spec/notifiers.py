@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
@@ -29,6 +29,9 @@ from nightshift.fields.parts import Section
 from nightshift.fields.values import shown
 from nightshift.spec import notify
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable, contents
+
+if TYPE_CHECKING:
+    from nightshift.spec.model import JobSpec
 
 SETTING: Final = "NIGHTSHIFT_NOTIFIERS"
 _OPERATORS_OWN: Final = re.compile(
@@ -102,14 +105,29 @@ def read(file: str | Path, *, jobs: Path | None = None) -> Notifiers:
         raise NotifiersError(f"{path}:{error.line}: {error.problem}. {error.remedy}.") from error
     if len(content) > BYTES_MAX:
         raise NotifiersError(f"{path}: The file has more than {BYTES_MAX >> 10} KiB.")
-    if not isinstance(document.value, dict):
+    value = {} if document.value is None else document.value
+    if not isinstance(value, dict):
         raise NotifiersError(f"{path}: It is not a mapping. Write 'NAME: {{notifier: CLASS}}' for each notifier.")
     twice = [f"{'.'.join(map(str, each.path))}: {each.problem}. {each.remedy}." for each in document.findings]
     named: dict[str, Named] = {}
-    wrong = [*twice, *_mistakes(document.value, named)]
+    wrong = [*twice, *_mistakes(value, named)]
     if wrong:
         raise NotifiersError("\n".join(f"{path}: {each}" for each in wrong))
     return Notifiers(path, named)
+
+
+def wrong(shown: Path, spec: JobSpec, file: str, *, jobs: Path | None = None) -> Iterator[str]:
+    """What is wrong with a job's notifiers, a line each: FILE: FIELD: problem. file, jobs: as for `read`."""
+    told = spec.notify.told if spec.notify else {}
+    if not told:
+        return
+    try:
+        known = read(file, jobs=jobs)
+    except NotifiersError as error:
+        yield from (f"{shown}: notify: {line}" for line in str(error).splitlines())
+        return
+    for event, said in told.items():
+        yield from (f"{shown}: notify.{event}: {each}" for each in known.mistakes(said))
 
 
 def _mistakes(value: Mapping[Any, Any], named: dict[str, Named]) -> Iterator[str]:
