@@ -28,6 +28,9 @@ ENVIRONMENTS: Final = ("airflow", "composer")
 """Those of `local.environments` that can run it, the default first; the second has the versions of Cloud Composer's image."""
 
 
+_CONNECTION: Final = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": "local"}}
+
+
 @dataclass(frozen=True)
 class Choice:
     """What a stack's Airflow is.
@@ -94,7 +97,6 @@ def settings(folder: Folder, ports: Mapping[str, int], choice: Choice, package: 
         for section, values in sections.items()
         for name, value in values.items()
     }
-    connection = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True, "project": "local"}}
     return {
         **environment,
         # The models are in the local hub's cache, and the task plan asks no other hub for commits, configs and tokenizers.
@@ -103,7 +105,7 @@ def settings(folder: Folder, ports: Mapping[str, int], choice: Choice, package: 
         "PYTHONPATH": str(package),
         "AIRFLOW_HOME": str(folder.airflow_home),
         "NIGHTSHIFT_NOTIFIERS": str(choice.dags / "notifiers.yaml"),
-        "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
+        "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(_CONNECTION),
     }
 
 

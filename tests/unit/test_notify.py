@@ -228,7 +228,13 @@ class TestTheDag:
         (alert,) = alerts
         # From midnight, when it is queued: 02:00 by its cron, the job's hour, and half an hour.
         assert alert.interval == timedelta(hours=3, minutes=30)
-        late = {"job": "package-embeddings", "event": "late", "notifier": "board", "arguments": {}, "every": None}
+        late: dict[str, Any] = {
+            "job": "package-embeddings",
+            "event": "late",
+            "notifier": "board",
+            "arguments": {},
+            "every": None,
+        }
         assert alert.callback == AsyncCallback(notices.tell_late, {**late, "by_files": False})
         json.dumps(DagSerialization.to_dict(dag))
 

@@ -33,6 +33,18 @@ def jobs(tmp_path: Path) -> Path:
     return folder
 
 
+def counted(monkeypatch: pytest.MonkeyPatch, function: str) -> list[str]:
+    """The files that a function of `loading` is called with, from now on."""
+    real, names = getattr(loading, function), list[str]()
+
+    def calls(what: object, file: Path) -> object:
+        names.append(file.name)
+        return real(what, file)
+
+    monkeypatch.setattr(loading, function, calls)
+    return names
+
+
 class TestNames:
     def test_a_file_that_is_called_after_its_job_has_the_name(self, jobs: Path) -> None:
         own = write(jobs, job(), "package-embeddings.yaml")
@@ -89,9 +101,7 @@ class TestTheJobOfATask:
         path = write(jobs, job(), "package-embeddings.yaml")
         for number in range(20):
             write(jobs, job(job=f"j{number}"), f"{number}.yaml")
-        opened: list[str] = []
-        real = loading.contents
-        monkeypatch.setattr(loading, "contents", lambda file: opened.append(file.name) or real(file))
+        opened = counted(monkeypatch, "content_of")
 
         assert list(load_job(jobs, "package-embeddings")) == [path]
         assert opened == ["package-embeddings.yaml"]
@@ -100,9 +110,7 @@ class TestTheJobOfATask:
         path = write(jobs, job(), "z.yaml")
         for number in range(20):
             write(jobs, job(job=f"j{number}", description="for package-embeddings"), f"{number}.yaml")
-        parsed: list[str] = []
-        real = loading.parse
-        monkeypatch.setattr(loading, "parse", lambda content, file: parsed.append(file.name) or real(content, file))
+        parsed = counted(monkeypatch, "parse")
 
         assert list(load_job(jobs, "package-embeddings")) == [path]
         assert parsed == ["z.yaml"]

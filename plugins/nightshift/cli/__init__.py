@@ -193,7 +193,9 @@ def _validate(options: argparse.Namespace) -> int:
     for file, spec in specs.items():
         if file not in untold:
             print(f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} {spec.summary}")
-    empty = [f"{path}: The folder has no job files. Name one with *.yaml files." for path, files in folders.items() if not files]
+    empty = [
+        f"{path}: The folder has no job files. Name one with *.yaml files." for path, files in folders.items() if not files
+    ]
     for problem in (*errors.values(), *(line for lines in untold.values() for line in lines), *empty):
         print(problem, file=sys.stderr)
     return BAD_INPUT if errors or untold or empty else 0

@@ -125,9 +125,7 @@ def _kind(named: Named) -> type[BaseNotifier]:
             f"workers, triggerer), or correct the path in the file that {notifiers.SETTING} names."
         ) from error
     if not (isinstance(found, type) and issubclass(found, BaseNotifier)):
-        raise NotTold(
-            f"{named.notifier} is not a notifier of Airflow (a subclass of {BaseNotifier.__module__}.BaseNotifier)."
-        )
+        raise NotTold(f"{named.notifier} is not a notifier of Airflow (a subclass of {BaseNotifier.__module__}.BaseNotifier).")
     return found
 
 
@@ -159,7 +157,11 @@ def _apart(notice: Notice | None, work: Callable[[], None]) -> None:
         raise NotTold(f"{whose} has not ended within {LIMIT_S:.0f} s. Look at the service that it calls.")
     if ended:
         (error,) = ended
-        why = str(error) if isinstance(error, NotTold | notifiers.NotifiersError) else f"{type(error).__name__}: {_one_line(error)}"
+        why = (
+            str(error)
+            if isinstance(error, NotTold | notifiers.NotifiersError)
+            else f"{type(error).__name__}: {_one_line(error)}"
+        )
         raise NotTold(f"{whose} has failed: {why}") from error
 
 

@@ -38,7 +38,9 @@ def mistakes(jobs: Mapping[Path, JobSpec], relative_to: Path, file: str) -> dict
 
     file: the operator's (NIGHTSHIFT_NOTIFIERS); empty for none.
     """
-    found = {path: list(notifiers.wrong(path.relative_to(relative_to), spec, file, jobs=path.parent)) for path, spec in jobs.items()}
+    found = {
+        path: list(notifiers.wrong(path.relative_to(relative_to), spec, file, jobs=path.parent)) for path, spec in jobs.items()
+    }
     return {path: lines for path, lines in found.items() if lines}
 
 

@@ -26,7 +26,6 @@ from nightshift.spec.periods import Every
 from nightshift.spec.tables import may_be, projects_unknown
 from nightshift.tasks import TASK_KINDS, request_model
 
-
 FIRST_DAY: Final = date(1960, 1, 1)
 LAST_DAY: Final = date(2159, 12, 31)
 """Of BigQuery's partitions ("Introduction to partitioned tables")."""

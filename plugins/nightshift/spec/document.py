@@ -127,7 +127,7 @@ def value_at_top(content: bytes, key: str) -> str | None:
     try:
         loader = _Loader(content.decode(), "A job")
         depth, is_key, found = 0, True, False
-        while loader.check_event():  # type: ignore[no-untyped-call]
+        while loader.check_event():
             event = loader.get_event()  # type: ignore[no-untyped-call]
             if depth == 1 and found:
                 return str(event.value) if isinstance(event, yaml.ScalarEvent) else None

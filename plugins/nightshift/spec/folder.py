@@ -7,7 +7,6 @@ job's DAG away; between others, the first by file name. `load_job` finds the sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 

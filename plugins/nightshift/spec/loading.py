@@ -41,9 +41,7 @@ def load_stream(path: str | Path, *, shown: Path | None = None) -> StreamSpec:
     if isinstance(spec, StreamSpec):
         return spec
     remedy = "Airflow runs it if it is in dags/jobs/; a stream has source.subscription or source.prefix"
-    raise SpecErrors(
-        located(shown or Path(path), document, [Finding(("source",), "The file describes a nightly job", remedy)])
-    )
+    raise SpecErrors(located(shown or Path(path), document, [Finding(("source",), "The file describes a nightly job", remedy)]))
 
 
 def read(path: Path, file: Path) -> tuple[JobSpec | StreamSpec, Document]:

@@ -107,7 +107,7 @@ class Memory:
                 return
             with tempfile.NamedTemporaryFile(dir=self.file.parent, delete=False) as new:
                 new.write(body)
-            os.replace(new.name, self.file)
+            Path(new.name).replace(self.file)
             for other in self.file.parent.iterdir():
                 if other.stat().st_mtime < time.time() - _DAYS_KEPT * 86_400:
                     other.unlink(missing_ok=True)

@@ -330,8 +330,7 @@ class JobSpec(Work):
 
     notify: Notify | None = Field(
         default=None,
-        description="Whom to notify, by the names of the deployment's notifiers: when a run fails, is late, or has too many dead "
-        "letters.",
+        description="Which of the deployment's notifiers to tell when a run fails, is late, or has too many dead letters.",
     )
 
     @property

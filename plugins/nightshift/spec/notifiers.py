@@ -143,10 +143,8 @@ def _mistakes(value: Mapping[Any, Any], named: dict[str, Named]) -> Iterator[str
                 yield f"{'.'.join(map(str, (name, *each['loc'])))}: {each['msg']}"
             continue
         own = [each for each in found.jobs_may_set if not each.isidentifier() or _OPERATORS_OWN.fullmatch(each)]
-        for each in own:
-            yield (
-                f"{name}.jobs_may_set: {each!r} cannot be left to jobs: it names a file or a connection. Set it under arguments."
-            )
+        for argument in own:
+            yield (f"{name}.jobs_may_set: {argument!r} cannot be left to jobs: it names a file or a connection. Use arguments.")
         for argument, given in found.arguments.items():
             places = list(notify.unknown_places(given))
             if not places and _OPERATORS_OWN.fullmatch(argument) and any("{{" in text for text in notify.texts(given)):

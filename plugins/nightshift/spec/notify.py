@@ -43,8 +43,8 @@ def notifier_name(value: str) -> str:
     return value
 
 
-def _is_class(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch(CLASS_PATTERN, value, re.ASCII) is not None
+def _is_class(value: str) -> bool:
+    return re.fullmatch(CLASS_PATTERN, value, re.ASCII) is not None
 
 
 def plain_arguments(value: object) -> object:
@@ -116,7 +116,7 @@ def check(document: Document) -> Iterator[Finding]:
         if not isinstance(said, dict):
             continue  # the model says so
         name, arguments = said.get("notifier"), said.get("arguments")
-        if _is_class(name):
+        if isinstance(name, str) and _is_class(name):
             yield _old_form(("notify", event, "notifier"), name, arguments if isinstance(arguments, dict) else {})
         elif isinstance(arguments, dict):
             for argument, value in arguments.items():
