@@ -15,6 +15,7 @@ from typing import Final, Self
 from local import vllm
 from local.environments import ROOT
 from local.ports import new_port
+from local.runtime.expansion import expand
 from nightshift.jobset.manifest.server import server_args
 from nightshift.spec import JobSpec
 
@@ -36,7 +37,7 @@ class Engine:
     def __enter__(self) -> Self:
         port = new_port()
         self.url = f"http://127.0.0.1:{port}"
-        arguments = [argument.replace("$(ENGINE_PORT)", str(port)) for argument in self._arguments]
+        arguments = [expand(argument, {"ENGINE_PORT": str(port)}) for argument in self._arguments]
         command = vllm.command(*arguments)
         with self._log.open("wb") as log:
             environment = {**os.environ, **vllm.environment()}

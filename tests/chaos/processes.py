@@ -20,6 +20,7 @@ import aiohttp
 from local import vllm as local_vllm
 from local.environments import ROOT, python_of
 from local.ports import new_port
+from local.runtime.expansion import expand
 from nightshift.jobset.manifest.server import server_args
 from nightshift.spec import JobSpec
 from tests.chaos.guardian import members
@@ -177,7 +178,7 @@ class Kept:
 def vllm(spec: JobSpec, folder: Path, guard: Guard) -> Kept:
     """The server that the manifest would start for the job."""
     port = new_port()
-    arguments = [argument.replace("$(ENGINE_PORT)", str(port)) for argument in server_args(spec)]
+    arguments = [expand(argument, {"ENGINE_PORT": str(port)}) for argument in server_args(spec)]
     environment = {**os.environ, **local_vllm.environment()}
     command = local_vllm.command(*arguments)
     return Kept(guard, command, environment, folder / "vllm.log", port, "/health")

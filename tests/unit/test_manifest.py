@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from local.runtime.expansion import expand
 from local.runtime.fields import ManifestError
 from local.runtime.spec import read_manifest
 from nightshift import exits
@@ -136,8 +137,8 @@ def test_an_engine_without_a_network_of_its_own_is_for_its_machine_alone(compute
     local = replace(SETTINGS, runtime="local:/state")
     in_a_cluster, here = (containers_of(manifest(each, compute=compute))[0]["args"] for each in (SETTINGS, local))
 
-    assert "--host" not in in_a_cluster
-    assert here == [*in_a_cluster, "--host", "127.0.0.1"]
+    assert not any(word.startswith("--host") for word in in_a_cluster)
+    assert here == [*in_a_cluster, "--host=127.0.0.1"]
     assert "host" in ENGINE_FLAGS, "a job's own flags could undo it"
 
 
@@ -188,7 +189,28 @@ class TestEveryWorker:
             for settings in (SETTINGS, replace(SETTINGS, weights="mount")):
                 server, driver = containers_of(manifest(settings, compute=compute, **model))
                 env = {each["name"]: each.get("value") for each in driver["env"]}
-                assert env["NIGHTSHIFT_MODEL_ROOT"] in server["args"]
+                root = env["NIGHTSHIFT_MODEL_ROOT"]
+                assert {root, f"--model={root}"} & set(server["args"])
+
+    def test_a_kubelet_puts_no_variable_into_what_others_have_written(self, compute: dict[str, Any]) -> None:
+        """It replaces ``$(NAME)`` in commands, arguments and variables, and the engine logs its arguments."""
+        secret, odd = "$(HF_TOKEN)", "$(HF_TOKEN) $$(HF_TOKEN) $$ $x $"
+        spec = a_spec(
+            compute=compute,
+            engine__args={"chat-template": odd},
+            model__revision=secret,
+        )
+        rendered = render(spec, RUN, PLAN, Settings(f"b{secret}", "p"), name="night")
+        for container in containers_of(rendered):
+            held = {"HF_TOKEN": "secret", "ENGINE_PORT": "8000", "SLICE": "0", "HEAD": "h", "JOB_COMPLETION_INDEX": "0"}
+            words = [*container["command"], *container.get("args", ())]
+            seen = [expand(each, held) for each in (*words, *(each.get("value", "") for each in container["env"]))]
+            assert not any("secret" in each for each in seen)
+            if container["name"] == SERVER:
+                assert {f"--chat-template={odd}", f"--revision={secret}"} <= set(seen)
+            else:
+                assert f"gs://b{secret}/{RUN.prefix}" in seen
+            assert [expand(each, held) for each in container["command"]] == container["command"]
 
     def test_asks_for_the_disk_that_its_cache_may_fill(self, compute: dict[str, Any]) -> None:
         for pins, weights in ((Pins(), a_spec(compute=compute).compute.worker().weights_gib_max), (Pins(weights_bytes=1), 1)):
@@ -429,16 +451,28 @@ class TestServerArgs:
     def test_parallelism(self) -> None:
         args = server_args(a_spec(compute={"profile": "gpu-h200", "tensor_parallel": 4, "pipeline_parallel": 2}))
 
-        assert args[args.index("--tensor-parallel-size") + 1] == "4"
-        assert args[args.index("--pipeline-parallel-size") + 1] == "2"
+        assert {"--tensor-parallel-size=4", "--pipeline-parallel-size=2"} <= set(args)
 
     def test_one_accelerator_needs_no_word(self) -> None:
-        assert "--tensor-parallel-size" not in server_args(a_spec(compute__profile="gpu-l4"))
+        assert not [word for word in server_args(a_spec(compute__profile="gpu-l4")) if "parallel-size" in word]
 
     def test_the_users_flags_come_last_and_win(self) -> None:
         args = server_args(a_spec(engine__args={"enforce-eager": True, "enable-prefix-caching": False, "seed": 7}))
 
-        assert args[-4:] == ["--enforce-eager", "--no-enable-prefix-caching", "--seed", "7"]
+        assert args[-3:] == ["--enforce-eager", "--no-enable-prefix-caching", "--seed=7"]
+
+    def test_a_flag_and_its_value_are_one_word(self) -> None:
+        """A text that begins with dashes would else be another flag: another address, another model, another revision."""
+        own = {"enable-log-requests": "--host=0.0.0.0", "hf-overrides": "--uds=/s", "chat-template": ""}
+        args = server_args(a_spec(engine__args=own))
+
+        assert args[-3:] == ["--enable-log-requests=--host=0.0.0.0", "--hf-overrides=--uds=/s", "--chat-template="]
+        assert all(word.startswith("--") for word in args)
+
+    def test_a_list_is_several_words(self) -> None:
+        args = server_args(a_spec(engine__args={"cudagraph-capture-sizes": [1, 2, 4], "lora-modules": ["a=b/c"]}))
+
+        assert args[-5:] == ["--cudagraph-capture-sizes", "1", "2", "4", "--lora-modules=a=b/c"]
 
 
 class TestPins:
@@ -454,8 +488,8 @@ class TestPins:
     def test_every_engine_loads_the_commit(self, compute: dict[str, Any]) -> None:
         args = containers_of(self.rendered(compute=compute))[0]["args"]
 
-        assert args[args.index("--revision") + 1] == "c" * 40
-        assert "r1" not in args
+        assert f"--revision={'c' * 40}" in args
+        assert not any("r1" in word for word in args)
 
     @pytest.mark.parametrize(
         ("profile", "image"), [("gpu-l4", "vllm@sha256:1"), ("tpu-v6e", "tpu@sha256:2"), ("cpu", "cpu@sha256:3")]
@@ -475,9 +509,9 @@ class TestPins:
         """vLLM would otherwise look for the model's commit there."""
         own = server_args(a_spec(engine__args={"tokenizer": "org/t"}), commit="c" * 40)
 
-        assert own[own.index("--tokenizer-revision") + 1] == "r1"
-        assert "--tokenizer-revision" not in server_args(a_spec(), commit="c" * 40)
-        assert "--tokenizer-revision" not in server_args(a_spec(engine__args={"tokenizer": "org/t"}))
+        assert "--tokenizer-revision=r1" in own
+        assert "--tokenizer-revision=r1" not in server_args(a_spec(), commit="c" * 40)
+        assert "--tokenizer-revision=r1" not in server_args(a_spec(engine__args={"tokenizer": "org/t"}))
 
     def test_a_run_of_an_earlier_release_is_as_before(self) -> None:
         assert render(a_spec(), RUN, PLAN, SETTINGS, name="night", pins=Pins.of({"spec": {}})) == manifest()
@@ -493,8 +527,8 @@ class TestSettings:
         assert volume["csi"]["volumeAttributes"]["bucketName"] == "models"
         assert "only-dir=org/m" in volume["csi"]["volumeAttributes"]["mountOptions"].split(",")
         assert job_of(mounted)["template"]["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
-        assert containers_of(mounted)[0]["args"][:2] == ["--model", "/weights"]
-        assert containers_of(streamed)[0]["args"][:4] == ["--model", "gs://models/org/m", "--load-format", "runai_streamer"]
+        assert containers_of(mounted)[0]["args"][0] == "--model=/weights"
+        assert containers_of(streamed)[0]["args"][:2] == ["--model=gs://models/org/m", "--load-format=runai_streamer"]
 
     def test_a_model_of_the_hub_is_never_mounted(self) -> None:
         assert manifest(replace(SETTINGS, weights="mount")) == manifest()

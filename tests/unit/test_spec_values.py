@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from croniter import croniter  # type: ignore[import-untyped]
 
 from nightshift.profiles import PROFILES
 from nightshift.run import chunks
-from nightshift.spec import JobSpec, sql, tables
+from nightshift.spec import JobSpec, SpecErrors, load_stream, sql, tables
 from nightshift.spec.columns import CHUNK_COLUMNS, with_keys
+from nightshift.spec.tuning import PERFORMANCE, takes
 from nightshift.warehouse import schema as warehouse_schema
 from tests.builders import RUN, a_chunk, a_plan, a_spec
-from tests.unit.spec_file import job, mistakes
+from tests.stream_manifests import EXAMPLE
+from tests.unit.spec_file import changed, job, mistakes, write
 
 pytestmark = pytest.mark.unit
 
@@ -245,6 +248,173 @@ class TestNames:
         (message,) = mistakes(tmp_path, job(engine__args={"served-model": "x"}))
 
         assert "--served-model-name cannot be set here" in message
+
+    @pytest.mark.parametrize("spelt", ["mod", "served_model_n", "no-grpc", "data-parallel-rank", "help", "hf-token"])
+    def test_no_spelling_gets_past_them(self, tmp_path: Path, spelt: str) -> None:
+        (message,) = mistakes(tmp_path, job(engine__args={spelt: "x"}))
+
+        assert "cannot be set here" in message
+
+    @pytest.mark.parametrize("spelt", ["model.x", "hf-overrides.a", "trust-remote-code.a.b", "no-x.y"])
+    def test_no_keys_of_json(self, tmp_path: Path, spelt: str) -> None:
+        """vLLM reads --model.x=y as --model '{"x": "y"}', and --enforce-eager.x=y as a model named '{"x": "y"}'."""
+        (message,) = mistakes(tmp_path, job(engine__args={spelt: "x"}))
+
+        assert message.startswith(f"engine.args.{spelt}: {spelt!r} is a key of a flag's JSON. Write the whole JSON in quotes")
+
+    def test_one_flag_twice(self, tmp_path: Path) -> None:
+        (message,) = mistakes(tmp_path, job(engine__args={"kv-cache-dtype": "fp8", "kv_cache_dtype": "auto"}))
+
+        assert message == "engine.args: 'kv-cache-dtype' and 'kv_cache_dtype' are one flag. Keep one of the two."
+
+
+class TestFlagValues:
+    @pytest.mark.parametrize("flag", [flag for family in PERFORMANCE for flag in family.flags])
+    def test_no_text_where_a_flag_does_not_affect_answers(self, flag: str) -> None:
+        """The run stays open whatever its value: such a text would reach the engines of a run that is half done."""
+        kind = takes(flag.replace("-", "_"))
+        assert kind is not None
+        for text in ("--host=0.0.0.0", "--revision=other-branch", "$(HF_TOKEN)", "a b", "https://evil.example", "../x", ""):
+            for value in (text, [text], [1, text], [], {}, None):
+                assert not kind.fits(value), value
+
+    @pytest.mark.parametrize(
+        ("flag", "value", "says"),
+        [
+            (
+                "max-num-batched-tokens",
+                "many",
+                "--max-num-batched-tokens cannot be 'many'. Write a whole number, or one with a unit",
+            ),
+            ("max_log_len", 1.5, "--max-log-len cannot be 1.5. Write a whole number, 0 or more"),
+            ("max-log-len", -1, "--max-log-len cannot be -1. Write a whole number, 0 or more"),
+            ("enable-log-requests", 1, "--enable-log-requests cannot be 1. Write true or false"),
+            ("disable-log-stats", False, "--disable-log-stats cannot be False. Write true, or leave it out"),
+            ("uvicorn-log-level", "INFO", "--uvicorn-log-level cannot be 'INFO'. Write one of critical, debug"),
+            ("gpu-memory-utilization", True, "--gpu-memory-utilization cannot be True. Write a number, 0 or more"),
+            (
+                "cudagraph-capture-sizes",
+                [8, "x"],
+                "--cudagraph-capture-sizes cannot be a list. Write a whole number, or a list",
+            ),
+            ("download-dir", "/tmp", "--download-dir cannot be set in a job. Leave it out: nightshift chooses the volume"),
+            ("log_config_file", "/etc/x.json", "--log-config-file cannot be set in a job. Leave it out"),
+        ],
+    )
+    def test_says_what_to_write(self, tmp_path: Path, flag: str, value: Any, says: str) -> None:
+        (message,) = mistakes(tmp_path, job(engine__args={flag: value}))
+
+        assert message.startswith(f"engine.args.{flag}: {says}")
+
+    def test_a_stream_too(self, tmp_path: Path) -> None:
+        with pytest.raises(SpecErrors, match="--max-log-len cannot be '--host"):
+            load_stream(write(tmp_path, changed(EXAMPLE, engine__args={"max-log-len": "--host=0.0.0.0"})))
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            {"max-num-batched-tokens": 8192},
+            {"max-num-batched-tokens": "8k"},
+            {"kv-cache-memory-bytes": "4G"},
+            {"cudagraph-capture-sizes": [1, 2, 4]},
+            {"numa-bind-cpus": ["0-3", "4-7"]},
+            {"gpu-memory-utilization": 0.9},
+            {"collect-detailed-traces": "all"},
+            {"chat-template": "--{{ messages }}"},
+            {"hf-overrides": '{"a": 1}'},
+            {"seed": -1},
+            {"offload-params": ["w1", "w2"]},
+        ],
+    )
+    def test_what_is_taken(self, tmp_path: Path, args: dict[str, Any]) -> None:
+        assert mistakes(tmp_path, job(engine__args=args)) == []
+
+    @pytest.mark.parametrize("flag", ["seed", "max-log-len", "gpu-memory-utilization"])
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("1" + "0" * 99, "A flag cannot take so large a number. Write 9223372036854775807 or less"),
+            ("-" + "9" * 99, "A flag cannot take so large a number"),
+            ("-0.0", "A flag cannot take -0. Write 0"),
+            (".nan", "A flag cannot take nan"),
+            (".inf", "A flag cannot take inf"),
+            ("-.inf", "A flag cannot take -inf"),
+            ("[1, .inf]", "A flag cannot take inf"),
+            ("1e999", "A flag cannot take so large a number"),
+            ("1" + "0" * 5000, "A flag cannot take so large a number"),
+        ],
+    )
+    def test_numbers_that_are_none(self, tmp_path: Path, flag: str, text: str, says: str) -> None:
+        written = yaml.safe_dump(job(engine__args={flag: "@V@"})).replace("'@V@'", text)
+        found = mistakes(tmp_path, written)
+
+        assert len(found) == 1
+        assert found[0].startswith(f"engine.args.{flag}: {says}")
+
+    @pytest.mark.parametrize("digits", [101, 400, 5000])
+    @pytest.mark.parametrize("path", ["engine__max_num_seqs", "engine__max_model_len", "chunk_rows", "compute__workers"])
+    def test_numbers_without_end(self, tmp_path: Path, digits: int, path: str) -> None:
+        """Python refuses to print a number of more than 4,300 digits."""
+        written = yaml.safe_dump(job(**{path: "@V@"})).replace("'@V@'", "1" + "0" * digits)
+
+        assert mistakes(tmp_path, written)
+
+    @pytest.mark.parametrize("text", ["a\\0b", "\\a", "\\ud800"])
+    def test_what_no_command_line_can_hold(self, tmp_path: Path, text: str) -> None:
+        written = yaml.safe_dump(job(engine__args={"chat-template": "@V@"})).replace("'@V@'", f'"{text}"')
+        (message,) = mistakes(tmp_path, written)
+
+        assert message.startswith("engine.args.chat-template: The text contains the character")
+
+    def test_a_list_only_where_vllm_takes_several(self, tmp_path: Path) -> None:
+        """Of --seed 1 evil/model, vLLM reads the second as its model."""
+        (message,) = mistakes(tmp_path, job(engine__args={"seed": [1, "evil/model"]}))
+
+        assert message.startswith("engine.args: --seed takes no list. Write one value. These take several: ")
+
+    def test_an_item_of_a_list_is_no_flag(self, tmp_path: Path) -> None:
+        (message,) = mistakes(tmp_path, job(engine__args={"lora-modules": ["a=b", "--host=0.0.0.0"]}))
+
+        assert message.startswith("engine.args.lora-modules: '--host=0.0.0.0' in a list would be a flag of its own.")
+
+
+class TestModelUri:
+    @pytest.mark.parametrize(
+        "uri",
+        ["hf://org/m", "hf://Qwen/Qwen2.5-0.5B_Instruct", "gs://models/m", "gs://my.models/a/b-c_d/v=1/~x+y@z.1"],
+    )
+    def test_good(self, tmp_path: Path, uri: str) -> None:
+        assert mistakes(tmp_path, job(model__uri=uri)) == []
+
+    @pytest.mark.parametrize("odd", [",", ":", "$", "(", '"', "\\", "é", "#", "?", "%"])
+    def test_a_folder_adds_no_options_to_a_mount(self, tmp_path: Path, odd: str) -> None:
+        (message,) = mistakes(tmp_path, job(model__uri=f"gs://models/f{odd}allow_other"))
+
+        assert message.startswith("model.uri: ")
+        assert "where a bucket is mounted, that would be read as another option" in message
+
+    @pytest.mark.parametrize(
+        "uri",
+        [
+            "gs://_/m",
+            "gs://models/../m",
+            "gs://models/a//b",
+            "gs://models/./m",
+            "gs://MODELS/m",
+            "hf://--uds=a/sock",
+            "hf://-x/y",
+            "hf://../m",
+            "hf://org/..",
+            "hf://org/a--b",
+            "hf://org/a?x",
+            "hf://org/a#x",
+            f"hf://org/{'m' * 97}",
+        ],
+    )
+    def test_bad(self, tmp_path: Path, uri: str) -> None:
+        (message,) = mistakes(tmp_path, job(model__uri=uri))
+
+        assert message.startswith(f"model.uri: {uri!r} is not a model address.")
 
 
 class TestValues:

@@ -144,7 +144,7 @@ def test_answers_are_those_of_a_chat() -> None:
 
 
 def test_server_takes_one_image_a_request() -> None:
-    assert make().server_args == ("--runner", "generate", "--limit-mm-per-prompt", '{"image": 1}')
+    assert make().server_args == ("--runner=generate", '--limit-mm-per-prompt={"image": 1}')
     assert make().rows_per_request == 1
 
 

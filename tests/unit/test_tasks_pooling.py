@@ -56,7 +56,7 @@ def rerank(**request: Any) -> TaskKind:
 
 @pytest.mark.parametrize("kind", [classify(), score(), rerank()])
 def test_they_need_a_pooling_server(kind: TaskKind) -> None:
-    assert kind.server_args == ("--runner", "pooling")
+    assert kind.server_args == ("--runner=pooling",)
 
 
 class TestClassify:

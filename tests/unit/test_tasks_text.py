@@ -155,7 +155,7 @@ class TestCompletion:
 
 @pytest.mark.parametrize("make", [chat, conversations, completion])
 def test_a_generating_server_and_one_row_a_request(make: Any) -> None:
-    assert (make().server_args, make().rows_per_request) == (("--runner", "generate"), 1)
+    assert (make().server_args, make().rows_per_request) == (("--runner=generate",), 1)
 
 
 class TestSampling:

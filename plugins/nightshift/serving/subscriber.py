@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from nightshift.jobset.manifest.constants import ENGINE_PORT, METRICS_PORT
 from nightshift.jobset.manifest.parts import across_zones, client_of, identity, scratch
+from nightshift.jobset.manifest.words import literal
 from nightshift.serving.objects import an_object, budget, deployment, from_collectors, monitoring, policy, tcp
 from nightshift.serving.order import SERVER, SUBSCRIBER, StreamOrder
 
@@ -52,8 +53,8 @@ def _deployment(order: StreamOrder) -> dict[str, Any]:
         image=order.settings.stream_image,
         command=["nightshift", "stream", f"{FOLDER}/{FILE}", "--metrics-port", str(METRICS_PORT)],
         env=[
-            {"name": "ENGINE_URL", "value": order.engine_url},
-            {"name": "NIGHTSHIFT_PROJECT", "value": order.settings.project},
+            {"name": "ENGINE_URL", "value": literal(order.engine_url)},
+            {"name": "NIGHTSHIFT_PROJECT", "value": literal(order.settings.project)},
             # A pod does not start while a Secret that it names is missing.
             *([address] if order.in_database else []),
         ],

@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 from pydantic_core import PydanticCustomError
 
 from nightshift.fields.mistakes import FieldPath, Finding
-from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds
+from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds, shown
 from nightshift.profiles import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Span, misfits
 from nightshift.spec import cron, names, notify
 from nightshift.spec.columns import CHUNK_COLUMNS
@@ -24,6 +24,7 @@ from nightshift.spec.input_checks import Columns, is_text, request
 from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
 from nightshift.spec.periods import Every
 from nightshift.spec.tables import may_be, projects_unknown
+from nightshift.spec.tuning import dashed, takes
 from nightshift.tasks import TASK_KINDS, request_model
 
 FIRST_DAY: Final = date(1960, 1, 1)
@@ -59,6 +60,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from compute(document)
     yield from notify.check(document)
     yield from _days(document)
+    yield from flags(document)
 
 
 def _query_finding(document: Document, error: Any) -> Finding:
@@ -238,6 +240,28 @@ def compute(document: Document) -> Iterator[Finding]:
                     "Leave it out, or name another profile",
                 )
         seen.append(name)
+
+
+def flags(document: Document) -> Iterator[Finding]:
+    """Whether flags that do not affect answers have values of their own kind: such a flag may change while a run is open."""
+    args = document.get("engine", "args")
+    for name, value in args.items() if isinstance(args, dict) else ():
+        kind = takes(name) if isinstance(name, str) else None
+        if kind is None or kind.fits(value) or not _may_be_a_flags(value):
+            continue
+        path: FieldPath = ("engine", "args", name)
+        if kind.form:
+            yield Finding(path, f"--{dashed(name)} cannot be {shown(value)}", f"Write {kind.form}")
+        else:
+            yield Finding(path, f"--{dashed(name)} cannot be set in a job", kind.remedy)
+
+
+def _may_be_a_flags(value: Any) -> bool:
+    try:
+        names.engine_value(value)
+    except PydanticCustomError:  # the model says so
+        return False
+    return True
 
 
 def _is_profile(value: Any) -> bool:

@@ -22,7 +22,7 @@ from nightshift.spec import cron, names
 from nightshift.spec.limits import WORKERS_MAX
 from nightshift.spec.notify import Notify
 from nightshift.spec.periods import Every
-from nightshift.spec.tuning import affects_answers
+from nightshift.spec.tuning import affects_answers, dashed
 from nightshift.tasks import TASK_KINDS, TaskRequest, request_model
 
 JobName = Annotated[str, AfterValidator(names.job_name), pattern(names.JOB_PATTERN)]
@@ -38,7 +38,7 @@ Tolerance = Annotated[
 ]
 ProfileName = Annotated[str, AfterValidator(names.profile), enum(*PROFILES)]
 FlagName = Annotated[str, AfterValidator(names.engine_flag)]
-FlagValue = Annotated[bool | int | float | str, BeforeValidator(names.engine_value)]
+FlagValue = Annotated[bool | int | float | str | list[int | float | str], BeforeValidator(names.engine_value)]
 
 ROWS_MAX: Final = 1_000_000
 SETTLE: Final = "1m"
@@ -105,16 +105,17 @@ class Engine(Section):
     dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] = Field(
         default="auto", description="Type of weights and activations.", examples=["float32"]
     )
-    args: dict[FlagName, FlagValue] = Field(
+    args: Annotated[dict[FlagName, FlagValue], AfterValidator(names.engine_args)] = Field(
         default_factory=dict,
-        description="More flags of `vllm serve`, without dashes: true is --flag, false is --no-flag, others are --flag value.",
+        description="More flags of `vllm serve`, without dashes: true is --flag, false is --no-flag, others are --flag=value. "
+        "A list is for a flag that takes several values.",
         examples=[{"enforce-eager": True}],
     )
 
     @property
     def flags(self) -> frozenset[str]:
         """The names in `args`, with dashes, as vLLM reads them."""
-        return frozenset(name.replace("_", "-") for name in self.args)
+        return frozenset(map(dashed, self.args))
 
     def semantic(self) -> dict[str, Any]:
         """Without the flags that do not affect answers: `nightshift.spec.tuning` tells them apart."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import re
+import unicodedata
 from collections import Counter
 from typing import Final
 
 from nightshift.fields.mistakes import choice, mistake, nearest
 from nightshift.fields.values import shown
 from nightshift.profiles import PROFILES, Provisioning
+from nightshift.spec.tuning import WHOLE_MOST, dashed
 from nightshift.tasks import TASK_KINDS
 
 JOB_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
@@ -18,13 +21,20 @@ LABEL_PATTERN: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 OBJECT_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 TABLE_PATTERN: Final = r"^[^`\s]+\.[^`.]+$"
 SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]{1,9})?%$"
-FLAG_PATTERN: Final = r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?"
-URI_PATTERN: Final = r"^(hf://[^/\s]+/[^/\s]+|gs://[^/\s]+/\S*[^/\s])$"
+FLAG_PATTERN: Final = r"[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_HUB_NAME: Final = r"[A-Za-z0-9_]([-A-Za-z0-9_.]{0,94}[A-Za-z0-9_])?"
+_FOLDER: Final = r"(?!\.{1,2}(/|$))[-A-Za-z0-9_.~=+@]{1,255}"
+URI_PATTERN: Final = (
+    rf"^(hf://(?!.*(--|\.\.)){_HUB_NAME}/{_HUB_NAME}|gs://[a-z0-9][-a-z0-9_.]{{1,220}}[a-z0-9](/{_FOLDER}){{1,32}})$"
+)
+"""A repository as the Hub names them (``validate_repo_id`` of huggingface-hub); or a folder. The driver of Cloud Storage FUSE
+splits its options at commas, and at colons what it takes for a setting, so a folder has neither."""
 
 PUBSUB_PATTERN: Final = r"^[A-Za-z][-A-Za-z0-9._~+%]{2,254}$"
 SQL_TABLE_PATTERN: Final = r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$"
 FOLDER_URL_PATTERN: Final = r"^gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9](/[A-Za-z0-9_~][-A-Za-z0-9_.~]{0,199}){1,10}$"
 
+_NUMBER: Final = r"[-+]?[0-9]+(\.[0-9]*)?(e[-+]?[0-9]+)?"
 PARTITION_COLUMN: Final = "partition_date"
 
 
@@ -47,7 +57,22 @@ ENGINE_FLAGS: Final = {
     "ssl-certfile": _INSIDE_POD,
     "tensor-parallel-size": "Write it as compute.tensor_parallel",
     "pipeline-parallel-size": "Write it as compute.pipeline_parallel",
-    "data-parallel-size": "Leave it out, and raise compute.workers: each worker has its own engine",
+    **dict.fromkeys(
+        (
+            "data-parallel-size",
+            "data-parallel-size-local",
+            "data-parallel-rank",
+            "data-parallel-start-rank",
+            "data-parallel-address",
+            "data-parallel-rpc-port",
+            "data-parallel-backend",
+            "data-parallel-hybrid-lb",
+            "data-parallel-external-lb",
+            "data-parallel-multi-port-external-lb",
+            "data-parallel-supervisor-port",
+        ),
+        "Leave it out, and raise compute.workers: each worker has its own engine",
+    ),
     "nnodes": _ONE_ENGINE,
     "node-rank": _ONE_ENGINE,
     "master-addr": _ONE_ENGINE,
@@ -56,8 +81,29 @@ ENGINE_FLAGS: Final = {
     "distributed-executor-backend": _ONE_ENGINE,
     "runner": "Leave it out: the task kind decides what the engine runs",
     "config": "Write its flags one by one under engine.args",
+    "grpc": _INSIDE_POD,
+    "grpc-port": _INSIDE_POD,
+    "tokens-only": _INSIDE_POD,
+    "hf-token": "Leave it out: a job file is no place for a secret. An operator sets HF_TOKEN in the override file",
+    "help": "Leave it out: the engine would print its flags and end",
 }
 """Flags of ``vllm serve`` that nightshift sets itself or that would cut the driver off, each with its remedy."""
+SEVERAL: Final = (
+    "allowed-media-domains",
+    "collect-detailed-traces",
+    "cpu-offload-params",
+    "cudagraph-capture-sizes",
+    "ignore-patterns",
+    "kv-cache-dtype-skip-layers",
+    "logits-processors",
+    "lora-modules",
+    "lora-target-modules",
+    "numa-bind-cpus",
+    "numa-bind-nodes",
+    "offload-params",
+    "sleep-preserve-parameter-names",
+)
+"""Flags of ``vllm serve`` that take several values (vLLM 0.32)."""
 
 
 def job_name(value: str) -> str:
@@ -124,9 +170,15 @@ def revision(value: str) -> str:
 
 
 def model_uri(value: str) -> str:
-    if not re.fullmatch(URI_PATTERN, value):
-        raise mistake(f"{value!r} is not a model address", "Write hf://ORGANISATION/NAME or gs://BUCKET/FOLDER")
-    return value
+    """Part of a command line, of a URL and of a list of mount options."""
+    if re.fullmatch(URI_PATTERN, value):
+        return value
+    if value.startswith("gs://") and (odd := re.search(r"[^-A-Za-z0-9_.~=+@/]", value.removeprefix("gs://"))):
+        raise mistake(
+            f"{value!r} contains {odd[0]!r}: where a bucket is mounted, that would be read as another option",
+            "Use only letters, digits and - _ . ~ = + @ in the names of folders; copy the weights to such a folder",
+        )
+    raise mistake(f"{value!r} is not a model address", "Write hf://ORGANISATION/NAME or gs://BUCKET/FOLDER")
 
 
 def task_kind(value: str) -> str:
@@ -197,20 +249,67 @@ def tolerance(value: object) -> int | str:
 def engine_flag(value: str) -> str:
     """The name of a ``vllm serve`` flag without its dashes; not one that nightshift sets itself."""
     if not re.fullmatch(FLAG_PATTERN, value):
+        name, _, keys = value.strip("-").lower().partition(".")
+        if keys:
+            # vLLM makes two words of it, and the second is the model if the flag takes no value.
+            problem = f"{value!r} is a key of a flag's JSON"
+            raise mistake(problem, f"Write the whole JSON in quotes, for example {name}: '{json.dumps({keys: 1})}'")
         raise mistake(
             f"{value!r} is not a flag name", f"Write it without the leading dashes, for example {value.strip('-').lower()}"
         )
     # vllm reads underscores as dashes, and argparse accepts any prefix of a name.
-    dashed = value.replace("_", "-")
-    owned = next((flag for flag in ENGINE_FLAGS if flag.startswith(dashed)), None)
+    name = dashed(value)
+    owned = next((flag for flag in ENGINE_FLAGS if flag.startswith(name) or name == f"no-{flag}"), None)
     if owned is not None:
         raise mistake(f"--{owned} cannot be set here: nightshift sets it", ENGINE_FLAGS[owned])
     return value
 
 
 def engine_value(value: object) -> object:
+    """true, false, a number, one text, or a list of numbers and texts. Never raises for how large a number is but `mistake`."""
+    # `engine_args` says which flags take a list.
+    if not isinstance(value, list):
+        return _engine_word(value)
+    if not value:
+        raise mistake("The list is empty", "Write at least one value, or leave the flag out")
+    for each in value:
+        if isinstance(each, bool | list):
+            raise mistake("A list can only have numbers and texts", "Put JSON in quotes")
+        if str(_engine_word(each)).startswith("-"):
+            # Each item is a word of its own on the command line.
+            raise mistake(f"{shown(each)} in a list would be a flag of its own", "Write it without the leading dash")
+    return value
+
+
+def _engine_word(value: object) -> object:
     if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
         raise mistake(f"A flag cannot take {shown(value)}", "Write true, false, a number or text; put JSON in quotes")
+    # A number that is too long for YAML's reader (`nightshift.spec.document`) is a text.
+    number = float(value) if isinstance(value, str) and re.fullmatch(_NUMBER, value) else value
+    if not isinstance(number, str) and not -WHOLE_MOST <= number <= WHOLE_MOST:
+        raise mistake("A flag cannot take so large a number", f"Write {WHOLE_MOST} or less")
+    if value == 0 and str(value).startswith("-"):
+        raise mistake("A flag cannot take -0", "Write 0")
+    if isinstance(value, str) and (odd := next((each for each in value if _is_odd(each)), None)) is not None:
+        raise mistake(f"The text contains the character {odd!r}, which no command line can hold", "Remove it")
+    return value
+
+
+def _is_odd(character: str) -> bool:
+    """A control character other than a line's end or a tab, or half of a pair of surrogates."""
+    return character not in "\n\r\t" and unicodedata.category(character) in ("Cc", "Cs")
+
+
+def engine_args(value: dict[str, object]) -> dict[str, object]:
+    """No flag twice: vLLM would take the last, and a person may look at the first. A list only where vLLM takes several values:
+    elsewhere it would read the second as the model."""
+    seen: dict[str, str] = {}
+    for name, each in value.items():
+        other = seen.setdefault(dashed(name), name)
+        if other != name:
+            raise mistake(f"{other!r} and {name!r} are one flag", "Keep one of the two")
+        if isinstance(each, list) and dashed(name) not in SEVERAL:
+            raise mistake(f"--{dashed(name)} takes no list", f"Write one value. These take several: {', '.join(SEVERAL)}")
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, MOMENT_PATTERN, duration_seconds, moment_seconds
 from nightshift.spec import stream_files
-from nightshift.spec.checks import compute
+from nightshift.spec.checks import compute, flags
 from nightshift.spec.document import Document
 from nightshift.spec.input_checks import Columns, request
 from nightshift.spec.stream import (
@@ -45,6 +45,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from _sink(document)
     yield from _latency(document)
     yield from compute(document)
+    yield from flags(document)
     yield from _scaling(document)
 
 

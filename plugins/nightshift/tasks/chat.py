@@ -50,7 +50,7 @@ class Request(SamplingRequest):
 class Chat:
     """`nightshift.tasks.base.TaskKind` for chat models."""
 
-    server_args = ("--runner", "generate")
+    server_args = ("--runner=generate",)
     rows_per_request = 1
 
     def __init__(self, job: Job, request: Request) -> None:

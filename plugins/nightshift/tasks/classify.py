@@ -33,7 +33,7 @@ class Request(ListRequest):
 class Classify:
     """`nightshift.tasks.base.TaskKind` for sequence classification models."""
 
-    server_args = ("--runner", "pooling")
+    server_args = ("--runner=pooling",)
 
     def __init__(self, job: Job, request: Request) -> None:
         self._text = Text(request.input)

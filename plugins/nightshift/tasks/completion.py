@@ -31,7 +31,7 @@ class Request(SamplingRequest):
 class Completion:
     """`nightshift.tasks.base.TaskKind` for models that continue a text."""
 
-    server_args = ("--runner", "generate")
+    server_args = ("--runner=generate",)
     rows_per_request = 1
 
     def __init__(self, job: Job, request: Request) -> None:

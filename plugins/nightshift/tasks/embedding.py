@@ -58,7 +58,7 @@ class Request(ListRequest):
 class Embedding:
     """`nightshift.tasks.base.TaskKind` for embedding models."""
 
-    server_args = ("--runner", "pooling")
+    server_args = ("--runner=pooling",)
 
     def __init__(self, job: Job, request: Request) -> None:
         self._text = Text(request.input)

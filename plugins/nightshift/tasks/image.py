@@ -64,7 +64,7 @@ class Picture(Prompt):
 class Image:
     """`nightshift.tasks.base.TaskKind` for models that see; also `nightshift.tasks.base.Fetching`."""
 
-    server_args = ("--runner", "generate", "--limit-mm-per-prompt", '{"image": 1}')
+    server_args = ("--runner=generate", '--limit-mm-per-prompt={"image": 1}')
     rows_per_request = 1
 
     def __init__(self, job: Job, request: Request) -> None:

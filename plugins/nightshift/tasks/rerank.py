@@ -36,7 +36,7 @@ class Request(TaskRequest):
 class Rerank:
     """`nightshift.tasks.base.TaskKind` for rerankers. A payload is a query and its documents."""
 
-    server_args = ("--runner", "pooling")
+    server_args = ("--runner=pooling",)
     rows_per_request = 1
 
     def __init__(self, job: Job, request: Request) -> None:

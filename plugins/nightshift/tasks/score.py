@@ -32,7 +32,7 @@ class Request(ListRequest):
 class Score:
     """`nightshift.tasks.base.TaskKind` for cross-encoders, and for the similarity of embeddings. A payload is a pair."""
 
-    server_args = ("--runner", "pooling")
+    server_args = ("--runner=pooling",)
 
     def __init__(self, job: Job, request: Request) -> None:
         self._first, self._second = Text(request.text_1), Text(request.text_2)

@@ -58,9 +58,7 @@ FAIL = {"too long": 400, "wrong model": 404, "wrong url": 400}
 
 def run_batch(source: Path, out: Path, log: Path) -> None:
     """vLLM's own command, with the arguments that its server gets."""
-    arguments = server_args(SPEC)
-    port = arguments.index("--port")
-    del arguments[port : port + 2]
+    arguments = [argument for argument in server_args(SPEC) if not argument.startswith("--port=")]
     environment = {**os.environ, **vllm.environment()}
     command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.run_batch", "-i", str(source), "-o", str(out)]
     with open(log, "ab") as output:

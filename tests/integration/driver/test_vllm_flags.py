@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from local import vllm
 from local.environments import python_of
+from local.runtime.expansion import expand
 from nightshift.jobset.manifest.render import render
+from nightshift.jobset.manifest.server import server_args
 from nightshift.settings import Settings
-from nightshift.spec.tuning import PERFORMANCE
+from nightshift.spec.names import ENGINE_FLAGS, SEVERAL, engine_flag
+from nightshift.spec.tuning import COUNT, NUMBER, ON, PERFORMANCE, SIZE, SWITCH, Takes, takes
 from tests.builders import RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.integration
@@ -42,16 +48,15 @@ def arguments(compute: dict[str, Any], **changes: Any) -> list[str]:
     """As the container's process gets them on host 1, where there are several."""
     manifest = render(a_spec(compute=compute, **changes), RUN, a_plan(8), Settings("b", "p"), name="n")
     [server] = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["initContainers"]
-    values = {"$(ENGINE_PORT)": "8000", "$(JOB_COMPLETION_INDEX)": "1", "$(HEAD)": "n-worker-0-0.n"}
-    words = [values.get(word, word) for word in server["args"]]
+    values = {"ENGINE_PORT": "8000", "JOB_COMPLETION_INDEX": "1", "HEAD": "n-worker-0-0.n"}
+    words = [expand(word, values) for word in server["args"]]
     return [*words, *(["--headless"] if compute.get("hosts") else [])]
 
 
-def test_every_flag_is_one_of_vllm() -> None:
-    bucket = {"name": "m", "uri": "gs://models/m", "revision": "r1"}
-    given = [*map(arguments, COMPUTES), arguments(COMPUTES[0], model=bucket)]
+def told(program: str, given: Any) -> Any:
+    """What a program of vLLM's environment prints last, as JSON. given: its standard input, as JSON."""
     done = subprocess.run(
-        [str(python_of("server")), "-c", PARSE],
+        [str(python_of("server")), "-c", program],
         input=json.dumps(given),
         env={**os.environ, **vllm.environment()},
         capture_output=True,
@@ -59,7 +64,13 @@ def test_every_flag_is_one_of_vllm() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    one, parallel, several, tpu, streamed = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_every_flag_is_one_of_vllm() -> None:
+    bucket = {"name": "m", "uri": "gs://models/m", "revision": "r1"}
+    given = [*map(arguments, COMPUTES), arguments(COMPUTES[0], model=bucket)]
+    one, parallel, several, tpu, streamed = told(PARSE, given)
 
     assert (one["model"], one["revision"], one["served_model_name"]) == ("org/m", "r1", ["m"])
     assert (parallel["tensor_parallel_size"], parallel["pipeline_parallel_size"]) == (4, 2)
@@ -73,20 +84,137 @@ KNOWN = """
 import json
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
-print(json.dumps(list(make_arg_parser(FlexibleArgumentParser())._option_string_actions)))
+options = make_arg_parser(FlexibleArgumentParser())._option_string_actions
+print(json.dumps({name[2:]: (each.dest, each.nargs) for name, each in options.items() if name.startswith("--")}))
 """
 
+CHANGED = """
+import contextlib, io, json, sys
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = make_arg_parser(FlexibleArgumentParser())
+def parsed(arguments):
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            return {name: repr(value) for name, value in vars(parser.parse_args(list(arguments))).items()}
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+base, *others = json.load(sys.stdin)
+ordinary = parsed(base)
+found = []
+for each in map(parsed, others):
+    found.append(each if isinstance(each, str) else sorted(name for name in each if each[name] != ordinary.get(name)))
+print(json.dumps(found))
+"""
+"""Which of vLLM's settings each command line changes, compared with the first; or why vLLM does not start with it."""
 
-def test_every_flag_that_does_not_affect_answers_is_one_of_vllm() -> None:
+SAMPLES: dict[str, list[Any]] = {
+    "scheduling-policy": ["fcfs", "priority"],
+    "prefix-caching-hash-algo": ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"],
+    "mm-processor-cache-type": ["lru", "shm"],
+    "cudagraph-capture-sizes": [8, [8], [1, 2, 4]],
+    "numa-bind-nodes": [0, [0, 1]],
+    "numa-bind-cpus": ["0-3", ["0-3", "4,6-7"]],
+    "safetensors-load-strategy": ["eager", "lazy", "prefetch", "torchao"],
+    "collect-detailed-traces": ["all", ["model", "worker"]],
+    "disable-access-log-for-endpoints": ["/health", "/health,/v1/models"],
+    "show-hidden-metrics-for-version": ["0.31"],
+    "uvicorn-log-level": ["critical", "debug", "error", "info", "trace", "warning"],
+}
+OF_KINDS = (
+    (COUNT, [1, 17]),
+    (NUMBER, [1, 0.5, 1e-05]),
+    (SIZE, [4096, "8k", "1.5m", "2G"]),
+    (SWITCH, [True, False]),
+    (ON, [True]),
+)
+
+
+def samples(flag: str, kind: Takes) -> list[Any]:
+    return next((values for each, values in OF_KINDS if each is kind), SAMPLES.get(flag, []))
+
+
+def own_words(args: dict[str, Any]) -> list[str]:
+    return [expand(word, {"ENGINE_PORT": "8000"}) for word in server_args(a_spec(engine__args=args))]
+
+
+@pytest.fixture(scope="module")
+def options() -> dict[str, tuple[str, Any]]:
+    """All flags of vLLM: which setting each sets, and how many values it takes, as argparse says it."""
+    return {name: tuple(each) for name, each in told(KNOWN, []).items()}
+
+
+def test_every_flag_that_does_not_affect_answers_is_one_of_vllm(options: dict[str, tuple[str, Any]]) -> None:
     """A name with a mistake in it would be one that nobody can set."""
-    done = subprocess.run(
-        [str(python_of("server")), "-c", KNOWN],
-        env={**os.environ, **vllm.environment()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    known = {option.removeprefix("--") for option in json.loads(done.stdout.splitlines()[-1])}
+    assert [flag for family in PERFORMANCE for flag in family.flags if flag not in options] == []
 
-    assert [flag for family in PERFORMANCE for flag in family.flags if flag not in known] == []
+
+def test_every_value_that_such_a_flag_takes_sets_that_flag_and_no_other() -> None:
+    cases = [
+        (flag, value)
+        for family in PERFORMANCE
+        for flag, kind in family.flags.items()
+        if kind.form
+        for value in samples(flag, kind)
+    ]
+    assert {flag for flag, _ in cases} == {flag for each in PERFORMANCE for flag, kind in each.flags.items() if kind.form}
+    assert [case for case in cases if not ((kind := takes(case[0])) and kind.fits(case[1]))] == []
+
+    found = told(CHANGED, [own_words({}), *(own_words({flag: value}) for flag, value in cases)])
+    names = {"device-memory-utilization": "gpu-memory-utilization"}
+    for (flag, value), changed in zip(cases, found, strict=True):
+        # A value that is vLLM's default changes nothing.
+        assert changed in ([], [names.get(flag, flag).replace("-", "_")]), (flag, value, changed)
+    assert sum(changed == [] for changed in found) < len(found) / 3
+
+
+ATTACKS = ("--host=0.0.0.0", "--model=evil/other", "--config=x.yaml", "-O3")
+
+
+def may_be(args: dict[str, Any]) -> bool:
+    """Whether a job may say so, as far as the model of a job checks it."""
+    try:
+        a_spec(engine__args=args)
+    except ValidationError:
+        return False
+    return True
+
+
+def test_a_text_is_never_another_flag(options: dict[str, tuple[str, Any]]) -> None:
+    """Any flag of vLLM that a job may set, with any text, alone or in a list: vLLM refuses it, or sets that flag alone."""
+    values = [*ATTACKS, *([text] for text in ATTACKS), ["1", "evil/other"], ["evil/other"], True, False, ""]
+    cases = [(option, value) for option in options for value in values if may_be({option: value})]
+    found = told(CHANGED, [own_words({}), *(own_words({option: value}) for option, value in cases)])
+
+    dests = set()
+    for (option, value), changed in zip(cases, found, strict=True):
+        if not isinstance(changed, str):
+            assert changed in ([], [options[option][0]]), (option, value, changed)
+            dests |= set(changed)
+    assert len(dests) > 50
+    assert not dests & {options[name][0] for name in ENGINE_FLAGS}
+
+
+def test_the_flags_that_take_a_list_are_those_of_vllm(options: dict[str, tuple[str, Any]]) -> None:
+    assert {*SEVERAL} == {name for name, (_, many) in options.items() if many == "+" and name not in ENGINE_FLAGS}
+
+
+def test_nothing_that_nightshift_sets_can_be_set_by_another_spelling(options: dict[str, tuple[str, Any]]) -> None:
+    """argparse takes any beginning of a name that is only one flag's, vLLM underscores for dashes, and JSON after a dot."""
+    spellings = {
+        spelt
+        for name in ENGINE_FLAGS
+        for end in range(1, len(name) + 1)
+        for short in (name[:end], name[:end].replace("-", "_"))
+        for spelt in (short, f"no-{short}")
+    }
+    taken = []
+    for spelt in sorted(spellings):
+        with contextlib.suppress(PydanticCustomError):
+            taken.append(engine_flag(spelt))
+    found = told(CHANGED, [own_words({}), *(own_words({spelt: value}) for spelt in taken for value in ("1", True))])
+    owned = {name.replace("-", "_") for name in ENGINE_FLAGS}
+
+    assert [each for each in found if not isinstance(each, str) and owned & set(each)] == []
+    assert [name for name in ENGINE_FLAGS if name not in options] == []
+    assert [name for name in options if name not in ENGINE_FLAGS and any(flag.startswith(name) for flag in ENGINE_FLAGS)] == []

@@ -15,6 +15,7 @@ from typing import Any
 from local import hub, vllm
 from local.environments import ROOT, python_of
 from local.ports import new_port
+from local.runtime.expansion import expand
 from nightshift.jobset.manifest.server import server_args
 from nightshift.spec import JobSpec
 from tests.launch import launched
@@ -37,7 +38,7 @@ class Vllm:
 
     def __init__(self, spec: JobSpec, log: Path) -> None:
         self.port = new_port()
-        self._arguments = [argument.replace("$(ENGINE_PORT)", str(self.port)) for argument in server_args(spec)]
+        self._arguments = [expand(argument, {"ENGINE_PORT": str(self.port)}) for argument in server_args(spec)]
         self._log = log
         self.start()
 

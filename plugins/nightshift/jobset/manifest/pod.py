@@ -13,6 +13,7 @@ from nightshift.jobset.manifest.constants import DRIVER, ENGINE_PORT, METRICS_PO
 from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.parts import across_zones, client_of, container_of, identity, placement, scratch, volumes_of
 from nightshift.jobset.manifest.weights import is_mounted, model_args
+from nightshift.jobset.manifest.words import literal
 from nightshift.run.names import canonical_json
 
 
@@ -37,13 +38,13 @@ def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
 
 def _driver(order: Order) -> dict[str, Any]:
     env: list[dict[str, Any]] = [
-        {"name": "NIGHTSHIFT_RUN_URL", "value": order.run.url(order.settings.bucket)},
+        {"name": "NIGHTSHIFT_RUN_URL", "value": literal(order.run.url(order.settings.bucket))},
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
         {"name": "ENGINE_URL", "value": "http://127.0.0.1:$(ENGINE_PORT)"},
-        {"name": "NIGHTSHIFT_MODEL_ROOT", "value": model_args(order.spec, mounted=is_mounted(order))[0]},
+        {"name": "NIGHTSHIFT_MODEL_ROOT", "value": literal(model_args(order.spec, mounted=is_mounted(order))[0])},
         # From the current job, not the frozen one: a tolerance raised since then applies, and a tuned max_num_seqs.
         {"name": "NIGHTSHIFT_DEAD_LETTERS", "value": str(order.spec.dead_letters.allowed(order.rows))},
-        {"name": "NIGHTSHIFT_TUNING", "value": canonical_json(order.spec.tuning()).decode()},
+        {"name": "NIGHTSHIFT_TUNING", "value": literal(canonical_json(order.spec.tuning()).decode())},
         {"name": "NIGHTSHIFT_METRICS_PORT", "value": str(METRICS_PORT)},
         {"name": "NIGHTSHIFT_PROFILE", "value": order.worker.profile.name},
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL
-from nightshift.jobset.manifest import disk
+from nightshift.jobset.manifest import disk, words
 from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
 from nightshift.jobset.manifest.order import ServerOrder
 from nightshift.jobset.manifest.weights import is_mounted, model_args
@@ -57,11 +57,14 @@ def server_args(
 ) -> list[str]:
     """vLLM's arguments on one host: the model, what the task kind needs, the engine's settings, then the user's own flags.
 
+    As a kubelet reads them: ``$(ENGINE_PORT)`` is the port, and ``$$`` a dollar sign.
+
     worker: by default the job's own. mounted: whether weights in a bucket are mounted. commit: of a model on the Hub, if the
     run pins one.
     """
     model, flags = model_args(spec, mounted=mounted, commit=commit)
-    return ["--model", model, *flags, *_common(spec, worker or spec.compute.worker()), *_own_flags(spec)]
+    own = words.flags(spec.engine.args)
+    return [words.flag("model", model), *flags, *_common(spec, worker or spec.compute.worker()), *own]
 
 
 def launch(order: ServerOrder) -> dict[str, Any]:
@@ -70,7 +73,7 @@ def launch(order: ServerOrder) -> dict[str, Any]:
     if order.settings.local_folder:
         # The engine has no password. Here a pod's network is the machine's; in a cluster the kubelet and the metrics collector
         # call the pod's address, and a NetworkPolicy keeps others out.
-        started["args"] += ["--host", "127.0.0.1"]
+        started["args"] += [words.flag("host", "127.0.0.1")]
     return started
 
 
@@ -80,14 +83,14 @@ def _start(order: ServerOrder) -> dict[str, Any]:
     if worker.hosts == 1:
         return {"command": _API_SERVER, "args": args}
     if worker.is_tpu:
-        args = ["--distributed-executor-backend", "ray", *args]
+        args = [words.flag("distributed-executor-backend", "ray"), *args]
         return {"command": ["sh", "-c", _TPU_HOST, "host"], "args": args}
     model, flags = model_args(spec, mounted=is_mounted(order), commit=order.pins.commit)
-    several = ["--nnodes", str(worker.hosts), "--node-rank", "$(JOB_COMPLETION_INDEX)"]
-    several += ["--master-addr", "$(HEAD)", "--master-port", str(MASTER_PORT)]
+    several = [words.flag("nnodes", worker.hosts), "--node-rank=$(JOB_COMPLETION_INDEX)"]
+    several += ["--master-addr=$(HEAD)", words.flag("master-port", MASTER_PORT)]
     return {
         "command": ["sh", "-c", _GPU_HOST, "host"],
-        "args": [model, *flags, *several, *_common(spec, worker), *_own_flags(spec)],
+        "args": [words.literal(model), *flags, *several, *_common(spec, worker), *words.flags(spec.engine.args)],
     }
 
 
@@ -155,25 +158,13 @@ def _kv_cache(spec: JobSpec | StreamSpec) -> list[dict[str, Any]]:
 
 
 def _common(spec: JobSpec | StreamSpec, worker: WorkerShape) -> list[str]:
-    args = ["--served-model-name", spec.model.name, "--port", "$(ENGINE_PORT)"]
-    args += [*load_kind(spec).server_args, "--max-num-seqs", str(spec.engine.max_num_seqs)]
+    args = [words.flag("served-model-name", spec.model.name), "--port=$(ENGINE_PORT)"]
+    args += [*load_kind(spec).server_args, words.flag("max-num-seqs", spec.engine.max_num_seqs)]
     if spec.engine.max_model_len is not None:
-        args += ["--max-model-len", str(spec.engine.max_model_len)]
-    args += ["--dtype", spec.engine.dtype]
+        args.append(words.flag("max-model-len", spec.engine.max_model_len))
+    args.append(words.flag("dtype", spec.engine.dtype))
     if worker.tensor_parallel > 1:
-        args += ["--tensor-parallel-size", str(worker.tensor_parallel)]
+        args.append(words.flag("tensor-parallel-size", worker.tensor_parallel))
     if worker.pipeline_parallel > 1:
-        args += ["--pipeline-parallel-size", str(worker.pipeline_parallel)]
-    return args
-
-
-def _own_flags(spec: JobSpec | StreamSpec) -> list[str]:
-    args = []
-    for flag, value in spec.engine.args.items():
-        if value is True:
-            args.append(f"--{flag}")
-        elif value is False:
-            args.append(f"--no-{flag}")
-        else:
-            args += [f"--{flag}", str(value)]
+        args.append(words.flag("pipeline-parallel-size", worker.pipeline_parallel))
     return args

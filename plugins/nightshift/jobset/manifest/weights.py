@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from nightshift.jobset.manifest import words
 from nightshift.jobset.manifest.order import ServerOrder
 from nightshift.spec import JobSpec, StreamSpec
 
@@ -19,19 +20,19 @@ _MOUNT_OPTIONS: Final = (
 
 
 def model_args(spec: JobSpec | StreamSpec, *, mounted: bool = False, commit: str | None = None) -> tuple[str, list[str]]:
-    """The model as vLLM takes it, and its flags. commit: of a model on the Hub, if the run pins one.
+    """The model as vLLM takes it, and its flags as words of a manifest. commit: of a model on the Hub, if the run pins one.
 
     vLLM uses --revision for the tokenizer too (``ModelConfig``, vLLM 0.32), and transformers for the repository's own code. A
     tokenizer of another repository does not have that commit: it keeps the revision that the job names.
     """
     scheme, _, rest = spec.model.uri.partition("://")
     if scheme == "hf":
-        flags = ["--revision", commit or spec.model.revision]
+        flags = [words.flag("revision", commit or spec.model.revision)]
         if commit is not None and "tokenizer" in spec.engine.flags:
-            flags += ["--tokenizer-revision", spec.model.revision]
+            flags.append(words.flag("tokenizer-revision", spec.model.revision))
         return rest, flags
     # In a bucket the revision is part of the path.
-    return (MOUNT_PATH, []) if mounted else (spec.model.uri, ["--load-format", "runai_streamer"])
+    return (MOUNT_PATH, []) if mounted else (spec.model.uri, [words.flag("load-format", "runai_streamer")])
 
 
 def is_mounted(order: ServerOrder) -> bool:
