@@ -40,7 +40,7 @@ class TestFrozen:
             {"request__input": "{{ name }}"},
             {"request__overlong": "dead_letter"},
             {"model__revision": "b"},
-            {"model__uri": "gs://b/m"},
+            {"model__uri": "gs://models/m"},
             {"engine__dtype": "auto"},
             {"engine__args": {}},
         ],
