@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -25,7 +26,7 @@ def ask(here: Surroundings) -> Iterator[Finding]:
             found = weights.look(job.model.uri, here.connections.storage_credentials())
         except weights.NoWeights as error:
             bucket = re.sub(r"^gs://|/.*", "", job.model.uri)
-            yield Problem(NAME, str(error), breaks, f"gcloud storage ls gs://{bucket}")
+            yield Problem(NAME, str(error), breaks, f"gcloud storage ls {shlex.quote(f'gs://{bucket}')}")
         else:
             yield Ok(NAME, f"{job.model.uri}: {_gib(found.size)}")
         return
@@ -40,7 +41,7 @@ def ask(here: Surroundings) -> Iterator[Finding]:
         because = f"the Hub does not answer here, and plan need not ask it for a commit; the workers must reach it ({error})"
         yield NotAsked(NAME, because)
     except hub.NoSuchRevision as error:
-        yield Problem(NAME, str(error), breaks, f"hf download {place} --revision {job.model.revision} --dry-run")
+        yield Problem(NAME, str(error), breaks, f"hf download {place} --revision={shlex.quote(job.model.revision)} --dry-run")
     else:
         size = f", {_gib(model.size)}" if model.size else ""
         yield Ok(NAME, f"{job.model.uri} at {job.model.revision} is commit {model.commit[:12]}{size}")

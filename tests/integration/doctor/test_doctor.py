@@ -155,7 +155,7 @@ FAULTS: list[tuple[Callable[[Deployment], None], str, str]] = [
     (no_right, "watch pods", f"--role=nightshift-airflow --user={USER}"),
     (no_queue, "queue", "kubectl apply --namespace=nightshift -f k8s/components/queues/queue.yaml"),
     (small_quota, "quota cpu", "kubectl edit clusterqueue nightshift"),
-    (no_revision, "model", "hf download org/m --revision main --dry-run"),
+    (no_revision, "model", "hf download org/m --revision=main --dry-run"),
     (no_weights, "model", "gcloud storage ls gs://{name}"),
     (google_clock, "clock (Google)", "timedatectl set-ntp true"),
     (cluster_clock, "clock (cluster)", "timedatectl set-ntp true"),

@@ -92,16 +92,19 @@ class TestModel:
         assert found == Ok("model", "hf://org/m at r1 is commit aaaaaaaaaaaa, 1.00 GiB")
         assert asked == [("org/m", "r1")]
 
-    def test_a_revision_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(("revision", "shown"), [("r1", "r1"), ("r;rm${IFS}-r${IFS}~", "'r;rm${IFS}-r${IFS}~'")])
+    def test_a_revision_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch, revision: str, shown: str) -> None:
+        """The command is for a person to paste into a shell."""
+
         def model_at(*_: Any) -> hub.HubModel:
             raise hub.NoSuchRevision("model.revision: no branch")
 
         monkeypatch.setattr(hub, "model_at", model_at)
 
-        [found] = model.ask(here(job=a_spec()))
+        [found] = model.ask(here(job=a_spec(model__revision=revision)))
 
         assert isinstance(found, Problem)
-        assert found.mend == "hf download org/m --revision r1 --dry-run"
+        assert found.mend == f"hf download org/m --revision={shown} --dry-run"
 
     def test_a_hub_that_does_not_answer_is_a_fault_only_if_plan_asks_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def model_at(*_: Any) -> hub.HubModel:

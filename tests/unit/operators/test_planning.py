@@ -148,13 +148,13 @@ def test_a_file_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     from obstore.store import LocalStore
 
     spec = JobSpec.model_validate(
-        {**a_spec().model_dump(mode="json"), "model": {"name": "m", "uri": "gs://b/m", "revision": "r"}}
+        {**a_spec().model_dump(mode="json"), "model": {"name": "m", "uri": "gs://models/m", "revision": "r"}}
     )
     (tmp_path / CONFIG).write_text("{}")
     monkeypatch.setattr("nightshift.run.files.open_folder", lambda *_: LocalStore(tmp_path))
 
     assert read_file(spec, CONFIG, Pins()) == b"{}"
-    with pytest.raises(NoFile, match=r"there is no gs://b/m/tokenizer\.json"):
+    with pytest.raises(NoFile, match=r"there is no gs://models/m/tokenizer\.json"):
         read_file(spec, TOKENIZER, Pins())
 
 
