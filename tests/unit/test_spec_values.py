@@ -275,7 +275,8 @@ class TestFlagValues:
         kind = takes(flag.replace("-", "_"))
         assert kind is not None
         for text in ("--host=0.0.0.0", "--revision=other-branch", "$(HF_TOKEN)", "a b", "https://evil.example", "../x", ""):
-            for value in (text, [text], [1, text], [], {}, None):
+            values: tuple[Any, ...] = (text, [text], [1, text], [], {}, None)
+            for value in values:
                 assert not kind.fits(value), value
 
     @pytest.mark.parametrize(
