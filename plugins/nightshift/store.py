@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT = timedelta(seconds=60)
 RETRY_TIMEOUT = timedelta(seconds=120)
+OBJECT_BYTES_MOST: Final = 512 << 20
+"""Of an object that is read whole. A worker may create any under its prefix; a plan's chunks are far smaller."""
 
 
 def open_store(
@@ -230,7 +232,7 @@ class Objects(Protocol):
         ...
 
     async def read(self, path: str) -> bytes | None:
-        """The object's bytes, None if it does not exist. Raises StoreUnavailable."""
+        """The object's bytes, None if it does not exist. Raises StoreUnavailable, and ObjectTooLarge if it has a limit."""
         ...
 
     def list(self, prefix: str, after: str = "") -> AsyncIterator[str]:
@@ -249,11 +251,19 @@ class StoreUnavailable(Exception):
     """The store could not be asked or did not answer; whether a create took effect is unknown. Trying again is safe."""
 
 
-class ObjectStorage:
-    """`Objects` over an obstore store, for the ledger: every error of the store becomes StoreUnavailable."""
+class ObjectTooLarge(ValueError):
+    """The object is larger than what it is read as can be. Nothing of it was read."""
 
-    def __init__(self, store: ObjectStore) -> None:
+
+class ObjectStorage:
+    """`Objects` over an obstore store, for the ledger: every error of the store becomes StoreUnavailable.
+
+    most: bytes of an object; reading a larger one raises ObjectTooLarge.
+    """
+
+    def __init__(self, store: ObjectStore, most: int = OBJECT_BYTES_MOST) -> None:
         self._store = store
+        self._most = most
 
     async def create(self, path: str, body: bytes) -> bool:
         try:
@@ -263,19 +273,27 @@ class ObjectStorage:
         except (obstore.exceptions.BaseError, OSError) as error:
             # A worker may create but not overwrite (k8s/README.md), and Cloud Storage may refuse to replace an object before it
             # looks at the precondition.
-            if isinstance(error, obstore.exceptions.PermissionDeniedError) and await self.read(path) is not None:
+            if isinstance(error, obstore.exceptions.PermissionDeniedError) and await self._is_there(path):
                 return False
             raise StoreUnavailable(f"create {path}: {error}") from error
         return True
+
+    async def _is_there(self, path: str) -> bool:
+        try:
+            return await self.read(path) is not None
+        except ObjectTooLarge:
+            return True
 
     async def read(self, path: str) -> bytes | None:
         found = await self.read_version(path)
         return found and found[0]
 
     async def read_version(self, path: str) -> tuple[bytes, str] | None:
-        """The object's bytes and their `version_of`, None if it does not exist. Raises StoreUnavailable."""
+        """The object's bytes and their `version_of`, None if it does not exist. Raises StoreUnavailable, ObjectTooLarge."""
         try:
             result = await obstore.get_async(self._store, path)
+            if (size := result.meta["size"]) > self._most:
+                raise ObjectTooLarge(f"{path} has {size} bytes, more than {self._most}")
             return bytes(await result.bytes_async()), version_of(result.meta)
         except FileNotFoundError:
             return None

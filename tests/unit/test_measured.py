@@ -12,7 +12,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.costs.bill import Machine
-from nightshift.run import seal
+from nightshift.run import measured, seal
 from nightshift.run.chunks import Part
 from nightshift.run.ledger import Ledger
 from nightshift.run.marks import Ended, Mark
@@ -208,6 +208,30 @@ class TestLooking:
 
         assert [mark.attempt for mark in found.marks] == ["a"]
         assert found.attempts == {"a", "torn", "liar"}
+
+    async def test_a_mark_that_is_too_large_is_not_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = MemoryStore()
+        put(store, a_mark("a"))
+        put(store, a_mark("long", node="n" * (64 << 10)))
+        obstore.put(store, RUN.mark_path("huge", 0), b" " * (measured.BYTES_MOST + 1))
+        real = Mark.from_bytes
+        monkeypatch.setattr(Mark, "from_bytes", lambda body: real(body) if len(body) < 1 << 20 else pytest.fail("it was read"))
+
+        found = await look(ObjectStorage(store, measured.BYTES_MOST), RUN)
+
+        assert [mark.attempt for mark in found.marks] == ["a"]
+        assert found.attempts == {"a", "long", "huge"}
+
+    async def test_only_so_many_attempts_are_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(measured, "ATTEMPTS_MOST", 2)
+        store = MemoryStore()
+        for name in "abcd":
+            for number in range(3):
+                put(store, a_mark(name, rows_answered=number), number)
+
+        found = await look(ObjectStorage(store), RUN)
+
+        assert [(mark.attempt, mark.rows_answered) for mark in found.marks] == [("a", 2), ("b", 2)]
 
     @pytest.mark.parametrize("fails", ["list", "read"])
     async def test_a_store_that_is_away_stops_nothing(self, fails: str) -> None:

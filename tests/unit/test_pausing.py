@@ -52,12 +52,72 @@ class TestWishes:
         with pytest.raises(UnreadableFormat, match=r"Use nightshift 9\.0\.0 or later"):
             pauses.newest(store, RUN)
 
-    def test_an_object_that_is_none_is_said(self) -> None:
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"[]",
+            b"null",
+            b"{}",
+            b"\xff",
+            b"[" * 100_000,
+            b'{"paused": "false", "by": "ada", "at": "now"}',
+            b'{"paused": 1, "by": "ada", "at": "now"}',
+            b'{"paused": true}',
+            b'{"version": "2", "paused": true, "by": "ada", "at": "now"}',
+            b'{"version": 0, "paused": true, "by": "ada", "at": "now"}',
+            b'{"version": true, "paused": true, "by": "ada", "at": "now"}',
+            b" " * (1 << 17) + b'{"paused": true, "by": "ada", "at": "now"}',
+        ],
+    )
+    def test_an_object_that_is_none_costs_only_itself(self, body: bytes, caplog: pytest.LogCaptureFixture) -> None:
         store = MemoryStore()
-        obstore.put(store, RUN.wish_path(1), b"[]")
+        pauses.wish(store, RUN, paused=True, by="ada")
+        obstore.put(store, RUN.wish_path(2), body)
 
-        with pytest.raises(ValueError, match=r"pauses/00000001\.json does not say whether the run is paused"):
-            pauses.newest(store, RUN)
+        found = pauses.newest(store, RUN)
+
+        assert found is not None
+        assert (found.paused, found.by) == (True, "ada")
+        assert "pauses/00000002.json does not say whether the run is paused" in caplog.text
+
+    @pytest.mark.parametrize("name", ["99999999", "100000000", "9" * 19, "000000000000000000012", "5", "9" * 400])
+    def test_a_person_who_chose_a_number_can_be_overruled(self, name: str) -> None:
+        store = MemoryStore()
+        pauses.wish(store, RUN, paused=False, by="before")
+        body = bytes(obstore.get(store, RUN.wish_path(1)).bytes()).replace(b"false", b"true").replace(b"before", b"slip")
+        obstore.put(store, f"{RUN.pauses_folder}/{name}.json", body)
+        slip = pauses.newest(store, RUN)
+        assert slip is not None
+        assert (slip.paused, slip.by) == (True, "slip")
+
+        pauses.wish(store, RUN, paused=False, by="ada")
+
+        found = pauses.newest(store, RUN)
+        assert found is not None
+        assert (found.paused, found.by) == (False, "ada")
+
+    @pytest.mark.parametrize("name", ["x", "-1", "\u0663", "1.json", "00000009.json.bak", " 9"])
+    def test_what_is_named_otherwise_is_no_wish(self, name: str) -> None:
+        store = MemoryStore()
+        pauses.wish(store, RUN, paused=True, by="ada")
+        obstore.put(store, f"{RUN.pauses_folder}/{name}.json", b"{}")
+
+        pauses.wish(store, RUN, paused=False, by="eve")
+        found = pauses.newest(store, RUN)
+        assert found is not None
+        assert found.by == "eve"
+
+    def test_two_who_write_at_once_both_write(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = MemoryStore()
+        pauses.wish(store, RUN, paused=True, by="ada")
+        with monkeypatch.context() as patch:
+            patch.setattr(pauses, "_found", lambda *_: iter(()))  # What a list says that was made before.
+            pauses.wish(store, RUN, paused=False, by="eve")
+
+        found = pauses.newest(store, RUN)
+        assert found is not None
+        assert found.by == "eve"
 
 
 class TestLocalRuntime:

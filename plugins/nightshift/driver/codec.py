@@ -26,10 +26,21 @@ _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
 
 
 class ParquetCodec:
-    """The Parquet form (`nightshift.run.chunks`) of one attempt's chunks. model: the job's model section, as JSON."""
+    """The Parquet form (`nightshift.run.chunks`) of one attempt's chunks. model: the job's model section, as JSON.
+
+    chunk_rows: of the plan; nothing with more rows is unpacked.
+    """
 
     def __init__(
-        self, *, run_id: str, attempt: str, node: str, model: dict[str, str], engine_version: str, prediction_type: pa.DataType
+        self,
+        *,
+        run_id: str,
+        attempt: str,
+        node: str,
+        model: dict[str, str],
+        engine_version: str,
+        prediction_type: pa.DataType,
+        chunk_rows: int | None = None,
     ) -> None:
         self._run_id = run_id
         self._attempt = attempt
@@ -37,6 +48,7 @@ class ParquetCodec:
         self._model = model
         self._engine_version = engine_version
         self.prediction_type = prediction_type
+        self._chunk_rows = chunk_rows
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
         """The chunk's object if every row has a result, else a partial with the rows that this attempt computed itself: the
@@ -71,8 +83,8 @@ class ParquetCodec:
         return self._bytes(keys, _handed_over(chunk, results, group_rows), provenance, group_rows)
 
     def decode(self, body: bytes, chunk: int) -> Saved:
-        """A partial. Raises NotAChunk if it is torn or belongs to another run or chunk."""
-        results, provenance = chunks.decode_results(body, self._results)
+        """A partial. Raises NotAChunk if it is torn, has too many rows, or belongs to another run or chunk."""
+        results, provenance = chunks.decode_results(body, self._results, rows=self._chunk_rows)
         if (provenance.run_id, provenance.chunk) != (self._run_id, chunk):
             raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of run {provenance.run_id}")
         return Saved(results, replace(provenance.parts[0], rows=len(results)))
@@ -80,7 +92,7 @@ class ParquetCodec:
     def first_answered(self, body: bytes) -> int | None:
         """The place, from 0, of the first row with a prediction in a chunk; None if there is none, or it is not a chunk."""
         try:
-            table, _ = chunks.decode_outcomes(body)
+            table, _ = chunks.decode_outcomes(body, rows=self._chunk_rows)
         except chunks.NotAChunk:
             return None
         place = pc.index(table.column(columns.DEAD_REASON).is_null(), True).as_py()

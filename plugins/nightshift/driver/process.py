@@ -228,6 +228,7 @@ async def _work(config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, 
             model=spec.model.model_dump(mode="json"),
             engine_version=version,
             prediction_type=kind.prediction_type,
+            chunk_rows=plan.chunk_rows,
         )
         redo = Redo.of(record)
         worker = Worker(

@@ -56,7 +56,7 @@ def bill_of(
 def bill_so_far(store: ObjectStore, run: RunRef, spec: JobSpec, prices: Prices, bigquery_bytes: int | None) -> Bill:
     """Of a run that is not sealed: what its attempts were paid for. How much of it is useful is only known at the seal, so its
     parts mean nothing yet."""
-    seen = asyncio.run(measured.look(ObjectStorage(store), run))
+    seen = asyncio.run(measured.look(ObjectStorage(store, measured.BYTES_MOST), run))
     found = measured.measure(seen, [], lambda profile: machine_of(spec, profile))
     made = bill({measured.KEY: found, **_NOTHING_DELIVERED}, prices, bigquery_bytes=bigquery_bytes)
     assert made is not None, "it was measured here"

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nightshift.formats import CHUNK, UnreadableFormat
+from nightshift.run import pages
 from nightshift.spec import columns
 
 T = TypeVar("T")
@@ -42,6 +43,14 @@ WIDTH: Final = "width"
 """The column of `decode_outcomes` with the length of a prediction that is a list."""
 STATUS: Final = "dead_status"
 """The column that only the chunks of `nightshift batch` have."""
+REASON_MOST: Final = 100
+"""Bytes of a dead letter's reason, which is a name from a list."""
+CLAIM_MOST: Final = 4_096
+"""Characters of what an attempt says of itself."""
+COUNT_MOST: Final = 10**15
+"""More than any attempt has rows or tokens."""
+_ODD: Final = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+"""What reading bytes that are not a chunk may raise, beside Arrow's own errors."""
 
 
 class NotAChunk(ValueError):
@@ -239,8 +248,8 @@ def decode(body: bytes) -> tuple[pa.Table, Provenance]:
     return _decoded(body, read)
 
 
-def decode_outcomes(body: bytes) -> tuple[pa.Table, Provenance]:
-    """As `decode`, with the columns ORDINAL, DEAD_REASON, PREDICTION and WIDTH.
+def decode_outcomes(body: bytes, *, rows: int | None = None) -> tuple[pa.Table, Provenance]:
+    """As `decode`, with the columns ORDINAL, DEAD_REASON, PREDICTION and WIDTH. rows: a file with more is not a chunk.
 
     PREDICTION only tells whether there is one, and WIDTH how long it is if it is a list.
     Predictions are read and checked a batch at a time, because they may be a hundred times as large as all else.
@@ -252,9 +261,11 @@ def decode_outcomes(body: bytes) -> tuple[pa.Table, Provenance]:
         batches = file.iter_batches(_rows_at_once(file.metadata), columns=[columns.PREDICTION])
         seen = [_seen(batch) for batch in batches]
         there, widths = (pa.chunked_array([each[n] for each in seen], kind) for n, kind in enumerate((pa.bool_(), pa.int32())))
+        if (pc.max(pc.binary_length(table.column(columns.DEAD_REASON))).as_py() or 0) > REASON_MOST:
+            raise NotAChunk(f"not a chunk: it has a {columns.DEAD_REASON} of more than {REASON_MOST} bytes")
         return table.append_column(columns.PREDICTION, there).append_column(WIDTH, widths)
 
-    return _decoded(body, read)
+    return _decoded(body, read, rows)
 
 
 def _rows_at_once(metadata: pq.FileMetaData) -> int:
@@ -275,9 +286,13 @@ def _seen(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     return pc.is_valid(predictions), pc.list_value_length(predictions) if lists else pa.nulls(len(predictions), pa.int32())
 
 
-def _decoded(body: bytes, read: Callable[[pq.ParquetFile], T]) -> tuple[T, Provenance]:
+def _decoded(body: bytes, read: Callable[[pq.ParquetFile], T], rows: int | None = None) -> tuple[T, Provenance]:
+    """rows: more than these are not unpacked."""
     try:
+        pages.check_footer(_footer_size(body))
         file = pq.ParquetFile(pa.BufferReader(body))
+        if rows is not None and file.metadata.num_rows > rows:
+            raise NotAChunk(f"not a chunk: it has {file.metadata.num_rows} rows, and there are {rows}")
         metadata = file.metadata.metadata or {}
         check_footer(metadata, body[-_footer_size(body) :])
         if _digest(memoryview(body)[: -_footer_size(body)]) != metadata[BODY_DIGEST_KEY]:
@@ -286,12 +301,14 @@ def _decoded(body: bytes, read: Callable[[pq.ParquetFile], T]) -> tuple[T, Prove
         missing = [name for name in columns.CHUNK_COLUMNS if name not in file.schema_arrow.names]
         if missing:
             raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
-        content, provenance = read(file), _provenance(metadata)
+        provenance = _provenance(metadata)
+        with pages.turn(pages.check(body, file)):
+            content = read(file)
     except NotAChunk:
         raise
     except UnreadableFormat as error:
         raise NotAChunk(str(error)) from error
-    except (pa.ArrowException, OSError, AttributeError, KeyError, TypeError, ValueError) as error:  # OSError: by Thrift
+    except (pa.ArrowException, OSError, *_ODD) as error:  # OSError: by Thrift
         raise NotAChunk(f"not a chunk: {error!r}") from error
     return content, provenance
 
@@ -302,8 +319,16 @@ def _provenance(metadata: Mapping[bytes, bytes]) -> Provenance:
 
 
 def _of(kind: type[T], said: Mapping[str, Any]) -> T:
-    """A dataclass from those entries that are its fields. Raises TypeError if one is missing."""
-    return kind(**{name: said[name] for name in _named(kind) if name in said})
+    """A dataclass from those entries that are its fields. Raises TypeError if one is missing, ValueError if one is odd: they go
+    into sums and into the manifest."""
+    made = kind(**{name: said[name] for name in _named(kind) if name in said})
+    for name, wanted in ((each.name, str(each.type)) for each in fields(made)):  # type: ignore[arg-type]
+        value = getattr(made, name)
+        texts = [*value, *value.values()] if wanted.startswith("dict") else [value] if wanted == "str" else []
+        count = type(value) is int and 0 <= value <= COUNT_MOST
+        if (wanted == "int" and not count) or not all(isinstance(text, str) and len(text) <= CLAIM_MOST for text in texts):
+            raise ValueError(f"{name} is not a {wanted} that an attempt says of itself")
+    return made
 
 
 def _named(kind: type[Any]) -> list[str]:
@@ -338,8 +363,10 @@ def _digest(content: bytes | memoryview) -> bytes:
     return hashlib.sha256(content).hexdigest().encode()
 
 
-def decode_results(body: bytes, of: Callable[[pa.Table], list[Result]]) -> tuple[list[Result], Provenance]:
-    """As `decode`, with the rows as results. of: makes them, as `results_of` does.
+def decode_results(
+    body: bytes, of: Callable[[pa.Table], list[Result]], *, rows: int | None = None
+) -> tuple[list[Result], Provenance]:
+    """As `decode`, with the rows as results. of: makes them, as `results_of` does. rows: a file with more is not a chunk.
 
     Rows are read a batch at a time, so that predictions are in memory once beside the file.
     """
@@ -351,7 +378,7 @@ def decode_results(body: bytes, of: Callable[[pa.Table], list[Result]]) -> tuple
             results += of(pa.Table.from_batches([batch]))
         return results
 
-    return _decoded(body, read)
+    return _decoded(body, read, rows)
 
 
 def results_of(table: pa.Table, prediction_type: pa.DataType | None = None, *, with_status: bool = False) -> list[Result]:

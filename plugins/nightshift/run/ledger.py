@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import Plan
-from nightshift.store import Objects
+from nightshift.store import Objects, ObjectTooLarge
 
 
 class ForeignObject(ValueError):
@@ -83,11 +83,11 @@ class Ledger:
         itself, it finds its own bytes there. Copies are never equal, because each names its attempt.
         """
         path = self._run.chunk_path(chunk)
-        return await self._objects.create(path, body) or await self._objects.read(path) == body
+        return await self._objects.create(path, body) or await self._read(path) == body
 
     async def read(self, chunk: int) -> bytes | None:
-        """The committed object of a chunk, or None."""
-        return await self._objects.read(self._run.chunk_path(chunk))
+        """The committed object of a chunk, or None; also None if it is larger than any chunk: only the seal need complain."""
+        return await self._read(self._run.chunk_path(chunk))
 
     async def save_partial(self, chunk: int, attempt: str, body: bytes) -> None:
         """Keeps the finished rows of an open chunk. An attempt saves a chunk once; a repeat after a lost reply is harmless."""
@@ -102,7 +102,14 @@ class Ledger:
         return {found[1]: path async for path in paths if (found := self._run.parse_partial(path))}
 
     async def read_partial(self, path: str) -> bytes | None:
-        return await self._objects.read(path)
+        """None too if it is larger than any partial."""
+        return await self._read(path)
+
+    async def _read(self, path: str) -> bytes | None:
+        try:
+            return await self._objects.read(path)
+        except ObjectTooLarge:
+            return None
 
     async def note_dead(self, chunk: int, reasons: Mapping[str, int]) -> None:
         """Notes that the committed chunk has dead letters. Their number is part of the name, so a LIST can add them up."""

@@ -23,6 +23,8 @@ from nightshift.run.names import canonical_json
 LEAST_S: Final = 5.0
 SHARE: Final = 0.02
 MOST_S: Final = 60.0
+BYTES_MOST: Final = 16 << 10
+"""A mark has about 600."""
 NUMBER_MOST: Final = 10**15
 """More than any attempt has seconds, rows or tokens."""
 
@@ -93,6 +95,8 @@ class Mark:
     @classmethod
     def from_bytes(cls, body: bytes) -> Mark:
         """Inverse of `to_bytes`; entries that a later release added are passed over. Raises NotAMark."""
+        if len(body) > BYTES_MOST:
+            raise NotAMark(f"it has {len(body)} bytes, more than {BYTES_MOST}")
         try:
             value = json.loads(body)
         except (ValueError, RecursionError) as error:

@@ -21,7 +21,7 @@ from nightshift.run.chunks import Part
 from nightshift.run.marks import Ended, Mark, NotAMark
 from nightshift.run.names import RunRef
 from nightshift.run.starts import Starts, read_starts
-from nightshift.store import Objects, StoreUnavailable
+from nightshift.store import Objects, ObjectTooLarge, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,11 @@ KEY: Final = "measured"
 READERS: Final = 16
 PATIENCE_S: Final = 300.0
 """How long a seal may read marks. What was not read by then is not seen."""
+
+BYTES_MOST: Final = 4 << 20
+"""Of a mark, or of what a cluster saw of a JobSet's pods."""
+ATTEMPTS_MOST: Final = 200_000
+"""Attempts whose marks are read."""
 
 UNKNOWN_MACHINE: Final = Machine("", 0.0)
 """Of a profile that the job does not have, or that nobody told the attempt."""
@@ -58,7 +63,8 @@ async def look(objects: Objects, run: RunRef) -> Seen:
     try:
         async with asyncio.timeout(PATIENCE_S):
             async for path in objects.list(run.attempts_folder):
-                if found := run.parse_mark(path):
+                found = run.parse_mark(path)
+                if found and (found[0] in newest or len(newest) < ATTEMPTS_MOST):
                     newest[found[0]] = path  # A listing is in order.
                     written += 1
             waiting = iter(newest.items())
@@ -75,7 +81,7 @@ async def _read(objects: Objects, waiting: Iterable[tuple[str, str]], marks: lis
             mark = Mark.from_bytes(await objects.read(path) or b"")
             if mark.attempt != attempt:
                 raise NotAMark(f"it is one of {mark.attempt}")
-        except (NotAMark, StoreUnavailable) as error:
+        except (NotAMark, ObjectTooLarge, StoreUnavailable) as error:
             log.warning("mark not read", extra={"fields": {"mark": path, "error": str(error)}})
         else:
             marks.append(mark)

@@ -32,7 +32,7 @@ _PARTIAL: Final = re.compile(r"/partials/chunk-(\d{8})/([^/]+)\.parquet")
 _DEAD: Final = re.compile(r"/notes/dead/chunk-(\d{8})-(\d+)")
 _LOST: Final = re.compile(r"/notes/lost/chunk-(\d{8})/([^/]+)-(\d+)")
 _MARK: Final = re.compile(r"/attempts/([^/]+)/(\d{8})\.json")
-_WISH: Final = re.compile(r"/pauses/(\d{8})\.json")
+_WISH: Final = re.compile(r"/pauses/([0-9]+)\.json")
 _EXPORTED: Final = re.compile(r"/inputs/(\d+)-part-[^/]*\.parquet")
 
 

@@ -7,16 +7,23 @@ and the command or DAG that wrote it applies it to those that are there (`nights
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import obstore
 from obstore.store import ObjectStore
 
-from nightshift.formats import PAUSE
+from nightshift.formats import PAUSE, VERSION, UnreadableFormat
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.store import StoreUnavailable, get_bytes
+
+log = logging.getLogger(__name__)
+
+BYTES_MOST: Final = 64 << 10
+"""Of a wish."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +44,33 @@ class Wish:
 def newest(store: ObjectStore, run: RunRef) -> Wish | None:
     """The wish that counts; None if nobody has ever paused the run. The store is rooted at the bucket.
 
-    Raises UnreadableFormat for one of a later release, ValueError for an object that is not a wish; StoreUnavailable.
+    An object that is not a wish is passed over with a warning: it costs only itself. Raises UnreadableFormat for one of a later
+    release, StoreUnavailable.
     """
     try:
-        numbers = _numbers(store, run)
-        body = get_bytes(store, run.wish_path(max(numbers))) if numbers else None
+        for _, path, size in sorted(_found(store, run), reverse=True):
+            body = get_bytes(store, path) if size <= BYTES_MOST else b""
+            if body is not None and (said := _read(body, path)) is not None:
+                return said
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"read the pause requests of {run.prefix}: {error}") from error
-    if body is None:
-        return None
-    path = run.wish_path(max(numbers))
+    return None
+
+
+def _read(body: bytes, path: str) -> Wish | None:
+    """None if it is not a wish. Raises UnreadableFormat for one of a later release: it may well be one."""
+    value: Any = None
     try:
         value = json.loads(body)
         PAUSE.check(value, path)
-        return Wish(bool(value["paused"]), str(value["by"]), str(value["at"]))
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} does not say whether the run is paused: {error!r}") from error
+        if not isinstance(value["paused"], bool):
+            raise TypeError(f"paused is {value['paused']!r}")
+        return Wish(value["paused"], str(value["by"]), str(value["at"]))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        if isinstance(error, UnreadableFormat) and type(value[VERSION]) is int and value[VERSION] > PAUSE.version:
+            raise
+        log.warning("%s does not say whether the run is paused (%r): it is passed over. Delete it.", path, error)
+        return None
 
 
 def wish(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> Wish:
@@ -63,7 +81,7 @@ def wish(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> Wish:
     said = Wish(paused, by, datetime.now(UTC).isoformat(timespec="seconds"))
     body = canonical_json({**PAUSE.stamp(), **said.to_json()})
     try:
-        number = max(_numbers(store, run), default=0) + 1
+        number = max((number for number, _, _ in _found(store, run)), default=0) + 1
         while True:
             try:
                 obstore.put(store, run.wish_path(number), body, mode="create")
@@ -75,6 +93,9 @@ def wish(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> Wish:
         raise StoreUnavailable(f"write a pause request of {run.prefix}: {error}") from error
 
 
-def _numbers(store: ObjectStore, run: RunRef) -> list[int]:
-    found = [run.parse_wish(meta["path"]) for page in obstore.list(store, run.pauses_folder) for meta in page]
-    return [number for number in found if number is not None]
+def _found(store: ObjectStore, run: RunRef) -> Iterator[tuple[int, str, int]]:
+    """Number, path and size in bytes of each object that is named like a wish."""
+    for page in obstore.list(store, run.pauses_folder):
+        for meta in page:
+            if (number := run.parse_wish(meta["path"])) is not None:
+                yield number, meta["path"], meta["size"]

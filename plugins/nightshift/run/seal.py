@@ -31,7 +31,7 @@ from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
 from nightshift.run.redo import COMPLETES, Redo
 from nightshift.spec import JobSpec, columns
-from nightshift.store import ObjectStorage, create_or_read, get_bytes
+from nightshift.store import ObjectStorage, ObjectTooLarge, create_or_read, get_bytes
 
 READERS: Final = 8
 """Chunks read in parallel, if they are small."""
@@ -99,7 +99,9 @@ def _seal(
         **({} if completes is None else {COMPLETES: completes}),
         **_made_by(parts),
         measured.KEY: measured.measure(
-            asyncio.run(measured.look(ObjectStorage(store), run)), parts, lambda profile: machine_of(spec, profile)
+            asyncio.run(measured.look(ObjectStorage(store, measured.BYTES_MOST), run)),
+            parts,
+            lambda profile: machine_of(spec, profile),
         ),
         "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
         "chunks": [item.entry for item in checked],
@@ -152,7 +154,10 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan) -> list[_C
     async def check(chunk: int) -> None:
         nonlocal largest
         path = run.chunk_path(chunk)
-        found = await objects.read_version(path)
+        try:
+            found = await objects.read_version(path)
+        except ObjectTooLarge as error:
+            raise ConservationError(f"{error}: it is not a chunk") from error
         if found is None:
             raise ConservationError(f"chunk {chunk} vanished while it was read: nothing may be deleted from the ledger")
         body, version = found
@@ -176,7 +181,7 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan) -> list[_C
 
 def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) -> _Checked:
     try:
-        table, provenance = chunks.decode_outcomes(body)
+        table, provenance = chunks.decode_outcomes(body, rows=len(plan.chunk_range(chunk)))
     except chunks.NotAChunk as error:
         raise ConservationError(f"{path}: {error}") from error
     if provenance.run_id != run.run_id:

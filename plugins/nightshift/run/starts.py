@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from nightshift.formats import STARTS
 from nightshift.planner.record import STAGES
 from nightshift.run.marks import NUMBER_MOST, Ended, Mark, ended_at_age_s
 from nightshift.run.names import RunRef, canonical_json
-from nightshift.store import Objects, create_or_read
+from nightshift.store import Objects, ObjectTooLarge, create_or_read
 
 RAN: Final = "driver"
 """Beside the stages: how long the driver's container ran, to the second."""
@@ -105,8 +106,9 @@ async def read_starts(objects: Objects, run: RunRef) -> Starts:
     pods: dict[str, Mapping[str, float]] = {}
     taken: frozenset[str] = frozenset()
     async for path in objects.list(run.starts_folder):
-        found = Starts.from_bytes(await objects.read(path) or b"")
-        pods, taken = {**pods, **found.pods}, taken | found.taken
+        with suppress(ObjectTooLarge):
+            found = Starts.from_bytes(await objects.read(path) or b"")
+            pods, taken = {**pods, **found.pods}, taken | found.taken
     return Starts(pods, taken)
 
 
