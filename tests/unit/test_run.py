@@ -1,13 +1,17 @@
 """Names of runs and the freezing of a spec into one."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
+import obstore
 import pytest
 from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.run import opening
 from nightshift.run.names import RunRef, canonical_json, run_digest, split_run_url
+from nightshift.run.redo import Redo
 from nightshift.store import create_or_read, open_store
 from tests.builders import a_spec
 
@@ -145,6 +149,68 @@ def test_two_that_ask_for_a_fresh_run_at_once_get_one_each(monkeypatch: pytest.M
 
 def test_a_run_that_was_never_opened_has_no_newest_generation() -> None:
     assert opening.newest_generation(MemoryStore(), RunRef("job", "d", "0123456789abcdef")) is None
+
+
+class TestOneDagRunForSeveralRequests:
+    """As a backfill with --reprocess-behavior completed makes them: the opener is the same, the request is another one."""
+
+    def test_fresh_does_not_find_what_it_opened_without_fresh(self) -> None:
+        store = MemoryStore()
+        first = opening.open_run(store, a_spec(), "d", opened_by="a")
+
+        second = opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True)
+
+        assert (first.generation, second.generation) == (1, 2)
+        assert opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True) == second, "a retry"
+        assert [opening.load_run(store, run)[1]["fresh"] for run in (first, second)] == [False, True]
+
+    def test_fresh_does_not_find_what_it_has_published(self) -> None:
+        store = MemoryStore()
+        opening.open_run(store, a_spec(), "d", opened_by="a")
+        second = opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True)
+        published = {second}
+
+        third = opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True, superseded=published.__contains__)
+
+        assert third.generation == 3
+        assert opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True, superseded=published.__contains__) == third
+
+    def test_fresh_does_not_find_a_redo(self) -> None:
+        store = MemoryStore()
+        first = opening.open_run(store, a_spec(), "d", opened_by="night")
+        redo = opening.open_redo(store, first, a_spec(), Redo(first.run_id, "0" * 64, 20, 6), opened_by="a")
+
+        assert (redo.generation, opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True).generation) == (2, 3)
+
+    def test_a_generation_that_0_2_0_opened_is_found_by_its_retry(self) -> None:
+        store = MemoryStore()
+        opening.open_run(store, a_spec(), "d", opened_by="night")
+        second = opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True)
+        record = opening.load_run(store, second)[1]
+        del record["fresh"]
+        obstore.put(store, second.spec_path, json.dumps(record).encode())
+
+        assert opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True) == second
+
+    def test_a_new_run_follows_what_was_asked_for_last(self) -> None:
+        store, later = MemoryStore(), datetime.now(UTC) + timedelta(days=400)
+        opening.open_run(store, a_spec(), "d", opened_by="a")
+
+        run = opening.open_run(store, a_spec(), "d", opened_by="b", fresh=True, after=lambda: later)
+
+        assert datetime.fromisoformat(opening.load_run(store, run)[1]["opened_at"]) == later + timedelta(microseconds=1)
+
+
+def test_the_rows_of_a_redo_are_as_old_as_those_of_the_run_that_it_completes() -> None:
+    store = MemoryStore()
+    first = opening.open_run(store, a_spec(), "d", opened_by="night")
+    redo = opening.open_redo(store, first, a_spec(), Redo(first.run_id, "0" * 64, 20, 6), opened_by="a")
+    again = opening.open_redo(store, redo, a_spec(), Redo(redo.run_id, "1" * 64, 20, 2), opened_by="b")
+
+    opened = datetime.fromisoformat(opening.load_run(store, first)[1]["opened_at"])
+    assert [opening.rows_as_of(store, run) for run in (first, redo, again)] == [opened] * 3
+    obstore.delete(store, first.spec_path)
+    assert opening.rows_as_of(store, again) == datetime.fromisoformat(opening.load_run(store, redo)[1]["opened_at"])
 
 
 def test_fresh_on_an_unknown_run_opens_the_first_generation() -> None:

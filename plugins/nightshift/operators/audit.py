@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from nightshift.operators.plan import partition_of
+from nightshift.operators.partition import nearest, partition_of
 from nightshift.operators.run import ERROR_KEY, RunOperator, permanent_failures
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class AuditFailureOperator(RunOperator):
             warehouse = warehouse_for(self.settings)
             row = failure_row(
                 spec,
-                planned.get("partition") or partition_of(context, spec.every),
+                planned.get("partition") or _partition(context, spec.every),
                 failed_task=failed,
                 failed_at=datetime.now(UTC).isoformat(timespec="seconds"),
                 by_dag_run_id=dag_run.run_id,
@@ -146,6 +146,14 @@ class AuditFailureOperator(RunOperator):
             "workers": plan.workers if plan else None,
             **columns,
         }
+
+
+def _partition(context: Context, every: str | None) -> str:
+    """Of a DAG run whose task plan has handed nothing on. What that has refused does not hide the failure."""
+    try:
+        return partition_of(context, every)
+    except AirflowFailException:
+        return nearest(context, every)
 
 
 def _sum(*counts: int | None) -> int | None:

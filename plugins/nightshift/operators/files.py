@@ -9,10 +9,11 @@ and starts a run for each other one that has none, the forgotten ones included.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from nightshift.spec import periods
 from nightshift.triggers.files import LOOK_BACK
@@ -26,31 +27,55 @@ def began_by_files(context: Context) -> bool:
     return context["dag_run"].run_type == "asset_triggered" and not context["params"].get("partition")
 
 
-def periods_of_events(context: Context, every: str) -> tuple[str, list[str]]:
-    """The names of the run's own period, and of others, oldest first. Some of these may have runs already.
+@dataclass(frozen=True)
+class Named:
+    """The periods that a run's events name. own: the run's own. others: oldest first; some may have runs already.
 
-    The task has the asset as its inlet. Raises AirflowFailException if no event names a period.
+    dropped: those that cannot have files yet, or are before the job's first partition.
+    """
+
+    own: str
+    others: list[str]
+    dropped: list[str]
+
+
+def periods_of_events(context: Context, every: str, start_date: date) -> Named:
+    """The newest period of its events is the run's own. One that is not over when the run begins is a mistake of those who made
+    the event, and takes no other one's place.
+
+    The task has the asset as its inlet. Raises AirflowFailException if no event names a period, and AirflowSkipException if
+    none is left.
     """
     own = [event for events in context["triggering_asset_events"].values() for event in events]
+    dag_run = context["dag_run"]
+    since = max((event.timestamp for event in own), default=dag_run.run_after)
+    later = context["inlet_events"][0].after(since.isoformat())
+    forgotten = [event for event in later if dag_run.start_date is None or event.timestamp <= dag_run.start_date]
     named = set(_named(own, every))
     if not named:
         raise AirflowFailException(
             f"The asset's event names no period of {every}: a person or another system has made it. Trigger the DAG with the "
             'param partition instead, or give the event the extra {"payload": {"partition": "2026-11-19T0710"}}.'
         )
-    newest = max(named)
-    dag_run = context["dag_run"]
-    since = max(event.timestamp for event in own)
-    later = context["inlet_events"][0].after(since.isoformat())
-    forgotten = [event for event in later if dag_run.start_date is None or event.timestamp <= dag_run.start_date]
-    return newest, sorted((named | set(_named(forgotten, every))) - {newest})
+    everything = named | set(_named(forgotten, every))
+    now = dag_run.start_date or datetime.now(UTC)
+    first = datetime.combine(start_date, time(), UTC)
+    bounds = {name: periods.bounds(name, every) for name in everything}
+    usable = sorted(name for name, (start, end) in bounds.items() if start >= first and end <= now)
+    dropped = sorted(everything - set(usable))
+    if not usable:
+        raise AirflowSkipException(
+            f"The asset's events name only periods that are not over yet, or before the job's start_date, {start_date}: "
+            f"{', '.join(dropped[:5])}. Trigger the DAG with the param partition instead."
+        )
+    newest = max(named.intersection(usable) or usable)
+    return Named(newest, [name for name in usable if name != newest], dropped)
 
 
-def within_reach(names: Iterable[str], newest: str, start_date: date) -> list[str]:
-    """Those that are not before the job's first partition, nor over for longer than the watcher would make up for."""
+def within_reach(names: Iterable[str], newest: str) -> list[str]:
+    """Those that were not over for longer than the watcher would make up for."""
     oldest = periods.bounds(newest, None)[0] - LOOK_BACK
-    starts = {name: periods.bounds(name, None)[0] for name in names}
-    return [name for name, start in starts.items() if start >= oldest and start.date() >= start_date]
+    return [name for name in names if periods.bounds(name, None)[0] >= oldest]
 
 
 def start_run(dag_id: str, partition: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,13 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from nightshift.formats import XCOM
 from nightshift.operators.due import due
 from nightshift.operators.files import began_by_files, periods_of_events, start_run, within_reach
+from nightshift.operators.partition import has_run, left_out, not_over, partition_of, why
 from nightshift.operators.run import RunOperator, permanent_failures
 from nightshift.operators.waiting import SHORT_WAIT_S
 from nightshift.spec import periods
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-    from obstore.store import ObjectStore
 
     from nightshift.lineage.facets import Lineage
     from nightshift.planner.plan import Decision
@@ -31,30 +31,8 @@ if TYPE_CHECKING:
     from nightshift.warehouse import Warehouse
 
 
-def partition_of(context: Context, every: str | None = None) -> str:
-    """The one partition (`nightshift.spec.periods`) that a DAG run is for.
-
-    The param ``partition`` (trigger form, ``--conf``, a backfill's ``--dag-run-conf``) wins. Else the run's logical date
-    decides, or its start if it has none: midnight means that day, as in scheduled runs and backfills, and any other time
-    means the day before, as for last night's run. The data interval is not used: Airflow's command line makes it from
-    the current time, whatever the ``--logical-date``.
-
-    :param every: the length of the job's periods, to which the same applies as to days; None for days.
-
-    Raises AirflowFailException for a param that is not a partition.
-    """
-    asked = context["params"].get("partition")
-    if asked:
-        try:
-            return periods.read(asked, every)
-        except periods.NoPartition as error:
-            raise AirflowFailException(f"The param partition is {asked!r}. {error}") from None
-    dag_run = context["dag_run"]
-    return periods.at(dag_run.logical_date or dag_run.run_after, every)
-
-
 def _began(context: Context) -> datetime:
-    """When the DAG run began: a retry of the task finds the same moment."""
+    """When the DAG run began."""
     began = context["dag_run"].start_date
     if began is None:
         raise AirflowFailException("The DAG run has no start date. Trigger the DAG again.")
@@ -92,30 +70,6 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
                 f"The run keeps the engine's image {image} with which it was opened, although {variable} is {now} now. "
                 "To use that one, trigger with fresh."
             )
-
-
-def has_run(store: ObjectStore, job: str, partition: str) -> bool:
-    """Whether a run of the partition was ever opened."""
-    import obstore
-
-    return bool(obstore.list_with_delimiter(store, f"{job}/{partition}")["common_prefixes"])
-
-
-def left_out(store: ObjectStore, spec: JobSpec, partition: str) -> str | None:
-    """A sentence about the period before, if it has no run: Airflow leaves periods out while it is away, or runs take longer.
-
-    None for a job of days, whose schedule may leave days out, for one whose periods come from files, and for the first period.
-    """
-    if spec.every is None or spec.source.watch is not None:
-        return None
-    earlier = periods.before(partition, spec.every)
-    start, _ = periods.bounds(earlier, spec.every)
-    if start.date() < spec.start_date or has_run(store, spec.job, earlier):
-        return None
-    return (
-        f"The period before, {earlier}, has no run: Airflow was away when it was over, or earlier runs took too long. To "
-        f"compute it: airflow backfill create --dag-id {spec.job} --from-date {start.isoformat()} --to-date {start.isoformat()}"
-    )
 
 
 def _only(context: Context, name: str) -> None:
@@ -185,7 +139,7 @@ class PlanOperator(RunOperator):
             self.run_prefix = run.prefix
             if self.redo is not None and not asked_for:
                 rows = self.redo.dead_letters  # Whatever the query has now.
-            asked_at = _began(context).isoformat() if asked_for else self._frozen[1]["opened_at"]
+            asked_at = self._asked_now(context, spec, partition) if asked_for else self._frozen[1]["opened_at"]
             self._warehouse.check_may_replace(spec, run, asked_at, self.completes(asked_at))
             decision = None if asked_for else self._decide(spec, run, rows)
             path = save_decision(self.store, run, decision) if decision else None
@@ -194,8 +148,8 @@ class PlanOperator(RunOperator):
             self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))
         for warning in loose_ends(spec, self.pins, self.settings):
             self.log.warning(warning)
-        if gap := left_out(self.store, spec, partition):
-            self.log.warning(gap)
+        for said in filter(None, (left_out(self.store, spec, partition, context), not_over(spec, partition))):
+            self.log.warning(said)
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
         self._tell(run, rows)
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}
@@ -212,14 +166,20 @@ class PlanOperator(RunOperator):
         """The run's own. If files have started it, other periods of its events that have no run get one."""
         every: str | None = self.job.get("every")
         if every is None or not began_by_files(context):
-            return partition_of(context, every)
-        own, others = periods_of_events(context, every)
-        start_date = date.fromisoformat(self.job["start_date"])
-        near = within_reach(others, own, start_date)
-        if far := [name for name in others if name not in near]:
+            partition = partition_of(context, every)
+            self.log.info("Partition %s: %s", partition, why(context, every))
+            return partition
+        named = periods_of_events(context, every, date.fromisoformat(self.job["start_date"]))
+        if named.dropped:
             self.log.warning(
-                "The run's events name periods that were over more than a day before, or before the job's start_date (from %s "
-                "to %s, in all: %d). These get no run. To compute one, trigger the DAG with its name as the param partition.",
+                "The run's events name periods that are not over yet, or before the job's start_date: %s. These get no run.",
+                ", ".join(named.dropped),
+            )
+        near = within_reach(named.others, named.own)
+        if far := [name for name in named.others if name not in near]:
+            self.log.warning(
+                "The run's events name periods that were over more than a day before (from %s to %s, in all: %d). These get no "
+                "run. To compute one, trigger the DAG with its name as the param partition.",
                 far[0],
                 far[-1],
                 len(far),
@@ -227,9 +187,7 @@ class PlanOperator(RunOperator):
         for name in [name for name in near if not has_run(self.store, self.job["job"], name)]:
             run_id = start_run(context["dag_run"].dag_id, name)
             self.log.info("The event of period %s came together with others: the DAG run %s computes it", name, run_id)
-        if not within_reach([own], own, start_date):
-            raise AirflowSkipException(f"The period {own} is before the job's start_date, {start_date}.")
-        return own
+        return named.own
 
     def on_time(self, context: Context, event: Any) -> dict[str, Any]:
         """Continues when the run is due."""
@@ -268,8 +226,10 @@ class PlanOperator(RunOperator):
 
     def _open(self, context: Context, spec: JobSpec, partition: str) -> tuple[RunRef, int]:
         """The run of the job as it is now, and how many rows its query has."""
+        from nightshift.operators.redoing import asked_last
         from nightshift.run.opening import open_run
 
+        fresh = bool(context["params"].get("fresh"))
         self._warehouse.check_query(spec, partition)
         rows = self._warehouse.count_rows(spec, partition)
         run = open_run(
@@ -277,8 +237,9 @@ class PlanOperator(RunOperator):
             spec,
             partition,
             opened_by=context["dag_run"].run_id,
-            fresh=bool(context["params"].get("fresh")),
-            superseded=lambda run: rows > 0 and self._empty(run),
+            fresh=fresh,
+            superseded=lambda run: self._superseded(spec, run, rows) or (fresh and self._warehouse.has_published(spec, run)),
+            after=lambda: asked_last(self._warehouse, spec, partition),
             pin=lambda: self._pin(spec),
         )
         return run, rows
@@ -404,8 +365,29 @@ class PlanOperator(RunOperator):
             tpu_server_image=settings.tpu_server_image,
         )
 
-    def _empty(self, run: RunRef) -> bool:
+    def _superseded(self, spec: JobSpec, run: RunRef, rows: int) -> bool:
+        """Whether the run may lack rows that the partition has now. rows: what the query has; without any, a run stays."""
+        from nightshift.run.opening import rows_as_of
         from nightshift.run.plan import load_plan
 
+        if not rows:
+            return False
         plan = load_plan(self.store, run)
-        return plan is not None and plan.rows == 0
+        if plan is not None and plan.rows == 0:
+            return True
+        end, asked = periods.bounds(run.partition, spec.every)[1], rows_as_of(self.store, run)
+        if asked >= end or datetime.now(UTC) < end:
+            return False
+        self.log.warning(
+            "Run %s was opened at %s, before its partition was over at %s, so it may lack rows: all rows are computed again",
+            run.run_id,
+            asked.isoformat(" ", "seconds"),
+            end.isoformat(" ", "minutes"),
+        )
+        return True
+
+    def _asked_now(self, context: Context, spec: JobSpec, partition: str) -> str:
+        """When this request was made, ISO 8601: after every run that was published, whatever the clocks said."""
+        from nightshift.operators.redoing import asked_last
+
+        return max(_began(context), asked_last(self._warehouse, spec, partition) + timedelta(microseconds=1)).isoformat()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nightshift.run.names import RunRef
@@ -19,7 +20,8 @@ DEAD_LETTERS = "dead_letters"
 
 
 def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partition: str, opened_by: str) -> RunRef:
-    """The redo that `opened_by` asks for: of the run that the partition shows now, or the one that it has opened before.
+    """The redo that `opened_by` asks for: of the run that the partition shows now, or the one that it has opened before, unless
+    that one was published: then this is another request.
 
     If a redo of that run is open already, whoever has opened it, it is that one: its rows are computed once. Everything that
     the redo needs is looked at first, because a run that is open is found by later DAG runs too. Raises NotRedone
@@ -28,11 +30,11 @@ def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partitio
     from nightshift.run.opening import load_run, open_redo, redo_of_opener, redo_opened_last
     from nightshift.run.redo_rows import check_inputs
 
-    if (mine := redo_of_opener(store, spec.job, partition, opened_by)) is not None:
+    mine = redo_of_opener(store, spec.job, partition, opened_by)
+    if mine is not None and not warehouse.has_published(spec, mine):
         _same_answers(mine, load_run(store, mine)[0], spec)
         return mine
-    any_run = RunRef(spec.job, partition, "0" * 16)
-    shown = warehouse.shown_run(spec, any_run)
+    shown = warehouse.shown_run(spec, any_run(spec, partition))
     if shown is None:
         raise NotRedone(
             f"Partition {partition} of {spec.destination.table} shows no run of job {spec.job}, so there are no dead letters "
@@ -46,7 +48,25 @@ def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partitio
         return last[0]
     check_inputs(store, earlier, plan)
     warehouse.check_destination(spec, plan.source or warehouse.read_source(spec, partition))
-    return open_redo(store, earlier, spec, redo, opened_by=opened_by)
+    return open_redo(
+        store,
+        earlier,
+        spec,
+        redo,
+        opened_by=opened_by,
+        superseded=lambda run: warehouse.has_published(spec, run),
+        after=lambda: asked_last(warehouse, spec, partition),
+    )
+
+
+def asked_last(warehouse: Warehouse, spec: JobSpec, partition: str) -> datetime:
+    """When the run of the partition was asked for that was asked for last, which a new request must follow."""
+    return warehouse.asked_last(spec, any_run(spec, partition)) or datetime.min.replace(tzinfo=UTC)
+
+
+def any_run(spec: JobSpec, partition: str) -> RunRef:
+    """For questions about a partition, whatever its runs."""
+    return RunRef(spec.job, partition, "0" * 16)
 
 
 def _same_answers(earlier: RunRef, frozen: JobSpec, spec: JobSpec) -> None:

@@ -66,11 +66,28 @@ def read(text: str, every: str | None) -> str:
 
     Raises NoPartition.
     """
+    try:
+        name = _read(text, every)
+        # Both neighbours are asked for, of any partition.
+        before(name, every), after(after(name, every), every)
+    except OverflowError:
+        raise NoPartition(f"The calendar has no such {'day' if every is None else 'period'}. Correct the year.") from None
+    return name
+
+
+def _read(text: str, every: str | None) -> str:
+    try:
+        day = date.fromisoformat(text).isoformat()
+    except ValueError:
+        day = None
     if every is None:
-        try:
-            return date.fromisoformat(text).isoformat()
-        except ValueError:
-            raise NoPartition("Write a date, for example 2026-11-19.") from None
+        if day is None:
+            raise NoPartition("Write a date, for example 2026-11-19.")
+        return day
+    if day is not None:
+        raise NoPartition(
+            f"That is a whole day, and the job has periods of {every}. Write the start of one, in UTC: {day}T00:00."
+        )
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

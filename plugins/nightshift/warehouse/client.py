@@ -14,7 +14,7 @@ from nightshift.warehouse.statements import Statements
 from nightshift.warehouse.tables import Tables
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, QueryJob
+    from google.cloud.bigquery import Client, QueryJob, Row
 
     from nightshift.run.names import RunRef
     from nightshift.run.plan import ExportedSource
@@ -80,12 +80,24 @@ class Warehouse:
         """
         if self._tables.find(schema.destination_table(spec, self._settings)) is None:
             return None
+        found = self._known(f"The run that partition {run.partition} shows", publications.latest(self._settings), spec, run)
+        return str(found[0][0]) if found else None
+
+    def has_published(self, spec: JobSpec, run: RunRef) -> bool:
+        """Whether this job of this deployment has published the run in the destination that it has now."""
+        return bool(self._known(f"Run {run.run_id}", publications.has_published(self._settings), spec, run)[0][0])
+
+    def asked_last(self, spec: JobSpec, run: RunRef) -> datetime | None:
+        """When the run of the partition was asked for that was asked for last; None if none was published. run: any of it."""
+        what = f"The publications of partition {run.partition}"
+        asked: datetime | None = self._known(what, publications.asked_last(self._settings), spec, run)[0][0]
+        return asked
+
+    def _known(self, what: str, sql: str, spec: JobSpec, run: RunRef) -> list[Row]:
+        """A statement about what is known of the publications of the run's partition."""
         self._tables.ensure_own()
         parameters = publications.parameters(spec, run, self._settings, datetime.now(UTC).isoformat())
-        found = self._statements.rows(
-            f"The run that partition {run.partition} shows", publications.latest(self._settings), parameters
-        )
-        return str(found[0][0]) if found else None
+        return self._statements.rows(what, sql, parameters)
 
     def count_rows(self, spec: JobSpec, partition: str) -> int:
         """How many rows the query has now. The export may find others; the plan counts what it exported."""

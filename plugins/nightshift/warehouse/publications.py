@@ -121,6 +121,21 @@ def latest(settings: Settings) -> str:
     )
 
 
+def asked_last(settings: Settings) -> str:
+    """When the run was asked for that was asked for last, of this job and partition: asked_at, NULL if there is none.
+
+    Parameters: `parameters`.
+    """
+    return f"{known(settings)}\nSELECT MAX(asked_at) FROM known"
+
+
+def has_published(settings: Settings) -> str:
+    """Whether this job of this deployment has published the run in the partition: BOOL. Parameters: `parameters`."""
+    return (
+        f"{known(settings)}\nSELECT COUNT(*) > 0 FROM known WHERE run_id = @run_id AND asked_at IS NOT NULL AND {_OWN_BUCKET}"
+    )
+
+
 def obstacles(spec: JobSpec, settings: Settings) -> str:
     """What stands in the way of the run, a row each: problem (``foreign``, ``later``, ``overtaken``), job, run_id,
     asked_at (of ``overtaken``: when it was published), row_count."""

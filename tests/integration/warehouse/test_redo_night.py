@@ -61,10 +61,10 @@ class Job:
         config = bigquery.LoadJobConfig(schema=self.night.client.get_table(table).schema)
         self.night.client.load_table_from_json(values, table, job_config=config).result()
 
-    def run(self, behaviour: Behaviour | None = None, **params: Any) -> dict[str, Any]:
-        """plan, extract, infer and seal; what the task plan tells."""
+    def run(self, behaviour: Behaviour | None = None, *, dag_run: str | None = None, **params: Any) -> dict[str, Any]:
+        """plan, extract, infer and seal; what the task plan tells. dag_run: its id, by default a new one."""
         self.runs += 1
-        told = self.planner.told(DAY, dag_run=f"run {self.runs}", **params)
+        told = self.planner.told(DAY, dag_run=dag_run or f"run {self.runs}", **params)
         run = RunRef.from_prefix(told["run_prefix"])
         if params.get("redo"):
             assert self.task(ExtractOperator, told, decision=told["decision"]).execute({})["rows"] > 0

@@ -46,6 +46,11 @@ def context(own: list[Any], later: list[Any] = [], *, asked: str | None = None, 
     }
 
 
+def found(context: Any, start_date: str = "2026-11-01") -> tuple[str, list[str]]:
+    named = periods_of_events(context, "10m", date.fromisoformat(start_date))
+    return named.own, named.others
+
+
 def test_only_a_run_that_an_event_started_asks_for_its_period() -> None:
     assert began_by_files(context([event(A)]))
     assert not began_by_files(context([], run_type="manual"))
@@ -53,16 +58,16 @@ def test_only_a_run_that_an_event_started_asks_for_its_period() -> None:
 
 
 def test_one_event_is_one_period() -> None:
-    assert periods_of_events(context([event(A)]), "10m") == (A, [])
+    assert found(context([event(A)])) == (A, [])
 
 
 def test_of_several_the_newest_is_the_runs_own() -> None:
-    assert periods_of_events(context([event(B, 10), event(A), event(C, 20), event(B, 30)]), "10m") == (C, [A, B])
+    assert found(context([event(B, 10), event(A), event(C, 20), event(B, 30)])) == (C, [A, B])
 
 
 def test_events_that_airflow_made_no_run_for_are_found() -> None:
     """They came after the events of the run, and before it began. What came later has a run of its own."""
-    assert periods_of_events(context([event(A)], [event(B, 10), event(C, 60), event(D, 61)]), "10m") == (A, [B, C])
+    assert found(context([event(A)], [event(B, 10), event(C, 60), event(D, 61)])) == (A, [B, C])
 
 
 def test_an_event_without_a_period_is_left_out() -> None:
@@ -74,16 +79,39 @@ def test_an_event_without_a_period_is_left_out() -> None:
         SimpleNamespace(extra={}, timestamp=NOW),
     ]
 
-    assert periods_of_events(context([*odd, event(A)]), "10m") == (A, [])
+    assert found(context([*odd, event(A)])) == (A, [])
     with pytest.raises(AirflowFailException, match=r"The asset's event names no period of 10m.*Trigger the DAG with the param"):
-        periods_of_events(context(odd), "10m")
+        found(context(odd))
 
 
 def test_old_periods_are_left_to_people() -> None:
     old, young = "2026-11-18T0750", "2026-11-18T0800"
 
-    assert within_reach([old, young, A], D, date(2026, 11, 1)) == [young, A]
-    assert within_reach([young, A], D, date(2026, 11, 19)) == [A]
+    assert within_reach([old, young, A], D) == [young, A]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["2026-12-01T0000", "2027-11-19T0710", "9999-12-31T2350", "0001-01-01T00:00+10:00", "9999-12-31T23:50-10:00"]
+)
+def test_an_event_with_a_wrong_year_takes_no_periods_place(wrong: str) -> None:
+    """A period that is not over cannot have its files. It was the newest one, and those of today were "over long before"."""
+    assert found(context([event(A), event(wrong, 5), event(B, 10)])) == (B, [A])
+    assert found(context([event(A)], [event(wrong, 5)])) == (A, [])
+
+
+def test_a_period_that_is_under_way_when_the_run_begins_is_not_its_own() -> None:
+    begins, over = "2026-11-19T0900", "2026-11-19T0850"
+
+    assert found(context([event(begins), event(over)])) == (over, [])
+
+
+def test_periods_before_the_start_date_are_left_out_before_the_newest_is_chosen() -> None:
+    assert found(context([event("2026-11-17T0710"), event(A)]), "2026-11-19") == (A, [])
+
+
+def test_a_run_without_events_is_told_how_to_begin() -> None:
+    with pytest.raises(AirflowFailException, match="Trigger the DAG with the param partition instead"):
+        found(context([]))
 
 
 class TestPlan:
@@ -120,6 +148,10 @@ class TestPlan:
         assert started == []
 
     def test_what_is_before_the_jobs_first_partition_is_skipped(self, started: list[str]) -> None:
-        with pytest.raises(AirflowSkipException, match="is before the job's start_date, 2026-11-20"):
+        with pytest.raises(AirflowSkipException, match=rf"before the job's start_date, 2026-11-20: {A}, {D}\."):
             self.partition(context([event(A), event(D)]), start_date="2026-11-20")
         assert started == []
+
+    def test_a_wrong_year_costs_no_real_period(self, started: list[str]) -> None:
+        assert self.partition(context([event(A), event("2026-12-01T0000", 1), event(B, 2)])) == B
+        assert started == [f"job {A}"]

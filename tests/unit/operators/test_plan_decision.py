@@ -56,6 +56,7 @@ class Planner:
         warehouse = SimpleNamespace(
             check_query=lambda *_: None,
             check_may_replace=lambda *_: None,
+            asked_last=lambda *_: None,
             count_rows=lambda *_: self.rows,
             sample_rows=self._sample,
             bytes_asked=None,
@@ -67,7 +68,7 @@ class Planner:
             _warehouse=warehouse,
             _cached_logger=said,
         )
-        began = SimpleNamespace(run_id="manual", start_date=datetime.now(UTC))
+        began = SimpleNamespace(run_id="manual", run_type="manual", start_date=datetime.now(UTC))
         context: Any = {"params": {"partition": "2026-11-20"}, "dag_run": began}
         try:
             return task.execute(context)

@@ -44,16 +44,19 @@ SETTINGS = Settings(bucket="b", project="p")
 
 
 class Bucket:
-    """A bucket, and a warehouse that shows the run `shown`."""
+    """A bucket, and a warehouse that shows the run `shown` and has published those of `published`."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.shown: RunRef | None = None
+        self.published: set[RunRef] = set()
         self.obstacle: str | None = None
         self.warehouse: Any = SimpleNamespace(
             shown_run=lambda spec, run: self.shown and self.shown.run_id,
             check_destination=lambda spec, source: None,
             obstacle=lambda spec, run, asked_at, completes: self.obstacle,
+            has_published=lambda spec, run: run in self.published,
+            asked_last=lambda spec, run: None,
         )
 
     def night(self, dead: Sequence[int], *, rows: int = len(TEXTS), seal_it: bool = True) -> RunRef:
@@ -124,6 +127,38 @@ def test_its_rows_are_the_dead_letters_as_they_were_exported(bucket: Bucket, mon
     assert len(bucket.plan(run).files) == 5, "one for each chunk with dead letters"
     assert bucket.plan(run).source == SOURCE
     assert bucket.what(run) == Redo(first.run_id, bucket.what(run).manifest_digest, 20, 6)
+
+
+def test_a_published_redo_is_not_the_next_request_of_the_same_dag_run(bucket: Bucket) -> None:
+    """A backfill with --reprocess-behavior completed uses the DAG run again."""
+    bucket.night([3, 4, 5])
+    first = bucket.redo()
+    bucket.seal(first, dead=[1])
+    assert bucket.redo() == first, "a clear of a redo that is not published"
+
+    bucket.shown = first
+    bucket.published = {first}
+    second = bucket.redo()
+
+    assert (second.generation, bucket.what(second).run_id) == (3, first.run_id)
+    assert bucket.redo() == second
+    bucket.seal(second)
+    bucket.shown = second
+    bucket.published = {first, second}
+    with pytest.raises(NothingToRedo):
+        bucket.redo()
+
+
+def test_a_redo_of_a_run_that_is_shown_again_is_computed_again_for_the_same_dag_run(bucket: Bucket) -> None:
+    night = bucket.night([3, 4, 5])
+    first = bucket.redo()
+    bucket.seal(first)
+    bucket.published = {night, first}
+    bucket.obstacle = "the night was asked for later, with republish"
+
+    second = bucket.redo()
+
+    assert (second.generation, bucket.what(second).run_id) == (3, night.run_id)
 
 
 def test_the_partition_is_the_earlier_predictions_and_the_new_ones(bucket: Bucket) -> None:
