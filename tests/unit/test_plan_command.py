@@ -183,7 +183,7 @@ def test_a_bucket_that_does_not_answer_is_said(job: Path, plan: Plan, monkeypatc
 
     assert done.returncode == 0
     assert "estimate: roofline" in done.stdout
-    assert done.stderr == "Planned without recorded speeds: gs://runs cannot be read: nobody is there\n"
+    assert done.stderr == "gs://runs: Planned without recorded speeds: StoreUnavailable: nobody is there\n"
 
 
 class TestKueue:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -337,6 +338,30 @@ class TestWorkers:
 
         assert speed.rows_per_second == 5.0
         assert "scaled" not in speed.words
+
+    @pytest.mark.parametrize(("rate", "believed"), [(0.001, False), (0.1, True), (5.0, True), (100.0, True), (1000.0, False)])
+    def test_a_speed_that_no_such_worker_has_is_not_believed(self, rate: float, believed: bool) -> None:
+        """The estimate is 1.5 rows/s: a record may be wrong by as much as an estimate can, and not by more."""
+        spec = a_spec(**CHAT)
+        known = Known(tokens_of(spec, 500, ""), model_of(configs.LLAMA3_8B), "", {"gpu-l4-spot": a_record(rate)})
+
+        speed = speed_of(spec, spec.compute.worker(), known)
+
+        assert (speed.basis is Basis.MEASURED) == believed
+        assert believed or re.search(
+            r"; the record of run job/\S+ says \S+ rows/s, and 1\.5\d? were to be expected", speed.words
+        )
+
+    @pytest.mark.parametrize(("seconds", "believed"), [(600.0, True), (601.0, False), (86_400.0, False)])
+    def test_a_start_longer_than_the_profile_allows_is_not_believed(self, seconds: float, believed: bool) -> None:
+        """Each later run would be refused for a day of start-up."""
+        spec = a_spec(**CHAT)
+        known = Known(tokens_of(spec), records={"gpu-l4-spot": a_record(5.0, start_up_s=seconds)})
+
+        speed = speed_of(spec, spec.compute.worker(), known)
+
+        assert speed.start_up_s == 600
+        assert ("measured" in speed.start_up_words) == believed
 
     def test_a_start_that_was_only_half_seen_does_not_count(self) -> None:
         record = replace(a_record(5.0), start_up_s={"image": 3.0})

@@ -55,6 +55,11 @@ def test_anything_else_is_not_a_record(value: object) -> None:
         {"start_up_s": None},
         {"start_up_s": {"weights": "long"}},
         {"start_up_s": {"weights": -1.0}},
+        {"rows": 10**400},
+        {"input_tokens": 10**16},
+        {"work_s": 1e308},
+        {"start_up_s": {"weights": 1e308}},
+        {"row_tokens": 1e16},
         {"run": None},
         {"workload": {**RECORD.to_json()["workload"], "performance": None}},
     ],
@@ -63,6 +68,30 @@ def test_a_record_with_a_value_of_another_kind_is_none(change: dict[str, object]
     """Else it would end the task plan of every later run of the same work."""
     with pytest.raises(NotARecord, match=f"its {next(iter(change))}" if "workload" not in change else "its performance"):
         Record.from_json(json.loads(json.dumps({**RECORD.to_json(), **change})))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"work_s": 5e-324}, "the speed of no worker"),
+        ({"rows": 10**15, "work_s": 0.001}, "the speed of no worker"),
+        ({"rows": 1, "work_s": 1e15}, "the speed of no worker"),
+        ({"preemptions": 10**9, "alive_s": 0}, "too many"),
+        ({"preemptions": 121}, "too many"),
+    ],
+)
+def test_what_no_worker_can_have_done_is_no_record(change: dict[str, object], said: str) -> None:
+    with pytest.raises(NotARecord, match=said):
+        Record.from_json({**RECORD.to_json(), **change})
+
+
+@pytest.mark.parametrize("value", [{"a": {"b": {}}}, [1], {"args": {"x": [1]}}])
+def test_a_setting_is_one_value_or_some_by_name(value: object) -> None:
+    """What is deeper could be read and not be written again."""
+    workload = {**RECORD.to_json()["workload"], "performance": {"args": value}}
+
+    with pytest.raises(NotARecord, match="its performance"):
+        Record.from_json({**RECORD.to_json(), "workload": workload})
 
 
 def test_less_than_a_batch_for_each_worker_is_no_measure() -> None:

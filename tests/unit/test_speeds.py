@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from nightshift.planner.workload import hardware_of, workload_of
 from nightshift.run import speeds
 from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
-from nightshift.run.speeds import Nearness, keep, nearest, path_of, records_for, records_of
+from nightshift.run.speeds import Found, Nearness, keep, nearest, path_of, records_for, records_if_any, records_of
 from nightshift.spec.names import job_name
 from nightshift.store import StoreUnavailable, get_bytes, open_store
 from tests.builders import RUN, a_plan, a_spec
@@ -50,6 +52,32 @@ PROFILE: dict[str, Any] = {
 @pytest.fixture(params=["memory", "folder"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return open_store("memory:///" if request.param == "memory" else f"file://{tmp_path}/bucket")
+
+
+ODD = [
+    b"[" * 100_000,
+    b'{"version": ' + b"1" * 5000 + b"}",
+    b"\xff\xfe",
+    b'"text"',
+    b"NaN",
+    *(
+        json.dumps({**RECORD.to_json(), **change}).encode()
+        for change in (
+            {"rows": 10**400},
+            {"preemptions": 10**400},
+            {"input_tokens": 10**400},
+            {"start_up_s": {"weights": 1e308}},
+            {"work_s": 1e-320},
+            {"row_tokens": -1},
+            {"sealed_at": "tomorrow"},
+            {"sealed_at": "9999-12-31T23:59:59-23:59"},
+            {"workload": {**RECORD.to_json()["workload"], "performance": {"args": {"x": {"y": {}}}}}},
+            {"workload": {**RECORD.to_json()["workload"], "model_uri": None}},
+            {"run": "x" * 70_000},
+        )
+    ),
+]
+"""Objects that are no records."""
 
 
 def manifest_of(*profiles: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +239,7 @@ class TestNearest:
 
     def test_the_same_workload_first_and_the_newest_of_it(self, store: ObjectStore) -> None:
         days = [replace(RECORD, sealed_at=f"2026-11-{day:02}T03:00:00+00:00", run=f"job/d{day}/x") for day in range(1, 21)]
-        save(store, *days, replace(RECORD, workload=replace(WORKLOAD, accelerators=2), sealed_at="2026-12-01T03:00:00+00:00"))
+        save(store, *days, replace(RECORD, workload=replace(WORKLOAD, accelerators=2), sealed_at="2026-11-25T03:00:00+00:00"))
 
         found = nearest(store, WORKLOAD, most=3)
 
@@ -237,7 +265,7 @@ class TestNearest:
         assert nearest(store, WORKLOAD) == []
 
     def test_the_same_way_to_buy_a_machine_comes_before_a_newer_one(self, store: ObjectStore) -> None:
-        save(store, RECORD, replace(RECORD, profile="gpu-l4", sealed_at="2026-12-01T03:00:00+00:00"))
+        save(store, RECORD, replace(RECORD, profile="gpu-l4", sealed_at="2026-11-25T03:00:00+00:00"))
 
         assert [each.record.profile for each in nearest(store, WORKLOAD)] == ["gpu-l4", "gpu-l4-spot"]
         assert nearest(store, WORKLOAD, profile="gpu-l4-spot")[0].record == RECORD
@@ -274,6 +302,56 @@ class TestNearest:
         obstore.put(store, f"{folder.rpartition('/')[0]}/somebody/else.txt", b"hello")
 
         assert [each.record for each in nearest(store, WORKLOAD)] == [RECORD]
+
+    @pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
+    def test_an_odd_one_costs_itself_alone(self, store: ObjectStore, body: bytes) -> None:
+        """Anybody who may write there may leave it, and it is newer than all others."""
+        save(store, RECORD)
+        folder = path_of(RECORD).rpartition("/")[0]
+        for number in range(speeds.LOOKED_AT - 1):
+            obstore.put(store, f"{folder}/{number:010d}-odd.json", body)
+
+        assert records_for(store, SPEC)["gpu-l4-spot"] == RECORD
+        decide(SPEC, 10**6, Known(tokens_of(SPEC), records=records_for(store, SPEC)))
+
+    def test_one_under_the_name_of_another_is_none(self, store: ObjectStore) -> None:
+        """As of another model, whose speed it is, or newer than it is."""
+        save(store, RECORD)
+        folder = path_of(RECORD).rpartition("/")[0]
+        other = replace(RECORD, rows=10**6, workload=replace(WORKLOAD, model_uri="hf://org/other"))
+        for number, record in enumerate((other, replace(RECORD, rows=10**6))):
+            obstore.put(store, f"{folder}/{number:010d}-x.json", canonical_json(record.to_json()))
+
+        assert nearest(store, WORKLOAD) == [Found(RECORD, Nearness.SAME)]
+
+    def test_one_that_a_fast_clock_has_dated_is_none(self, store: ObjectStore) -> None:
+        """Else it would be the newest until that day."""
+        save(store, RECORD, replace(RECORD, sealed_at=(datetime.now(UTC) + timedelta(days=400)).isoformat(timespec="seconds")))
+
+        assert nearest(store, WORKLOAD) == [Found(RECORD, Nearness.SAME)]
+
+    def test_a_huge_one_is_not_read(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+        store = MemoryStore()
+        save(store, RECORD)
+        name = f"{path_of(RECORD).rpartition('/')[0]}/0000000000-huge.json"
+        obstore.put(store, name, b" " * (speeds.BYTES_MOST + 1))
+        read = []
+        monkeypatch.setattr(speeds, "get_bytes", lambda store, path: read.append(path) or get_bytes(store, path))
+
+        assert nearest(store, WORKLOAD) == [Found(RECORD, Nearness.SAME)]
+        assert read == [path_of(RECORD)]
+        assert "is not a record: NotARecord: it has 65,537 bytes" in caplog.text
+
+    @pytest.mark.parametrize("error", [StoreUnavailable("503"), RecursionError(), MemoryError(), KeyError("x")], ids=repr)
+    def test_whatever_they_raise_a_plan_goes_on(self, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+        def fail(*_: Any, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(speeds, "nearest", fail)
+        said: list[str] = []
+
+        assert records_if_any(MemoryStore(), SPEC, said.append) == {}
+        assert said == [f"Planned without recorded speeds: {type(error).__name__}: {error}"]
 
     def test_reads_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         store = MemoryStore()

@@ -157,17 +157,14 @@ def _ask(options: argparse.Namespace, spec: JobSpec, partition: str, environment
 
 def _records(spec: JobSpec, environment: Mapping[str, str], credentials: GCSCredentialProvider | None) -> dict[str, Record]:
     """The nearest of each profile, where there is a bucket. A plan can do without, so one that does not answer is only said."""
-    from nightshift.run.speeds import records_for
-    from nightshift.store import StoreUnavailable, open_store
+    from nightshift.run.speeds import records_if_any
+    from nightshift.store import open_store
 
     bucket = environment.get("NIGHTSHIFT_BUCKET")
     if not bucket:
         return {}
-    try:
-        return records_for(open_store(f"gs://{bucket}", credentials=credentials), spec)
-    except StoreUnavailable as error:
-        print(f"Planned without recorded speeds: gs://{bucket} cannot be read: {error}", file=sys.stderr)
-        return {}
+    store = open_store(f"gs://{bucket}", credentials=credentials)
+    return records_if_any(store, spec, lambda sentence: print(f"gs://{bucket}: {sentence}", file=sys.stderr))
 
 
 def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Limits | None:

@@ -325,7 +325,7 @@ class PlanOperator(RunOperator):
         from nightshift.planner.speed import Basis
         from nightshift.planner.wording import lines
         from nightshift.run.plan import load_plan
-        from nightshift.run.speeds import records_for
+        from nightshift.run.speeds import records_if_any
 
         if load_plan(self.store, run) is not None:
             return None
@@ -338,7 +338,7 @@ class PlanOperator(RunOperator):
             self.pins,
             # The query may have other rows than those of a redo.
             sample=None if self.redo else sample,
-            records=records_for(self.store, spec) if rows else None,
+            records=records_if_any(self.store, spec, self.log.warning) if rows else None,
             credentials=self.storage_credentials if spec.model.uri.startswith("gs://") else None,
         )
         limits = Limits(self.settings.workers_max)

@@ -64,7 +64,8 @@ def known_of(
         input_tokens, texts, source = _measured(spec, sample, read)
     output_source = "as given"
     if output_tokens is None and (measured := [each for each in (records or {}).values() if each.rows and each.output_tokens]):
-        output_tokens = measured[0].output_tokens / measured[0].rows
+        # Tokens of rows that had no answer are in it, too.
+        output_tokens = min(measured[0].output_tokens / measured[0].rows, getattr(spec.request, "max_tokens", 0))
         output_source = f"measured in run {measured[0].run}"
     tokens = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
     return Known(replace(tokens, texts=texts), model, why_not, records)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from nightshift.formats import SPEED, UnreadableFormat
+from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
 
+NUMBER_MOST: Final = 10**15
+"""More than any attempt, or run, has seconds, rows or tokens."""
+HELD_LEAST_S: Final = 60.0
+"""On average before a machine is taken away. With less nothing would ever be computed, so such a record is none."""
 HELD_LEAST_H: Final = 4.0
 """Hours over which preemptions are counted at least: one in a run of three minutes is not a rate of 20 an hour."""
 
@@ -100,13 +104,25 @@ class Record:
         for name, found in own.items():
             if not _VALID[str(cls.__dataclass_fields__[name].type)](found):
                 raise NotARecord(f"its {name} is {found!r}")
-        if not isinstance(workload.performance, Mapping):
+        if not isinstance(workload.performance, Mapping) or not all(map(_setting, workload.performance.values())):
             raise NotARecord(f"its performance is {workload.performance!r}")
-        return cls(workload=workload, **own)
+        record = cls(workload=workload, **own)
+        if record.rows and not SPEED_LEAST <= record.rows_per_second <= SPEED_MOST:
+            raise NotARecord(f"its {record.rows} rows in {record.work_s} s are the speed of no worker")
+        if record.preemptions * HELD_LEAST_S > record.alive_s:
+            raise NotARecord(f"its {record.preemptions} preemptions are too many for {record.alive_s} s")
+        return record
 
 
 def _amount(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    # NaN compares as False. What is larger would not survive the arithmetic.
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= NUMBER_MOST
+
+
+def _setting(value: Any) -> bool:
+    """Whether a workload's setting is one value, or some by their names, as vLLM's flags are."""
+    values = value.values() if isinstance(value, Mapping) else [value]
+    return all(each is None or isinstance(each, str | int | float | bool) for each in values)
 
 
 _VALID: Final[Mapping[str, Callable[[Any], bool]]] = {

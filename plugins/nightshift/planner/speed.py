@@ -27,6 +27,8 @@ SPECIAL_TOKENS: Final = 2.0
 
 
 LOST_MOST: Final = 0.95
+FAR: Final = 100.0
+"""How many times as fast, or as slow, as its estimate a worker can be. Nothing measured here was off by more than ten."""
 ALIKE: Final = 0.25
 """Rows whose mean lengths differ by no more than this share have the recorded speed: samples of 200 rows differ as much by
 chance. (Where lengths vary as much as their mean, two such means differ by 10% in one standard deviation.)"""
@@ -143,7 +145,8 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
     stated = spec.compute.rows_per_worker_per_second
     if stated is not None and own and shape.profile.name == spec.compute.profile:
         return Speed(stated, Basis.STATED, "stated by the job", start_up_s, start_up_words, preemptions)
-    if record is not None and record.rows_per_second > 0 and record.filled:
+    doubt = _doubt(spec, shape, known, record) if record else ""
+    if record is not None and not doubt:
         longer, faster, lengths = _lengths(spec, shape, known, record)
         return Speed(
             record.rows_per_second * faster,
@@ -155,13 +158,13 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
             record.input_tokens / record.work_s * faster * longer,
             record.output_tokens / record.work_s * faster,
         )
-    few = f"; run {record.run} had less than max_num_seqs rows for each worker, so its speed says little" if record else ""
     if known.model is None:
-        return Speed(0.0, Basis.UNKNOWN, f"unknown: {known.why_not.rstrip('.')}{few}", start_up_s, start_up_words, preemptions)
+        return Speed(
+            0.0, Basis.UNKNOWN, f"unknown: {known.why_not.rstrip('.')}{doubt}", start_up_s, start_up_words, preemptions
+        )
     found = _estimate(spec, shape, known.model, known.tokens)
-    words = (
-        f"estimate: roofline from {known.model.source} ({found.bound}, {found.seats} texts at once, {known.tokens.source}){few}"
-    )
+    how = f"{found.bound}, {found.seats} texts at once, {known.tokens.source}"
+    words = f"estimate: roofline from {known.model.source} ({how}){doubt}"
     return Speed(
         found.rows_per_second,
         Basis.ESTIMATED,
@@ -171,6 +174,24 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
         preemptions,
         found.input_tokens,
         found.output_tokens,
+    )
+
+
+def _doubt(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) -> str:
+    """Why a record says nothing of a worker's speed, as the end of a sentence; '' if it does."""
+    if not record.rows_per_second or not record.filled:
+        return f"; run {record.run} had less than max_num_seqs rows for each worker, so its speed says little"
+    if known.model is None:
+        return ""
+    then = replace(known.tokens, input=record.row_tokens or known.tokens.input)
+    try:
+        expected = _estimate(spec, shape, known.model, then).rows_per_second
+    except CannotStart:  # It did start, so the formula knows too little of it.
+        return ""
+    if expected / FAR <= record.rows_per_second <= expected * FAR:
+        return ""
+    return (
+        f"; the record of run {record.run} says {record.rows_per_second:,.3g} rows/s, and {expected:,.3g} were to be expected"
     )
 
 
@@ -226,7 +247,11 @@ def _bought_alike(record: Record, shape: WorkerShape) -> bool:
 
 
 def _start_up(shape: WorkerShape, record: Record | None) -> tuple[float, str]:
-    """A record whose run did not see the weights being loaded says less than the profile."""
+    """A record whose run did not see the weights being loaded says less than the profile, and so does one that says more than
+    the profile allows: then a worker that waited for its machine is the exception."""
+    most = float(shape.load_seconds)
     if record and record.start_up_s.get("weights") and _bought_alike(record, shape):
-        return sum(record.start_up_s.values()), f"measured in run {record.run}"
-    return float(shape.load_seconds), "the most that the profile allows"
+        measured = sum(record.start_up_s.values())
+        if measured <= most:
+            return measured, f"measured in run {record.run}"
+    return most, "the most that the profile allows"

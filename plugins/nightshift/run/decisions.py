@@ -31,5 +31,5 @@ def load_decision(store: ObjectStore, path: str) -> Decision | None:
         return None
     try:
         return Decision.from_json(json.loads(body))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotADecision(f"{path}: {error}") from error

@@ -10,11 +10,12 @@ bucket's lifecycle rule deletes them like everything else: a model that has not 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any, Final
 
@@ -39,6 +40,13 @@ FOLDERS_MOST: Final = 20
 """Folders of records that one look-up lists, each for one page at most."""
 DEAD_MOST: Final = 0.05
 """Of a run's rows, if its speed is to be believed."""
+LOOKED_AT: Final = 20
+"""Objects of a folder, the newest. Some of them may be no records."""
+BYTES_MOST: Final = 1 << 16
+"""Of a record, which has about 1 KB. What is larger is not read."""
+AHEAD_MOST: Final = timedelta(days=1)
+"""By which the clock of the machine that sealed a run may be ahead. Else its record would stay the newest for as long."""
+SAID_MOST: Final = 200
 _LAST_MOMENT: Final = 10**10
 """Seconds since 1970, far away: names count down from it."""
 
@@ -101,7 +109,7 @@ def keep(store: ObjectStore, run: RunRef, spec: JobSpec, manifest: Mapping[str, 
     try:
         for record in records_of(run, spec, manifest, _row_tokens(store, plan)):
             create_or_read(store, path_of(record), canonical_json(record.to_json()))
-    except (obstore.exceptions.BaseError, OSError, ValueError) as error:
+    except Exception as error:  # What workers claimed is in it.
         log.warning("The speed of %s is not recorded: %s: %s", run.prefix, type(error).__name__, error)
 
 
@@ -139,12 +147,21 @@ def records_for(store: ObjectStore, spec: JobSpec) -> dict[str, Record]:
     return found
 
 
+def records_if_any(store: ObjectStore, spec: JobSpec, warn: Callable[[str], None]) -> dict[str, Record]:
+    """As `records_for`, but none if that fails, for whatever reason: a plan can do without. warn: is told why in a sentence."""
+    try:
+        return records_for(store, spec)
+    except Exception as error:
+        warn(f"Planned without recorded speeds: {type(error).__name__}: {error}")
+        return {}
+
+
 def nearest(store: ObjectStore, workload: Workload, most: int = 5, *, profile: str = "") -> list[Found]:
     """The records nearest to a workload, at most `most`: by `Nearness`, then those of `profile`, then newest first.
 
     Other profiles of the same hardware are bought otherwise: they are preempted, and start, at another pace. All records are of
-    its model and hardware. One LIST of folders, then a page and at most `most` reads for each of at most `FOLDERS_MOST`, until
-    there are enough. A record that cannot be read is passed over. Raises StoreUnavailable.
+    its model and hardware. One LIST of folders, then a page of `LOOKED_AT` names for each of at most `FOLDERS_MOST`, and reads
+    until there are enough. What is no record is passed over. Raises StoreUnavailable.
     """
     found: list[Found] = []
     try:
@@ -163,16 +180,32 @@ def nearest(store: ObjectStore, workload: Workload, most: int = 5, *, profile: s
 
 
 def _newest(store: ObjectStore, folder: str, most: int) -> Iterator[Record]:
+    """At most `most`: objects that are no records hide none."""
     if isinstance(store, LocalStore):
         # A folder is listed in no particular order.
-        names = sorted(meta["path"] for meta in obstore.list(store, folder).collect())
+        found = sorted(obstore.list(store, folder).collect(), key=lambda meta: meta["path"])
     else:
-        names = [meta["path"] for meta in next(iter(obstore.list(store, folder, chunk_size=most)), ())]
-    for name in names[:most]:
-        try:
-            yield Record.from_json(json.loads(get_bytes(store, name) or b"null"))
-        except (NotARecord, ValueError) as error:
-            log.warning("%s is not a record: %s", name, error)
+        found = list(next(iter(obstore.list(store, folder, chunk_size=LOOKED_AT)), ()))
+    records = (record for meta in found[:LOOKED_AT] if (record := _read(store, meta["path"], meta["size"])))
+    return itertools.islice(records, most)
+
+
+def _read(store: ObjectStore, name: str, size: int) -> Record | None:
+    """None for what is no record. Raises what the store raises."""
+    try:
+        if size > BYTES_MOST:
+            raise NotARecord(f"it has {size:,} bytes")
+        record = Record.from_json(json.loads(get_bytes(store, name) or b"null"))
+        if path_of(record) != name:
+            raise NotARecord("another workload, run or time than its name says")
+        if datetime.fromisoformat(record.sealed_at) > datetime.now(UTC) + AHEAD_MOST:
+            raise NotARecord(f"sealed at {record.sealed_at}, which is still to come")
+    except (obstore.exceptions.BaseError, OSError):
+        raise
+    except Exception as error:  # Whatever it holds, it costs this record alone.
+        log.warning("%s is not a record: %s: %s", name, type(error).__name__, str(error)[:SAID_MOST])
+        return None
+    return record
 
 
 def _nearness(folder: str, workload: Workload) -> Nearness | None:

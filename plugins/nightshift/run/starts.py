@@ -17,8 +17,8 @@ from typing import Any, Final
 from obstore.store import ObjectStore
 
 from nightshift.formats import STARTS
-from nightshift.planner.record import STAGES
-from nightshift.run.marks import NUMBER_MOST, Ended, Mark, ended_at_age_s
+from nightshift.planner.record import NUMBER_MOST, STAGES
+from nightshift.run.marks import Ended, Mark, ended_at_age_s
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.store import Objects, ObjectTooLarge, create_or_read
 

@@ -1,4 +1,4 @@
-"""How many workers a run and how many rows a chunk may have."""
+"""How many workers a run and how many rows a chunk may have, and how fast a worker may be."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from nightshift.tasks import TaskRequest
 
 WORKERS_MAX: Final = 10_000
 """Of a run, as its job says or as they are planned."""
+SPEED_LEAST: Final = 1e-6
+SPEED_MOST: Final = 1e6
+"""Rows a second of one worker, as a job may state them and as a record may have measured them."""
 CHUNK_ANSWER_BYTES_MAX: Final = 48 << 20
 """Of the answers of one chunk, as far as they can be foreseen. The driver's container has 2 GiB: a chunk that is encoded takes
 about four times its answers, another one is filled meanwhile, and input, requests and Python need room, too. The seal reads

@@ -19,7 +19,7 @@ from nightshift.fields.parts import ColumnName, Duration, Section, Text, enum, p
 from nightshift.fields.values import duration_seconds
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit, profile_of
 from nightshift.spec import cron, names
-from nightshift.spec.limits import WORKERS_MAX
+from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST, WORKERS_MAX
 from nightshift.spec.notify import Notify
 from nightshift.spec.periods import Every
 from nightshift.spec.tuning import affects_answers, dashed
@@ -222,8 +222,8 @@ class Compute(Machine):
     )
     rows_per_worker_per_second: float | None = Field(
         default=None,
-        ge=1e-6,
-        le=1e6,
+        ge=SPEED_LEAST,
+        le=SPEED_MOST,
         allow_inf_nan=False,
         description="One worker's speed, for the planner; by default recorded or estimated.",
         examples=[20],
