@@ -336,7 +336,12 @@ class TestNearest:
         name = f"{path_of(RECORD).rpartition('/')[0]}/0000000000-huge.json"
         obstore.put(store, name, b" " * (speeds.BYTES_MOST + 1))
         read = []
-        monkeypatch.setattr(speeds, "get_bytes", lambda store, path: read.append(path) or get_bytes(store, path))
+
+        def counted(store: ObjectStore, path: str) -> bytes | None:
+            read.append(path)
+            return get_bytes(store, path)
+
+        monkeypatch.setattr(speeds, "get_bytes", counted)
 
         assert nearest(store, WORKLOAD) == [Found(RECORD, Nearness.SAME)]
         assert read == [path_of(RECORD)]
