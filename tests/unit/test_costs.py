@@ -443,6 +443,34 @@ class TestReport:
         assert by_job([plan, a_failure("a", 1)])[1].failed == 1
         assert by_job([plan, a_failure("a", 1, job="other")])[1].failed == 2, "DAG runs of two jobs may have one name"
 
+    def test_two_deployments_that_share_the_table_have_two_runs_of_one_name(self) -> None:
+        """One job file in both: 100 and 700 were paid, and 700 was said."""
+        _, total = by_job([a_row("a", 1, bucket="east", cost=100.0), a_row("a", 2, bucket="west", cost=700.0)])
+
+        assert (total.runs, total.costs) == (2, {"USD": 800_000_000})
+
+    def test_so_have_their_failures(self) -> None:
+        plans = [a_failure(None, 1, failed_task="plan", cost=None, bucket=bucket) for bucket in ("east", "west")]
+
+        assert by_job(plans)[1].failed == 2
+        assert by_job([*plans, a_row("a", 1, bucket="east")])[1].failed == 1, "one was repaired"
+
+    def test_a_redo_completes_a_run_of_its_own_bucket(self) -> None:
+        redo = a_row("b", 2, completes="a", bucket="east")
+
+        assert by_job([a_row("a", 1, bucket="east"), redo])[1].rows == 1000
+        assert by_job([a_row("a", 1, bucket="west"), redo])[1].rows == 2000
+
+    def test_rows_of_an_earlier_release_are_of_the_bucket_that_later_rows_name(self) -> None:
+        """Of the same run, then of the same job; without any, all are of one."""
+        old, repaired = a_row("a", 1, cost=1.0), a_failure(None, 1, cost=None)
+
+        assert by_job([old, a_row("a", 2, bucket="east", cost=3.0)])[1].costs == {"USD": 3_000_000}
+        assert by_job([old, a_row("a", 2, cost=3.0)])[1].costs == {"USD": 3_000_000}
+        assert by_job([repaired, a_row("b", 1, bucket="east")])[1].failed == 0
+        both = [a_row("a", 2, bucket=bucket, cost=3.0) for bucket in ("east", "west")]
+        assert by_job([old, *both])[1].costs == {"USD": 6_000_000}
+
     def test_rows_that_a_redo_completes_count_once(self) -> None:
         """A redo of 40 rows, and one of what was left of these: each has the partition's 1,000 rows, and its own tokens."""
         first = a_row("b", 2, completes="a", prompt_tokens=40, output_tokens=0, cost=0.5)

@@ -131,6 +131,7 @@ def test_what_identifies_a_row_depends_on_what_it_is_about() -> None:
     assert insert(settings, PUBLISHED).endswith("WHERE run_id = @run_id AND published_at = @published_at)")
     assert insert(settings, FAILED).endswith(
         "WHERE by_dag_run_id = @by_dag_run_id AND failed_task = @failed_task AND job = @job AND state = @state"
+        " AND bucket = @bucket"
         " AND error IS NOT DISTINCT FROM @error AND machine_seconds IS NOT DISTINCT FROM @machine_seconds)"
     )
     assert (state_of({}), state_of({"state": None}), state_of({"state": "failed"})) == (PUBLISHED, PUBLISHED, FAILED)

@@ -1,12 +1,14 @@
 """What jobs cost over time: rows of the audit table added up by job. Pure.
 
-A row's cost is of the whole run so far. So of each run only its latest row counts, however often it failed, was repaired or was
-published again. A DAG run that failed before it had a run has a row without cost. The row of a redo has all rows of its
-partition, which count once: with the run that it completes.
+A row's cost is of the whole run so far. So of each run only its latest row counts, however often it failed, was repaired or
+was published again. A DAG run that failed before it had a run has a row without cost. The row of a redo has all rows of its
+partition, which count once: with the run that it completes. Two deployments that share the table may have a run of one name,
+each in its own bucket: these are two runs.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -87,13 +89,13 @@ def latest(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
     A DAG run that failed before it had a run is left out if it was repaired and then had one, or failed with one.
     """
-    rows = list(rows)
-    repaired = {(row["job"], row.get("by_dag_run_id")) for row in rows if row.get("run_id")}
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    rows = _with_buckets(rows)
+    repaired = {(*_home(row), row.get("by_dag_run_id")) for row in rows if row.get("run_id")}
+    found: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     for row in sorted(rows, key=lambda row: (not is_failure(row), _moment(row))):
-        if not row.get("run_id") and (row["job"], row.get("by_dag_run_id")) in repaired:
+        if not row.get("run_id") and (*_home(row), row.get("by_dag_run_id")) in repaired:
             continue
-        found[row["job"], row.get("run_id") or f"DAG run {row.get('by_dag_run_id')}"] = row
+        found[*_home(row), _name(row)] = row
     return list(found.values())
 
 
@@ -102,9 +104,9 @@ def by_job(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Sums], Sums]:
     jobs: dict[str, Sums] = {}
     total = Sums()
     found = latest(rows)
-    delivered = {(row["job"], row.get("run_id")) for row in found if not is_failure(row)}
+    delivered = {(*_home(row), row.get("run_id")) for row in found if not is_failure(row)}
     for row in sorted(found, key=lambda row: str(row["job"])):
-        counted = any((row["job"], run) in delivered for run in str(row.get("completes") or "").split(", "))
+        counted = any((*_home(row), run) in delivered for run in str(row.get("completes") or "").split(", "))
         jobs.setdefault(row["job"], Sums()).add(row, counted=counted)
         total.add(row, counted=counted)
     return jobs, total
@@ -136,6 +138,33 @@ def _cells(name: str, sums: Sums) -> tuple[str, ...]:
 
 def _money(sums: Mapping[str, int]) -> str:
     return " + ".join(f"{each / MILLION:,.2f} {currency}" for currency, each in sorted(sums.items())) or "-"
+
+
+def _home(row: Mapping[str, Any]) -> tuple[str, str]:
+    """The bucket and the job of a row; '' for a bucket that nobody knows."""
+    return row.get("bucket") or "", row["job"]
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return row.get("run_id") or f"DAG run {row.get('by_dag_run_id')}"
+
+
+def _with_buckets(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows of an earlier release name no bucket: theirs is that of rows of the same run, else of the same job, that name one;
+    the first by name of several."""
+    rows = list(rows)
+    of_run: dict[tuple[str, str], set[str]] = defaultdict(set)
+    of_job: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if bucket := row.get("bucket"):
+            of_run[row["job"], _name(row)].add(bucket)
+            of_job[row["job"]].add(bucket)
+
+    def bucket_of(row: Mapping[str, Any]) -> str | None:
+        known = of_run[row["job"], _name(row)] or of_job[row["job"]]
+        return row.get("bucket") or (min(known) if known else None)
+
+    return [{**row, "bucket": bucket_of(row)} for row in rows]
 
 
 def _moment(row: Mapping[str, Any]) -> datetime:

@@ -218,7 +218,7 @@ class Warehouse:
 
     def record_audit(self, row: Mapping[str, Any]) -> None:
         """Adds an audit row (`nightshift.warehouse.audit`: `audit_row`, `failure_row`); a repeat changes nothing."""
-        parameters = audit.audit_parameters(row)
+        parameters = audit.audit_parameters({**row, "bucket": self._settings.bucket})
         self._tables.ensure_own()
         what = f"The audit row of run {row.get('run_id') or row['by_dag_run_id']}"
         self._statements.rows(what, audit.insert(self._settings, audit.state_of(row)), parameters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from nightshift.costs.prices import Prices
 from nightshift.run.bills import bill_of
 from nightshift.run.plan import Plan
-from nightshift.warehouse import WarehouseError
+from nightshift.warehouse import Warehouse, WarehouseError
 from nightshift.warehouse.audit import COLUMNS, audit_row
 from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, Night
@@ -122,12 +123,29 @@ def test_failures_of_two_jobs_have_two_rows_though_airflow_names_their_dag_runs_
     )
 
 
+def test_failures_of_two_deployments_have_two_rows(night: Night) -> None:
+    """They share a dataset, and each has the job."""
+    failure = {
+        "job": "one",
+        "partition_date": PARTITION,
+        "state": "failed",
+        "failed_task": "plan",
+        "failed_at": LATER,
+        "by_dag_run_id": "scheduled__2026-11-20T00:00:00+00:00",
+    }
+    other = Warehouse(night.client, replace(night.settings, bucket="other"))
+    for warehouse in (night.warehouse, other, night.warehouse, other):
+        warehouse.record_audit(failure)
+
+    assert sorted(row["bucket"] for row in audited(night)) == sorted([night.settings.bucket, "other"])
+
+
 def test_what_is_not_known_is_null(night: Night) -> None:
     known = {"run_id": "r", "partition_date": PARTITION, "published_at": LATER}
     night.warehouse.record_audit(known)
     (row,) = audited(night)
 
-    assert {name for name, value in row.items() if value is not None} == set(known)
+    assert {name for name, value in row.items() if value is not None} == {*known, "bucket"}
 
 
 @pytest.mark.parametrize(
