@@ -19,10 +19,10 @@ import obstore
 from google.cloud import bigquery
 
 from benchmarks.report import Report
-from nightshift.driver.reader import InputReader
 from nightshift.run import chunks
 from nightshift.run import seal as sealing
 from nightshift.run.chunks import Provenance, Result
+from nightshift.run.inputs import InputReader
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import load_plan
 from nightshift.run.sealed import check_sealed
@@ -150,9 +150,11 @@ def infer(place: Place) -> None:
     for number in range(plan.chunk_count):
         ordinals = plan.chunk_range(number)
         results = [Result(ordinal, ordinal % 1000 / 1000, None, None, 1) for ordinal in ordinals]
-        provenance = Provenance(run.run_id, number, "pod-0", "node", {}, "0", "", "", len(ordinals), 0, len(ordinals))
+        provenance = Provenance(
+            run.run_id, number, "pod-0", "node", {}, "0", "", "", len(ordinals), 0, len(ordinals), plan_uid=plan.uid
+        )
         body = chunks.encode(reader.read(number).select(list(spec.source.key)), results, kind.prediction_type, provenance)
-        obstore.put(store, run.chunk_path(number), body)
+        obstore.put(store, run.work(plan.uid).chunk_path(number), body)
 
 
 def seal(place: Place) -> None:
@@ -187,7 +189,9 @@ def export_raw(place: Place) -> None:
 def load_raw(place: Place) -> None:
     """Loads the chunk objects."""
     config = bigquery.LoadJobConfig(source_format="PARQUET", write_disposition="WRITE_TRUNCATE")
-    uri = f"gs://{place.bucket}/{place.run.ledger_folder}/*"
+    plan = load_plan(open_store(f"gs://{place.bucket}"), place.run)
+    assert plan is not None
+    uri = f"gs://{place.bucket}/{place.run.work(plan.uid).ledger_folder}/*"
     place.finish(place.client.load_table_from_uri(uri, _raw_table(place), job_config=config).job_id)
 
 

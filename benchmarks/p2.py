@@ -82,8 +82,8 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
     from nightshift.driver.codec import ParquetCodec
     from nightshift.driver.engine import EngineClient
     from nightshift.driver.loop import Worker, WorkerLimits
-    from nightshift.driver.reader import InputReader
     from nightshift.driver.stats import Stats
+    from nightshift.run.inputs import InputReader
     from nightshift.run.ledger import Ledger
     from nightshift.store import ObjectStorage, open_store
     from nightshift.tasks.base import load_kind

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import obstore
@@ -17,11 +19,16 @@ from nightshift.planner.speed import Known, tokens_of
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef
+from nightshift.run.opening import UID
 from nightshift.run.plan import InputFile, Plan
 from nightshift.spec import JobSpec
+from nightshift.store import get_bytes
 from nightshift.tasks.base import Answer, Answers
 
 RUN = RunRef("job", "2026-11-20", "0123456789abcdef")
+PLAN_UID = "fedcba9876543210"
+WORK = RUN.work(PLAN_UID)
+"""What workers write of `a_plan`."""
 
 _SPEC: dict[str, Any] = {
     "job": "job",
@@ -59,7 +66,23 @@ def predictions(answers: Answers) -> list[Any]:
 def a_plan(rows: int, chunk_rows: int = 4, workers: int = 1, files: tuple[InputFile, ...] | None = None) -> Plan:
     if files is None:
         files = (InputFile("inputs/a.parquet", rows, (rows,), 1, "e"),) if rows else ()
-    return Plan(RUN.run_id, rows, chunk_rows, workers, files)
+    return Plan(RUN.run_id, rows, chunk_rows, workers, files, uid=PLAN_UID)
+
+
+def bound(store: ObjectStore, run: RunRef, plan: Plan) -> Plan:
+    """The plan as `extract` makes it: of the opening of the run, and with a folder of its own for what workers write."""
+    return replace(plan, uid=PLAN_UID, opening=opening_of(store, run))
+
+
+def opening_of(store: ObjectStore, run: RunRef) -> str:
+    """The uid of the run's record; empty for a run that was never opened."""
+    body = get_bytes(store, run.spec_path)
+    return json.loads(body)[UID] if body else ""
+
+
+def with_rows(store: ObjectStore, plan: Plan, run: RunRef = RUN) -> Plan:
+    """The plan with rows that are there, as the seal needs them; their ids are their ordinals."""
+    return replace(plan, files=write_input(store, run, [None] * plan.rows, per_file=max(1, plan.rows), per_group=3))
 
 
 def a_fix(spec: JobSpec) -> Callable[[int, int], tuple[int, int, tuple[str, ...]]]:
@@ -93,11 +116,18 @@ def write_input(
 
 
 def a_chunk(
-    run: RunRef, plan: Plan, chunk: int, *, dead: Iterable[int] = (), ordinals: Sequence[int] | None = None, width: int = 2
+    run: RunRef,
+    plan: Plan,
+    chunk: int,
+    *,
+    dead: Iterable[int] = (),
+    ordinals: Sequence[int] | None = None,
+    ids: Sequence[int] | None = None,
+    width: int = 2,
 ) -> bytes:
     """The object of a chunk: ordinals in `dead` are dead letters; `ordinals` replaces the ones that the plan asks for.
 
-    width: of the vectors.
+    ids: the keys of the rows; by default their ordinals. width: of the vectors.
     """
     rows = list(plan.chunk_range(chunk) if ordinals is None else ordinals)
     gone = set(dead)
@@ -119,6 +149,7 @@ def a_chunk(
         predictions=len(rows) - len(gone),
         dead_letters=len(gone),
         prompt_tokens=10,
+        plan_uid=plan.uid,
     )
-    keys = pa.table({"id": pa.array(rows, pa.int64())})
+    keys = pa.table({"id": pa.array(rows if ids is None else ids, pa.int64())})
     return chunks.encode(keys, results, pa.list_(pa.float32()), provenance)

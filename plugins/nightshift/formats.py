@@ -57,9 +57,9 @@ class Format:
         )
 
 
-SPEC: Final = Format("spec.json", 1)
-PLAN: Final = Format("plan.json", 1)
-MANIFEST: Final = Format("manifest.json", 1)
+SPEC: Final = Format("spec.json", 2)
+PLAN: Final = Format("plan.json", 2)
+MANIFEST: Final = Format("manifest.json", 2)
 CHUNK: Final = Format("chunks and partials", 1)
 STREAM_FILE: Final = Format("the files of a stream", 1)
 XCOM: Final = Format("what the task plan passes on", 1)

@@ -21,7 +21,7 @@ from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
-from tests.builders import a_spec, write_input
+from tests.builders import a_spec, bound, write_input
 from tests.chaos.book import Book
 from tests.integration.driver.vllm import MINILM
 
@@ -133,7 +133,7 @@ class Prepared:
         partition = (datetime.date(2026, 1, 1) + datetime.timedelta(days=number)).isoformat()
         run = opening.open_run(store, spec, partition, opened_by="soak")
         files = write_input(store, run, rows.texts, per_file=200, per_group=60)
-        plan = save_plan(store, run, Plan(run.run_id, len(rows.texts), chunk_rows, owners, files))
+        plan = save_plan(store, run, bound(store, run, Plan(run.run_id, len(rows.texts), chunk_rows, owners, files)))
         return cls(store, run, spec, plan)
 
     def missing(self, index: int | None) -> int:

@@ -16,7 +16,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from local.ports import new_port
 from nightshift.run.names import canonical_json
 from nightshift.store import open_store
-from tests.builders import RUN, a_chunk, a_plan
+from tests.builders import RUN, WORK, a_chunk, a_plan
 from tests.integration.emulators import StorageEmulator
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
@@ -43,10 +43,8 @@ def test_a_run_of_more_than_a_page(storage_emulator: StorageEmulator, bucket: st
     plan = a_plan(2204, 2)
     obstore.put(store, f"{RUN.prefix}/plan.json", canonical_json(plan.to_json()))
     for chunk in range(1101):
-        obstore.put(
-            store, f"{RUN.prefix}/ledger/chunk-{chunk:08d}.parquet", a_chunk(RUN, plan, chunk, dead=[] if chunk else [0])
-        )
-    obstore.put(store, f"{RUN.prefix}/ledger/chunk-00001101.parquet", b"torn")
+        obstore.put(store, WORK.chunk_path(chunk), a_chunk(RUN, plan, chunk, dead=[] if chunk else [0]))
+    obstore.put(store, WORK.chunk_path(1101), b"torn")
 
     done = status(storage_emulator.url, bucket)
 

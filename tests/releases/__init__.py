@@ -18,7 +18,7 @@ from typing import Any, Final
 import obstore
 from obstore.store import ObjectStore
 
-from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.names import WORKERS, RunRef, canonical_json
 from nightshift.store import open_store, version_of
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -68,7 +68,8 @@ def place(release: str, state: str, store: ObjectStore) -> RunRef:
     versions, get those of the copies. Everything else is copied byte by byte.
     """
     source = open_store(f"file://{FOLDER / release / 'bucket'}")
-    paths = [str(meta["path"]) for meta in obstore.list(source, f"{JOB['job']}/{STATES[state]}").collect()]
+    folder = f"{JOB['job']}/{STATES[state]}"
+    paths = [str(meta["path"]) for at in (folder, f"{WORKERS}/{folder}") for meta in obstore.list(source, at).collect()]
     run = RunRef.from_prefix("/".join(paths[0].split("/")[:3]))
     for path in paths:
         obstore.put(store, path, obstore.get(source, path).bytes())

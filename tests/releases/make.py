@@ -21,7 +21,7 @@ from nightshift.run.plan import ExportedSource, Plan, save_plan
 from nightshift.run.seal import seal
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
-from tests.builders import write_input
+from tests.builders import bound, write_input
 from tests.integration.driver.batches import BatchProcess, ChatServer, a_request, write_requests
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
@@ -63,7 +63,7 @@ def _night(bucket: Path, state: str) -> None:
     files = write_input(store, run, texts, per_file=30, per_group=20, more=more)
     types = {"id": "INT64", "text": "STRING", "price": "NUMERIC", "customer": "STRING"}
     source = ExportedSource(types, ("local.kept.texts",))
-    plan = save_plan(store, run, Plan(run.run_id, len(TEXTS), CHUNK_ROWS, 1, files, source=source))
+    plan = save_plan(store, run, bound(store, run, Plan(run.run_id, len(TEXTS), CHUNK_ROWS, 1, files, source=source)))
     prepared = PreparedRun(url, run, spec, plan)
     if state == "unfinished":
         return

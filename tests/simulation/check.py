@@ -21,7 +21,7 @@ from nightshift.store import StoreUnavailable
 from tests.simulation.codecs import Decoded
 from tests.simulation.engines import EngineEvents
 from tests.simulation.rows import ABORTED, GARBAGE, Kept, Nature
-from tests.simulation.scenario import RUN, AnswerBounds, Scenario
+from tests.simulation.scenario import RUN, WORK, AnswerBounds, Scenario
 from tests.simulation.storage import Bucket, ClientEvents, Effect
 
 DRAIN_S: Final = 15.0
@@ -42,12 +42,12 @@ JUDGED_S: Final = 60.0
 NAMED: Final = 5
 """Violations that an error lists; the first one is usually the cause of the rest."""
 
-_CHUNK: Final = re.compile(rf"{re.escape(RUN.prefix)}/ledger/chunk-(\d{{8}})\.parquet")
-_PARTIAL: Final = re.compile(rf"{re.escape(RUN.prefix)}/partials/chunk-(\d{{8}})/([^/]+)\.parquet")
-_DEAD: Final = re.compile(rf"{re.escape(RUN.prefix)}/notes/dead/chunk-(\d{{8}})-(\d+)")
-_LOST: Final = re.compile(rf"{re.escape(RUN.prefix)}/notes/lost/chunk-(\d{{8}})/(.+)-(\d+)")
-_MARK: Final = re.compile(rf"{re.escape(RUN.prefix)}/attempts/([^/]+)/\d{{8}}\.json")
-_FOLDER: Final = f"{RUN.prefix}/"
+_CHUNK: Final = re.compile(rf"{re.escape(WORK.prefix)}/ledger/chunk-(\d{{8}})\.parquet")
+_PARTIAL: Final = re.compile(rf"{re.escape(WORK.prefix)}/partials/chunk-(\d{{8}})/([^/]+)\.parquet")
+_DEAD: Final = re.compile(rf"{re.escape(WORK.prefix)}/notes/dead/chunk-(\d{{8}})-(\d+)")
+_LOST: Final = re.compile(rf"{re.escape(WORK.prefix)}/notes/lost/chunk-(\d{{8}})/(.+)-(\d+)")
+_MARK: Final = re.compile(rf"{re.escape(WORK.prefix)}/attempts/([^/]+)/\d{{8}}\.json")
+_FOLDER: Final = f"{WORK.prefix}/"
 
 
 class Violated(AssertionError):
@@ -169,7 +169,7 @@ class Audit:
         if missing and not stopped:
             self.fail("conservation", f"chunks {missing} were never committed")
         for chunk, body in self.committed.items():
-            if bucket.objects.get(f"{RUN.prefix}/ledger/chunk-{chunk:08d}.parquet") != body:
+            if bucket.objects.get(f"{WORK.prefix}/ledger/chunk-{chunk:08d}.parquet") != body:
                 self.fail("exactly once", f"committed chunk {chunk} was changed afterwards")
         for path, body in self.planted.items():
             if bucket.objects.get(path) != body:
@@ -245,7 +245,7 @@ class PodAudit(ClientEvents, EngineEvents):
             self._audit.fail("no mixing", f"{self.name} asks for {path}, outside the run's folder")
 
     def listed(self, folder: str, paths: list[str]) -> None:
-        if folder == f"{RUN.prefix}/ledger":
+        if folder == f"{WORK.prefix}/ledger":
             self._listed = True
             for path in paths:
                 self._learns(path)
@@ -491,11 +491,11 @@ class PodAudit(ClientEvents, EngineEvents):
         audit = self._audit
         for chunk, winner in audit.winners.items():
             if winner == self.name and audit.dead[chunk]:
-                path = f"{RUN.prefix}/notes/dead/chunk-{chunk:08d}-{audit.dead[chunk]}"
+                path = f"{WORK.prefix}/notes/dead/chunk-{chunk:08d}-{audit.dead[chunk]}"
                 if path not in bucket.objects:
                     audit.fail("notes", f"{self.name} did not write {path}")
             if winner != self.name and self._finished_in[chunk]:
-                folder = f"{RUN.prefix}/notes/lost/chunk-{chunk:08d}"
+                folder = f"{WORK.prefix}/notes/lost/chunk-{chunk:08d}"
                 if not any(path.startswith(f"{self.name}-") for path in _names(bucket, folder)):
                     audit.fail("notes", f"{self.name} computed rows of chunk {chunk} for {winner}, and did not note it")
 

@@ -125,7 +125,7 @@ def _unknown_is_done() -> tuple[Change, ...]:
 
 def _own_copy_is_anothers() -> tuple[Change, ...]:
     async def commit(self: Ledger, chunk: int, body: bytes) -> bool:
-        return await self._objects.create(self._run.chunk_path(chunk), body)
+        return await self._objects.create(self._work.chunk_path(chunk), body)
 
     return ((Ledger, "commit", commit),)
 
@@ -167,7 +167,7 @@ def _busy_rows_forgotten() -> tuple[Change, ...]:
 
 def _partial_saved_as_chunk() -> tuple[Change, ...]:
     async def save(self: Ledger, chunk: int, attempt: str, body: bytes) -> None:
-        await self._objects.create(self._run.chunk_path(chunk), body)
+        await self._objects.create(self._work.chunk_path(chunk), body)
 
     return ((Ledger, "save_partial", save),)
 
@@ -237,7 +237,7 @@ def _folder_of_all_runs() -> tuple[Change, ...]:
 
     def init(self: Ledger, objects: Any, run: Any, plan: Any) -> None:
         create(self, objects, run, plan)
-        self._run = replace(run, digest="0" * 16, generation=1)
+        self._work = replace(run, digest="0" * 16, generation=1).work(plan.uid)
 
     return ((Ledger, "__init__", init),)
 

@@ -59,7 +59,7 @@ from nightshift.store import StoreUnavailable, create_or_read
 from nightshift.triggers.bigquery import jobs_event
 from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable, publications, schema
 from nightshift.warehouse.extract import build_plan
-from tests.builders import a_spec
+from tests.builders import a_spec, bound, opening_of
 from tests.simulation.bigquery import BigQuery, Client
 from tests.simulation.check import Violated
 from tests.simulation.replaced import replaced
@@ -480,7 +480,11 @@ class World:
             with contextlib.suppress(FileNotFoundError):
                 obstore.delete(store, entry["path"])
         else:
-            obstore.put(store, entry["path"], _chunk(sealed.asked, sealed.run, entry["chunk"], "forged", sealed.ids))
+            obstore.put(
+                store,
+                entry["path"],
+                _chunk(sealed.asked, sealed.run, sealed.manifest["plan"], entry["chunk"], "forged", sealed.ids),
+            )
 
     def _night(self, asked: Asked) -> None:
         """A DAG run."""
@@ -544,7 +548,9 @@ class World:
     def _night_sealed(self, asked: Asked, run: RunRef) -> Sealed:
         store = self._stores[asked.settings.bucket]
         plan = save_plan(
-            store, run, Plan(run.run_id, asked.rows, asked.chunk_rows, 1, _inputs(store, asked, run), source=SOURCE)
+            store,
+            run,
+            bound(store, run, Plan(run.run_id, asked.rows, asked.chunk_rows, 1, _inputs(store, asked, run), source=SOURCE)),
         )
         return self._computed(asked, run, plan, tuple(range(asked.rows)), None)
 
@@ -554,7 +560,7 @@ class World:
         try:
             take_rows(store, run, redo)
             fix = lambda rows, size: (1, asked.chunk_rows, ())  # noqa: E731
-            plan = build_plan(store, run, asked.spec, SOURCE, fix=fix, rows=redo.dead_letters)
+            plan = build_plan(store, run, asked.spec, SOURCE, fix=fix, opening=opening_of(store, run), rows=redo.dead_letters)
             dead = frozenset(n for n in range(plan.rows) if self._rng.random() < 0.3)
             ids = tuple(earlier.ids[n] for n in sorted(earlier.dead))
             sealed = self._computed(replace(asked, rows=plan.rows, dead=dead), run, plan, ids, earlier)
@@ -570,7 +576,7 @@ class World:
     def _computed(self, asked: Asked, run: RunRef, plan: Plan, ids: tuple[int, ...], completes: Sealed | None) -> Sealed:
         store = self._stores[asked.settings.bucket]
         for chunk in range(plan.chunk_count):
-            create_or_read(store, run.chunk_path(chunk), _chunk(asked, run, chunk, "genuine", ids))
+            create_or_read(store, run.work(plan.uid).chunk_path(chunk), _chunk(asked, run, plan.uid, chunk, "genuine", ids))
         manifest = seal(store, run, asked.spec, plan, redo=Redo.of(opening.load_run(store, run)[1]))
         own = {(ids[n], _prediction(asked, run, n, "genuine"), run.run_id, n) for n in range(asked.rows) if n not in asked.dead}
         rows = own | (completes.rows if completes else frozenset())
@@ -674,7 +680,7 @@ def _exported(rows: int) -> bytes:
     return body.getvalue()
 
 
-def _chunk(asked: Asked, run: RunRef, number: int, word: str, ids: Sequence[int]) -> bytes:
+def _chunk(asked: Asked, run: RunRef, plan_uid: str, number: int, word: str, ids: Sequence[int]) -> bytes:
     ordinals = range(number * asked.chunk_rows, min((number + 1) * asked.chunk_rows, asked.rows))
     results = [
         Result(n, None, "too_long", "too long", 1)
@@ -695,6 +701,7 @@ def _chunk(asked: Asked, run: RunRef, number: int, word: str, ids: Sequence[int]
         predictions=len(ordinals) - dead,
         dead_letters=dead,
         prompt_tokens=1,
+        plan_uid=plan_uid,
     )
     return chunks.encode(pa.table({"id": pa.array([ids[n] for n in ordinals], pa.int64())}), results, pa.string(), provenance)
 

@@ -15,6 +15,7 @@ from tests.simulation.rows import Nature, Rows
 from tests.simulation.storage import Weather
 
 RUN: Final = RunRef("job", "2026-11-20", "0123456789abcdef")
+WORK: Final = RUN.work("fedcba9876543210")
 REAL_CODEC_EVERY: Final = 20
 """One seed in so many uses the driver's own Parquet codec and the real seal; it takes longer."""
 
@@ -179,7 +180,7 @@ def _plan(rng: random.Random) -> Plan:
     chunks = -(-rows // chunk_rows)
     workers = min(max(1, chunks), rng.choice((1, 1, 2, 2, 3, 4)))
     files = (InputFile("inputs/a.parquet", rows, (rows,), 1, "e"),) if rows else ()
-    return Plan(RUN.run_id, rows, chunk_rows, workers, files)
+    return Plan(RUN.run_id, rows, chunk_rows, workers, files, uid=WORK.plan_uid)
 
 
 def _rows(rng: random.Random, plan: Plan, without: frozenset[str]) -> Rows:

@@ -30,7 +30,7 @@ from tests.simulation.check import Violated
 from tests.simulation.codecs import LightCodec
 from tests.simulation.engines import Climate, Failing, Fails
 from tests.simulation.rows import Nature, Rows
-from tests.simulation.scenario import RUN, Event, Scenario
+from tests.simulation.scenario import RUN, WORK, Event, Scenario
 from tests.simulation.storage import Weather
 from tests.simulation.world import Report, simulate
 
@@ -51,7 +51,9 @@ def a_scenario(
     **changes: Any,
 ) -> Scenario:
     """A calm schedule with what the test puts into it."""
-    plan = Plan(RUN.run_id, rows, chunk_rows, workers, (InputFile("inputs/a.parquet", rows, (rows,), 1, "e"),))
+    plan = Plan(
+        RUN.run_id, rows, chunk_rows, workers, (InputFile("inputs/a.parquet", rows, (rows,), 1, "e"),), uid=WORK.plan_uid
+    )
     calm = Scenario(
         seed=0,
         plan=plan,

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import obstore
@@ -29,14 +29,15 @@ from nightshift.run import marks, seal
 from nightshift.run.chunks import Result
 from nightshift.run.ledger import Ledger
 from nightshift.run.marks import Ended
+from nightshift.run.names import WORKERS
 from nightshift.run.tolerance import ToleranceExceeded
-from tests.builders import a_spec
+from tests.builders import a_spec, write_input
 from tests.simulation.check import Audit, MarkAudit, PodAudit, Violated
 from tests.simulation.codecs import LightCodec, decode_light, decode_parquet
 from tests.simulation.engines import Climate, SimulatedEngine
 from tests.simulation.replaced import replaced
 from tests.simulation.rows import Kept, Kind, Nature, Reader
-from tests.simulation.scenario import RUN, AnswerBounds, Event, Scenario, draw
+from tests.simulation.scenario import RUN, WORK, AnswerBounds, Event, Scenario, draw
 from tests.simulation.storage import Bucket, Client, Weather
 from tests.simulation.virtual import Deadlock, Livelock, Process, TimeIsUp, VirtualLoop, current_process
 
@@ -120,7 +121,7 @@ class Pod:
     async def _live(self) -> int:
         """As `nightshift.driver.process.work` does it."""
         birth = Birth(self.name, "cpu", "helper" if self.index is None else "owner", self.index, "node", self.name, 1.0, 0.0)
-        own = Marks(self._mark_client, RUN, birth, self.stats, now=self._loop.time)
+        own = Marks(self._mark_client, WORK, birth, self.stats, now=self._loop.time)
         code = exits.RESUME
         async with own.kept(lambda error: Ended.DONE if error is None and code == exits.DONE else Ended.GAVE_UP):
             own.engine_answers()
@@ -170,7 +171,13 @@ class World:
         if not self.scenario.real_codec:
             return LightCodec(run_id, attempt)
         return ParquetCodec(
-            run_id=run_id, attempt=attempt, node="node", model={}, engine_version="0", prediction_type=pa.string()
+            run_id=run_id,
+            plan_uid=WORK.plan_uid,
+            attempt=attempt,
+            node="node",
+            model={},
+            engine_version="0",
+            prediction_type=pa.string(),
         )
 
     async def run(self) -> None:
@@ -305,17 +312,20 @@ class World:
 
     def _plant(self) -> None:
         """Objects that must not be read, or must be seen through: of other runs, torn, of another chunk."""
-        folder = f"{RUN.job}/{RUN.partition}"
-        for run_id in ("f" * 16, f"{RUN.run_id}-g2", f"{RUN.run_id}0"):
+        others = [f"{WORKERS}/{RUN.job}/{RUN.partition}/{name}" for name in ("f" * 16, f"{RUN.run_id}-g2", f"{RUN.run_id}0")]
+        others = [f"{folder}/{WORK.plan_uid}" for folder in others]
+        # What a run of this name has left that was opened before.
+        others += [RUN.prefix, RUN.work("0" * 16).prefix, f"{WORK.prefix}0"]
+        for folder in others:
             for chunk in range(self.scenario.plan.chunk_count):
-                self._put(f"{folder}/{run_id}/ledger/chunk-{chunk:08d}.parquet", b"of another run")
-                self._put(f"{folder}/{run_id}/partials/chunk-{chunk:08d}/x.parquet", b"of another run")
+                self._put(f"{folder}/ledger/chunk-{chunk:08d}.parquet", b"of another run")
+                self._put(f"{folder}/partials/chunk-{chunk:08d}/x.parquet", b"of another run")
         for chunk in range(self.scenario.plan.chunk_count):
-            saved = f"{RUN.prefix}/partials/chunk-{chunk:08d}"
+            saved = f"{WORK.prefix}/partials/chunk-{chunk:08d}"
             self._put(f"{saved}/other.parquet", self._lies(chunk, "other", "f" * 16, chunk))
             self._put(f"{saved}/neighbour.parquet", self._lies(chunk, "neighbour", RUN.run_id, chunk + 1))
             self._put(f"{saved}/torn.parquet", b"torn")
-        self._put(RUN.mark_path("torn", 0), b"torn")
+        self._put(WORK.mark_path("torn", 0), b"torn")
 
     def _lies(self, chunk: int, attempt: str, run_id: str, named: int) -> bytes:
         """An object with the rows of a chunk that says it is the chunk `named` of that run."""
@@ -355,12 +365,15 @@ def seal_for_real(world: World) -> None:
     store = MemoryStore()
     for path, body in world.bucket.objects.items():
         obstore.put(store, path, body)
-    manifest = seal.seal(store, RUN, a_spec(dead_letters__tolerate="100%"), world.scenario.plan)
+    plan = replace(
+        world.scenario.plan, files=write_input(store, RUN, [None] * world.scenario.plan.rows, per_file=50, per_group=7)
+    )
+    manifest = seal.seal(store, RUN, a_spec(dead_letters__tolerate="100%"), plan)
     dead = sum(world.audit.dead.values())
     assert (manifest["rows"], manifest["dead_letters"]) == (world.scenario.plan.rows, dead)
     # Whatever became of marks, what was measured holds at least what the ledger holds of those that were seen.
     measured = manifest["measured"]
-    seen = {path.split("/")[-2] for path in world.bucket.objects if path.startswith(f"{RUN.attempts_folder}/")}
+    seen = {path.split("/")[-2] for path in world.bucket.objects if path.startswith(f"{WORK.attempts_folder}/")}
     assert measured["attempts"] == len(seen | set(manifest["attempts"]))
     assert measured["not_seen"] == len(set(manifest["attempts"]) - seen) + ("torn" in seen)
     for profile in measured["profiles"]:

@@ -17,7 +17,7 @@ from nightshift.run.names import canonical_json
 from nightshift.status.report import Status
 from nightshift.status.survey import Survey
 from nightshift.store import open_store
-from tests.builders import RUN, a_chunk, a_plan
+from tests.builders import RUN, WORK, a_chunk, a_plan
 
 PLAN = a_plan(10, 4, 2)
 SPEC = {"version": 1, "spec": {"task": "embedding", "model": {"name": "m"}}}
@@ -49,11 +49,17 @@ class Run:
         if at is not None:
             os.utime(self.folder / RUN.prefix / name, (at, at))
 
+    def put_work(self, name: str, body: bytes, at: float | None = None) -> None:
+        """As `put`, below the prefix of its workers."""
+        obstore.put(self.store, f"{WORK.prefix}/{name}", body)
+        if at is not None:
+            os.utime(self.folder / WORK.prefix / name, (at, at))
+
     def commit(self, chunk: int, body: bytes | None = None, at: float | None = None) -> None:
-        self.put(f"ledger/chunk-{chunk:08d}.parquet", a_chunk(RUN, PLAN, chunk) if body is None else body, at)
+        self.put_work(f"ledger/chunk-{chunk:08d}.parquet", a_chunk(RUN, PLAN, chunk) if body is None else body, at)
 
     def save(self, chunk: int, attempt: str, body: bytes) -> None:
-        self.put(f"partials/chunk-{chunk:08d}/{attempt}.parquet", body)
+        self.put_work(f"partials/chunk-{chunk:08d}/{attempt}.parquet", body)
 
     def survey(self) -> Survey:
         return Survey(self.store, RUN, self.url)
@@ -69,6 +75,7 @@ def made_by(attempt: str, ordinals: Sequence[int], *, reasons: dict[int, str] | 
     given = Provenance(
         **{
             "run_id": RUN.run_id,
+            "plan_uid": PLAN.uid,
             "chunk": 0,
             "attempt": attempt,
             "node": f"node-of-{attempt}",

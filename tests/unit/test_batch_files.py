@@ -18,9 +18,9 @@ from nightshift.batch import output, source, state
 from nightshift.batch.codec import LineCodec
 from nightshift.batch.source import Index, LineReader, LocalFile, index
 from nightshift.batch.state import Asked, chunk_lines, chunk_lines_most, find_batch, open_batch, place_of
-from nightshift.driver.reader import InputChanged
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
+from nightshift.run.inputs import InputChanged
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
 from nightshift.store import get_bytes
@@ -143,7 +143,7 @@ def test_a_run_keeps_its_name_and_its_record_from_release_to_release(tmp_path: P
 
     assert opened(asked(tmp_path, content=b"{}"), served="m (org/m)").run == run
     record = json.loads((tmp_path / "state" / run.prefix / "spec.json").read_bytes())
-    assert (record.pop("written_by"), bool(record.pop("opened_at"))) == (__version__, True)
+    assert (record.pop("written_by"), bool(record.pop("opened_at")), len(record.pop("uid"))) == (__version__, True, 16)
     assert record == {
         "bytes": 2,
         "generation": 1,
@@ -156,7 +156,7 @@ def test_a_run_keeps_its_name_and_its_record_from_release_to_release(tmp_path: P
         "run_id": "7a4f394f630495ff",
         "served": "m (org/m)",
         "sha256": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
-        "version": 1,
+        "version": 2,
     }
 
 

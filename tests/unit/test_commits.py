@@ -18,7 +18,7 @@ from nightshift.driver.stats import Stats
 from nightshift.run.chunks import Part, Result, Saved
 from nightshift.run.ledger import Ledger
 from nightshift.store import ObjectStorage
-from tests.builders import RUN, a_chunk, a_plan
+from tests.builders import RUN, WORK, a_chunk, a_plan
 
 pytestmark = pytest.mark.unit
 
@@ -64,8 +64,8 @@ async def committed(store: ObjectStore) -> tuple[Stats, list[bool]]:
 
 def notes(store: ObjectStore) -> set[str]:
     """Paths of all that tells people of the run."""
-    every = {meta["path"] for page in obstore.list(store, RUN.prefix) for meta in page}
-    return {path for path in every if RUN.parse_chunk(path) is None}
+    every = {meta["path"] for page in obstore.list(store, WORK.prefix) for meta in page}
+    return {path for path in every if WORK.parse_chunk(path) is None}
 
 
 async def test_the_first_writer_notes_its_dead_letters() -> None:
@@ -74,18 +74,18 @@ async def test_the_first_writer_notes_its_dead_letters() -> None:
     stats, ours = await committed(store)
 
     assert (ours, stats.chunks_committed, stats.chunks_lost, stats.rows_lost) == ([True], 1, 0, 0)
-    assert notes(store) == {RUN.dead_note_path(0, 1)}
+    assert notes(store) == {WORK.dead_note_path(0, 1)}
 
 
 async def test_who_comes_too_late_notes_the_rows_that_it_computed_itself_and_no_dead_letters() -> None:
     """Dead letters that are noted twice would stop the run too early."""
     store = MemoryStore()
-    obstore.put(store, RUN.chunk_path(0), a_chunk(RUN, PLAN, 0))
+    obstore.put(store, WORK.chunk_path(0), a_chunk(RUN, PLAN, 0))
 
     stats, ours = await committed(store)
 
     assert (ours, stats.chunks_committed, stats.chunks_lost, stats.rows_lost) == ([False], 0, 1, 3)
-    assert notes(store) == {RUN.lost_note_path(0, "pod-1", 3)}
+    assert notes(store) == {WORK.lost_note_path(0, "pod-1", 3)}
 
 
 @pytest.mark.parametrize(("answers", "crowded"), [(WAITING_BYTES - 1, False), (WAITING_BYTES, True)])

@@ -25,13 +25,14 @@ from nightshift.run.plan import Plan, load_plan, save_plan
 from nightshift.run.seal import ConservationError, load_manifest, seal
 from nightshift.settings import Settings
 from nightshift.store import create_or_read, open_store
-from tests.builders import a_chunk, a_plan, a_spec
+from tests.builders import a_chunk, a_plan, a_spec, bound, with_rows
 
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
 OUR_TAGS = re.compile(r"(?:nightshift|my-images)/(?:driver|stream|airflow|local|server-cpu):(\d+\.\d+\.\d+)")
 THIRD = Format("things", 3)
+FOURTH = Format("spec.json", 4)
 
 
 @pytest.mark.parametrize("found", [{"version": 2}, {"version": 3}, {"version": 3, "written_by": "9.9.9", "novelty": 1}])
@@ -78,10 +79,10 @@ class ARun:
         self.store: ObjectStore = open_store("memory:///")
         self.spec = a_spec()
         self.run: RunRef = open_run(self.store, self.spec, "2026-11-20", opened_by="a test")
-        plan = a_plan(8)
-        self.plan = save_plan(self.store, self.run, Plan(self.run.run_id, 8, 4, 1, plan.files))
+        plan = with_rows(self.store, Plan(self.run.run_id, 8, 4, 1, a_plan(8).files), self.run)
+        self.plan = save_plan(self.store, self.run, bound(self.store, self.run, plan))
         for chunk in range(2):
-            create_or_read(self.store, self.run.chunk_path(chunk), a_chunk(self.run, self.plan, chunk))
+            create_or_read(self.store, self.run.work(self.plan.uid).chunk_path(chunk), a_chunk(self.run, self.plan, chunk))
         seal(self.store, self.run, self.spec, self.plan)
 
     def content(self, path: str) -> dict[str, Any]:
@@ -96,8 +97,10 @@ def test_every_object_says_its_version_and_its_release() -> None:
 
     for path in (run.run.spec_path, run.run.plan_path, run.run.manifest_path):
         said = run.content(path)
-        assert (said["version"], said["written_by"]) == (1, __version__), path
-    footer = pq.read_metadata(io.BytesIO(bytes(obstore.get(run.store, run.run.chunk_path(0)).bytes()))).metadata
+        assert (said["version"], said["written_by"]) == (2, __version__), path
+    footer = pq.read_metadata(
+        io.BytesIO(bytes(obstore.get(run.store, run.run.work(run.plan.uid).chunk_path(0)).bytes()))
+    ).metadata
     assert json.loads(footer[FORMAT_KEY]) == {"version": 1, "written_by": __version__}
 
 
@@ -130,13 +133,13 @@ def test_a_setting_that_this_release_does_not_know_is_never_passed_over() -> Non
 
 def test_an_older_object_than_the_one_before_leaves_fresh_as_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ARun()
-    monkeypatch.setattr("nightshift.run.opening.SPEC", THIRD)
+    monkeypatch.setattr("nightshift.run.opening.SPEC", FOURTH)
 
     assert open_run(run.store, run.spec, "2026-11-20", opened_by="x") == run.run
     with pytest.raises(UnreadableFormat, match="or start over with fresh"):
         load_run(run.store, run.run)
     fresh = open_run(run.store, run.spec, "2026-11-20", opened_by="x", fresh=True)
-    assert (fresh.generation, load_run(run.store, fresh)[1]["version"]) == (2, 3)
+    assert (fresh.generation, load_run(run.store, fresh)[1]["version"]) == (2, 4)
 
 
 def test_a_newer_chunk_is_not_read_and_not_sealed() -> None:
@@ -148,7 +151,7 @@ def test_a_newer_chunk_is_not_read_and_not_sealed() -> None:
 
     with pytest.raises(NotAChunk, match=r"Use nightshift 7\.0\.0 or later"):
         chunks.decode(body)
-    obstore.put(run.store, run.run.chunk_path(0), body)
+    obstore.put(run.store, run.run.work(run.plan.uid).chunk_path(0), body)
     obstore.delete(run.store, run.run.manifest_path)
     with pytest.raises(ConservationError, match=r"chunk-00000000.*Use nightshift 7\.0\.0 or later"):
         seal(run.store, run.run, run.spec, run.plan)

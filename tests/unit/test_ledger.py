@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import io
+import math
 from array import array
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from obstore.store import MemoryStore, ObjectStore
 from nightshift.run import chunks, seal
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.ledger import Chunks, ForeignObject, Ledger
-from nightshift.run.plan import load_plan, save_plan
+from nightshift.run.names import canonical_json
+from nightshift.run.plan import PlanError, load_plan, save_plan
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.store import ObjectStorage, open_store
-from tests.builders import RUN, a_chunk, a_plan, a_spec
+from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec, with_rows
 
 pytestmark = pytest.mark.unit
 
@@ -77,7 +79,7 @@ async def test_resume_lists_page_after_page() -> None:
 
 @pytest.mark.parametrize("name", ["chunk-00000003.parquet", "chunk-1.parquet", "notes.txt"])
 async def test_a_foreign_object_in_the_ledger_is_an_error(store: ObjectStore, ledger: Ledger, name: str) -> None:
-    obstore.put(store, f"{RUN.prefix}/ledger/{name}", b"")
+    obstore.put(store, f"{WORK.prefix}/ledger/{name}", b"")
 
     with pytest.raises(ForeignObject, match=name):
         await ledger.committed()
@@ -127,10 +129,10 @@ async def test_partials_are_found_in_one_order(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("name", ["notes.txt", "a.tmp", "a/b.parquet"])
 async def test_what_is_no_partial_is_passed_over(store: ObjectStore, ledger: Ledger, name: str) -> None:
-    obstore.put(store, f"{RUN.prefix}/partials/chunk-00000001/{name}", b"")
+    obstore.put(store, f"{WORK.prefix}/partials/chunk-00000001/{name}", b"")
     await ledger.save_partial(1, "pod", b"x")
 
-    assert await ledger.partials(1) == {"pod": f"{RUN.prefix}/partials/chunk-00000001/pod.parquet"}
+    assert await ledger.partials(1) == {"pod": f"{WORK.prefix}/partials/chunk-00000001/pod.parquet"}
 
 
 async def test_dead_letters_are_added_up_until_there_are_enough(ledger: Ledger) -> None:
@@ -219,7 +221,7 @@ def test_a_chunk_without_digests_is_not_read() -> None:
 def test_sealing_proves_and_counts(store: ObjectStore, ledger: Ledger) -> None:
     asyncio.run(commit_all(ledger, dead=(0, 9)))
 
-    manifest = seal.seal(store, RUN, a_spec(dead_letters__tolerate=2), PLAN)
+    manifest = seal.seal(store, RUN, a_spec(dead_letters__tolerate=2), with_rows(store, PLAN))
 
     assert (manifest["rows"], manifest["predictions"], manifest["dead_letters"]) == (10, 8, 2)
     assert manifest["dead_reasons"] == {"rejected": 2}
@@ -231,19 +233,99 @@ def test_sealing_proves_and_counts(store: ObjectStore, ledger: Ledger) -> None:
 
 
 def test_a_sealed_run_stays_as_it_was_sealed(store: ObjectStore, ledger: Ledger) -> None:
+    """Also under other terms: whether it has too many dead letters was decided when it was sealed."""
+    asyncio.run(commit_all(ledger, dead=(0,)))
+    plan = with_rows(store, PLAN)
+    manifest = seal.seal(store, RUN, a_spec(dead_letters__tolerate=1), plan)
+
+    assert seal.seal(store, RUN, a_spec(), plan) == manifest
+
+
+def test_a_manifest_that_is_there_is_compared_and_not_believed(store: ObjectStore, ledger: Ledger) -> None:
     asyncio.run(commit_all(ledger))
-    manifest = seal.seal(store, RUN, a_spec(), PLAN)
+    plan = with_rows(store, PLAN)
+    manifest = seal.seal(store, RUN, a_spec(), plan)
+    forgeries: list[dict[str, Any]] = [
+        {"opening": "another"},
+        {"plan": "0" * 16},
+        {"rows": 11, "predictions": 11},
+        {"chunks": manifest["chunks"][:2]},
+        {"chunks": [{**manifest["chunks"][0], "sha256": "0" * 64}, *manifest["chunks"][1:]]},
+        {"merkle_root": "0" * 64},
+        {"completes": []},
+        {"dead_reasons": {"rejected": 1}},
+    ]
 
-    obstore.delete(store, RUN.chunk_path(0))
+    for forged in forgeries:
+        obstore.put(store, RUN.manifest_path, canonical_json({**manifest, **forged}))
+        with pytest.raises(seal.ConservationError, match=f"does not say what the ledger proves now: {next(iter(forged))}"):
+            seal.seal(store, RUN, a_spec(), plan)
+    obstore.put(store, RUN.manifest_path, canonical_json({**manifest, "sealed_at": "2026-11-20", "prompt_tokens": 7}))
+    assert seal.seal(store, RUN, a_spec(), plan)["prompt_tokens"] == 7, "what attempts claim is not proven"
 
-    assert seal.seal(store, RUN, a_spec(), PLAN) == manifest
+
+def test_a_chunk_that_is_gone_after_the_seal_is_missed(store: ObjectStore, ledger: Ledger) -> None:
+    asyncio.run(commit_all(ledger))
+    plan = with_rows(store, PLAN)
+    seal.seal(store, RUN, a_spec(), plan)
+    obstore.delete(store, WORK.chunk_path(0))
+
+    with pytest.raises(seal.ConservationError, match=r"1 of 3 chunks are not committed \(0\)"):
+        seal.seal(store, RUN, a_spec(), plan)
+
+
+def test_answers_to_other_rows_are_not_sealed(store: ObjectStore, ledger: Ledger) -> None:
+    """A worker may create its chunks, but not say which rows there were."""
+    asyncio.run(ledger.commit(0, a_chunk(RUN, PLAN, 0)))
+    asyncio.run(ledger.commit(1, a_chunk(RUN, PLAN, 1, ids=[4, 5, 7, 6])))
+    asyncio.run(ledger.commit(2, a_chunk(RUN, PLAN, 2)))
+
+    with pytest.raises(seal.ConservationError, match=r"chunk-00000001.parquet has other keys than the rows .* \(id\)"):
+        seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+def test_rows_that_are_gone_cannot_be_compared(store: ObjectStore, ledger: Ledger, change: str) -> None:
+    asyncio.run(commit_all(ledger))
+    plan = with_rows(store, PLAN)
+    path = f"{RUN.prefix}/{plan.files[0].path}"
+    if change == "deleted":
+        obstore.delete(store, path)
+    else:
+        obstore.put(store, path, bytes(obstore.get(store, path).bytes()))
+
+    with pytest.raises(seal.ConservationError, match=r"cannot be compared with their answers: .*overwritten or deleted"):
+        seal.seal(store, RUN, a_spec(), plan)
+
+
+@pytest.mark.parametrize("values", [[1.5, math.nan, None, -0.0], [None] * 4, [math.inf, -math.inf, 1e300, 5e-324]])
+def test_keys_that_are_floating_point_numbers_are_compared_bit_for_bit(values: list[float | None]) -> None:
+    column = pa.chunked_array([pa.array(values, pa.float64())])
+
+    assert seal._same(column, pa.chunked_array([column.combine_chunks()[:1], column.combine_chunks()[1:]]))
+    for place in range(4):
+        other = [*values[:place], 2.5, *values[place + 1 :]]
+        assert not seal._same(column, pa.chunked_array([pa.array(other, pa.float64())]))
+    assert not seal._same(column, column.cast(pa.float32(), safe=False))
+
+
+def test_a_plan_is_not_written_over_what_followed_another_one(store: ObjectStore, ledger: Ledger) -> None:
+    obstore.put(store, RUN.manifest_path, b"{}")
+
+    with pytest.raises(PlanError, match=r"plan.json is missing, but .*manifest.json followed it: .*Trigger the DAG with fresh"):
+        save_plan(store, RUN, PLAN)
+    obstore.delete(store, RUN.manifest_path)
+    obstore.put(store, RUN.work("").chunk_path(3), b"committed by a worker of release 0.2.0")
+    with pytest.raises(PlanError, match=r"chunk-00000003\.parquet followed it"):
+        save_plan(store, RUN, PLAN)
+    assert load_plan(store, RUN) is None
 
 
 def test_missing_chunks_are_named(store: ObjectStore, ledger: Ledger) -> None:
     asyncio.run(ledger.commit(1, a_chunk(RUN, PLAN, 1)))
 
     with pytest.raises(seal.ConservationError, match=r"2 of 3 chunks are not committed \(0, 2\): 6 of 10 rows"):
-        seal.seal(store, RUN, a_spec(), PLAN)
+        seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))
     assert seal.load_manifest(store, RUN) is None
 
 
@@ -254,16 +336,16 @@ def test_wrong_ordinals_are_not_sealed(store: ObjectStore, ledger: Ledger, ordin
     asyncio.run(ledger.commit(2, a_chunk(RUN, PLAN, 2)))
 
     with pytest.raises(seal.ConservationError, match=r"ordinals 4 to 7|it has 5 rows, and there are 4"):
-        seal.seal(store, RUN, a_spec(), PLAN)
+        seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))
 
 
 def test_a_chunk_of_another_run_is_not_sealed(store: ObjectStore, ledger: Ledger) -> None:
     asyncio.run(commit_all(ledger))
     other = type(RUN)(RUN.job, RUN.partition, "f" * 16)
-    obstore.put(store, RUN.chunk_path(2), a_chunk(other, PLAN, 2))
+    obstore.put(store, WORK.chunk_path(2), a_chunk(other, PLAN, 2))
 
     with pytest.raises(seal.ConservationError, match="belongs to run ffff"):
-        seal.seal(store, RUN, a_spec(), PLAN)
+        seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))
 
 
 def test_a_row_without_prediction_and_reason_is_not_sealed(store: ObjectStore, ledger: Ledger) -> None:
@@ -271,10 +353,10 @@ def test_a_row_without_prediction_and_reason_is_not_sealed(store: ObjectStore, l
     table, provenance = chunks.decode(a_chunk(RUN, PLAN, 2))
     results = [chunks.Result(ordinal, None, None, None, 1) for ordinal in (8, 9)]
     body = chunks.encode(table.select(["id"]), results, table.schema.field("prediction").type, provenance)
-    obstore.put(store, RUN.chunk_path(2), body)
+    obstore.put(store, WORK.chunk_path(2), body)
 
     with pytest.raises(seal.ConservationError, match="neither a prediction nor a dead letter"):
-        seal.seal(store, RUN, a_spec(), PLAN)
+        seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))
 
 
 def with_vectors(chunk: int, *widths: int) -> bytes:
@@ -291,28 +373,28 @@ def with_vectors(chunk: int, *widths: int) -> bytes:
 def test_vectors_of_two_models_are_not_sealed(store: ObjectStore, ledger: Ledger, widths: tuple[int, int]) -> None:
     """Each attempt's own vectors are of one width, but attempts do not see each other's."""
     asyncio.run(commit_all(ledger))
-    obstore.put(store, RUN.chunk_path(2), with_vectors(2, *widths))
+    obstore.put(store, WORK.chunk_path(2), with_vectors(2, *widths))
 
-    message = rf"different numbers of dimensions \(2 in {RUN.chunk_path(0)}, 3 in {RUN.chunk_path(2)}\)"
+    message = rf"different numbers of dimensions \(2 in {WORK.chunk_path(0)}, 3 in {WORK.chunk_path(2)}\)"
     with pytest.raises(seal.ConservationError, match=message):
-        seal.seal(store, RUN, a_spec(dead_letters__tolerate=1), PLAN)
+        seal.seal(store, RUN, a_spec(dead_letters__tolerate=1), with_rows(store, PLAN))
     assert seal.load_manifest(store, RUN) is None
 
 
 def test_answers_that_are_lists_of_any_length_are_sealed(store: ObjectStore, ledger: Ledger) -> None:
     """A reranker gives each row as many numbers as the row has documents."""
     asyncio.run(commit_all(ledger))
-    obstore.put(store, RUN.chunk_path(2), with_vectors(2, 7, 1))
+    obstore.put(store, WORK.chunk_path(2), with_vectors(2, 7, 1))
     request = {"query": "{{ text }}", "documents": "documents"}
 
-    assert seal.seal(store, RUN, a_spec(task="rerank", request=request), PLAN)["rows"] == 10
+    assert seal.seal(store, RUN, a_spec(task="rerank", request=request), with_rows(store, PLAN))["rows"] == 10
 
 
 def test_too_many_dead_letters_are_not_sealed(store: ObjectStore, ledger: Ledger) -> None:
     asyncio.run(commit_all(ledger, dead=(0, 1)))
 
     with pytest.raises(ToleranceExceeded, match=r"2 of 10 rows are dead letters \(2 rejected\); the job tolerates 1"):
-        seal.seal(store, RUN, a_spec(dead_letters__tolerate="10%"), PLAN)
+        seal.seal(store, RUN, a_spec(dead_letters__tolerate="10%"), with_rows(store, PLAN))
     assert seal.load_manifest(store, RUN) is None
 
 

@@ -114,7 +114,7 @@ def test_the_three_tasks_make_a_chain_from_table_to_table() -> None:
     assert [(item.namespace, item.name) for item in extract.inputs] == [("bigquery", "acme.catalog.packages")]
     assert [(item.namespace, item.name) for item in extract.outputs] == [("gs://lake", f"{RUN.prefix}/inputs")]
     assert [item.name for item in infer.inputs] == [item.name for item in extract.outputs]
-    assert [item.name for item in publish.inputs] == [item.name for item in infer.outputs] == [f"{RUN.prefix}/ledger"]
+    assert [item.name for item in publish.inputs] == [item.name for item in infer.outputs] == [f"_workers/{RUN.prefix}"]
     assert [item.name for item in publish.outputs] == ["acme.d.out", "acme.nightshift.dead_letters"]
 
 

@@ -20,7 +20,7 @@ from nightshift.driver.stats import Stats
 from nightshift.run.marks import Ended, Mark, NotAMark, ended_at_age_s, period_s
 from nightshift.run.measured import look
 from nightshift.store import ObjectStorage, StoreUnavailable
-from tests.builders import RUN
+from tests.builders import PLAN_UID, RUN, WORK
 from tests.simulation.virtual import VirtualLoop
 from tests.unit import stream_bench
 
@@ -150,11 +150,11 @@ def test_the_last_mark_says_how_the_attempt_ended_and_what_it_did() -> None:
     store, stats = Kept(), Stats()
 
     async def living(_: VirtualLoop) -> None:
-        await a_life(Marks(store, RUN, BIRTH, stats, now=lambda: 1_000_000.0), stats)
+        await a_life(Marks(store, WORK, BIRTH, stats, now=lambda: 1_000_000.0), stats)
 
     stream_bench.run(living)
 
-    assert list(store.bodies) == [RUN.mark_path(BIRTH.attempt, number) for number in (0, 1)]
+    assert list(store.bodies) == [WORK.mark_path(BIRTH.attempt, number) for number in (0, 1)]
     born, last = map(Mark.from_bytes, store.bodies.values())
     assert (born.ended, born.rows_answered, born.start_up_s, born.next_s) == (None, 0, {}, 5.0)
     assert last.next_s == 0.0
@@ -171,24 +171,24 @@ async def test_an_attempt_that_fails_says_so_and_fails() -> None:
     store = ObjectStorage(MemoryStore())
 
     with pytest.raises(KeyError):
-        async with Marks(store, RUN, BIRTH, Stats()).kept(lambda error: Ended.FAILED if error else Ended.DONE):
+        async with Marks(store, WORK, BIRTH, Stats()).kept(lambda error: Ended.FAILED if error else Ended.DONE):
             raise KeyError
 
-    (mark,) = (await look(store, RUN)).marks
+    (mark,) = (await look(store, RUN, PLAN_UID)).marks
     assert mark.ended is Ended.FAILED
 
 
 async def test_a_store_that_is_away_does_not_fail_the_work() -> None:
     store = Away()
 
-    await a_life(Marks(store, RUN, BIRTH, stats := Stats()), stats)
+    await a_life(Marks(store, WORK, BIRTH, stats := Stats()), stats)
 
     assert store.asked == 2, "no mark is tried again"
 
 
 def test_a_store_that_hangs_holds_up_the_end_for_a_moment_at_most() -> None:
     async def living(loop: VirtualLoop) -> None:
-        await a_life(Marks(Away(hangs=True), RUN, BIRTH, stats := Stats()), stats)
+        await a_life(Marks(Away(hangs=True), WORK, BIRTH, stats := Stats()), stats)
 
         assert loop.time() == pytest.approx(LIVED_S + LAST_S)
 
@@ -213,10 +213,10 @@ async def test_what_was_not_saved_is_counted_in_the_next_mark(monkeypatch: pytes
 
         read, list = away.read, away.list
 
-    async with Marks(Passing(), RUN, replace(BIRTH, age_s=0.0), Stats()).kept(lambda _: Ended.DONE):
+    async with Marks(Passing(), WORK, replace(BIRTH, age_s=0.0), Stats()).kept(lambda _: Ended.DONE):
         await back.wait()
 
-    (mark,) = (await look(store, RUN)).marks
+    (mark,) = (await look(store, RUN, PLAN_UID)).marks
     assert mark.not_saved == 2
 
 

@@ -19,7 +19,7 @@ from nightshift.run.marks import Ended, Mark
 from nightshift.run.measured import Seen, look, measure
 from nightshift.run.starts import Starts
 from nightshift.store import ObjectStorage, StoreUnavailable
-from tests.builders import RUN, a_chunk, a_plan, a_spec
+from tests.builders import PLAN_UID, RUN, WORK, a_chunk, a_plan, a_spec, with_rows
 
 pytestmark = pytest.mark.unit
 
@@ -41,7 +41,7 @@ def seen(*marks: Mark, starts: Starts | None = None) -> Seen:
 
 
 def put(store: MemoryStore, mark: Mark, number: int = 0) -> None:
-    obstore.put(store, RUN.mark_path(mark.attempt, number), mark.to_bytes())
+    obstore.put(store, WORK.mark_path(mark.attempt, number), mark.to_bytes())
 
 
 class TestSums:
@@ -193,18 +193,18 @@ class TestLooking:
             put(store, a_mark("a", rows_answered=number), number)
         put(store, a_mark("b"))
 
-        found = await look(ObjectStorage(store), RUN)
+        found = await look(ObjectStorage(store), RUN, PLAN_UID)
 
         assert [(mark.attempt, mark.rows_answered) for mark in found.marks] == [("a", 11), ("b", 0)]
 
     async def test_what_is_no_mark_is_not_seen(self) -> None:
         store = MemoryStore()
         put(store, a_mark("a"))
-        obstore.put(store, RUN.mark_path("torn", 0), b"{")
-        obstore.put(store, RUN.mark_path("liar", 0), a_mark("a").to_bytes())
-        obstore.put(store, f"{RUN.attempts_folder}/a/notes.txt", b"of somebody else")
+        obstore.put(store, WORK.mark_path("torn", 0), b"{")
+        obstore.put(store, WORK.mark_path("liar", 0), a_mark("a").to_bytes())
+        obstore.put(store, f"{WORK.attempts_folder}/a/notes.txt", b"of somebody else")
 
-        found = await look(ObjectStorage(store), RUN)
+        found = await look(ObjectStorage(store), RUN, PLAN_UID)
 
         assert [mark.attempt for mark in found.marks] == ["a"]
         assert found.attempts == {"a", "torn", "liar"}
@@ -213,11 +213,11 @@ class TestLooking:
         store = MemoryStore()
         put(store, a_mark("a"))
         put(store, a_mark("long", node="n" * (64 << 10)))
-        obstore.put(store, RUN.mark_path("huge", 0), b" " * (measured.BYTES_MOST + 1))
+        obstore.put(store, WORK.mark_path("huge", 0), b" " * (measured.BYTES_MOST + 1))
         real = Mark.from_bytes
         monkeypatch.setattr(Mark, "from_bytes", lambda body: real(body) if len(body) < 1 << 20 else pytest.fail("it was read"))
 
-        found = await look(ObjectStorage(store, measured.BYTES_MOST), RUN)
+        found = await look(ObjectStorage(store, measured.BYTES_MOST), RUN, PLAN_UID)
 
         assert [mark.attempt for mark in found.marks] == ["a"]
         assert found.attempts == {"a", "long", "huge"}
@@ -229,7 +229,7 @@ class TestLooking:
             for number in range(3):
                 put(store, a_mark(name, rows_answered=number), number)
 
-        found = await look(ObjectStorage(store), RUN)
+        found = await look(ObjectStorage(store), RUN, PLAN_UID)
 
         assert [(mark.attempt, mark.rows_answered) for mark in found.marks] == [("a", 2), ("b", 2)]
 
@@ -253,7 +253,7 @@ class TestLooking:
                 async for path in real.list(prefix, after):
                     yield path
 
-        found = await look(Broken(), RUN)
+        found = await look(Broken(), RUN, PLAN_UID)
 
         assert found.marks == ()
         assert found.attempts == (frozenset() if fails == "list" else {"a"})
@@ -271,7 +271,7 @@ class TestLooking:
                 await asyncio.sleep(3600)
                 return None
 
-        assert await look(Slow(), RUN) == Seen((), frozenset({"a"}), written=1)
+        assert await look(Slow(), RUN, PLAN_UID) == Seen((), frozenset({"a"}), written=1)
 
     @pytest.mark.parametrize(
         "body",
@@ -292,7 +292,7 @@ class TestLooking:
         obstore.put(store, RUN.starts_path("night"), body)
         put(store, a_mark("a"))
 
-        found = await look(ObjectStorage(store), RUN)
+        found = await look(ObjectStorage(store), RUN, PLAN_UID)
 
         assert found.starts.stages(found.marks[0]) == {}
         assert found.starts.taken == frozenset()
@@ -303,7 +303,7 @@ class TestLooking:
         obstore.put(store, RUN.starts_path("night-2"), Starts({"q": {"queue": 3.0}}, frozenset({"q"})).to_bytes())
         obstore.put(store, RUN.starts_path("night-3"), Starts(taken=frozenset({"r"})).to_bytes())
 
-        starts = (await look(ObjectStorage(store), RUN)).starts
+        starts = (await look(ObjectStorage(store), RUN, PLAN_UID)).starts
 
         assert starts == Starts({"p": {"node": 1.0}, "q": {"queue": 3.0}}, frozenset({"q", "r"}))
 
@@ -317,16 +317,16 @@ class TestSeal:
         return store
 
     def test_a_run_without_marks_is_sealed(self, store: MemoryStore) -> None:
-        manifest = seal.seal(store, RUN, a_spec(), PLAN)
+        manifest = seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))
 
         assert manifest["measured"] == {"attempts": 1, "not_seen": 1, "marks": 0, "profiles": []}
 
     def test_what_was_measured_is_in_the_manifest(self, store: MemoryStore) -> None:
-        (attempt,) = seal.seal(store, RUN, a_spec(), PLAN)["attempts"]
+        (attempt,) = seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))["attempts"]
         obstore.delete(store, RUN.manifest_path)
         put(store, a_mark(attempt, profile="cpu", rows_answered=14, work_s=7.0))
 
-        manifest = seal.seal(store, RUN, a_spec(), PLAN)
+        manifest = seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))
 
         (profile,) = manifest["measured"]["profiles"]
         assert (profile["profile"], profile["rows"], profile["rows_unused"], profile["work_s"]) == ("cpu", 14, 4, 7.0)

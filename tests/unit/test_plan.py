@@ -79,8 +79,8 @@ def test_a_plan_names_the_decision_that_it_follows() -> None:
 
 
 def test_a_plan_of_another_version_is_refused() -> None:
-    with pytest.raises(UnreadableFormat, match="version 2"):
-        Plan.from_json({**a_plan(10).to_json(), "version": 2})
+    with pytest.raises(UnreadableFormat, match="version 3"):
+        Plan.from_json({**a_plan(10).to_json(), "version": 3})
 
 
 @pytest.mark.parametrize(

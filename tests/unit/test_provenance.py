@@ -24,7 +24,7 @@ from nightshift.run.ledger import Ledger
 from nightshift.run.seal import seal
 from nightshift.store import ObjectStorage
 from nightshift.tasks.base import Answer, Answers, RowName
-from tests.builders import RUN, a_chunk, a_plan, a_spec
+from tests.builders import RUN, a_chunk, a_plan, a_spec, with_rows
 
 pytestmark = pytest.mark.unit
 
@@ -56,6 +56,7 @@ class Attempt:
     def __init__(self, name: str, engine: str, partials: Mapping[str, bytes] | None = None) -> None:
         self.codec = ParquetCodec(
             run_id=RUN.run_id,
+            plan_uid=PLAN.uid,
             attempt=name,
             node=f"node-of-{name}",
             model={},
@@ -93,7 +94,7 @@ def parts(body: bytes) -> list[tuple[str, str, str, int, int, int]]:
 def sealed(body: bytes) -> dict[str, Any]:
     store = MemoryStore()
     asyncio.run(Ledger(ObjectStorage(store), RUN, PLAN).commit(0, body))
-    return seal(store, RUN, a_spec(), PLAN)
+    return seal(store, RUN, a_spec(), with_rows(store, PLAN))
 
 
 def test_rows_that_were_taken_over_keep_their_engine_their_node_and_their_tokens() -> None:
@@ -182,7 +183,7 @@ def test_an_earlier_release_reads_what_this_one_writes() -> None:
     assert sorted(json.loads(metadata[chunks.METADATA_KEY])) == sorted(
         [
             *("run_id", "chunk", "attempt", "node", "model", "engine_version", "started", "finished"),
-            *("predictions", "dead_letters", "prompt_tokens", "output_tokens", "computed_rows", "merged"),
+            *("predictions", "dead_letters", "prompt_tokens", "output_tokens", "computed_rows", "merged", "plan_uid"),
         ]
     )
     assert json.loads(metadata[chunks.METADATA_KEY])["merged"] == {"pod-b": 2}

@@ -71,20 +71,23 @@ def test_run_urls_split_into_store_and_prefix() -> None:
 
 def test_the_objects_of_a_run_are_read_back_by_their_paths_and_no_others_are() -> None:
     run = RunRef("job", "2026-11-20", "0123456789abcdef", 2)
-    others = (replace(run, generation=1), replace(run, generation=20), replace(run, job="jo"))
+    work = run.work("fedcba9876543210")
+    others = [replace(work, run=other) for other in (replace(run, generation=20), replace(run, job="jo"))]
+    others += [run.work(uid) for uid in ("", "f", "0" * 16)]
 
-    assert run.chunk_path(12) == f"{run.prefix}/ledger/chunk-00000012.parquet"
-    assert run.partial_path(13, "pod-a") == f"{run.prefix}/partials/chunk-00000013/pod-a.parquet"
-    assert run.parse_chunk(run.chunk_path(12)) == 12
-    assert run.parse_partial(run.partial_path(13, "pod-a")) == (13, "pod-a")
-    assert run.parse_dead_note(run.dead_note_path(12, 3)) == 3
-    assert run.parse_lost_note(run.lost_note_path(12, "pod-a-1", 500)) == ("pod-a-1", 500)
+    assert work.chunk_path(12) == "_workers/job/2026-11-20/0123456789abcdef-g2/fedcba9876543210/ledger/chunk-00000012.parquet"
+    assert run.work("").chunk_path(12) == f"{run.prefix}/ledger/chunk-00000012.parquet", "as in release 0.2.0"
+    assert work.partial_path(13, "pod-a") == f"{work.prefix}/partials/chunk-00000013/pod-a.parquet"
+    assert work.parse_chunk(work.chunk_path(12)) == 12
+    assert work.parse_partial(work.partial_path(13, "pod-a")) == (13, "pod-a")
+    assert work.parse_dead_note(work.dead_note_path(12, 3)) == 3
+    assert work.parse_lost_note(work.lost_note_path(12, "pod-a-1", 500)) == ("pod-a-1", 500)
     assert run.parse_export(run.export_pattern(2).replace("*", "000000000001")) == 2
     for other in others:
-        assert run.parse_chunk(other.chunk_path(12)) is None
-        assert run.parse_partial(other.partial_path(13, "pod-a")) is None
+        assert work.parse_chunk(other.chunk_path(12)) is None
+        assert work.parse_partial(other.partial_path(13, "pod-a")) is None
     for path in ("ledger/chunk-12.parquet", "ledger/old/chunk-00000012.parquet", "chunk-00000012.parquet", "ledger/notes.txt"):
-        assert run.parse_chunk(f"{run.prefix}/{path}") is None
+        assert work.parse_chunk(f"{work.prefix}/{path}") is None
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "gs://", "bucket", "file://host/x"])

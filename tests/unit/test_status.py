@@ -18,7 +18,7 @@ from nightshift.status import footer
 from nightshift.status.survey import Survey
 from nightshift.status.text import text
 from nightshift.store import open_store
-from tests.builders import RUN, a_chunk, a_plan, a_spec
+from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec
 from tests.unit.status_run import KEYS, PLAN, Run, made_by
 
 pytestmark = pytest.mark.unit
@@ -94,7 +94,7 @@ def test_what_is_no_chunk_is_named_and_counted_apart(run: Run, body: bytes, prob
     assert (status.rows_done, status.rows_bad, status.rows_left) == (4, 4, 2)
     assert (status.chunks_committed, status.chunks_left, status.chunks_bad) == (1, 1, 1)
     [(path, said)] = status.problems.items()
-    assert path == f"{RUN.prefix}/ledger/chunk-00000001.parquet"
+    assert path == f"{WORK.prefix}/ledger/chunk-00000001.parquet"
     assert said.startswith(problem)
     assert path in text(status)
 
@@ -108,7 +108,7 @@ def test_a_footer_with_an_altered_byte_is_not_counted(run: Run) -> None:
         body[at] ^= 0xFF
 
         with pytest.raises(footer.NotReadable):
-            footer.read_footer(run.store, footer.ListedObject(f"{RUN.prefix}/ledger/chunk-00000001.parquet", len(body), 0.0))
+            footer.read_footer(run.store, footer.ListedObject(f"{WORK.prefix}/ledger/chunk-00000001.parquet", len(body), 0.0))
 
 
 def test_a_broken_chunk_is_nobodys_work(run: Run) -> None:
@@ -123,8 +123,8 @@ def test_a_broken_chunk_is_nobodys_work(run: Run) -> None:
 
 
 def test_foreign_objects_are_named(run: Run) -> None:
-    run.put("ledger/chunk-00000003.parquet", a_chunk(RUN, PLAN, 0))
-    run.put("ledger/notes.txt", b"x")
+    run.put_work("ledger/chunk-00000003.parquet", a_chunk(RUN, PLAN, 0))
+    run.put_work("ledger/notes.txt", b"x")
 
     status = run.status()
 
@@ -166,19 +166,19 @@ def test_partials_are_waste_where_no_chunk_took_them_over(run: Run) -> None:
 
 def test_a_partial_that_cannot_be_read_is_counted_apart(run: Run) -> None:
     run.save(1, "pod-a", b"torn")
-    run.put("partials/readme.txt", b"passed over, as the ledger does")
+    run.put_work("partials/readme.txt", b"passed over, as the ledger does")
 
     status = run.status()
 
     assert (status.partials, status.partials_bad, status.rows_saved, status.chunks_bad) == (0, 1, 0, 0)
-    assert list(status.problems) == [f"{RUN.prefix}/partials/chunk-00000001/pod-a.parquet"]
+    assert list(status.problems) == [f"{WORK.prefix}/partials/chunk-00000001/pod-a.parquet"]
 
 
 def test_races_lost_are_waste(run: Run) -> None:
     run.commit(0, made_by("pod-a", range(4)))
-    run.put("notes/lost/chunk-00000000/pod-b-3", b"{}")
-    run.put("notes/lost/chunk-00000001/pod-a-2", b"{}")
-    run.put("notes/dead/chunk-00000000-1", b"{}")
+    run.put_work("notes/lost/chunk-00000000/pod-b-3", b"{}")
+    run.put_work("notes/lost/chunk-00000001/pod-a-2", b"{}")
+    run.put_work("notes/dead/chunk-00000000-1", b"{}")
     survey = run.survey()
 
     survey.refresh()
@@ -327,7 +327,7 @@ def test_a_spec_of_a_later_release_is_a_problem_and_the_rows_are_counted(tmp_pat
         (b"{", "plan.json is not JSON: "),
         (b"\xff", "plan.json is not JSON: "),
         (b'{"rows": 10}', "plan.json is not a valid plan: "),
-        (canonical_json({**PLAN.to_json(), "version": 2}), "plan.json has version 2 of its format; this is nightshift "),
+        (canonical_json({**PLAN.to_json(), "version": 3}), "plan.json has version 3 of its format; this is nightshift "),
         (canonical_json({**PLAN.to_json(), "rows": None}), "plan.json is not a valid plan: "),
         (canonical_json({**PLAN.to_json(), "files": [7]}), "plan.json is not a valid plan: "),
         (canonical_json({**PLAN.to_json(), "chunk_rows": 0}), "chunk_rows 0 and workers 2 must be at least 1"),

@@ -26,9 +26,9 @@ from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
 from nightshift.driver.loop import Worker, WorkerLimits
-from nightshift.driver.reader import InputChanged
 from nightshift.driver.stats import Stats
 from nightshift.formats import UnreadableFormat
+from nightshift.run.inputs import InputChanged
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.store import ObjectStorage, StoreUnavailable
 

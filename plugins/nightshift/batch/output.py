@@ -126,7 +126,7 @@ def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: OutputCounts) -
     """The lines, one chunk at a time; the next chunk is read meanwhile."""
 
     def fetch(chunk: int) -> tuple[str, bytes]:
-        path = run.chunk_path(chunk)
+        path = run.work(plan.uid).chunk_path(chunk)
         try:
             return path, bytes(obstore.get(store, path).bytes())
         except FileNotFoundError as error:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from obstore.store import ObjectStore
 
 from nightshift.batch.lines import parse_line
-from nightshift.driver.reader import InputChanged
+from nightshift.run.inputs import InputChanged
 from nightshift.run.plan import Plan
 from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, open_store, split_object_url
 

@@ -35,6 +35,7 @@ class ParquetCodec:
         self,
         *,
         run_id: str,
+        plan_uid: str = "",
         attempt: str,
         node: str,
         model: dict[str, str],
@@ -43,6 +44,7 @@ class ParquetCodec:
         chunk_rows: int | None = None,
     ) -> None:
         self._run_id = run_id
+        self._plan_uid = plan_uid
         self._attempt = attempt
         self._node = node
         self._model = model
@@ -65,6 +67,7 @@ class ParquetCodec:
         dead = sum(result.reason is not None for result in results)
         provenance = Provenance(
             run_id=self._run_id,
+            plan_uid=self._plan_uid,
             chunk=chunk.number,
             attempt=self._attempt,
             node=self._node,
@@ -85,8 +88,8 @@ class ParquetCodec:
     def decode(self, body: bytes, chunk: int) -> Saved:
         """A partial. Raises NotAChunk if it is torn, has too many rows, or belongs to another run or chunk."""
         results, provenance = chunks.decode_results(body, self._results, rows=self._chunk_rows)
-        if (provenance.run_id, provenance.chunk) != (self._run_id, chunk):
-            raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of run {provenance.run_id}")
+        if (provenance.run_id, provenance.plan_uid, provenance.chunk) != (self._run_id, self._plan_uid, chunk):
+            raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of {provenance.whose}")
         return Saved(results, replace(provenance.parts[0], rows=len(results)))
 
     def first_answered(self, body: bytes) -> int | None:

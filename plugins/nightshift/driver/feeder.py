@@ -37,7 +37,7 @@ _NO_VALUE: Final = (ValueError, OverflowError, pa.ArrowException)
 
 
 class Reader(Protocol):
-    """`nightshift.driver.reader.InputReader`, or another source of rows. Called in a thread, one call at a time."""
+    """`nightshift.run.inputs.InputReader`, or another source of rows. Called in a thread, one call at a time."""
 
     def read(self, chunk: int) -> pa.Table: ...
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from nightshift.driver.stats import Stats
 from nightshift.run.marks import Ended, Mark, period_s
-from nightshift.run.names import RunRef
+from nightshift.run.names import Work
 from nightshift.store import Objects
 
 log = logging.getLogger(__name__)
@@ -48,10 +48,10 @@ class Marks:
     """Those of one attempt. now: Unix time."""
 
     def __init__(
-        self, objects: Objects, run: RunRef, birth: Birth, stats: Stats, *, now: Callable[[], float] = time.time
+        self, objects: Objects, work: Work, birth: Birth, stats: Stats, *, now: Callable[[], float] = time.time
     ) -> None:
         self._objects = objects
-        self._run = run
+        self._work = work
         self._birth = birth
         self._stats = stats
         self._now = now
@@ -87,7 +87,7 @@ class Marks:
 
     async def _write(self, ended: Ended | None, seconds: float) -> None:
         # Never a second try under the same name: the first may have arrived.
-        path = self._run.mark_path(self._birth.attempt, self._number)
+        path = self._work.mark_path(self._birth.attempt, self._number)
         self._number += 1
         try:
             async with asyncio.timeout(seconds):

@@ -46,16 +46,16 @@ from nightshift.driver.marks import Birth, Marks, process_age_s
 from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.pump import FLIGHT_BYTES
-from nightshift.driver.reader import InputBroken, InputChanged, InputReader
 from nightshift.driver.recall import Completed
 from nightshift.driver.stats import Stats
 from nightshift.run import weights
+from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.marks import Ended
 from nightshift.run.names import RunRef, split_run_url
-from nightshift.run.opening import NoSuchRun, Record, load_run
+from nightshift.run.opening import NoSuchRun, Record, load_run, planned
 from nightshift.run.pins import Pins
-from nightshift.run.plan import Plan, load_plan
+from nightshift.run.plan import Plan
 from nightshift.run.redo import Redo
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.run.weights import NoWeights, WeightsChanged
@@ -180,10 +180,11 @@ async def work(config: DriverConfig) -> int:
     drain = DrainOnSignal()
     store, run = _locate(config.run_url)
     stats = Stats()
-    marks = Marks(ObjectStorage(store), run, config.birth(), stats)
+    loaded = await asyncio.to_thread(_load, store, run)
+    marks = Marks(ObjectStorage(store), run.work(loaded.plan.uid), config.birth(), stats)
     code = exits.RESUME
     async with marks.kept(lambda error: _ended(error, code, told=drain.asked.is_set())):
-        code = await _work(config, drain, store, run, stats, marks)
+        code = await _work(config, drain, store, loaded, stats, marks)
     return code
 
 
@@ -198,10 +199,22 @@ def _ended(error: BaseException | None, code: int, *, told: bool) -> Ended:
     return Ended.GAVE_UP if error is None or isinstance(error, _PASSING) else Ended.FAILED
 
 
-async def _work(config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, run: RunRef, stats: Stats, marks: Marks) -> int:
-    spec, record, plan = await asyncio.to_thread(_load, store, run)
+@dataclass(frozen=True)
+class _Loaded:
+    """What Airflow has written of a run. record: of its `spec.json`."""
+
+    run: RunRef
+    spec: JobSpec
+    record: Record
+    plan: Plan
+
+
+async def _work(
+    config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, loaded: _Loaded, stats: Stats, marks: Marks
+) -> int:
+    run, record, plan = loaded.run, loaded.record, loaded.plan
     try:
-        spec = spec.with_tuning(config.tuning)
+        spec = loaded.spec.with_tuning(config.tuning)
     except ValueError as error:
         raise ConfigError(f"NIGHTSHIFT_TUNING: {error}") from error
     pins = Pins.of(record)
@@ -223,6 +236,7 @@ async def _work(config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, 
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
         codec = ParquetCodec(
             run_id=run.run_id,
+            plan_uid=plan.uid,
             attempt=config.attempt,
             node=config.node,
             model=spec.model.model_dump(mode="json"),
@@ -265,18 +279,18 @@ def _locate(run_url: str) -> tuple[ObjectStore, RunRef]:
         raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
 
 
-def _load(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record, Plan]:
+def _load(store: ObjectStore, run: RunRef) -> _Loaded:
     try:
         spec, record = load_run(store, run)
         Pins.of(record)
-        plan = load_plan(store, run)
+        plan = planned(store, run, record)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{run.prefix}: spec.json or plan.json was not written by this version of nightshift: {error}"
         ) from error
     if plan is None:
         raise ConfigError(f"{run.plan_path} does not exist: extract has not finished")
-    return spec, record, plan
+    return _Loaded(run, spec, record, plan)
 
 
 async def stand_by() -> int:

@@ -12,10 +12,10 @@ from obstore.store import ObjectStore
 
 from nightshift.driver.commits import Codec
 from nightshift.driver.feeder import Feeder, rows_of
-from nightshift.driver.reader import InputReader
 from nightshift.driver.scheduler import Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.trial import Canary
+from nightshift.run.inputs import InputReader
 from nightshift.run.names import RunRef
 from nightshift.run.plan import load_plan
 from nightshift.run.redo import COMPLETES, Redo

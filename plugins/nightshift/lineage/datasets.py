@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from nightshift.run.names import WORKERS
+
 if TYPE_CHECKING:
     from nightshift.run.names import RunRef
 
@@ -52,7 +54,8 @@ def inputs_folder(bucket: str, run: RunRef) -> DatasetName:
 
 
 def ledger_folder(bucket: str, run: RunRef) -> DatasetName:
-    return gcs_path(bucket, f"{run.ledger_folder}/*.parquet")
+    """Of whichever plan of the run."""
+    return gcs_path(bucket, f"{WORKERS}/{run.prefix}/*")
 
 
 def source_tables(query: str, default_project: str) -> list[str]:

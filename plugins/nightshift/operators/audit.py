@@ -136,7 +136,7 @@ class AuditFailureOperator(RunOperator):
         billed = _sum(planned.get("bytes_billed"), warehouse.bytes_billed(self.run, manifest, planned.get("asked_at")))
         prices = load_prices(self.settings.prices)
         made = bill_of(self.store, manifest, plan, spec, prices, bigquery_bytes=billed) if manifest else None
-        so_far = made or bill_so_far(self.store, self.run, spec, prices, billed)
+        so_far = made or bill_so_far(self.store, self.run, plan, spec, prices, billed)
         columns = money(so_far.to_json())
         if not made:
             del columns["costs"]  # What of it is useful is not known before the seal.

@@ -42,12 +42,12 @@ class ExtractOperator(RunOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.operators.redoing import take_rows
-        from nightshift.run.plan import load_plan
+        from nightshift.run.opening import planned
         from nightshift.warehouse.extract import exported
 
         with permanent_failures():
             self.keep_lineage()
-            plan = load_plan(self.store, self.run)
+            plan = planned(self.store, self.run, self._frozen[1])
             if plan is not None:
                 self.log.info("%s already has its plan", self.run.prefix)
                 return self._summary(plan)
@@ -76,6 +76,7 @@ class ExtractOperator(RunOperator):
         """
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.planner.plan import fixed
+        from nightshift.run.opening import UID
         from nightshift.warehouse.extract import build_plan
 
         plan = build_plan(
@@ -84,6 +85,7 @@ class ExtractOperator(RunOperator):
             self.spec,
             source or warehouse_for(self.settings).read_source(self.spec, self.run.partition),
             fix=lambda rows, size: fixed(self._decided(), self.spec, rows, size),
+            opening=self._frozen[1].get(UID, ""),
             decision=self.decision,
             rows=rows,
         )

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from nightshift.lineage.facets import Lineage
     from nightshift.operators.deployment import Deployment
     from nightshift.operators.night import Night
-    from nightshift.run.names import RunRef
+    from nightshift.run.names import Work
 
 ROWS_SHOWN = 3
 
 
-def jobset_name(dag_id: str, task_id: str, run: RunRef, generation: int) -> str:
+def jobset_name(dag_id: str, task_id: str, work: Work, generation: int) -> str:
     """The same for every task instance that wants the same work."""
-    return digest_name(run.job, dag_id, task_id, run.prefix, generation)
+    return digest_name(work.run.job, dag_id, task_id, work.prefix, generation)
 
 
 class InferOperator(JobSetTask, RunOperator):
@@ -60,15 +60,18 @@ class InferOperator(JobSetTask, RunOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.run.seal import load_manifest
+        from nightshift.run.sealed import SealBroken
 
         with permanent_failures(), runtime_failures():
             plan = self.plan
             self.keep_lineage(rows=plan.rows)
-            if load_manifest(self.store, self.run) is not None:
-                self.log.info("%s is sealed: nothing is left to compute", self.run.prefix)
-                self.drop_jobsets(context)
-                return {"jobset": None}
-            if not self._missing():
+            missing = self._missing()
+            if missing and load_manifest(self.store, self.run) is not None:
+                raise SealBroken(
+                    f"{missing} of {plan.chunk_count} chunks of {self.run.prefix} were deleted after the run was sealed. A "
+                    "sealed run is not computed again. Trigger the DAG with fresh."
+                )
+            if not missing:
                 self.log.info("All %d chunks are committed: nothing is left to compute", plan.chunk_count)
                 self.drop_jobsets(context)
                 return {"jobset": None}
@@ -107,7 +110,7 @@ class InferOperator(JobSetTask, RunOperator):
         return self.run.url(self.settings.bucket)
 
     def jobset_name(self, context: Context, generation: int) -> str:
-        return jobset_name(self.dag_id, self.task_id, self.run, generation)
+        return jobset_name(self.dag_id, self.task_id, self.run.work(self.plan.uid), generation)
 
     def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
         from nightshift.jobset.manifest.render import render

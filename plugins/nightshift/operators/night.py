@@ -79,6 +79,7 @@ class Night:
             "run": self.run.prefix,
             "rows": self.plan.rows,
             "chunk_rows": self.plan.chunk_rows,
+            "plan_uid": self.plan.uid,
             "seqs": self.spec.engine.max_num_seqs,
             **(watch or {"speed": speed, "late_since": None, "resumed_at": None}),
             "jobsets": jobsets,

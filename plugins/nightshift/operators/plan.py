@@ -230,13 +230,15 @@ class PlanOperator(RunOperator):
         from nightshift.run.opening import open_run
 
         fresh = bool(context["params"].get("fresh"))
-        self._warehouse.check_query(spec, partition)
+        source = self._warehouse.check_query(spec, partition)
         rows = self._warehouse.count_rows(spec, partition)
         run = open_run(
             self.store,
             spec,
             partition,
             opened_by=context["dag_run"].run_id,
+            project=self.settings.project,
+            tables=source.tables,
             fresh=fresh,
             superseded=lambda run: self._superseded(spec, run, rows) or (fresh and self._warehouse.has_published(spec, run)),
             after=lambda: asked_last(self._warehouse, spec, partition),

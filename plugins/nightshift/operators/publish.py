@@ -112,11 +112,12 @@ class PublishOperator(RunOperator):
     def manifest(self) -> dict[str, Any]:
         """With those of the runs that it completes. Read once: it never changes."""
         from nightshift.run.seal import load_manifest
-        from nightshift.run.sealed import whole
+        from nightshift.run.sealed import check_follows, whole
 
         manifest = load_manifest(self.store, self.run)
         if manifest is None:
             raise AirflowFailException(f"{self.run.prefix} is not sealed. Repeat the task 'seal' first.")
+        check_follows(self.run, manifest, self.plan)
         return whole(self.store, self.run, manifest, self.redo)
 
     @cached_property

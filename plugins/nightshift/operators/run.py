@@ -145,9 +145,9 @@ class RunOperator(BaseOperator):
     @cached_property
     def plan(self) -> Plan:
         """Read once: it never changes."""
-        from nightshift.run.plan import load_plan
+        from nightshift.run.opening import planned
 
-        plan = load_plan(self.store, self.run)
+        plan = planned(self.store, self.run, self._frozen[1])
         if plan is None:
             raise AirflowFailException(f"{self.run.prefix} has no plan.json. Repeat the task 'extract', which writes it.")
         return plan

@@ -53,10 +53,13 @@ def bill_of(
     return bill(manifest, prices, estimated=decided, bigquery_bytes=bigquery_bytes)
 
 
-def bill_so_far(store: ObjectStore, run: RunRef, spec: JobSpec, prices: Prices, bigquery_bytes: int | None) -> Bill:
+def bill_so_far(
+    store: ObjectStore, run: RunRef, plan: Plan | None, spec: JobSpec, prices: Prices, bigquery_bytes: int | None
+) -> Bill:
     """Of a run that is not sealed: what its attempts were paid for. How much of it is useful is only known at the seal, so its
     parts mean nothing yet."""
-    seen = asyncio.run(measured.look(ObjectStorage(store, measured.BYTES_MOST), run))
+    objects = ObjectStorage(store, measured.BYTES_MOST)
+    seen = asyncio.run(measured.look(objects, run, plan.uid)) if plan else measured.Seen()
     found = measured.measure(seen, [], lambda profile: machine_of(spec, profile))
     made = bill({measured.KEY: found, **_NOTHING_DELIVERED}, prices, bigquery_bytes=bigquery_bytes)
     assert made is not None, "it was measured here"

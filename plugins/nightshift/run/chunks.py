@@ -105,7 +105,7 @@ class Provenance:
 
     started, finished: when the chunk was opened and when it was encoded. predictions + dead_letters = rows of the file.
     prompt_tokens, output_tokens: what this attempt's requests reported. truncated: how many of the rows that it computed are
-    answers that were cut at ``max_tokens``. taken: what other attempts saved.
+    answers that were cut at ``max_tokens``. taken: what other attempts saved. plan_uid: `nightshift.run.plan.Plan.uid`.
     """
 
     run_id: str
@@ -122,6 +122,12 @@ class Provenance:
     output_tokens: int = 0
     truncated: int = 0
     taken: tuple[Part, ...] = ()
+    plan_uid: str = ""
+
+    @property
+    def whose(self) -> str:
+        """Run and plan, for people."""
+        return f"run {self.run_id}" + (f", plan {self.plan_uid}" if self.plan_uid else "")
 
     @property
     def rows(self) -> int:
@@ -248,15 +254,15 @@ def decode(body: bytes) -> tuple[pa.Table, Provenance]:
     return _decoded(body, read)
 
 
-def decode_outcomes(body: bytes, *, rows: int | None = None) -> tuple[pa.Table, Provenance]:
-    """As `decode`, with the columns ORDINAL, DEAD_REASON, PREDICTION and WIDTH. rows: a file with more is not a chunk.
+def decode_outcomes(body: bytes, keys: Sequence[str] = (), *, rows: int | None = None) -> tuple[pa.Table, Provenance]:
+    """As `decode`, with the columns ORDINAL, `keys`, DEAD_REASON, PREDICTION and WIDTH. rows: a file with more is not a chunk.
 
     PREDICTION only tells whether there is one, and WIDTH how long it is if it is a list.
     Predictions are read and checked a batch at a time, because they may be a hundred times as large as all else.
     """
 
     def read(file: pq.ParquetFile) -> pa.Table:
-        table = file.read([columns.ORDINAL, columns.DEAD_REASON])
+        table = file.read([columns.ORDINAL, *keys, columns.DEAD_REASON])
         table.validate(full=True)
         batches = file.iter_batches(_rows_at_once(file.metadata), columns=[columns.PREDICTION])
         seen = [_seen(batch) for batch in batches]
@@ -265,7 +271,7 @@ def decode_outcomes(body: bytes, *, rows: int | None = None) -> tuple[pa.Table, 
             raise NotAChunk(f"not a chunk: it has a {columns.DEAD_REASON} of more than {REASON_MOST} bytes")
         return table.append_column(columns.PREDICTION, there).append_column(WIDTH, widths)
 
-    return _decoded(body, read, rows)
+    return _decoded(body, read, rows, keys)
 
 
 def _rows_at_once(metadata: pq.FileMetaData) -> int:
@@ -286,8 +292,10 @@ def _seen(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     return pc.is_valid(predictions), pc.list_value_length(predictions) if lists else pa.nulls(len(predictions), pa.int32())
 
 
-def _decoded(body: bytes, read: Callable[[pq.ParquetFile], T], rows: int | None = None) -> tuple[T, Provenance]:
-    """rows: more than these are not unpacked."""
+def _decoded(
+    body: bytes, read: Callable[[pq.ParquetFile], T], rows: int | None = None, keys: Sequence[str] = ()
+) -> tuple[T, Provenance]:
+    """rows: more than these are not unpacked. keys: columns that it must have, too."""
     try:
         pages.check_footer(_footer_size(body))
         file = pq.ParquetFile(pa.BufferReader(body))
@@ -298,7 +306,7 @@ def _decoded(body: bytes, read: Callable[[pq.ParquetFile], T], rows: int | None 
         if _digest(memoryview(body)[: -_footer_size(body)]) != metadata[BODY_DIGEST_KEY]:
             raise NotAChunk("not a chunk: its body is not what was written")
         CHUNK.check(json.loads(metadata[FORMAT_KEY]), "the file")
-        missing = [name for name in columns.CHUNK_COLUMNS if name not in file.schema_arrow.names]
+        missing = [name for name in (*columns.CHUNK_COLUMNS, *keys) if name not in file.schema_arrow.names]
         if missing:
             raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
         provenance = _provenance(metadata)

@@ -1,4 +1,4 @@
-"""The ledger: a run's committed chunks in object storage. Nothing else is state. The protocol is docs/ledger.md.
+"""The ledger: a run's committed chunks in object storage. Nothing else is progress. The protocol is docs/ledger.md.
 
 A chunk is committed by creating one object with a create-only precondition; the first writer wins and a loser discards its
 copy. Resume is one LIST. A drain saves the finished rows of open chunks as partials, one object per attempt and chunk,
@@ -56,7 +56,7 @@ class Ledger:
 
     def __init__(self, objects: Objects, run: RunRef, plan: Plan) -> None:
         self._objects = objects
-        self._run = run
+        self._work = run.work(plan.uid)
         self._chunk_count = plan.chunk_count
 
     async def committed(self) -> Chunks:
@@ -67,9 +67,9 @@ class Ledger:
 
     async def refresh(self, known: Chunks, chunks: range) -> None:
         """Adds to `known` those of the contiguous `chunks` that are committed now, from a LIST of only their names."""
-        after = self._run.chunk_path(chunks.start - 1) if chunks.start else ""
-        async for path in self._objects.list(self._run.ledger_folder, after):
-            chunk = self._run.parse_chunk(path)
+        after = self._work.chunk_path(chunks.start - 1) if chunks.start else ""
+        async for path in self._objects.list(self._work.ledger_folder, after):
+            chunk = self._work.parse_chunk(path)
             if chunk is None or chunk >= self._chunk_count:
                 raise ForeignObject(f"{path} is not a chunk of this run, which has {self._chunk_count} chunks")
             if chunk >= chunks.stop:
@@ -82,24 +82,24 @@ class Ledger:
         A repeat after StoreUnavailable is safe: if the reply to the first try was lost, or the store's client retried by
         itself, it finds its own bytes there. Copies are never equal, because each names its attempt.
         """
-        path = self._run.chunk_path(chunk)
+        path = self._work.chunk_path(chunk)
         return await self._objects.create(path, body) or await self._read(path) == body
 
     async def read(self, chunk: int) -> bytes | None:
         """The committed object of a chunk, or None; also None if it is larger than any chunk: only the seal need complain."""
-        return await self._read(self._run.chunk_path(chunk))
+        return await self._read(self._work.chunk_path(chunk))
 
     async def save_partial(self, chunk: int, attempt: str, body: bytes) -> None:
         """Keeps the finished rows of an open chunk. An attempt saves a chunk once; a repeat after a lost reply is harmless."""
-        await self._objects.create(self._run.partial_path(chunk, attempt), body)
+        await self._objects.create(self._work.partial_path(chunk, attempt), body)
 
     async def partials(self, chunk: int) -> dict[str, str]:
         """What was saved of a chunk: paths by attempt, ordered by name, so that every reader sees them in the same order.
 
         An object with another name is ignored: partials only save work.
         """
-        paths = self._objects.list(self._run.partials_folder(chunk))
-        return {found[1]: path async for path in paths if (found := self._run.parse_partial(path))}
+        paths = self._objects.list(self._work.partials_folder(chunk))
+        return {found[1]: path async for path in paths if (found := self._work.parse_partial(path))}
 
     async def read_partial(self, path: str) -> bytes | None:
         """None too if it is larger than any partial."""
@@ -113,12 +113,12 @@ class Ledger:
 
     async def note_dead(self, chunk: int, reasons: Mapping[str, int]) -> None:
         """Notes that the committed chunk has dead letters. Their number is part of the name, so a LIST can add them up."""
-        path = self._run.dead_note_path(chunk, sum(reasons.values()))
+        path = self._work.dead_note_path(chunk, sum(reasons.values()))
         await self._objects.create(path, canonical_json(dict(reasons)))
 
     async def note_lost(self, chunk: int, attempt: str, rows: int) -> None:
         """Notes that `attempt` computed `rows` rows of a chunk that another committed first."""
-        await self._objects.create(self._run.lost_note_path(chunk, attempt, rows), b"{}")
+        await self._objects.create(self._work.lost_note_path(chunk, attempt, rows), b"{}")
 
     async def dead_letters_noted(self, enough: int) -> int:
         """At least how many dead letters committed chunks have; counting stops above `enough`.
@@ -126,8 +126,8 @@ class Ledger:
         Never too many, because only the writer of the committed copy notes them; too few if it died before that.
         """
         total = 0
-        async for path in self._objects.list(self._run.dead_notes_folder):
-            total += self._run.parse_dead_note(path) or 0
+        async for path in self._objects.list(self._work.dead_notes_folder):
+            total += self._work.parse_dead_note(path) or 0
             if total > enough:
                 break
         return total

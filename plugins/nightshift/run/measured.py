@@ -54,16 +54,17 @@ class Seen:
     written: int = 0
 
 
-async def look(objects: Objects, run: RunRef) -> Seen:
-    """Reads the newest mark of each attempt. Never raises for what is missing, unreadable or slow."""
+async def look(objects: Objects, run: RunRef, plan_uid: str) -> Seen:
+    """Reads the newest mark of each attempt at the plan of the run. Never raises for what is missing, unreadable or slow."""
+    work = run.work(plan_uid)
     newest: dict[str, str] = {}
     marks: list[Mark] = []
     starts = Starts()
     written = 0
     try:
         async with asyncio.timeout(PATIENCE_S):
-            async for path in objects.list(run.attempts_folder):
-                found = run.parse_mark(path)
+            async for path in objects.list(work.attempts_folder):
+                found = work.parse_mark(path)
                 if found and (found[0] in newest or len(newest) < ATTEMPTS_MOST):
                     newest[found[0]] = path  # A listing is in order.
                     written += 1

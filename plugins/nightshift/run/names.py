@@ -1,20 +1,25 @@
 """A run's name and where its objects are: a pure function of job, partition and frozen spec.
 
-So a retry, a clear or a second trigger all find the same folder. Its complete layout::
+So a retry, a clear or a second trigger all find the same folder. Airflow alone writes there::
 
     JOB/PARTITION/RUN/
       spec.json                               the frozen spec, created once
       inputs/1-part-000000000000.parquet      the exported rows, by export attempt
       decisions/DIGEST.json                   what the task plan decided; the DAG run says which one holds
       plan.json                               created once: it fixes the ordinals
+      pauses/00000002.json                    whether the run may work, as a person wished; the highest number counts
+      starts/JOBSET.json                      how long the pods of an ended JobSet took to start
+      manifest.json                           created once, by the seal
+
+What workers write is under a prefix of its own, at which their rights end. PLAN is the `uid` of `plan.json`, which is random,
+so leftovers of another plan, or of another run that had this name, are never found::
+
+    _workers/JOB/PARTITION/RUN/PLAN/
       ledger/chunk-00000012.parquet           committed, create-only
       partials/chunk-00000013/ATTEMPT.parquet finished rows of an open chunk, saved by a drain
       notes/dead/chunk-00000012-3             a committed chunk has 3 dead letters
       notes/lost/chunk-00000012/ATTEMPT-500   an attempt computed 500 rows that another committed
       attempts/ATTEMPT/00000007.json          what an attempt has done so far; the one with the highest number counts
-      pauses/00000002.json                    whether the run may work, as a person wished; the highest number counts
-      starts/JOBSET.json                      how long the pods of an ended JobSet took to start
-      manifest.json                           created once, by the seal
 """
 
 from __future__ import annotations
@@ -25,6 +30,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+WORKERS: Final = "_workers"
+"""The prefix below which workers create objects, and nowhere else. No job has this name."""
 CHUNKS_MAX: Final = 10**8
 """As many as the eight digits in a chunk's name can number."""
 _CHUNK: Final = re.compile(r"/ledger/chunk-(\d{8})\.parquet")
@@ -41,9 +48,13 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
-def run_digest(job: str, partition: str, semantic_spec: dict[str, Any]) -> str:
-    """First 16 hex digits of sha256 over job, partition and the part of the spec that decides answers (`JobSpec.semantic`)."""
-    body = canonical_json({"job": job, "partition": partition, "spec": semantic_spec})
+def run_digest(job: str, partition: str, semantic_spec: dict[str, Any], project: str = "") -> str:
+    """First 16 hex digits of sha256 over job, partition and the part of the spec that decides answers (`JobSpec.semantic`).
+
+    project: where the query's tables are that do not name a project; empty if the run reads no tables.
+    """
+    named = {"job": job, "partition": partition, "spec": semantic_spec}
+    body = canonical_json({**named, "project": project} if project else named)
     return hashlib.sha256(body).hexdigest()[:16]
 
 
@@ -111,6 +122,50 @@ class RunRef:
         return int(match[1]) if match else None
 
     @property
+    def pauses_folder(self) -> str:
+        return f"{self.prefix}/pauses"
+
+    def wish_path(self, number: int) -> str:
+        """Wishes count from 1; each is created once."""
+        return f"{self.pauses_folder}/{number:08d}.json"
+
+    def parse_wish(self, path: str) -> int | None:
+        """The number of a wish."""
+        match = self._match(_WISH, path)
+        return int(match[1]) if match else None
+
+    @property
+    def starts_folder(self) -> str:
+        return f"{self.prefix}/starts"
+
+    def starts_path(self, jobset: str) -> str:
+        return f"{self.starts_folder}/{jobset}.json"
+
+    def work(self, plan_uid: str) -> Work:
+        """What workers write of the plan with this `uid`."""
+        return Work(self, plan_uid)
+
+    def _match(self, pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
+        return _below(self.prefix, pattern, path)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What workers write of one plan of a run, and where: named like the objects of a `RunRef`.
+
+    plan_uid: of the plan (`nightshift.run.plan.Plan.uid`); empty for a run of release 0.2.0 and one of `nightshift batch`,
+    whose workers write into the run's own folder.
+    """
+
+    run: RunRef
+    plan_uid: str
+
+    @property
+    def prefix(self) -> str:
+        """The folder, without a slash at its end."""
+        return f"{WORKERS}/{self.run.prefix}/{self.plan_uid}" if self.plan_uid else self.run.prefix
+
+    @property
     def ledger_folder(self) -> str:
         return f"{self.prefix}/ledger"
 
@@ -162,26 +217,6 @@ class RunRef:
     def attempts_folder(self) -> str:
         return f"{self.prefix}/attempts"
 
-    @property
-    def pauses_folder(self) -> str:
-        return f"{self.prefix}/pauses"
-
-    def wish_path(self, number: int) -> str:
-        """Wishes count from 1; each is created once."""
-        return f"{self.pauses_folder}/{number:08d}.json"
-
-    def parse_wish(self, path: str) -> int | None:
-        """The number of a wish."""
-        match = self._match(_WISH, path)
-        return int(match[1]) if match else None
-
-    @property
-    def starts_folder(self) -> str:
-        return f"{self.prefix}/starts"
-
-    def starts_path(self, jobset: str) -> str:
-        return f"{self.starts_folder}/{jobset}.json"
-
     def mark_path(self, attempt: str, number: int) -> str:
         """The marks of an attempt count from 0. A worker may not overwrite, so each has a name of its own."""
         return f"{self.attempts_folder}/{attempt}/{number:08d}.json"
@@ -192,8 +227,11 @@ class RunRef:
         return (match[1], int(match[2])) if match else None
 
     def _match(self, pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
-        prefix = self.prefix
-        return pattern.fullmatch(path, len(prefix)) if path.startswith(prefix) else None
+        return _below(self.prefix, pattern, path)
+
+
+def _below(prefix: str, pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
+    return pattern.fullmatch(path, len(prefix)) if path.startswith(prefix) else None
 
 
 def split_run_url(url: str) -> tuple[str, RunRef]:

@@ -7,13 +7,16 @@ that is published: Airflow uses a DAG run again for another request, as a backfi
 The runs of one partition are ordered by when they were opened (`opened_at` of the record): an opener takes the time of its own
 clock, or a microsecond after the latest run that it sees, so a run that was opened after another one is later, whatever the
 clocks of the two machines say.
+
+A run is its opening, not its folder's name: each has a random `uid`, which its plan and its manifest repeat. A new run never
+takes a folder in which anything lies, so what is left of a run that was deleted in part is never taken for its own.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+import secrets
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -27,6 +30,7 @@ from nightshift.formats import SPEC, WRITTEN_BY, UnreadableFormat
 from nightshift.run import pins
 from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.run.pins import Pins
+from nightshift.run.plan import Plan, PlanError, load_plan
 from nightshift.run.redo import KEY, Redo
 from nightshift.spec import JobSpec
 from nightshift.store import create_or_read, get_bytes
@@ -36,6 +40,11 @@ SEEDS_BY_KEY: Final = "key"
 
 FRESH: Final = "fresh"
 """The record's entry: whether this generation was opened because a person asked for `fresh`. Runs of 0.2.0 lack it."""
+UID: Final = "uid"
+"""The record's entry that tells this opening from any other of the same name, as Kubernetes' uid does.
+
+Runs of release 0.2.0 lack it.
+"""
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -53,6 +62,8 @@ def open_run(
     partition: str,
     *,
     opened_by: str,
+    project: str = "",
+    tables: Collection[str] = (),
     fresh: bool = False,
     superseded: Callable[[RunRef], bool] = lambda _: False,
     pin: Callable[[], Pins] = Pins,
@@ -60,21 +71,33 @@ def open_run(
 ) -> RunRef:
     """Finds or creates the run of `spec` for `partition` (YYYY-MM-DD) in a store rooted at the bucket.
 
-    pin: says what a new run pins. after: a moment after which a new run is opened, besides those of other runs. Neither is
-    called if the run is open already. See `open_generation` for the other parameters.
+    project: of the query's tables that do not name theirs; part of the run's name. tables: what the query reads now, as
+    ``project.dataset.table``: a run of 0.2.0, whose name has no project, is taken only if its rows came from these. pin: says
+    what a new run pins. after: a moment after which a new run is opened, besides those of other runs. Neither is called if the
+    run is open already. See `open_generation` for the other parameters.
     """
     semantic = spec.semantic()
-    first = RunRef(spec.job, partition, run_digest(spec.job, partition, semantic))
-    frozen = {"spec": spec.model_dump(mode="json"), "semantic": semantic, "seeds": SEEDS_BY_KEY, FRESH: fresh}
+    records = _records_of(store, spec.job, partition)
+    before = RunRef(spec.job, partition, run_digest(spec.job, partition, semantic))
+    first = replace(before, digest=run_digest(spec.job, partition, semantic, project))
+
+    def passed_over(run: RunRef) -> bool:
+        return (fresh and not _opened_fresh(_read(store, run) or {}, run)) or superseded(run)
+
+    earlier = _named_by_0_2_0(store, records, before, first, tables, opener=opened_by if fresh else None)
+    if earlier is not None and not passed_over(earlier):
+        return earlier
+    names = {"spec": spec.model_dump(mode="json"), "semantic": semantic, "project": project}
+    frozen = {**names, "seeds": SEEDS_BY_KEY, FRESH: fresh}
     return open_generation(
         store,
         first,
         frozen,
         opened_by=opened_by,
         fresh=fresh,
-        superseded=lambda run: (fresh and not _opened_fresh(store, run)) or superseded(run),
+        superseded=passed_over,
         late=lambda: {pins.KEY: pin().to_json()},
-        later_than=lambda: max(_latest(store, first), after()),
+        after=after,
     )[0]
 
 
@@ -94,7 +117,7 @@ def open_redo(
     superseded, after: as in `open_run`.
     """
     _, record = load_run(store, earlier)
-    same: dict[str, Any] = {name: record[name] for name in ("seeds", pins.KEY) if name in record}
+    same: dict[str, Any] = {name: record[name] for name in ("project", "seeds", pins.KEY) if name in record}
     frozen = {"spec": spec.model_dump(mode="json"), "semantic": spec.semantic(), KEY: redo.to_json(), **same}
     return open_generation(
         store,
@@ -103,16 +126,16 @@ def open_redo(
         opened_by=opened_by,
         fresh=True,
         superseded=lambda run: Redo.of(_read(store, run) or {}) != redo or superseded(run),
-        later_than=lambda: max(_latest(store, earlier), after()),
+        after=after,
     )[0]
 
 
 def redo_of_opener(store: ObjectStore, job: str, partition: str, opened_by: str) -> RunRef | None:
     """The last redo that this opener has opened for the partition."""
-    records = _records_of(store, RunRef(job, partition, "0" * 16))
-    mine = [record for record in records if record["opened_by"] == opened_by and Redo.of(record) is not None]
-    last = max(mine, key=_opened_at, default=None)
-    return None if last is None else RunRef.from_prefix(f"{job}/{partition}/{last['run_id']}")
+    records = _records_of(store, job, partition)
+    mine = [(run, record) for run, record in records.items() if record is not None and record["opened_by"] == opened_by]
+    redos = [(run, record) for run, record in mine if Redo.of(record) is not None]
+    return max(redos, key=lambda each: _opened_at(each[1]), default=(None, {}))[0]
 
 
 def rows_as_of(store: ObjectStore, run: RunRef) -> datetime:
@@ -130,10 +153,38 @@ def rows_as_of(store: ObjectStore, run: RunRef) -> datetime:
 
 def redo_opened_last(store: ObjectStore, earlier: RunRef, redo: Redo) -> tuple[RunRef, str] | None:
     """This redo of the run `earlier`, and when it was opened (ISO 8601), if no run of the partition was opened after it."""
-    latest = max(_records_of(store, earlier), key=_opened_at, default=None)
+    records = _records_of(store, earlier.job, earlier.partition)
+    opened = [(run, record) for run, record in records.items() if record is not None]
+    run, latest = max(opened, key=lambda each: _opened_at(each[1]), default=(earlier, None))
     if latest is None or Redo.of(latest) != redo:
         return None
-    return RunRef.from_prefix(f"{earlier.job}/{earlier.partition}/{latest['run_id']}"), str(latest["opened_at"])
+    return run, str(latest["opened_at"])
+
+
+def _named_by_0_2_0(
+    store: ObjectStore,
+    records: Mapping[RunRef, Record | None],
+    before: RunRef,
+    first: RunRef,
+    tables: Collection[str],
+    *,
+    opener: str | None,
+) -> RunRef | None:
+    """The newest run of the same answers that release 0.2.0 opened, in whose name there was no project.
+
+    None if a run was opened under the name that it has now, and if its rows came from other tables. records: of all runs of the
+    partition. before, first: the first generation under the old and the new name. opener: takes only a run that this opener
+    has opened. Delete this function in the release after the next one: docs/formats.md.
+    """
+    if before == first or any(run.digest == first.digest for run in records):
+        return None
+    found = [(run, record) for run, record in records.items() if run.digest == before.digest]
+    run, record = max(found, key=lambda each: each[0].generation, default=(before, None))
+    if record is None or opener not in (None, record["opened_by"]):
+        return None
+    plan = load_plan(store, run)
+    same = plan is None or plan.source is None or set(plan.source.tables) == set(tables)
+    return run if same else None
 
 
 def open_generation(
@@ -144,31 +195,32 @@ def open_generation(
     opened_by: str,
     fresh: bool = False,
     superseded: Callable[[RunRef], bool] = lambda _: False,
-    later_than: Callable[[], datetime] = lambda: _NEVER,
+    after: Callable[[], datetime] = lambda: _NEVER,
     late: Callable[[], Mapping[str, Any]] = dict,
 ) -> tuple[RunRef, Record]:
     """Finds or creates a generation of the run `first`; returns it with the record of its `spec.json`.
 
     Without `fresh`: the newest generation, else the first. With it: the generation that `opened_by` opened before, else a
-    new one. frozen: what a new record holds besides the run's names. superseded: whether a generation must not be
-    returned; then the next one is used. late, later_than: more of what a new record holds, and the moment that it must follow,
-    as the latest other run was opened; found out only if one is written.
+    new one. A folder without its `spec.json` is what was left of a run, and never used again: a new run is numbered after it.
+    frozen: what a new record holds besides the run's names. superseded: whether a generation must not be returned; then the
+    next one is used. late, after: more of what a new record holds, and a moment that it must follow, besides those at which the
+    other runs were opened; found out only if one is written.
     """
-    newest = None
-    number, latest = 1, _NEVER
-    for run, record in _generations(store, first):
-        if fresh and record["opened_by"] == opened_by and not superseded(run):
+    records = _records_of(store, first.job, first.partition)
+    generations = sorted((run for run in records if run.digest == first.digest), key=lambda run: run.generation)
+    for run in generations if fresh else generations[-1:]:
+        record = records[run]
+        if record is not None and (not fresh or record["opened_by"] == opened_by) and not superseded(run):
             return run, record
-        newest, number = (run, record), run.generation + 1
-        latest = max(latest, _opened_at(record))
-    if newest is not None and not fresh and not superseded(newest[0]):
-        return newest
+    number = generations[-1].generation + 1 if generations else 1
     # Several may open one at once: create-only gives this generation to one of them, and the others see who got it.
-    frozen, latest = {**frozen, **late()}, max(latest, later_than())
+    frozen = {**frozen, **late()}
+    latest = max([after(), *(_opened_at(record) for record in records.values() if record is not None)])
     while True:
         run = replace(first, generation=number)
         opened_at = max(datetime.now(UTC), latest + timedelta(microseconds=1)).isoformat(timespec="microseconds")
-        body = canonical_json({**SPEC.stamp(), **_names_of(run), "opened_by": opened_by, "opened_at": opened_at, **frozen})
+        said = {"opened_by": opened_by, "opened_at": opened_at, UID: secrets.token_hex(8), **frozen}
+        body = canonical_json({**SPEC.stamp(), **_names_of(run), **said})
         record = json.loads(create_or_read(store, run.spec_path, body))
         if record["opened_by"] == opened_by or not fresh:
             return run, record
@@ -176,11 +228,10 @@ def open_generation(
 
 
 def newest_generation(store: ObjectStore, first: RunRef) -> RunRef | None:
-    """The newest generation of a run; None if it was never opened."""
-    newest = None
-    for run, _ in _generations(store, first):
-        newest = run
-    return newest
+    """The newest generation of a run; None if it was never opened, or if its `spec.json` is gone."""
+    records = _records_of(store, first.job, first.partition)
+    newest = max((run for run in records if run.digest == first.digest), key=lambda run: run.generation, default=None)
+    return newest if newest is not None and records[newest] is not None else None
 
 
 def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record]:
@@ -189,6 +240,17 @@ def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record]:
     if record is None:
         raise NoSuchRun(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
     return _spec_of(record, run), record
+
+
+def planned(store: ObjectStore, run: RunRef, record: Record) -> Plan | None:
+    """The plan of the run with this record; None before `extract` has written it. Raises PlanError, UnreadableFormat."""
+    plan = load_plan(store, run)
+    if plan is not None and plan.opening != record.get(UID, ""):
+        raise PlanError(
+            f"{run.plan_path} belongs to another opening of {run.prefix} than {run.spec_path}: the run's folder was deleted in "
+            "part, or someone has copied one of the two. Trigger the DAG with fresh."
+        )
+    return plan
 
 
 def _spec_of(record: Record, run: RunRef) -> JobSpec:
@@ -208,25 +270,19 @@ def _spec_of(record: Record, run: RunRef) -> JobSpec:
         ) from error
 
 
-def _generations(store: ObjectStore, first: RunRef) -> Iterator[tuple[RunRef, Record]]:
-    """Every generation that was opened, in order."""
-    for number in itertools.count(1):
-        run = replace(first, generation=number)
-        record = _read(store, run)
-        if record is None:
-            return
-        yield run, record
+def _records_of(store: ObjectStore, job: str, partition: str) -> dict[RunRef, Record | None]:
+    """Every run of the job and partition in whose folder anything lies, whatever its spec, with its record.
 
-
-def _records_of(store: ObjectStore, run: RunRef) -> Iterator[Record]:
-    """The record of every run of the job and partition, whatever its spec."""
-    for prefix in obstore.list_with_delimiter(store, f"{run.job}/{run.partition}")["common_prefixes"]:
+    None for a folder without `spec.json`.
+    """
+    found: dict[RunRef, Record | None] = {}
+    for prefix in obstore.list_with_delimiter(store, f"{job}/{partition}")["common_prefixes"]:
         try:
-            other = RunRef.from_prefix(prefix)
+            run = RunRef.from_prefix(prefix)
         except ValueError:
             continue  # not a run's folder
-        if (record := _read(store, other)) is not None:
-            yield record
+        found[run] = _read(store, run)
+    return found
 
 
 def _read(store: ObjectStore, run: RunRef) -> Record | None:
@@ -235,14 +291,8 @@ def _read(store: ObjectStore, run: RunRef) -> Record | None:
     return None if body is None else dict(json.loads(body))
 
 
-def _latest(store: ObjectStore, run: RunRef) -> datetime:
-    """When the latest run of the partition was opened; `_NEVER` if there is no run."""
-    return max(map(_opened_at, _records_of(store, run)), default=_NEVER)
-
-
-def _opened_fresh(store: ObjectStore, run: RunRef) -> bool:
+def _opened_fresh(record: Record, run: RunRef) -> bool:
     """Release 0.2.0 does not say it, but a first generation is hardly ever opened by `fresh`, and a redo never is."""
-    record = _read(store, run) or {}
     return bool(record.get(FRESH, run.generation > 1)) and Redo.of(record) is None
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import obstore
 from obstore.store import ObjectStore
 
 from nightshift.formats import PLAN
@@ -57,6 +59,8 @@ class Plan:
     Invariants: rows is the sum over files; 1 <= workers <= max(1, chunk_count); chunks tile 0..rows without a gap.
     source: None if the rows did not come from BigQuery.
     decision: path of the decision that it follows (`nightshift.run.decisions`); None for plans that no task decided.
+    uid: random; it names the folder of what workers write for this plan (`nightshift.run.names.Work`). opening: the `uid` of
+    the `spec.json` that it follows. Both are empty for a run of release 0.2.0 and for one of `nightshift batch`.
     """
 
     run_id: str
@@ -67,6 +71,8 @@ class Plan:
     reasons: tuple[str, ...] = ()
     source: ExportedSource | None = None
     decision: str | None = None
+    uid: str = ""
+    opening: str = ""
 
     def __post_init__(self) -> None:
         if self.chunk_rows < 1 or self.workers < 1:
@@ -137,9 +143,16 @@ class Plan:
                 tuple(value["reasons"]),
                 None if source is None else ExportedSource(source["columns"], tuple(source["tables"])),
                 value["decision"],
+                value.get("uid", ""),
+                value.get("opening", ""),
             )
         except (KeyError, TypeError) as error:
             raise PlanError(f"plan.json is not a valid plan: {error!r}") from error
+
+
+def new_uid() -> str:
+    """Of a plan: 16 hex digits that nobody can foresee, so that nothing is put where its workers will write."""
+    return secrets.token_hex(8)
 
 
 def load_plan(store: ObjectStore, run: RunRef) -> Plan | None:
@@ -149,8 +162,25 @@ def load_plan(store: ObjectStore, run: RunRef) -> Plan | None:
 
 
 def save_plan(store: ObjectStore, run: RunRef, plan: Plan) -> Plan:
-    """Writes `plan.json` unless it exists; returns the stored plan: the first one written is final."""
+    """Writes `plan.json` unless it exists; returns the stored plan: the first one written is final.
+
+    Raises PlanError if there is none although something in the run's folder followed one: then it was deleted, and the rows of
+    the new plan need not be those.
+    """
+    if load_plan(store, run) is None and (found := _follows(store, run)):
+        raise PlanError(
+            f"{run.plan_path} is missing, but {found} followed it: the run's folder was deleted in part. What is left is not "
+            "used for other rows. Trigger the DAG with fresh."
+        )
     return _decode(create_or_read(store, run.plan_path, canonical_json(plan.to_json())))
+
+
+def _follows(store: ObjectStore, run: RunRef) -> str | None:
+    """The path of an object that is written only when there is a plan; the workers of a plan with a `uid` write elsewhere."""
+    if get_bytes(store, run.manifest_path) is not None:
+        return run.manifest_path
+    found = (meta["path"] for page in obstore.list(store, run.work("").ledger_folder, chunk_size=1) for meta in page)
+    return next(found, None)
 
 
 def _decode(body: bytes) -> Plan:

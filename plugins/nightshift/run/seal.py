@@ -3,6 +3,8 @@
 Conservation: every ordinal of the plan is in exactly one committed chunk, as a prediction or as a dead letter. The proof
 reads each chunk's ordinals; counts claimed by a worker are checked against them, never trusted. The manifest names the version
 of each object that was read, so that publishing can tell whether it still loads the same ones (`nightshift.run.sealed`).
+
+A manifest that exists is compared with what is proven now, never believed.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 import hashlib
 import itertools
 import json
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +28,7 @@ from nightshift.formats import MANIFEST
 from nightshift.run import chunks, measured, redo_rows, speeds, tolerance
 from nightshift.run import pins as pinned
 from nightshift.run.bills import machine_of
+from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pins import UNPINNED, Pins
@@ -39,6 +43,13 @@ READ_BYTES: Final = 64 << 20
 """Of chunks read in parallel; a larger one is read alone."""
 NAMED: Final = 5
 """How many offenders an error message names."""
+
+
+COMPARED: Final = (
+    *("run_id", "job", "partition", "generation", "opening", "plan"),
+    *("rows", "predictions", "dead_letters", "dead_reasons", "duplicates", COMPLETES, "merkle_root", "chunks"),
+)
+"""The entries of a manifest that are proven. The others say what attempts claim, and when."""
 
 
 class ConservationError(ValueError):
@@ -61,28 +72,34 @@ def seal(
     """Proves the run complete and returns its manifest. The store is rooted at the bucket. pins: of the run, for the manifest.
 
     redo: what the run is, if it completes an earlier one: then its rows are proven to be that run's dead letters.
-    If the run is already sealed, returns that manifest. Also records the run's speed for later plans; if that fails, the run is
-    sealed all the same. Raises ConservationError, ToleranceExceeded, NotRedone, and StoreUnavailable if the store cannot be
-    read.
+    A run that is already sealed is proven again, and its manifest must say the same; whether it has too many dead letters was
+    decided then. Also records the run's speed for later plans; if that fails, the run is sealed all the same. Raises
+    ConservationError, ToleranceExceeded, NotRedone, and StoreUnavailable if the store cannot be read.
     """
-    manifest = load_manifest(store, run)
-    if manifest is None:
-        completes = redo_rows.prove(store, run, plan, redo, load_manifest(store, redo.earlier(run))) if redo else None
-        manifest = _seal(store, run, spec, plan, pins, completes)
+    completes = redo_rows.prove(store, run, plan, redo, load_manifest(store, redo.earlier(run))) if redo else None
+    manifest = _seal(store, run, spec, plan, pins, completes, load_manifest(store, run))
     if redo is None:  # Rows that died once are not like others.
         speeds.keep(store, run, spec, manifest, plan)
     return manifest
 
 
 def _seal(
-    store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins, completes: list[dict[str, Any]] | None
+    store: ObjectStore,
+    run: RunRef,
+    spec: JobSpec,
+    plan: Plan,
+    pins: Pins,
+    completes: list[dict[str, Any]] | None,
+    sealed: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    checked = asyncio.run(_check_all(ObjectStorage(store), run, plan))
+    """sealed: the manifest that is there already."""
+    checked = asyncio.run(_check_all(ObjectStorage(store), run, plan, _Keys(store, run, plan, spec.source.key)))
     if spec.request.ONE_WIDTH:
         _check_widths(checked, _widths_before(store, run, completes or ()))
     dead = sum(item.entry["dead_letters"] for item in checked)
     reasons: Counter[str] = sum((item.reasons for item in checked), Counter())
-    _judge(spec, plan, dead, reasons)
+    if sealed is None:
+        _judge(spec, plan, dead, reasons)
     parts = [part for item in checked for part in item.parts]
     manifest = {
         **MANIFEST.stamp(),
@@ -90,6 +107,8 @@ def _seal(
         "job": run.job,
         "partition": run.partition,
         "generation": run.generation,
+        "opening": plan.opening,
+        "plan": plan.uid,
         pinned.KEY: pins.to_json(),
         "rows": plan.rows,
         "predictions": plan.rows - dead,
@@ -99,7 +118,7 @@ def _seal(
         **({} if completes is None else {COMPLETES: completes}),
         **_made_by(parts),
         measured.KEY: measured.measure(
-            asyncio.run(measured.look(ObjectStorage(store, measured.BYTES_MOST), run)),
+            asyncio.run(measured.look(ObjectStorage(store, measured.BYTES_MOST), run, plan.uid)),
             parts,
             lambda profile: machine_of(spec, profile),
         ),
@@ -107,7 +126,23 @@ def _seal(
         "chunks": [item.entry for item in checked],
         "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    return dict(json.loads(create_or_read(store, run.manifest_path, canonical_json(manifest))))
+    if sealed is None:
+        sealed = dict(json.loads(create_or_read(store, run.manifest_path, canonical_json(manifest))))
+    _compare(run, sealed, manifest)
+    return sealed
+
+
+def _compare(run: RunRef, sealed: Mapping[str, Any], proven: Mapping[str, Any]) -> None:
+    """Raises ConservationError unless the manifest that is there says what was proven now."""
+    # One of release 0.2.0 names no opening and no plan.
+    missing = {"opening": "", "plan": ""}
+    differ = [name for name in COMPARED if sealed.get(name, missing.get(name)) != proven.get(name)]
+    if differ:
+        raise ConservationError(
+            f"{run.manifest_path} does not say what the ledger proves now: {', '.join(differ)} differ. The manifest or a chunk "
+            "was replaced after the run was sealed. Nothing is published. Find out who may write into the bucket, then trigger "
+            "the DAG with fresh."
+        )
 
 
 def load_manifest(store: ObjectStore, run: RunRef) -> dict[str, Any] | None:
@@ -134,7 +169,8 @@ def merkle_root(digests: Sequence[str]) -> str:
     return level[0].hex()
 
 
-async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan) -> list[_Checked]:
+async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Keys) -> list[_Checked]:
+    work = run.work(plan.uid)
     try:
         committed = await Ledger(objects, run, plan).committed()
     except ForeignObject as error:
@@ -153,7 +189,7 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan) -> list[_C
 
     async def check(chunk: int) -> None:
         nonlocal largest
-        path = run.chunk_path(chunk)
+        path = work.chunk_path(chunk)
         try:
             found = await objects.read_version(path)
         except ObjectTooLarge as error:
@@ -162,7 +198,7 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan) -> list[_C
             raise ConservationError(f"chunk {chunk} vanished while it was read: nothing may be deleted from the ledger")
         body, version = found
         largest = max(largest, len(body))
-        item = await asyncio.to_thread(_check_chunk, path, body, chunk, run, plan)
+        item = await asyncio.to_thread(_check_chunk, path, body, chunk, run, plan, keys)
         checked[chunk] = replace(item, entry={**item.entry, "object_version": version})
         # Arrow keeps what each thread has let go of.
         pa.default_memory_pool().release_unused()
@@ -179,17 +215,53 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan) -> list[_C
     return [checked[chunk] for chunk in range(plan.chunk_count)]
 
 
-def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan) -> _Checked:
+class _Keys:
+    """The keys of the planned rows. Safe to ask from several threads."""
+
+    def __init__(self, store: ObjectStore, run: RunRef, plan: Plan, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self._reader = InputReader(store, run, plan, self.names)
+        self._lock = threading.Lock()
+
+    def of(self, chunk: int) -> pa.Table:
+        """Of a chunk's rows, in order. Raises ConservationError if they cannot be read any more; StoreUnavailable."""
+        try:
+            with self._lock:
+                return self._reader.read(chunk)
+        except (InputChanged, InputBroken) as error:
+            raise ConservationError(
+                f"the rows of chunk {chunk} cannot be compared with their answers: {error}. Trigger the DAG with fresh."
+            ) from error
+
+
+def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    """Whether two columns of keys hold the same values; NaN is one of them."""
+    if one.type != other.type:
+        return False
+    if pa.types.is_floating(one.type):
+        nan, others = pc.is_nan(one), pc.is_nan(other)
+        return bool(nan.equals(others) and pc.if_else(nan, 0.0, one).equals(pc.if_else(others, 0.0, other)))
+    return bool(one.equals(other))
+
+
+def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan, keys: _Keys) -> _Checked:
     try:
-        table, provenance = chunks.decode_outcomes(body, rows=len(plan.chunk_range(chunk)))
+        table, provenance = chunks.decode_outcomes(body, keys.names, rows=len(plan.chunk_range(chunk)))
     except chunks.NotAChunk as error:
         raise ConservationError(f"{path}: {error}") from error
-    if provenance.run_id != run.run_id:
-        raise ConservationError(f"{path} belongs to run {provenance.run_id}, not to {run.run_id}")
+    if (provenance.run_id, provenance.plan_uid) != (run.run_id, plan.uid):
+        raise ConservationError(f"{path} belongs to {provenance.whose}, not to run {run.run_id}, plan {plan.uid}")
     expected = plan.chunk_range(chunk)
     if table.column(columns.ORDINAL).combine_chunks() != pa.arange(expected.start, expected.stop):
         raise ConservationError(
             f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order, but does not"
+        )
+    planned = keys.of(chunk)
+    differ = [name for name in keys.names if not _same(planned.column(name), table.column(name))]
+    if differ:
+        raise ConservationError(
+            f"{path} has other keys than the rows of {run.prefix} that it answers ({', '.join(differ)}). Nothing is published. "
+            "Find out who may write into the bucket, then trigger the DAG with fresh."
         )
     reason = table.column(columns.DEAD_REASON)
     dead = table.filter(pc.is_valid(reason)) if reason.null_count < len(table) else table.slice(0, 0)

@@ -14,6 +14,7 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.run.names import RunRef
+from nightshift.run.plan import Plan
 from nightshift.run.redo import COMPLETES, EARLIER, Redo, digest_of
 from nightshift.run.seal import load_manifest, merkle_root
 from nightshift.store import StoreUnavailable, version_of
@@ -40,6 +41,15 @@ def check_sealed(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) -
             f"{len(altered)} of {len(manifest['chunks'])} chunks of run {manifest['run_id']} were overwritten or deleted after "
             f"the run was sealed: {named}. Nothing is published, because these rows are not the ones that were proven. Find "
             "out who may write into the bucket, then trigger the DAG with fresh."
+        )
+
+
+def check_follows(run: RunRef, manifest: Mapping[str, Any], plan: Plan) -> None:
+    """Raises SealBroken if the manifest is one of another plan, or of another opening of the run."""
+    if (manifest.get("opening", ""), manifest.get("plan", "")) != (plan.opening, plan.uid):
+        raise SealBroken(
+            f"{run.manifest_path} was written for another plan than {run.plan_path}: the run's folder was deleted in part, or "
+            "someone has copied one of the two. Nothing is published. Trigger the DAG with fresh."
         )
 
 
@@ -78,11 +88,12 @@ def check_whole(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) ->
 
 def _check_manifest(run: RunRef, manifest: Mapping[str, Any]) -> None:
     """A manifest that was copied from another run, or edited, must not name other chunks than those that were proven."""
-    entries = manifest["chunks"]
+    # A manifest of release 0.2.0 names no plan.
+    work, entries = run.work(manifest.get("plan", "")), manifest["chunks"]
     counted = {name: sum(entry[name] for entry in entries) for name in ("rows", "predictions", "dead_letters")}
     proven = (
         manifest["run_id"] == run.run_id
-        and [entry["path"] for entry in entries] == [run.chunk_path(number) for number in range(len(entries))]
+        and [entry["path"] for entry in entries] == [work.chunk_path(number) for number in range(len(entries))]
         and merkle_root([entry["sha256"] for entry in entries]) == manifest["merkle_root"]
         and all(manifest[name] == count for name, count in counted.items())
         and all("object_version" in entry for entry in entries)

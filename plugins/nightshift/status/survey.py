@@ -21,7 +21,7 @@ from nightshift.costs.prices import Prices
 from nightshift.formats import MANIFEST, SPEC, Format, UnreadableFormat
 from nightshift.run import measured, pauses
 from nightshift.run.bills import bill_of
-from nightshift.run.names import RunRef
+from nightshift.run.names import RunRef, Work
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
 from nightshift.spec import JobSpec
@@ -88,6 +88,11 @@ class Survey:
             lost = self._lost()
         return self._status(sealed, lost, foreign, passing)
 
+    @property
+    def _work(self) -> Work:
+        assert self._plan is not None, "it is asked for what workers wrote only if there is a plan"
+        return self._run.work(self._plan.uid)
+
     def _read_plan(self) -> Plan | None:
         try:
             return _ask(self._run.plan_path, lambda: load_plan(self._store, self._run))
@@ -98,10 +103,10 @@ class Survey:
     def _read_chunks(self, plan: Plan, passing: dict[str, str]) -> dict[str, str]:
         """Counts new chunks; returns the reason for each path that does not belong in the ledger."""
         foreign = {}
-        for page in self._pages(self._run.ledger_folder):
+        for page in self._pages(self._work.ledger_folder):
             new: list[tuple[int, ListedObject]] = []
             for entry in page:
-                chunk = self._run.parse_chunk(entry.path)
+                chunk = self._work.parse_chunk(entry.path)
                 if chunk is None or chunk >= plan.chunk_count:
                     foreign[entry.path] = "not the name of a chunk of this run"
                 elif chunk not in self._committed and chunk not in self._bad_chunks:
@@ -110,8 +115,8 @@ class Survey:
         return foreign
 
     def _read_partials(self, plan: Plan, passing: dict[str, str]) -> None:
-        for page in self._pages(self._run.partials_folder()):
-            named = ((self._run.parse_partial(entry.path), entry) for entry in page)
+        for page in self._pages(self._work.partials_folder()):
+            named = ((self._work.parse_partial(entry.path), entry) for entry in page)
             new = [
                 (found[0], entry)
                 for found, entry in named
@@ -139,7 +144,7 @@ class Survey:
 
     def _note_bad(self, chunk: int, entry: ListedObject, error: NotReadable) -> None:
         self._problems[entry.path] = str(error)
-        if self._run.parse_chunk(entry.path) is not None:
+        if self._work.parse_chunk(entry.path) is not None:
             self._bad_chunks.add(chunk)
         else:
             self._partials_seen.add(entry.path)
@@ -172,9 +177,9 @@ class Survey:
     def _lost(self) -> Counter[str]:
         """Rows computed for nothing by attempt, from the names of the notes; other names are ignored."""
         lost: Counter[str] = Counter()
-        for page in self._pages(self._run.lost_notes_folder):
+        for page in self._pages(self._work.lost_notes_folder):
             for entry in page:
-                if found := self._run.parse_lost_note(entry.path):
+                if found := self._work.parse_lost_note(entry.path):
                     attempt, rows = found
                     lost[attempt] += rows
                     self._attempt(attempt, "?", entry.modified)

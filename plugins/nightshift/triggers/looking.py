@@ -136,8 +136,9 @@ class Lookout:
         from nightshift.run.progress import committed_rows
 
         total = self._look["rows"]
-        run = RunRef.from_prefix(self._look["run"])
-        done, recent = committed_rows(self._store, run, total, self._look["chunk_rows"], since)
+        # A trigger that release 0.2.0 has stored does not say it.
+        work = RunRef.from_prefix(self._look["run"]).work(self._look.get("plan_uid", ""))
+        done, recent = committed_rows(self._store, work, total, self._look["chunk_rows"], since)
         return Rows(total - done, done, recent)
 
     @cached_property

@@ -47,9 +47,11 @@ class Warehouse:
         tables = {f"{table.project}.{table.dataset_id}.{table.table_id}" for table in job.referenced_tables}
         return ExportedSource(query.check_columns(spec, job.schema or ()), tuple(sorted(tables)))
 
-    def check_query(self, spec: JobSpec, partition: str) -> None:
-        """Raises WarehouseError as `read_source` does, and for a destination that cannot take the predictions."""
-        self.check_destination(spec, self.read_source(spec, partition))
+    def check_query(self, spec: JobSpec, partition: str) -> ExportedSource:
+        """As `read_source`. Raises WarehouseError also for a destination that cannot take the predictions."""
+        source = self.read_source(spec, partition)
+        self.check_destination(spec, source)
+        return source
 
     def check_may_replace(self, spec: JobSpec, run: RunRef, asked_at: str, completes: str | None = None) -> None:
         """Raises WarehouseError if the run may not replace what its partition shows, as `obstacle` says."""

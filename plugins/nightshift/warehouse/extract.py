@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError, load_plan, save_plan
+from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError, load_plan, new_uid, save_plan
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -34,6 +34,7 @@ def build_plan(
     source: ExportedSource,
     *,
     fix: Callable[[int, int], Fixed],
+    opening: str = "",
     decision: str | None = None,
     rows: int | None = None,
 ) -> Plan:
@@ -42,8 +43,9 @@ def build_plan(
     The store is rooted at the bucket. Files are ordered by name; files without rows are left out; a plan may have no rows.
     Only footers are read, by ranges. source: what `Warehouse.read_source` says after the export. rows: how many rows
     BigQuery says it exported, if it does. fix: what the decision becomes for so many rows, in files of so many bytes
-    (`nightshift.planner.plan.fixed`). decision: where it is stored. Raises what fix raises; PlanError for a file that lacks a
-    column, is not Parquet or changes meanwhile, and for files that do not hold those rows; StoreUnavailable.
+    (`nightshift.planner.plan.fixed`). opening: the `uid` of the run's record; empty for a run of release 0.2.0. decision: where
+    it is stored. Raises what fix raises; PlanError for a file that lacks a column, is not Parquet or changes meanwhile, and for
+    files that do not hold those rows; StoreUnavailable.
     """
     import obstore
 
@@ -63,7 +65,9 @@ def build_plan(
                 "added since. Trigger the DAG with fresh."
             )
         workers, chunk_rows, reasons = fix(found, sum(file.size for file in files))
-        plan = Plan(run.run_id, found, chunk_rows, workers, tuple(files), reasons, source, decision)
+        # The workers of a run that 0.2.0 has opened write into its folder: older ones may be at work.
+        uid = new_uid() if opening else ""
+        plan = Plan(run.run_id, found, chunk_rows, workers, tuple(files), reasons, source, decision, uid, opening)
         return save_plan(store, run, plan)
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"plan the inputs of {run.prefix}: {error}") from error

@@ -18,7 +18,7 @@ from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
-from tests.builders import a_spec, write_input
+from tests.builders import a_spec, bound, write_input
 from tests.launch import launched
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
@@ -56,12 +56,18 @@ class PreparedRun:
 
     @property
     def folder(self) -> Path:
+        """The run's own."""
         return Path(self.url.removeprefix("file://")) / self.run.prefix
+
+    @property
+    def work(self) -> Path:
+        """Where its workers write."""
+        return Path(self.url.removeprefix("file://")) / self.run.work(self.plan.uid).prefix
 
     def rows(self) -> dict[int, dict[str, Any]]:
         """All committed rows by ordinal. Fails on an ordinal that stands there twice."""
         found: dict[int, dict[str, Any]] = {}
-        for path in sorted(self.folder.glob("ledger/*.parquet")):
+        for path in sorted(self.work.glob("ledger/*.parquet")):
             table, _ = chunks.decode(path.read_bytes())
             for row in table.to_pylist():
                 assert row["ordinal"] not in found
@@ -69,7 +75,7 @@ class PreparedRun:
         return found
 
     def partial_rows(self) -> list[int]:
-        tables = [chunks.decode(path.read_bytes())[0] for path in sorted(self.folder.glob("partials/*/*.parquet"))]
+        tables = [chunks.decode(path.read_bytes())[0] for path in sorted(self.work.glob("partials/*/*.parquet"))]
         return [] if not tables else sorted(pa.concat_tables(tables).column("ordinal").to_pylist())
 
 
@@ -89,7 +95,7 @@ def prepare(
     store = open_store(url)
     run = opening.open_run(store, spec, "2026-11-20", opened_by="test")
     files = write_input(store, run, texts, per_file=per_file, per_group=per_group)
-    plan = save_plan(store, run, Plan(run.run_id, len(texts), chunk_rows, workers, files))
+    plan = save_plan(store, run, bound(store, run, Plan(run.run_id, len(texts), chunk_rows, workers, files)))
     return PreparedRun(url, run, spec, plan)
 
 

@@ -15,6 +15,7 @@ from nightshift.run import opening
 from nightshift.run.plan import InputFile, Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
+from tests.builders import bound
 from tests.integration.driver.runs import DriverProcess, PreparedRun
 
 GROUP_ROWS = 20
@@ -34,7 +35,7 @@ def prepare_table(folder: Path, spec: JobSpec, columns: dict[str, Any], *, chunk
     meta = obstore.head(store, f"{run.prefix}/{path}")
     groups = tuple(min(GROUP_ROWS, rows - at) for at in range(0, rows, GROUP_ROWS))
     file = InputFile(path, rows, groups, meta["size"], str(meta["e_tag"]))
-    plan = save_plan(store, run, Plan(run.run_id, rows, chunk_rows, 1, (file,)))
+    plan = save_plan(store, run, bound(store, run, Plan(run.run_id, rows, chunk_rows, 1, (file,))))
     return PreparedRun(url, run, spec, plan)
 
 

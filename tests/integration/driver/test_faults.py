@@ -250,7 +250,7 @@ def test_committed_chunks_are_never_sent_again(tmp_path: Path) -> None:
 def test_only_missing_chunks_are_computed(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS)
     run_driver(prepared)
-    (prepared.folder / "ledger/chunk-00000002.parquet").unlink()
+    (prepared.work / "ledger/chunk-00000002.parquet").unlink()
 
     _, engine = run_driver(prepared)
 
@@ -409,7 +409,7 @@ def test_too_many_dead_letters_end_a_run_before_its_end(tmp_path: Path) -> None:
 @pytest.mark.gate
 def test_a_torn_partial_is_left_out(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS[:8])
-    folder = prepared.folder / "partials/chunk-00000000"
+    folder = prepared.work / "partials/chunk-00000000"
     folder.mkdir(parents=True)
     (folder / "dead.parquet").write_bytes(b"PAR1 torn")
 
@@ -423,7 +423,7 @@ def test_a_partial_of_another_run_or_chunk_is_left_out(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS[:16], chunk_rows=8)
     another = RunRef("job", "2026-11-19", "f" * 16)
     for name, run, chunk in (("other-run", another, 0), ("other-chunk", prepared.run, 1)):
-        path = f"{prepared.run.prefix}/partials/chunk-00000000/{name}.parquet"
+        path = f"{prepared.run.work(prepared.plan.uid).prefix}/partials/chunk-00000000/{name}.parquet"
         body = a_chunk(run, prepared.plan, chunk, ordinals=range(8))
         obstore.put(open_store(prepared.url), path, body)
 

@@ -66,9 +66,11 @@ def save_partial(prepared: PreparedRun, rows: int) -> None:
     """As an attempt of the release before row groups would have left it."""
     keys = pa.table({"id": pa.array(range(rows), pa.int64())})
     results = [Result(n, vector, None, None, 1) for n, vector in zip(range(rows), vectors() * (rows // 500), strict=True)]
-    made = Provenance(prepared.run.run_id, 0, "earlier", "node", {"name": "m"}, "1", "", "", rows, 0, 0)
+    made = Provenance(
+        prepared.run.run_id, 0, "earlier", "node", {"name": "m"}, "1", "", "", rows, 0, 0, plan_uid=prepared.plan.uid
+    )
     body = chunks.encode(keys, results, chunks.VECTORS, made)
-    obstore.put(open_store(prepared.url), prepared.run.partial_path(0, "earlier"), body)
+    obstore.put(open_store(prepared.url), prepared.run.work(prepared.plan.uid).partial_path(0, "earlier"), body)
 
 
 @pytest.mark.parametrize("saved", [0, 49_000])
@@ -82,7 +84,7 @@ def test_a_chunk_with_800_mb_of_answers_fits_the_pod(prepared: PreparedRun, save
         assert driver.finish() == exits.DONE
 
     assert engine.answered == ROWS - saved
-    (path,) = prepared.folder.glob("ledger/*.parquet")
+    (path,) = prepared.work.glob("ledger/*.parquet")
     table, _ = chunks.decode_outcomes(path.read_bytes())
     assert table.filter(pc.field("prediction")).column("ordinal").to_pylist() == list(range(ROWS))
     assert driver.peak_bytes < POD_BYTES

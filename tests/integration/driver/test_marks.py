@@ -34,7 +34,7 @@ LIVES_S = (4.0, 7.0, 10.0)
 
 
 def marks_of(prepared: PreparedRun) -> list[Mark]:
-    return list(asyncio.run(look(ObjectStorage(open_store(prepared.url)), prepared.run)).marks)
+    return list(asyncio.run(look(ObjectStorage(open_store(prepared.url)), prepared.run, prepared.plan.uid)).marks)
 
 
 async def slowly(_: list[str]) -> None:
@@ -64,13 +64,13 @@ class Watched:
 
 def committed_by(prepared: PreparedRun, pod: str) -> int:
     """Rows of the ledger that the attempts of a pod computed, as its objects say."""
-    parts = [part for path in prepared.folder.glob("ledger/*.parquet") for part in chunks.decode(path.read_bytes())[1].parts]
+    parts = [part for path in prepared.work.glob("ledger/*.parquet") for part in chunks.decode(path.read_bytes())[1].parts]
     return sum(part.rows for part in parts if part.attempt.startswith(f"{pod}-"))
 
 
 def marks_left(prepared: PreparedRun, pod: str) -> int:
     """How many marks the attempts of a pod have written so far."""
-    return len(list(prepared.folder.glob(f"attempts/{pod}-*/*.json")))
+    return len(list(prepared.work.glob(f"attempts/{pod}-*/*.json")))
 
 
 @pytest.mark.gate

@@ -18,7 +18,7 @@ from nightshift.run.pins import Pins, pin_model
 from nightshift.run.plan import Plan, save_plan
 from nightshift.run.weights import NoWeights, WeightsChanged, check, look
 from nightshift.store import StoreUnavailable, open_store
-from tests.builders import a_spec, write_input
+from tests.builders import a_spec, bound, write_input
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
 from tests.integration.emulators import StorageEmulator
@@ -200,7 +200,7 @@ class TestWeights:
         store = open_store(url)
         run = opening.open_run(store, spec, "2026-11-20", opened_by="test", pin=lambda: pin_model(spec, {}))
         files = write_input(store, run, ["a", "b"], per_file=2, per_group=2)
-        return PreparedRun(url, run, spec, save_plan(store, run, Plan(run.run_id, 2, 2, 1, files)))
+        return PreparedRun(url, run, spec, save_plan(store, run, bound(store, run, Plan(run.run_id, 2, 2, 1, files))))
 
 
 def test_a_bucket_that_does_not_answer_may_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

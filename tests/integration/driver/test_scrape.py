@@ -87,7 +87,7 @@ def test_a_driver_is_scraped_while_it_works(tmp_path: Path, request: pytest.Fixt
     assert seen["requests_total", ""] >= 15
     assert seen["tokens_total", "in"] == sum(len(text) for text in texts[:56] if text)
     assert seen["bytes_total", "committed"] == sum(
-        path.stat().st_size for path in prepared.folder.glob("ledger/*.parquet") if not path.name.endswith("7.parquet")
+        path.stat().st_size for path in prepared.work.glob("ledger/*.parquet") if not path.name.endswith("7.parquet")
     )
     assert seen["bytes_total", "read"] > 0
     assert seen["chunks_open", ""] == 1

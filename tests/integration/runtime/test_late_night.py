@@ -28,7 +28,7 @@ from nightshift.triggers import looking
 from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.looking import Lookout
 from nightshift.triggers.polling import poll
-from tests.builders import RUN, a_plan, a_spec
+from tests.builders import RUN, WORK, a_plan, a_spec
 from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
 from tests.integration.runtime.manifests import IMAGE, jobset
 from tests.unit.operators.infer_night import a_context
@@ -112,7 +112,7 @@ def test_a_slow_night_gets_help_and_keeps_its_deadline(
     runtime.submitted = []
     with DAG("job", schedule=None):
         task = SlowNight(task_id="infer", run_prefix=RUN.prefix, terms="")
-    task.ledger = tmp_path / "bucket" / RUN.ledger_folder
+    task.ledger = tmp_path / "bucket" / WORK.ledger_folder
     task.__dict__.update(settings=settings, store=store, deployment=Deployment(runtime, LocalJobSetTrigger, has_profiles=False))
 
     began = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 import uuid
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import obstore
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
@@ -20,7 +22,7 @@ from nightshift import exits
 from nightshift.operators import waiting
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
-from nightshift.run.names import RunRef, run_digest
+from nightshift.run.names import WORKERS, RunRef, Work, run_digest
 from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
 from nightshift.run.seal import seal
 from nightshift.settings import Settings
@@ -29,7 +31,7 @@ from nightshift.store import create_or_read, open_store
 from nightshift.tasks.base import load_kind
 from nightshift.warehouse import JobState, Warehouse
 from nightshift.warehouse.extract import build_plan
-from tests.builders import a_fix, a_spec
+from tests.builders import a_fix, a_spec, bound, opening_of
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
 from tests.integration.emulators import ANONYMOUS_CONNECTION, PROJECT, StorageEmulator
@@ -65,7 +67,12 @@ class Night:
         return self.run_of(PARTITION)
 
     def run_of(self, partition: str, generation: int = 1) -> RunRef:
-        return RunRef(self.spec.job, partition, run_digest(self.spec.job, partition, self.spec.semantic()), generation)
+        return RunRef(
+            self.spec.job,
+            partition,
+            run_digest(self.spec.job, partition, self.spec.semantic(), self.settings.project),
+            generation,
+        )
 
     @property
     def destination(self) -> str:
@@ -112,7 +119,9 @@ class Night:
 
     def plan(self, run: RunRef, *, rows: int | None = None) -> Plan:
         """The plan of what was exported. rows: how many rows BigQuery says these were."""
-        return build_plan(self.store, run, self.spec, self.source, fix=a_fix(self.spec), rows=rows)
+        return build_plan(
+            self.store, run, self.spec, self.source, fix=a_fix(self.spec), opening=opening_of(self.store, run), rows=rows
+        )
 
     def compute(self, run: RunRef, plan: Plan) -> None:
         """The task 'infer': a real driver process, with vectors of `vector_of` from an engine that never fails."""
@@ -131,25 +140,43 @@ class Night:
         predictions: Sequence[Any] | None = None,
     ) -> dict[str, Any]:
         """Commits the chunks of a run whose rows have these names, and seals it. A sealed run stays as it is."""
-        files = (InputFile("inputs/0-part-0.parquet", len(names), (len(names),), 1, "e"),) if names else ()
-        plan = save_plan(self.store, run, Plan(run.run_id, len(names), per_chunk, 1, files, source=self.source))
+        files = self._exported(run, names) if names else ()
+        plan = save_plan(
+            self.store, run, bound(self.store, run, Plan(run.run_id, len(names), per_chunk, 1, files, source=self.source))
+        )
         values = [prediction(ordinal, bias) for ordinal in range(len(names))] if predictions is None else predictions
         for chunk in range(plan.chunk_count):
-            self.commit(run, chunk, names, plan.chunk_range(chunk), values=values, dead=dead)
+            self.commit(run, plan.uid, chunk, names, plan.chunk_range(chunk), values=values, dead=dead)
         tolerant = self.spec.dead_letters.model_copy(update={"tolerate": len(dead)})
         return seal(self.store, run, self.spec.model_copy(update={"dead_letters": tolerant}), plan)
 
+    def _exported(self, run: RunRef, names: Sequence[str]) -> tuple[InputFile, ...]:
+        path, body = "inputs/0-part-0.parquet", io.BytesIO()
+        pq.write_table(_keys(names, range(len(names))), body)
+        create_or_read(self.store, f"{run.prefix}/{path}", body.getvalue())
+        meta = obstore.head(self.store, f"{run.prefix}/{path}")
+        return (InputFile(path, len(names), (len(names),), meta["size"], str(meta["e_tag"])),)
+
     def commit(
-        self, run: RunRef, chunk: int, names: Sequence[str], ordinals: range, *, values: Sequence[Any], dead: Sequence[int] = ()
+        self,
+        run: RunRef,
+        plan_uid: str,
+        chunk: int,
+        names: Sequence[str],
+        ordinals: range,
+        *,
+        values: Sequence[Any],
+        dead: Sequence[int] = (),
     ) -> None:
         """Writes one object of the ledger, which holds these ordinals of the run's rows."""
         gone = [ordinal for ordinal in ordinals if ordinal in dead]
-        body = _chunk(self.spec, run, chunk, names, ordinals, gone, values)
-        create_or_read(self.store, f"{run.prefix}/ledger/chunk-{chunk:08d}.parquet", body)
+        work = run.work(plan_uid)
+        create_or_read(self.store, work.chunk_path(chunk), _chunk(self.spec, work, chunk, names, ordinals, gone, values))
 
     def forget(self, run: RunRef) -> None:
-        """Deletes the run's folder."""
-        obstore.delete(self.store, [meta["path"] for meta in obstore.list(self.store, run.prefix).collect()])
+        """Deletes everything of the run."""
+        for folder in (run.prefix, f"{WORKERS}/{run.prefix}"):
+            obstore.delete(self.store, [meta["path"] for meta in obstore.list(self.store, folder).collect()])
 
     def stage(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> list[str]:
         """The load jobs, not waited for."""
@@ -185,7 +212,7 @@ def prediction(ordinal: int, bias: float = 0.0) -> list[float]:
 
 
 def _chunk(
-    spec: JobSpec, run: RunRef, number: int, names: Sequence[str], ordinals: range, gone: Sequence[int], values: Sequence[Any]
+    spec: JobSpec, work: Work, number: int, names: Sequence[str], ordinals: range, gone: Sequence[int], values: Sequence[Any]
 ) -> bytes:
     results = [
         Result(ordinal, None, "too_long", f"row {ordinal} is too long", 2)
@@ -193,14 +220,9 @@ def _chunk(
         else Result(ordinal, values[ordinal], None, None, 1)
         for ordinal in ordinals
     ]
-    keys = pa.table(
-        {
-            "name": pa.array([names[ordinal] for ordinal in ordinals], pa.string()),
-            "version": pa.array(list(ordinals), pa.int64()),
-        }
-    )
     provenance = Provenance(
-        run_id=run.run_id,
+        run_id=work.run.run_id,
+        plan_uid=work.plan_uid,
         chunk=number,
         attempt="pod-0",
         node="node",
@@ -212,7 +234,12 @@ def _chunk(
         dead_letters=len(gone),
         prompt_tokens=10 * len(ordinals),
     )
-    return chunks.encode(keys, results, load_kind(spec).prediction_type, provenance)
+    return chunks.encode(_keys(names, ordinals), results, load_kind(spec).prediction_type, provenance)
+
+
+def _keys(names: Sequence[str], ordinals: range) -> pa.Table:
+    of_rows = pa.array([names[ordinal] for ordinal in ordinals], pa.string())
+    return pa.table({"name": of_rows, "version": pa.array(list(ordinals), pa.int64())})
 
 
 def make_night(client: bigquery.Client, storage: StorageClient, monkeypatch: pytest.MonkeyPatch, storage_url: str) -> Night:

@@ -24,7 +24,7 @@ from nightshift.run.chunks import Provenance, Result
 from nightshift.run.plan import InputFile, Plan, save_plan
 from nightshift.spec.limits import chunk_rows_most
 from nightshift.store import open_store
-from tests.builders import RUN, a_spec
+from tests.builders import RUN, WORK, a_spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -103,7 +103,7 @@ def test_the_largest_chunks_of_vectors_are_sealed_in_300_mib(tmp_path: Path, wid
         ]
         provenance = Provenance(RUN.run_id, chunk, "pod-0", "node", {}, "0", "", "", rows, 0, prompt_tokens=1)
         keys = pa.table({"id": pa.array(plan.chunk_range(chunk), pa.int64())})
-        obstore.put(store, RUN.chunk_path(chunk), chunks.encode(keys, results, pa.list_(pa.float32()), provenance))
+        obstore.put(store, WORK.chunk_path(chunk), chunks.encode(keys, results, pa.list_(pa.float32()), provenance))
 
     peak = peak_of("seal", url, count)
     assert peak < 300 << 20, f"{peak >> 20} MiB"

@@ -233,7 +233,8 @@ def test_objects_that_the_manifest_does_not_list_are_not_published(night: Night)
     manifest = night.seal(night.run, NAMES, per_chunk=1)
     strays = [*NAMES, "stray", "stray"]
     for ordinal in (5, 6):
-        night.commit(night.run, ordinal, strays, range(ordinal, ordinal + 1), values=[prediction(n) for n in range(7)])
+        values = [prediction(n) for n in range(7)]
+        night.commit(night.run, manifest["plan"], ordinal, strays, range(ordinal, ordinal + 1), values=values)
     night.publish(night.run, manifest)
 
     assert [row[0] for row in night.shown()] == NAMES

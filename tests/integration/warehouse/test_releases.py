@@ -48,8 +48,9 @@ def job_now(night: Night, **changes: Any) -> JobSpec:
 
 def committed(store: ObjectStore, run: RunRef, plan: Plan) -> set[int]:
     """Ordinals of the rows that were saved: committed, or in a partial."""
-    paths = [str(meta["path"]) for page in store.list(run.prefix) for meta in page]
-    saved = [path for path in paths if run.parse_chunk(path) is not None or run.parse_partial(path) is not None]
+    work = run.work(plan.uid)
+    paths = [str(meta["path"]) for page in store.list(work.prefix) for meta in page]
+    saved = [path for path in paths if work.parse_chunk(path) is not None or work.parse_partial(path) is not None]
     tables = [chunks.decode(bytes(store.get(path).bytes()))[0] for path in saved]
     return {ordinal for table in tables for ordinal in table.column("ordinal").to_pylist()}
 

@@ -27,7 +27,7 @@ from nightshift.settings import Settings
 from nightshift.triggers.jobset import jobset_event
 from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.polling import poll
-from tests.builders import RUN, a_chunk, a_plan, a_spec
+from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec
 from tests.jobsets import BUCKET, Agent, an_ended_pod
 from tests.kept_state import KeptState
 
@@ -103,7 +103,7 @@ class Night:
 
     def commit(self, *chunks: int) -> None:
         for chunk in chunks:
-            obstore.put(self.store, f"{RUN.prefix}/ledger/chunk-{chunk:08d}.parquet", a_chunk(RUN, PLAN, chunk))
+            obstore.put(self.store, WORK.chunk_path(chunk), a_chunk(RUN, PLAN, chunk))
 
 
 def a_context() -> Any:

@@ -25,7 +25,7 @@ from nightshift.planner.speed import Known, tokens_of
 from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
 from nightshift.triggers.jobset import jobset_event
-from tests.builders import RUN, a_chunk, a_plan, a_spec
+from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec
 from tests.unit.operators.infer_night import Night, PromptRuntime, failed
 
 pytestmark = pytest.mark.unit
@@ -126,7 +126,7 @@ def watched(night: Night) -> Watched:
 
 
 def generation(number: int) -> str:
-    return jobset_name("job", "infer", RUN, number)
+    return jobset_name("job", "infer", WORK, number)
 
 
 class TestLook:
@@ -269,7 +269,7 @@ class TestHelp:
         watched.help(3)
         plan = a_plan(rows=16, workers=2)
         for chunk in range(4):
-            obstore.put(watched.night.store, RUN.chunk_path(chunk), a_chunk(RUN, plan, chunk))
+            obstore.put(watched.night.store, WORK.chunk_path(chunk), a_chunk(RUN, plan, chunk))
         watched.night.agent.says(generation(2), "Completed")
 
         done = watched._task().execute_complete(

@@ -34,7 +34,7 @@ from nightshift.operators.jobset_errors import (
 from nightshift.operators.jobset_memory import Kept, Live, Memory
 from nightshift.run.starts import Starts
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
-from tests.builders import RUN, a_spec
+from tests.builders import RUN, WORK, a_spec
 from tests.jobsets import Agent, an_ended_pod
 from tests.unit.operators.infer_night import POD, Night, PromptRuntime, an_event, failed, fired, waited_for
 
@@ -303,7 +303,7 @@ class TestTwoJobSets:
         memory.save(Kept(deadline=time.time() + 600).with_all((Live(1), Live(2))))
         with pytest.raises(TaskDeferred):
             night.task().execute(night.context)
-        return [jobset_name("job", "infer", RUN, generation) for generation in (1, 2)]
+        return [jobset_name("job", "infer", WORK, generation) for generation in (1, 2)]
 
     def test_the_end_of_one_leaves_the_other_at_work(self, night: Night, names: list[str]) -> None:
         assert night.agent.names() == sorted(names)
@@ -345,7 +345,7 @@ class TestAnotherTimeAround:
         night.agent.says(name, "Completed")
         night.resume(name)
         for chunk in (0, 1):
-            obstore.delete(night.store, f"{RUN.prefix}/ledger/chunk-{chunk:08d}.parquet")
+            obstore.delete(night.store, WORK.chunk_path(chunk))
         night.clear()
 
         assert self.seconds_left(night, monkeypatch) == pytest.approx(a_spec().deadline_seconds, abs=60)

@@ -25,7 +25,7 @@ from nightshift.operators.jobset_errors import (
 from nightshift.run import pauses
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.settings import Settings
-from tests.builders import RUN, a_plan, a_spec
+from tests.builders import RUN, WORK, a_plan, a_spec
 from tests.jobsets import BUCKET
 from tests.unit.operators.infer_night import Night, PromptRuntime, RudeRuntime, a_context, failed
 
@@ -210,11 +210,12 @@ class TestNothingToDo:
         assert night.task().execute(night.context) == {"jobset": None}
         assert night.agent.names() == []
 
-    def test_the_run_is_sealed(self, night: Night) -> None:
-        night.execute()
+    def test_a_sealed_run_whose_chunks_are_gone_is_not_computed_again(self, night: Night) -> None:
+        night.commit(0)
         obstore.put(night.store, f"{RUN.prefix}/manifest.json", b"{}")
 
-        assert night.task().execute(night.context) == {"jobset": None}
+        with pytest.raises(AirflowFailException, match=r"1 of 2 chunks of .* were deleted after the run was sealed"):
+            night.task().execute(night.context)
         assert night.agent.names() == []
 
     def test_the_run_has_no_rows(self, night: Night) -> None:
@@ -233,7 +234,7 @@ class TestNames:
     def test_leave_room_for_the_names_of_pods(self) -> None:
         long = RunRef("a" * 29 + "-" + "b" * 10, "2026-11-20", "0" * 16)
 
-        name = jobset_name("dag", "infer", long, 1)
+        name = jobset_name("dag", "infer", long.work(""), 1)
 
         assert name.startswith("a" * 29 + "-")
         assert "--" not in name
@@ -241,14 +242,15 @@ class TestNames:
 
     def test_differ_by_what_makes_the_work_another(self) -> None:
         names = {
-            jobset_name("dag", "infer", RUN, 1),
-            jobset_name("dag", "infer", RUN, 2),
-            jobset_name("other", "infer", RUN, 1),
-            jobset_name("dag", "help", RUN, 1),
-            jobset_name("dag", "infer", RunRef(RUN.job, RUN.partition, RUN.digest, 2), 1),
+            jobset_name("dag", "infer", WORK, 1),
+            jobset_name("dag", "infer", WORK, 2),
+            jobset_name("other", "infer", WORK, 1),
+            jobset_name("dag", "help", WORK, 1),
+            jobset_name("dag", "infer", RunRef(RUN.job, RUN.partition, RUN.digest, 2).work(WORK.plan_uid), 1),
+            jobset_name("dag", "infer", RUN.work("0" * 16), 1),
         }
 
-        assert len(names) == 5
+        assert len(names) == 6
 
 
 class TestPaused:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.unit
 
 SOURCE = ("bigquery", "acme.d.t")
 INPUTS = ("gs://runs", f"{RUN.prefix}/inputs")
-LEDGER = ("gs://runs", f"{RUN.prefix}/ledger")
+LEDGER = ("gs://runs", f"_workers/{RUN.prefix}")
 DESTINATION = ("bigquery", "acme.d.out")
 DEAD_LETTERS = ("bigquery", "acme.nightshift.dead_letters")
 
@@ -43,8 +43,8 @@ def a_task(kind: type[RunOperator]) -> RunOperator:
     """A task of a run that is sealed."""
     store = MemoryStore()
     obstore.put(store, f"{RUN.prefix}/spec.json", canonical_json({"spec": a_spec().model_dump(mode="json")}))
-    obstore.put(store, f"{RUN.prefix}/manifest.json", canonical_json(MANIFEST))
-    save_plan(store, RUN, a_plan(rows=8))
+    plan = save_plan(store, RUN, a_plan(rows=8))
+    obstore.put(store, f"{RUN.prefix}/manifest.json", canonical_json({**MANIFEST, "plan": plan.uid, "opening": plan.opening}))
     with DAG("job", schedule=None):
         task = kind(task_id="task", run_prefix=RUN.prefix, terms="")
     task.__dict__.update(settings=Settings(bucket="runs", project="acme"), store=store)

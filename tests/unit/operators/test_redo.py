@@ -20,7 +20,8 @@ from nightshift.driver.recall import Completed, Recall
 from nightshift.driver.trial import Canary
 from nightshift.operators.redoing import open_again, take_rows
 from nightshift.run import redo_rows
-from nightshift.run.names import RunRef
+from nightshift.run.inputs import InputReader
+from nightshift.run.names import RunRef, Work
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
 from nightshift.run.redo import EARLIER, NothingToRedo, NotRedone, Redo, totals
@@ -32,7 +33,7 @@ from nightshift.spec import JobSpec
 from nightshift.tasks.base import load_kind
 from nightshift.warehouse import publish
 from nightshift.warehouse.extract import build_plan
-from tests.builders import a_chunk, a_fix, a_spec, write_input
+from tests.builders import a_chunk, a_fix, a_spec, bound, opening_of, write_input
 
 pytestmark = pytest.mark.unit
 
@@ -63,7 +64,7 @@ class Bucket:
         """A run of all rows, with these dead letters, that the partition shows."""
         run = open_run(self.store, SPEC, DAY, opened_by=f"night after {self.shown}", fresh=self.shown is not None)
         files = write_input(self.store, run, TEXTS[:rows], per_file=8, per_group=3)
-        plan = save_plan(self.store, run, Plan(run.run_id, rows, 4, 1, files, source=SOURCE))
+        plan = save_plan(self.store, run, bound(self.store, run, Plan(run.run_id, rows, 4, 1, files, source=SOURCE)))
         self.compute(run, plan, dead)
         if seal_it:
             seal(self.store, run, SPEC, plan)
@@ -73,7 +74,9 @@ class Bucket:
     def compute(self, run: RunRef, plan: Plan, dead: Sequence[int], width: int = 2) -> None:
         for chunk in range(plan.chunk_count):
             gone = [ordinal for ordinal in plan.chunk_range(chunk) if ordinal in dead]
-            obstore.put(self.store, run.chunk_path(chunk), a_chunk(run, plan, chunk, dead=gone, width=width), mode="create")
+            ids = InputReader(self.store, run, plan, ("id",)).read(chunk).column("id").to_pylist()
+            body = a_chunk(run, plan, chunk, dead=gone, ids=ids, width=width)
+            obstore.put(self.store, run.work(plan.uid).chunk_path(chunk), body, mode="create")
 
     def redo(self, opener: str = "redo", spec: JobSpec = SPEC) -> RunRef:
         """The tasks plan and extract."""
@@ -82,7 +85,9 @@ class Bucket:
         if load_plan(self.store, run) is None:
             source = take_rows(self.store, run, redo)
             assert source is not None
-            build_plan(self.store, run, SPEC, source, fix=a_fix(SPEC), rows=redo.dead_letters)
+            build_plan(
+                self.store, run, SPEC, source, fix=a_fix(SPEC), opening=opening_of(self.store, run), rows=redo.dead_letters
+            )
         return run
 
     def what(self, run: RunRef) -> Redo:
@@ -100,6 +105,10 @@ class Bucket:
         plan = load_plan(self.store, run)
         assert plan is not None
         return plan
+
+    def work(self, run: RunRef) -> Work:
+        """What the run's workers write."""
+        return run.work(self.plan(run).uid)
 
     def rows(self, run: RunRef) -> list[dict[str, Any]]:
         """Everything that the planned files hold."""
@@ -174,7 +183,7 @@ def test_the_partition_is_the_earlier_predictions_and_the_new_ones(bucket: Bucke
     check_whole(bucket.store, run, all_of_it)
     own, earlier = publish.parts(run, all_of_it, SETTINGS)
     assert [each.suffix for each in (own, earlier)] == ["", "_1"]
-    assert earlier.tables[0][1] == [f"gs://b/{first.chunk_path(number)}" for number in range(5)]
+    assert earlier.tables[0][1] == [f"gs://b/{bucket.work(first).chunk_path(number)}" for number in range(5)]
     assert len({name for part in (own, earlier) for name, _ in part.tables}) == 2, "a staging table each"
 
 
@@ -325,7 +334,7 @@ def test_rows_that_are_gone_are_refused_before_a_run_is_opened(bucket: Bucket, g
 
 def test_an_earlier_run_whose_chunks_are_gone_is_refused(bucket: Bucket) -> None:
     run = bucket.night([3])
-    obstore.delete(bucket.store, run.chunk_path(4))
+    obstore.delete(bucket.store, bucket.work(run).chunk_path(4))
 
     with pytest.raises(SealBroken, match="overwritten or deleted"):
         bucket.redo()
@@ -367,7 +376,9 @@ def test_vectors_of_another_length_than_those_that_it_completes_are_not_sealed(b
     bucket.shown = second
     third = bucket.redo("third")
 
-    with pytest.raises(ConservationError, match=rf"\(2 in {first.chunk_path(0)}, 3 in {third.chunk_path(0)}\)"):
+    with pytest.raises(
+        ConservationError, match=rf"\(2 in {bucket.work(first).chunk_path(0)}, 3 in {bucket.work(third).chunk_path(0)}\)"
+    ):
         bucket.seal(third, width=3)
     assert load_manifest(bucket.store, third) is None
 
@@ -394,7 +405,7 @@ def test_a_row_that_the_completed_run_answered_can_be_sent_beside_rows_that_all_
 def test_without_what_the_completed_run_has_left_no_row_is_found(bucket: Bucket, gone: str) -> None:
     first = bucket.night([3])
     run = bucket.redo()
-    obstore.delete(bucket.store, first.chunk_path(0) if gone == "chunk" else getattr(first, gone))
+    obstore.delete(bucket.store, bucket.work(first).chunk_path(0) if gone == "chunk" else getattr(first, gone))
 
     assert completed(bucket, run).row() is None
 

@@ -18,7 +18,7 @@ from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, save_plan
 from nightshift.run.seal import load_manifest
 from nightshift.store import ObjectStorage
-from tests.builders import a_chunk, a_plan, a_spec
+from tests.builders import a_chunk, a_plan, a_spec, bound, with_rows
 
 pytestmark = pytest.mark.unit
 
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.unit
 def a_run(store: ObjectStore, *made: dict[str, Any]) -> RunRef:
     """Complete, with a chunk of four rows for each `made`: fields of its provenance."""
     run = opening.open_run(store, a_spec(), "2026-11-20", opened_by="night")
-    plan = save_plan(store, run, Plan(run.run_id, 4 * len(made), 4, 1, a_plan(4 * len(made)).files))
+    plan = Plan(run.run_id, 4 * len(made), 4, 1, a_plan(4 * len(made)).files)
+    plan = save_plan(store, run, bound(store, run, with_rows(store, plan, run)))
     for chunk, fields in enumerate(made):
         table, provenance = chunks.decode(a_chunk(run, plan, chunk))
         results, kind = chunks.results_of(table), table.schema.field("prediction").type

@@ -20,7 +20,7 @@ from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
-from tests.builders import a_chunk, a_plan, a_spec
+from tests.builders import a_chunk, a_plan, a_spec, bound, with_rows
 
 pytestmark = pytest.mark.unit
 
@@ -62,7 +62,7 @@ def test_the_terms_come_from_the_task_plan(told: Any, terms: Any) -> None:
 def test_a_raised_tolerance_seals_a_run_that_was_over_it() -> None:
     store = MemoryStore()
     run = opened(store)
-    plan = save_plan(store, run, Plan(run.run_id, 4, 4, 1, a_plan(4).files))
+    plan = save_plan(store, run, bound(store, run, with_rows(store, Plan(run.run_id, 4, 4, 1, a_plan(4).files), run)))
     asyncio.run(Ledger(ObjectStorage(store), run, plan).commit(0, a_chunk(run, plan, 0, dead=[1, 2])))
 
     with pytest.raises(AirflowFailException, match="raise the tolerance and trigger the DAG again"):

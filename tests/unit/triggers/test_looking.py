@@ -23,7 +23,7 @@ from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.looking import Lookout
 from nightshift.triggers.polling import poll
-from tests.builders import RUN
+from tests.builders import PLAN_UID, RUN, WORK
 from tests.jobsets import Agent, an_ended_pod
 
 pytestmark = pytest.mark.unit
@@ -37,7 +37,7 @@ def a_look(**changes: Any) -> dict[str, Any]:
     """Of a night of 1,000 rows in chunks of 10, with one worker that should be there by now."""
     jobset = {"profile": "cpu", "workers": 1, "helps": False, "hosts": 1, "ready_at": time.time() - 60}
     terms = {"profiles": ["cpu"], "start_up_s": 600.0, "room": 100, "stated": False, "helped": 0}
-    found = {"run": RUN.prefix, "rows": 1000, "chunk_rows": 10, "seqs": 1, "speed": 0.1}
+    found = {"run": RUN.prefix, "rows": 1000, "chunk_rows": 10, "plan_uid": PLAN_UID, "seqs": 1, "speed": 0.1}
     found |= {"late_since": time.time() - HOUR, "resumed_at": None}
     return {**found, "jobsets": {OWNER: jobset}, "terms": terms, **changes}
 
@@ -53,7 +53,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
 
 def commit(store: MemoryStore, *chunks: int) -> None:
     for chunk in chunks:
-        obstore.put(store, RUN.chunk_path(chunk), b"rows")
+        obstore.put(store, WORK.chunk_path(chunk), b"rows")
 
 
 async def state_of(look: dict[str, Any], *, left_s: float, paused: bool = False) -> dict[str, Any]:
@@ -212,18 +212,18 @@ class TestCommittedRows:
     def test_the_last_chunk_is_shorter(self, store: MemoryStore) -> None:
         commit(store, 0, 2)
 
-        assert committed_rows(store, RUN, 25, 10, 0.0) == (15, 15)
+        assert committed_rows(store, WORK, 25, 10, 0.0) == (15, 15)
 
     def test_only_those_since_a_moment_are_recent(self, store: MemoryStore) -> None:
         commit(store, 0, 1)
 
-        assert committed_rows(store, RUN, 25, 10, time.time() + 60) == (20, 0)
+        assert committed_rows(store, WORK, 25, 10, time.time() + 60) == (20, 0)
 
     def test_what_is_not_a_chunk_of_the_plan_does_not_count(self, store: MemoryStore) -> None:
         commit(store, 7)
-        obstore.put(store, f"{RUN.ledger_folder}/other", b"")
+        obstore.put(store, f"{WORK.ledger_folder}/other", b"")
 
-        assert committed_rows(store, RUN, 25, 10, 0.0) == (0, 0)
+        assert committed_rows(store, WORK, 25, 10, 0.0) == (0, 0)
 
 
 class TestLocalJobSetTrigger:

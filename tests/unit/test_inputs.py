@@ -16,7 +16,7 @@ import pytest
 from obstore.store import ObjectStore
 
 from local.bigquery import repeated
-from nightshift.driver.reader import DECLARED, InputBroken, InputChanged, InputReader
+from nightshift.run.inputs import DECLARED, InputBroken, InputChanged, InputReader
 from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError
 from nightshift.store import StoreUnavailable, open_store
 from nightshift.warehouse.extract import build_plan

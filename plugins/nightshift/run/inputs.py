@@ -1,4 +1,4 @@
-"""Reads a chunk's input rows from the run's Parquet files, one row group at a time, with the types that the query declared.
+"""A chunk's input rows, read from the run's Parquet files, one row group at a time, with the types that the query declared.
 
 A file may show less than the query said: BigQuery exports TIMESTAMP without the mark that it is UTC, like DATETIME. What the
 driver renders and writes must not depend on how a file was written, so columns of scalar types get one Arrow type each.
@@ -44,7 +44,7 @@ class InputBroken(ValueError):
 class InputReader:
     """Reads chunks of one run. Holds one row group, the last one read, however large the input is.
 
-    Synchronous: the loop calls it in a thread, one call at a time.
+    Synchronous: call it in a thread, one call at a time.
     """
 
     def __init__(self, store: ObjectStore, run: RunRef, plan: Plan, columns: tuple[str, ...]) -> None:
