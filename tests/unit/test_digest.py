@@ -13,7 +13,8 @@ from pydantic import create_model
 
 from nightshift.fields.parts import Introduced, Section, introduced
 from nightshift.run.names import canonical_json, run_digest
-from nightshift.run.opening import load_run, open_run
+from nightshift.run.opening import open_run
+from nightshift.run.plan import load_plan
 from nightshift.spec import JobSpec
 from nightshift.spec.model import Engine, Model, Source
 from nightshift.spec.tuning import PERFORMANCE, affects_answers
@@ -260,12 +261,23 @@ class TestEarlierReleases:
     def test_a_run_of_today_comes_first(self, release: str) -> None:
         store, spec = open_store("memory:///"), JobSpec.model_validate(JOB)
         kept = place(release, "sealed", store)
-        opener = load_run(store, kept)[1]["opened_by"]
+        tables = load_plan(store, kept).source.tables  # type: ignore[union-attr]
+        asked: dict[str, Any] = {"project": "acme", "tables": tables}
 
-        assert open_run(store, spec, STATES["sealed"], opened_by=opener, fresh=True) == kept, "a retry of the opener"
-        fresh = open_run(store, spec, STATES["sealed"], opened_by="now", fresh=True)
-        assert fresh.digest == run_digest(spec.job, STATES["sealed"], spec.semantic())
-        assert open_run(store, spec, STATES["sealed"], opened_by="later") == fresh
+        assert open_run(store, spec, STATES["sealed"], opened_by="later", **asked) == kept
+        fresh = open_run(store, spec, STATES["sealed"], opened_by="now", fresh=True, **asked)
+        assert fresh.digest == run_digest(spec.job, STATES["sealed"], spec.semantic(), "acme") != kept.digest
+        assert open_run(store, spec, STATES["sealed"], opened_by="later", **asked) == fresh
+
+    def test_one_whose_rows_came_from_other_tables_is_not_found(self, release: str) -> None:
+        """Its name does not say whose table an unqualified name meant."""
+        store, spec = open_store("memory:///"), JobSpec.model_validate(JOB)
+        kept = place(release, "sealed", store)
+
+        found = open_run(store, spec, STATES["sealed"], opened_by="later", project="other", tables=["other.kept.texts"])
+
+        assert found != kept
+        assert open_run(store, spec, STATES["sealed"], opened_by="later", project="acme", tables=["acme.kept.texts"]) != found
 
     def test_one_that_is_superseded_is_not_returned(self, release: str) -> None:
         store, spec = open_store("memory:///"), JobSpec.model_validate(JOB)

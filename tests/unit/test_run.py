@@ -11,9 +11,10 @@ from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.run import opening
 from nightshift.run.names import RunRef, canonical_json, run_digest, split_run_url
+from nightshift.run.plan import PlanError, save_plan
 from nightshift.run.redo import Redo
 from nightshift.store import create_or_read, open_store
-from tests.builders import a_spec
+from tests.builders import a_plan, a_spec
 
 pytestmark = pytest.mark.unit
 
@@ -232,3 +233,66 @@ def test_a_frozen_spec_comes_back_as_it_was() -> None:
 def test_a_run_that_was_never_opened_is_named() -> None:
     with pytest.raises(opening.NoSuchRun, match=r"spec\.json does not exist"):
         opening.load_run(MemoryStore(), RunRef("job", "d", "0123456789abcdef"))
+
+
+def test_a_run_belongs_to_the_project_of_its_tables() -> None:
+    """Two deployments may share a bucket: the unqualified name of a table means another table in each."""
+    store = MemoryStore()
+
+    runs = [opening.open_run(store, a_spec(), "d", opened_by="a", project=project) for project in ("acme", "other", "acme")]
+
+    assert runs[0] == runs[2] != runs[1]
+    assert opening.load_run(store, runs[0])[1]["project"] == "acme"
+
+
+class TestLeftovers:
+    """Of a run whose folder was deleted in part: by a lifecycle rule, or by a command that was interrupted."""
+
+    @pytest.mark.parametrize("fresh", [False, True])
+    @pytest.mark.parametrize("left", ["plan.json", "manifest.json", "inputs/1-part-0.parquet", "pauses/00000001.json", "x"])
+    def test_a_folder_in_which_anything_lies_is_not_used_again(self, left: str, fresh: bool) -> None:
+        store = MemoryStore()
+        first = opening.open_run(store, a_spec(), "d", opened_by="a")
+        obstore.put(store, f"{first.prefix}/{left}", b"{}")
+        obstore.delete(store, first.spec_path)
+
+        second = opening.open_run(store, a_spec(), "d", opened_by="a", fresh=fresh)
+
+        assert second == replace(first, generation=2)
+        assert opening.open_run(store, a_spec(), "d", opened_by="b") == second
+        assert opening.newest_generation(store, first) == second
+
+    def test_generations_are_counted_by_what_is_left(self) -> None:
+        """If only the first is gone, `fresh` does not open it again beside the second."""
+        store = MemoryStore()
+        first = opening.open_run(store, a_spec(), "d", opened_by="a")
+        second = opening.open_run(store, a_spec(), "d", opened_by="b", fresh=True)
+        obstore.delete(store, first.spec_path)
+
+        assert opening.open_run(store, a_spec(), "d", opened_by="c") == second
+        assert opening.open_run(store, a_spec(), "d", opened_by="c", fresh=True) == replace(first, generation=3)
+
+    def test_what_is_left_of_the_newest_does_not_bring_an_older_one_back(self) -> None:
+        store = MemoryStore()
+        first = opening.open_run(store, a_spec(), "d", opened_by="a")
+        second = opening.open_run(store, a_spec(), "d", opened_by="b", fresh=True)
+        obstore.put(store, second.plan_path, b"{}")
+        obstore.delete(store, second.spec_path)
+
+        assert opening.newest_generation(store, first) is None
+        assert opening.open_run(store, a_spec(), "d", opened_by="c") == replace(first, generation=3)
+
+    def test_each_opening_has_a_uid_of_its_own(self) -> None:
+        store = MemoryStore()
+        first = opening.open_run(store, a_spec(), "d", opened_by="a")
+        before = opening.load_run(store, first)[1][opening.UID]
+        obstore.delete(store, first.spec_path)
+
+        again = opening.open_run(store, a_spec(), "d", opened_by="a")
+
+        record = opening.load_run(store, again)[1]
+        assert again == first
+        assert record[opening.UID] != before
+        save_plan(store, again, replace(a_plan(4), opening=before))
+        with pytest.raises(PlanError, match=r"plan\.json belongs to another opening"):
+            opening.planned(store, again, record)

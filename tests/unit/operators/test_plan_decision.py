@@ -21,7 +21,7 @@ from nightshift.planner.speed import Basis
 from nightshift.planner.workload import workload_of
 from nightshift.run.decisions import load_decision
 from nightshift.run.names import RunRef, canonical_json
-from nightshift.run.plan import save_plan
+from nightshift.run.plan import ExportedSource, save_plan
 from nightshift.run.speeds import path_of
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -54,7 +54,7 @@ class Planner:
         lines: list[str] = []
         said = SimpleNamespace(**dict.fromkeys(("info", "warning"), lambda text, *args: lines.append(text % args)))
         warehouse = SimpleNamespace(
-            check_query=lambda *_: None,
+            check_query=lambda *_: ExportedSource({}, ()),
             check_may_replace=lambda *_: None,
             asked_last=lambda *_: None,
             count_rows=lambda *_: self.rows,
