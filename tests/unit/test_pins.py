@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.operators.plan import loose_ends
-from nightshift.run import opening
+from nightshift.run import hub, opening
 from nightshift.run.names import run_digest
 from nightshift.run.pins import Pins, pin_model, why_unpinned
 from nightshift.settings import Settings
@@ -96,3 +97,34 @@ class TestLooseEnds:
         assert (
             "keeps the engine's image vllm@sha256:1 with which it was opened, although NIGHTSHIFT_SERVER_IMAGE is vllm@" in said
         )
+
+
+class TestHub:
+    """What a Hub, or a mirror or a proxy in its place, may answer."""
+
+    @pytest.mark.parametrize(
+        ("siblings", "size"),
+        [
+            ([{"rfilename": "a.safetensors", "size": 7}, {"rfilename": "b.bin", "size": 9}], 7),
+            (None, None),
+            ("files", None),
+            ({"a": 1}, None),
+            ([None, 7, "a", [], {}, {"rfilename": None, "size": 5}, {"size": 5}], None),
+            ([{"rfilename": "a", "size": size} for size in (True, -5, None, "7", 1.5, 10**400, (1 << 50) + 1)], None),
+            ([{"rfilename": str(each), "size": 1 << 50} for each in range(2)], None),
+            ([{"rfilename": "a.safetensors", "size": -5}, {"rfilename": "b.safetensors", "size": 5}], 5),
+        ],
+    )
+    def test_sizes_of_any_form(self, monkeypatch: pytest.MonkeyPatch, siblings: Any, size: int | None) -> None:
+        monkeypatch.setattr(hub, "_get", lambda *_: {"sha": COMMIT, "siblings": siblings})
+
+        assert pin_model(a_spec(), NOWHERE) == Pins(commit=COMMIT, weights_bytes=size)
+
+    @pytest.mark.parametrize(
+        "text", ["[" * 100_000, "{", "", "<html>", "null", "[]", '{"sha": null}', f'{{"sha": "{"f" * 41}"}}'], ids=range(8)
+    )
+    def test_what_is_no_reply_of_the_hub_may_pass(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+        monkeypatch.setattr(hub, "_get", lambda *_: json.loads(text))
+
+        with pytest.raises(hub.HubUnavailable, match="The commit of hf://org/m at 'r1' is not known"):
+            hub.model_at("org/m", "r1", {}, pause=lambda _: None)

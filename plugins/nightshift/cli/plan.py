@@ -230,7 +230,7 @@ def _tell(
 def _object(path: Path, option: str) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         raise Wrong(f"{option}: {path} cannot be read as JSON: {error}") from error
     if not isinstance(found, dict):
         raise Wrong(f"{option}: {path} is not a JSON object.")

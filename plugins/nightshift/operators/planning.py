@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.operators import tokens
 from nightshift.planner.model import Model, UnknownModel, model_of, model_of_size
 from nightshift.planner.speed import CHARS_PER_TOKEN, SPECIAL_TOKENS, Known, tokens_of
 from nightshift.run import files
@@ -67,20 +68,30 @@ def known_of(
         # Tokens of rows that had no answer are in it, too.
         output_tokens = min(measured[0].output_tokens / measured[0].rows, getattr(spec.request, "max_tokens", 0))
         output_source = f"measured in run {measured[0].run}"
-    tokens = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
-    return Known(replace(tokens, texts=texts), model, why_not, records)
+    mean = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
+    return Known(replace(mean, texts=texts), model, why_not, records)
 
 
 def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:
     try:
-        return model_for(spec, json.loads(read(files.CONFIG))), ""
+        return model_for(spec, _config(read(files.CONFIG))), ""
     except (files.NoFile, UnknownModel) as error:
         why_not = str(error)
-    except ValueError as error:
-        why_not = f"its config.json is not JSON: {error}"
+    except Exception as error:  # The file is foreign: whatever is in it, planning goes on without it.
+        why_not = f"its config.json cannot be read ({type(error).__name__})"
     gib = spec.compute.weights_gib
     size = gib << 30 if gib else pins.weights_bytes
     return (model_of_size(size, spec.engine.dtype) if size else None), why_not
+
+
+def _config(body: bytes) -> object:
+    """Raises UnknownModel."""
+    try:
+        return json.loads(body)
+    except RecursionError as error:
+        raise UnknownModel("its config.json is nested too deeply") from error
+    except ValueError as error:
+        raise UnknownModel(f"its config.json is not JSON: {error}") from error
 
 
 def model_for(spec: JobSpec, config: object) -> Model:
@@ -102,9 +113,9 @@ def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tu
         return None, None if spec.task == "rerank" else 1.0, ""
     images = IMAGE_TOKENS if spec.task == "image" else 0
     try:
-        counts = _tokenized(texts, read(files.TOKENIZER))
+        counts = tokens.count(texts, read(files.TOKENIZER))
         how = "the model's tokenizer"
-    except (files.NoFile, ValueError) as error:
+    except (files.NoFile, tokens.Uncountable) as error:
         counts = [sum(len(text) / CHARS_PER_TOKEN + SPECIAL_TOKENS for text in row) for row in texts]
         how = f"{CHARS_PER_TOKEN:g} characters per token, because {error}"
     mean = sum(counts) / len(counts) + images
@@ -113,22 +124,6 @@ def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tu
         return mean, 1.0, said
     pairs = sum(len(row) for row in texts) / 2 / len(texts)
     return mean, pairs, f"{said}, {pairs:,.0f} documents per row"
-
-
-def _tokenized(texts: Sequence[Sequence[str]], tokenizer_json: bytes) -> list[float]:
-    """Tokens of each row. Raises ValueError for a tokenizer that cannot be read."""
-    try:
-        from tokenizers import Tokenizer
-    except ModuleNotFoundError as error:
-        raise ValueError("the package tokenizers is not installed here") from error
-    try:
-        tokenizer = Tokenizer.from_buffer(tokenizer_json)
-    except Exception as error:  # The library raises Exception itself.
-        raise ValueError(f"tokenizer.json cannot be read: {error}") from error
-    # Some tokenizers cut and pad what they are given.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return [float(sum(len(each.ids) for each in tokenizer.encode_batch(list(row)))) for row in texts]
 
 
 def _texts(spec: JobSpec, row: Mapping[str, Any]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -10,7 +11,7 @@ import obstore
 
 from nightshift.run.pins import Pins, offline
 from nightshift.spec import JobSpec
-from nightshift.store import get_bytes, open_folder
+from nightshift.store import open_folder
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 CONFIG: Final = "config.json"
 TOKENIZER: Final = "tokenizer.json"
 TIMEOUT_S: Final = 10.0
+CONFIG_BYTES_MAX: Final = 16 << 20
+TOKENIZER_BYTES_MAX: Final = 256 << 20
+BYTES_MAX: Final = {CONFIG: CONFIG_BYTES_MAX, TOKENIZER: TOKENIZER_BYTES_MAX}
+"""The largest tokenizers of published models have some tens of MiB, and configs that name thousands of classes two."""
 
 
 class NoFile(Exception):
@@ -42,12 +47,19 @@ def read_file(
         return _from_hub(place, pins.commit or spec.model.revision, name, environment)
     bucket, _, folder = place.partition("/")
     try:
-        body = get_bytes(open_folder(bucket, folder, credentials), name)
+        found = obstore.get(open_folder(bucket, folder, credentials), name)
+        _not_too_large(f"{spec.model.uri}/{name}", name, found.meta["size"])
+        return bytes(found.bytes())
+    except FileNotFoundError as error:
+        raise NoFile(f"there is no {spec.model.uri}/{name}") from error
     except (obstore.exceptions.BaseError, OSError) as error:
         raise NoFile(f"{spec.model.uri}/{name} cannot be read: {_first_line(error)}") from error
-    if body is None:
-        raise NoFile(f"there is no {spec.model.uri}/{name}")
-    return body
+
+
+def _not_too_large(words: str, name: str, size: int) -> None:
+    """size: in bytes. Raises NoFile."""
+    if size > BYTES_MAX[name]:
+        raise NoFile(f"{words} has {size:,} bytes, more than the {BYTES_MAX[name] >> 20} MiB that are read of such a file")
 
 
 def _from_hub(repository: str, revision: str, name: str, environment: Mapping[str, str]) -> bytes:
@@ -56,21 +68,29 @@ def _from_hub(repository: str, revision: str, name: str, environment: Mapping[st
     except ModuleNotFoundError as error:
         raise NoFile("the package huggingface-hub is not installed here (it belongs to nightshift[airflow])") from error
     home = environment.get("HF_HOME")
+    words = f"{name} of hf://{repository} at {revision!r}"
+    download = functools.partial(
+        hf_hub_download,
+        repository,
+        name,
+        revision=revision,
+        endpoint=environment.get("HF_ENDPOINT"),
+        token=environment.get("HF_TOKEN") or None,
+        cache_dir=environment.get("HF_HUB_CACHE") or (f"{home}/hub" if home else None),
+        local_files_only=offline(environment),
+        etag_timeout=TIMEOUT_S,
+    )
     try:
-        path = hf_hub_download(
-            repository,
-            name,
-            revision=revision,
-            endpoint=environment.get("HF_ENDPOINT"),
-            token=environment.get("HF_TOKEN") or None,
-            cache_dir=environment.get("HF_HUB_CACHE") or (f"{home}/hub" if home else None),
-            local_files_only=offline(environment),
-            etag_timeout=TIMEOUT_S,
-        )
-        with open(path, "rb") as file:
-            return file.read()
+        # A file that is too large must not fill this machine's disk either.
+        _not_too_large(words, name, download(dry_run=True).file_size)
+        with open(download(), "rb") as file:
+            body = file.read(BYTES_MAX[name] + 1)
+        _not_too_large(words, name, len(body))
+        return body
+    except NoFile:
+        raise
     except Exception as error:  # The client has a dozen of its own, and those of its HTTP library.
-        raise NoFile(f"{name} of hf://{repository} at {revision!r} cannot be downloaded: {_first_line(error)}") from error
+        raise NoFile(f"{words} cannot be downloaded: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -25,6 +25,8 @@ PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0)
 """Between tries. After them, the task's own retries take over."""
 REPLY_MAX: Final = 16 << 20
 """Bytes; the reply lists the repository's files."""
+SIZE_MAX: Final = 1 << 50
+"""Bytes of all files. A pod asks for as much disk as they have."""
 _PASSING: Final = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -61,7 +63,7 @@ def model_at(
             if error.code not in _PASSING:
                 raise NoSuchRevision(_refusal(repository, revision, endpoint, error)) from error
             problem = f"{url} answers {error.code}"
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException, RecursionError, ValueError) as error:
             problem = f"{url}: {error}"
         if seconds is not None:
             pause(seconds)
@@ -94,10 +96,21 @@ def _size_in(reply: Any) -> int | None:
 
     Without safetensors all files count, which is more than any other format needs. What is not weights is small beside them.
     """
-    files = [each for each in reply.get("siblings", ()) if isinstance(each.get("size"), int)]
-    wanted = {each["rfilename"]: each["size"] for each in files if not each["rfilename"].startswith("original/")}
+    listed = reply.get("siblings")
+    files = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    sizes = {
+        each["rfilename"]: each["size"]
+        for each in files
+        if isinstance(each.get("rfilename"), str) and _is_size(each.get("size"))
+    }
+    wanted = {name: size for name, size in sizes.items() if not name.startswith("original/")}
     safe = [size for name, size in wanted.items() if name.endswith(".safetensors")]
-    return sum(safe or wanted.values()) or None
+    total = sum(safe or wanted.values())
+    return total if 0 < total <= SIZE_MAX else None
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= SIZE_MAX
 
 
 def _refusal(repository: str, revision: str, endpoint: str, error: urllib.error.HTTPError) -> str:

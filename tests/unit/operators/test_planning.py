@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from nightshift.operators import tokens
 from nightshift.operators.planning import IMAGE_TOKENS, known_of
 from nightshift.planner.record import Record, Workload
 from nightshift.planner.speed import CHARS_PER_TOKEN, INPUT_TOKENS, SPECIAL_TOKENS, Basis, speed_of
-from nightshift.run.files import CONFIG, TOKENIZER, NoFile, read_file
+from nightshift.run.files import BYTES_MAX, CONFIG, TOKENIZER, NoFile, read_file
 from nightshift.run.pins import Pins
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
@@ -132,10 +133,145 @@ def test_the_size_of_the_weights_stands_for_a_config(tmp_path: Path) -> None:
     assert "config.json of hf://org/m at 'r1' cannot be downloaded" in nothing.why_not
 
 
+def words(unknown: str | None = None) -> Tokenizer:
+    """A tokenizer that knows one word."""
+    return Tokenizer(models.WordLevel({"a": 1}, unk_token=unknown))
+
+
+def without_a_token_for_the_unknown() -> str:
+    return words().to_str()
+
+
+def with_a_template_of_a_token_that_is_not_there() -> str:
+    """Rust panics, which in Python is no Exception."""
+    found = json.loads(Tokenizer(models.WordLevel({"a": 1, "[CLS]": 0}, unk_token="[CLS]")).to_str())
+    part = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
+    found["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [part, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [part],
+        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [0], "tokens": ["[CLS]"]}},
+    }
+    found["post_processor"]["special_tokens"] = {}
+    return json.dumps(found)
+
+
+def with_a_regular_expression_that_never_ends() -> str:
+    found = json.loads(words("a").to_str())
+    found["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": False}
+    return json.dumps(found)
+
+
+def nested_too_deeply() -> str:
+    return "[" * 50_000
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        without_a_token_for_the_unknown,
+        with_a_template_of_a_token_that_is_not_there,
+        with_a_regular_expression_that_never_ends,
+        nested_too_deeply,
+        lambda: "{}",
+        lambda: "",
+        lambda: "null",
+        lambda: "<html>",
+    ],
+)
+def test_a_tokenizer_that_cannot_count_ends_no_night(hub: dict[str, str], tmp_path: Path, broken: Callable[[], str]) -> None:
+    (tmp_path / "models--org--m/snapshots" / COMMIT / TOKENIZER).write_text(broken())
+    text = "x" * 400
+
+    known = known_of(a_spec(), Pins(), sample=Rows({"text": text}), environment=hub)
+
+    assert known.tokens.input == 400 / CHARS_PER_TOKEN + SPECIAL_TOKENS
+    assert "4 characters per token, because " in known.tokens.source
+    assert "\n" not in known.tokens.source
+
+
+def test_a_tokenizer_that_takes_too_long_is_not_waited_for(hub: dict[str, str]) -> None:
+    with pytest.raises(tokens.Uncountable, match=r"the tokenizer took more than 0\.001 s"):
+        tokens.count([["a"]], b"{}", timeout_s=0.001)
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [
+        ("import os; os.abort()", "ended its process with -6"),
+        ("print('[]')", "ended its process with 0"),
+        ("print('{}')", "with 0"),
+    ],
+)
+def test_a_tokenizer_that_ends_its_process(monkeypatch: pytest.MonkeyPatch, ends: str, says: str) -> None:
+    monkeypatch.setattr(tokens, "_PROGRAM", ends)
+
+    with pytest.raises(tokens.Uncountable, match=says):
+        tokens.count([["a"]], b"{}")
+
+
+def test_the_tokenizers_process_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_X", "a secret")
+    monkeypatch.setattr(tokens, "_PROGRAM", "import json, os; print(json.dumps({'why': ' '.join(sorted(os.environ))}))")
+
+    with pytest.raises(tokens.Uncountable) as caught:
+        tokens.count([["a"]], b"{}")
+    assert "AIRFLOW" not in str(caught.value)
+    assert "PYTHONPATH" in str(caught.value)
+
+
+def test_half_a_pair_of_surrogates() -> None:
+    with pytest.raises(tokens.Uncountable, match="the tokenizer cannot read the texts"):
+        tokens.count([["\ud800"]], words("a").to_str().encode())
+
+
+@pytest.mark.parametrize("name", [CONFIG, TOKENIZER])
+def test_a_file_that_is_too_large_is_not_read(hub: dict[str, str], tmp_path: Path, name: str) -> None:
+    with open(tmp_path / "models--org--m/snapshots" / COMMIT / name, "wb") as file:
+        file.truncate(BYTES_MAX[name] + 1)
+
+    with pytest.raises(NoFile, match=r"bytes, more than the \d+ MiB that are read of such a file"):
+        read_file(a_spec(), name, Pins(), environment=hub)
+
+
+def test_a_file_in_a_bucket_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from obstore.store import LocalStore
+
+    monkeypatch.setattr("nightshift.run.files.open_folder", lambda *_: LocalStore(tmp_path))
+    with open(tmp_path / CONFIG, "wb") as file:
+        file.truncate(BYTES_MAX[CONFIG] + 1)
+
+    with pytest.raises(NoFile, match="16,777,217 bytes, more than the 16 MiB"):
+        read_file(a_spec(model__uri="gs://models/m"), CONFIG, Pins())
+
+
 def test_a_config_that_is_not_one(hub: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "models--org--m/snapshots" / COMMIT / CONFIG).write_text("<html>")
 
     assert known_of(a_spec(), Pins(), environment=hub).why_not.startswith("its config.json is not JSON")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 50_000,
+        '{"a":' * 50_000,
+        '{"text_config":' * 900 + "1" + "}" * 900,
+        '{"num_experts": {"ffn_config":' * 400 + "1" + "}" * 800,
+        '{"hidden_size": 1' + "0" * 5000 + "}",
+        '{"hidden_size": 1e400, "num_hidden_layers": NaN}',
+        '"\\ud800"',
+        "",
+    ],
+    ids=["lists", "mappings", "text configs", "experts", "digits", "infinity", "surrogate", "empty"],
+)
+def test_no_config_ends_a_night(hub: dict[str, str], tmp_path: Path, text: str) -> None:
+    (tmp_path / "models--org--m/snapshots" / COMMIT / CONFIG).write_text(text)
+
+    known = known_of(a_spec(), Pins(weights_bytes=10**9), environment=hub)
+
+    assert known.model is not None
+    assert known.model.weights_bytes == 10**9
 
 
 def test_a_config_that_is_json_and_no_object(hub: dict[str, str], tmp_path: Path) -> None:
