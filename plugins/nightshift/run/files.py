@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 
@@ -69,7 +69,7 @@ def _from_hub(repository: str, revision: str, name: str, environment: Mapping[st
         raise NoFile("the package huggingface-hub is not installed here (it belongs to nightshift[airflow])") from error
     home = environment.get("HF_HOME")
     words = f"{name} of hf://{repository} at {revision!r}"
-    download = functools.partial(
+    download: Callable[..., Any] = functools.partial(
         hf_hub_download,
         repository,
         name,
