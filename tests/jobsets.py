@@ -80,11 +80,9 @@ class Agent:
         found = refused(folder.manifest(), REFUSED, why, time.time())
         folder.write_status({"version": STATUS_VERSION, **found, "state": None})
 
-    def of_release_0_1(self, name: str) -> None:
-        """A JobSet that an agent of release 0.1.0 has just taken up."""
-        status = {"name": name, "phase": "Running", "reason": "", "message": "", "completed_indexes": [], "failed_indexes": []}
-        state: dict[str, Any] = {"started_at": time.time(), "finished_at": 0.0, "ending": None, "pods": []}
-        self._state.jobset(name).write_status({"status": {**status, "pods": [], "annotations": {}}, "state": state})
+    def of_another_release(self, name: str) -> None:
+        """A JobSet that an agent of another release has taken up."""
+        self._state.jobset(name).write_status({"version": STATUS_VERSION + 1, "state": {"begun": True}})
 
     def log(self, name: str, pod: str, container: str, text: str) -> None:
         path = self._state.jobset(name).log(pod, container)

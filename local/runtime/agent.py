@@ -13,7 +13,7 @@ import signal
 import time
 
 from local.runtime.config import AgentConfig
-from local.runtime.controller import Controller, Node
+from local.runtime.controller import Controller, Node, OtherRelease
 from local.runtime.fields import ManifestError
 from local.runtime.objects import refused
 from local.runtime.process import STATE_MARK, kill_marked
@@ -95,7 +95,7 @@ class Agent:
                 except FileNotFoundError:
                     log.warning("%s: no manifest, ignored", folder.path)
                     self._rejected.add(name)
-                except ManifestError as error:
+                except (ManifestError, OtherRelease) as error:
                     self._reject(folder, error)
         for name in sorted(self._rejected):
             folder = self._state.jobset(name)
@@ -104,7 +104,7 @@ class Agent:
             if not folder.path.exists():
                 self._rejected.discard(name)
 
-    def _reject(self, folder: JobSetFolder, error: ManifestError) -> None:
+    def _reject(self, folder: JobSetFolder, error: Exception) -> None:
         """Makes the JobSet fail with the reason REFUSED, which ends the task that waits for it."""
         log.error("%s: %s", folder.name, error)
         seen = refused(folder.manifest(), REFUSED, str(error), time.time())

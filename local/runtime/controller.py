@@ -20,7 +20,6 @@ from local.runtime.objects import objects
 from local.runtime.pod import Pod, Ports
 from local.runtime.records import JobSetRecord, PodRecord
 from local.runtime.spec import read_manifest
-from local.runtime.upgrade import record_of_0_1
 from nightshift.jobset.local.folder import STATUS_VERSION, JobSetFolder
 
 log = logging.getLogger(__name__)
@@ -32,6 +31,10 @@ NODE_SHUTDOWN: Final = "TerminationByKubelet"
 
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of Kubernetes' random name suffixes."""
+
+
+class OtherRelease(ValueError):
+    """An agent of another release has written the record of the JobSet."""
 
 
 @dataclass
@@ -118,14 +121,16 @@ class Controller:
         return [record for record in self._record.pods if not record.ruling]
 
     def _remembered(self) -> JobSetRecord:
-        """What an earlier agent wrote, even one of release 0.1.0; an empty record if none did, or it refused the JobSet."""
+        """What an earlier agent wrote; an empty record if none did, or it refused the JobSet.
+
+        Raises OtherRelease.
+        """
         written = self.folder.read_status()
         if written is None or not written["state"]:
             return JobSetRecord()
-        if written.get("version") == STATUS_VERSION:
-            return JobSetRecord.from_dict(written["state"])
-        log.warning("%s: taking over what an agent of release 0.1.0 has written", self.folder.name)
-        return record_of_0_1(written["state"], self._manifest, self.created_at)
+        if written.get("version") != STATUS_VERSION:
+            raise OtherRelease("an agent of another release has begun this JobSet, and this one cannot go on with it")
+        return JobSetRecord.from_dict(written["state"])
 
     def _recover(self, now: float) -> None:
         """After a restart: pods that had their place were lost with the node."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 from airflow.plugins_manager import AirflowPlugin
 
 from nightshift.operators.links import RunFolderLink
-from nightshift.timetables.nightly import NightlyTimetable
 
 
 class NightshiftPlugin(AirflowPlugin):
-    """The link from a task to its run's folder, and what reads the schedules that release 0.1.0 stored."""
+    """The link from a task to its run's folder."""
 
     name = "nightshift"
-    timetables = [NightlyTimetable]  # noqa: RUF012 - Airflow's own declaration
-    operator_extra_links = [RunFolderLink()]  # noqa: RUF012
+    operator_extra_links = [RunFolderLink()]  # noqa: RUF012 - Airflow's own declaration

@@ -49,7 +49,6 @@ ALLOWED: dict[str, set[str]] = {
     "doctor": {"", "jobset", "run", "settings", "spec", "store", "warehouse"},
     "hooks": {"doctor", "jobset", "settings", "store", "warehouse"},
     "triggers": {"", "fields", "hooks", "jobset", "planner", "run", "settings", "spec", "store", "warehouse"},
-    "timetables": set(),
     "operators": {
         "costs",
         "doctor",
@@ -69,7 +68,7 @@ ALLOWED: dict[str, set[str]] = {
         "triggers",
         "warehouse",
     },
-    "plugin": {"operators", "timetables"},
+    "plugin": {"operators"},
     "provider": set(),
     "cli": {
         "",
@@ -90,7 +89,7 @@ ALLOWED: dict[str, set[str]] = {
         "warehouse",
     },
 }
-AIRFLOW_ROOMS = {"hooks", "operators", "plugin", "timetables", "triggers"}
+AIRFLOW_ROOMS = {"hooks", "operators", "plugin", "triggers"}
 
 PUBLIC = set(re.findall(r"^- ``nightshift\.(\w+)``", nightshift.__doc__ or "", re.MULTILINE))
 """The rooms that the package's docstring offers to others."""

@@ -15,7 +15,6 @@ from obstore.store import LocalStore
 
 from nightshift import __version__
 from nightshift.batch import output, source, state
-from nightshift.batch.codec import LineCodec
 from nightshift.batch.source import Index, LineReader, LocalFile, index
 from nightshift.batch.state import Asked, chunk_lines, chunk_lines_most, find_batch, open_batch, place_of
 from nightshift.run import chunks
@@ -25,6 +24,7 @@ from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
 from nightshift.store import get_bytes
 from nightshift.tasks.base import Reason
+from tests.builders import a_chunk as job_chunk
 
 pytestmark = pytest.mark.unit
 
@@ -207,7 +207,7 @@ def a_chunk(results: list[Result], run_id: str = RUN.run_id) -> bytes:
     keys = pa.table({"custom_id": pa.array([f'id "{result.ordinal}"\n' for result in results], pa.string())})
     dead = sum(result.reason is not None for result in results)
     made = Provenance(run_id, 0, "a", "n", {}, "v", "t", "t", len(results) - dead, dead, 7, 8)
-    return chunks.encode(keys, results, pa.large_string(), made)
+    return chunks.encode(keys, results, pa.large_string(), made, with_status=True)
 
 
 def batch_chunk(results: list[Result]) -> bytes:
@@ -278,32 +278,6 @@ def test_a_status_that_is_no_error_is_not_reported_as_one() -> None:
     assert (code, error["error"]["message"]) == (500, "204: ")
 
 
-@pytest.mark.parametrize(
-    ("reason", "message", "code", "said"),
-    [
-        ("rejected", "404: no such model", 404, "no such model"),
-        ("engine_error", "500: it broke", 500, "it broke"),
-        ("timeout", "408: slow", 408, "slow"),
-        ("too_long", "404: tokens are too many", 400, "404: tokens are too many"),
-    ],
-)
-def test_a_chunk_of_an_earlier_release_gives_the_same_output(reason: str, message: str, code: int, said: str) -> None:
-    """Its dead letters had the status before the message, and no column for it."""
-    body = a_chunk([Result(0, None, reason, message, 1)])
-    assert chunks.STATUS not in chunks.decode(body)[0].column_names
-
-    (line,) = map(json.loads, output.lines_of(body, RUN.run_id, range(1), output.OutputCounts()).splitlines())
-
-    assert (line["response"]["status_code"], line["error"]["error"]["message"]) == (code, said)
-
-
-def test_a_partial_of_an_earlier_release_is_taken_over_with_its_statuses() -> None:
-    codec = LineCodec(run_id=RUN.run_id, attempt="b", node="n", model={}, engine_version="v", prediction_type=pa.large_string())
-    found = codec.decode(a_chunk([Result(0, None, "rejected", "404: no such model", 1), *good(1)]), 0)
-
-    assert [(result.status, result.message) for result in found.results] == [(404, "no such model"), (None, None)]
-
-
 def test_a_chunk_of_a_job_keeps_the_status_in_its_message() -> None:
     keys = pa.table({"id": [0]})
     made = Provenance(RUN.run_id, 0, "a", "n", {}, "v", "t", "t", 0, 1, 0)
@@ -329,6 +303,7 @@ def good(*ordinals: int) -> list[Result]:
         (a_chunk(good(0, 1), "other"), "belongs to run other"),
         (a_chunk(good(0)), "does not hold lines 1 to 2"),
         (a_chunk(good(0, 0)), "does not hold lines 1 to 2"),
+        (job_chunk(RUN, a_plan(2, 2), 0), "it has no statuses"),
     ],
 )
 def test_no_output_from_chunks_that_are_not_whole(tmp_path: Path, body: bytes, said: str) -> None:

@@ -1,4 +1,4 @@
-"""The local agent's records as the objects that a cluster serves, judged as a cluster's; and records of release 0.1.0."""
+"""The local agent's records as the objects that a cluster serves, judged as a cluster's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from local.runtime.objects import container_status, objects, refused, terminated
 from local.runtime.policy import JobEnd, Ruling
 from local.runtime.records import Containers, JobSetRecord, PodRecord
 from local.runtime.spec import read_manifest
-from local.runtime.upgrade import record_of_0_1
 from nightshift import exits
 from nightshift.jobset.observation import Observation, condition, finished
 from nightshift.jobset.verdict.outcome import Ending, Outcome, classify
@@ -169,70 +168,3 @@ def test_records_live_through_json() -> None:
     record = JobSetRecord(BEGAN, DECIDED, FINISHED, FAILED, [a_pod(1), PodRecord("waits", 1, 1, BEGAN)])
 
     assert JobSetRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
-
-
-OLD_CONTAINER = {"started": False, "ready": False, "restarts": 0, "exit_code": None, "signal": None}
-OLD_POD: dict[str, Any] = {
-    "name": "night-worker-0-0-bcdfg",
-    "index": 0,
-    "attempt": 1,
-    "failures": 0,
-    "ignored": 0,
-    "phase": "Failed",
-    "bound": True,
-    "reason": "",
-    "containers": [
-        {**OLD_CONTAINER, "name": SERVER, "exit_code": 143, "signal": 15, "restarts": 1},
-        {**OLD_CONTAINER, "name": DRIVER, "exit_code": 78},
-    ],
-    "outcome": "FailIndex",
-    "message": "because",
-    "ended_at": DECIDED,
-}
-"""As the agent of release 0.1.0 has written it."""
-
-
-class TestRelease010:
-    """A night that began under its agent is judged and goes on under this one."""
-
-    def judged(self, state: dict[str, Any]) -> Outcome:
-        record = record_of_0_1(state, MANIFEST, BEGAN)
-        found = objects(MANIFEST, BEGAN, read_manifest(MANIFEST), record, "here")
-        return classify(Observation(found["jobset"], tuple(found["jobs"]), tuple(found["pods"])))
-
-    def test_a_failed_one(self) -> None:
-        ending = {"succeeded": False, "reason": "FailedIndexes", "message": "Job has failed indexes"}
-        outcome = self.judged({"started_at": BEGAN, "finished_at": FINISHED, "ending": ending, "pods": [OLD_POD]})
-
-        assert outcome.ending is Ending.APPLICATION
-        assert [(each.container, each.exit_code) for each in outcome.failed] == [(DRIVER, exits.CONFIG)]
-
-    def test_a_preempted_one(self) -> None:
-        ending = {"succeeded": False, "reason": "FailedIndexes", "message": "Job has failed indexes"}
-        pod = {**OLD_POD, "reason": "TerminationByKubelet", "outcome": "Count"}
-
-        assert self.judged({"started_at": BEGAN, "finished_at": FINISHED, "ending": ending, "pods": [pod]}).ending is (
-            Ending.PREEMPTED
-        )
-
-    def test_one_that_runs(self) -> None:
-        """Its pod was bound and had not ended: the next agent counts it as lost with the node."""
-        running = {**OLD_CONTAINER, "started": True, "ready": True}
-        pod = {
-            **OLD_POD,
-            "phase": "Running",
-            "outcome": "",
-            "ended_at": 0.0,
-            "containers": [{**running, "name": SERVER}, {**running, "name": DRIVER}],
-        }
-        state = {"started_at": BEGAN, "finished_at": 0.0, "ending": None, "pods": [pod]}
-        record = record_of_0_1(state, MANIFEST, BEGAN)
-
-        assert self.judged(state).ending is Ending.RUNNING
-        assert [(pod.bound, pod.ruling) for pod in record.pods] == [(True, "")]
-        assert record.pods[0].containers["containerStatuses"][0]["state"] == {"running": {}}
-
-    def test_one_that_has_not_begun(self) -> None:
-        record = record_of_0_1({"started_at": 0.0, "finished_at": 0.0, "ending": None, "pods": []}, MANIFEST, BEGAN)
-
-        assert record == JobSetRecord()

@@ -69,8 +69,10 @@ class TestLooseEnds:
         assert self.said(PINNED) == []
         assert self.said(Pins(weights="ab", server_image="vllm@sha256:1", tpu_server_image="tpu:1")) == []
 
-    def test_an_earlier_release_pinned_nothing(self) -> None:
-        assert self.said(Pins(), settings=Settings(bucket="runs", project="acme")) == []
+    def test_a_run_that_was_opened_offline(self) -> None:
+        [said] = self.said(replace(PINNED, commit=None))
+
+        assert "is not pinned to a commit: HF_HUB_OFFLINE was set when the run was opened" in said
 
     def test_a_revision_that_is_not_pinned(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -64,11 +64,11 @@ def lines_of(body: bytes, run_id: str, expected: range, counts: OutputCounts) ->
     """The output lines of one committed chunk. Raises Incomplete unless it holds these rows of this run."""
     try:
         table, provenance = chunks.decode(body)
+        results = results_with_status(table)
     except chunks.NotAChunk as error:
         raise Incomplete(str(error)) from error
     if provenance.run_id != run_id:
         raise Incomplete(f"it belongs to run {provenance.run_id}")
-    results = results_with_status(table)
     if [result.ordinal for result in results] != list(expected):
         raise Incomplete(f"it does not hold lines {expected.start + 1} to {expected.stop}")
     ids = table.column("custom_id").to_pylist()

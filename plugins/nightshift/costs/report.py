@@ -120,7 +120,7 @@ def lines(jobs: Mapping[str, Sums], total: Sums) -> Iterator[str]:
     for row in table:
         yield "  ".join([row[0].ljust(wide[0]), *(cell.rjust(width) for cell, width in zip(row[1:], wide[1:], strict=True))])
     if total.unpriced:
-        yield f"{total.unpriced:,} of the runs have no cost: a machine has no price, or an earlier release published them."
+        yield f"{total.unpriced:,} of the runs have no cost: a machine has no price."
 
 
 def _cells(name: str, sums: Sums) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def airflow(here: Surroundings) -> Iterator[Finding]:
 
 def plugin(here: Surroundings) -> Iterator[Finding]:
     seen = here.connections.components()
-    breaks = "the link to a run's folder, and every DAG that release 0.1.0 stored"
+    breaks = "the link to a run's folder"
     ours = {source: words for source, words in seen.plugin_errors.items() if PACKAGE in source or PACKAGE in words}
     if PACKAGE in seen.plugins and not ours:
         yield Ok(PLUGIN, f"{PACKAGE}, from {seen.plugins[PACKAGE]}")

@@ -40,18 +40,14 @@ def _began(context: Context) -> datetime:
 
 
 def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
-    """What may come to mean something else while the run is open, and settings that the run does not follow.
-
-    Nothing for a run that an earlier release opened: it pins nothing.
-    """
+    """What may come to mean something else while the run is open, and settings that the run does not follow."""
     from nightshift.jobset.manifest.server import image_setting, pinned_image
-    from nightshift.run.pins import UNPINNED, why_unpinned
+    from nightshift.run.pins import why_unpinned
 
-    if pins == UNPINNED:
-        return
     if pins.commit is None and pins.weights is None:
+        why = why_unpinned(spec) or "HF_HUB_OFFLINE was set when the run was opened"
         yield (
-            f"The revision {spec.model.revision!r} of {spec.model.uri} is not pinned to a commit: {why_unpinned(spec)}. If it "
+            f"The revision {spec.model.revision!r} of {spec.model.uri} is not pinned to a commit: {why}. If it "
             "moves while the run is open, pods may load different models. To rule that out, write a commit (40 hex digits) "
             "as model.revision."
         )
@@ -267,7 +263,7 @@ class PlanOperator(RunOperator):
             raise AirflowFailException(
                 f"{run.prefix} is not sealed, so it cannot be shown again. Name a run that was finished."
             )
-        self._warehouse.check_destination(frozen, plan.source or self._warehouse.read_source(frozen, partition))
+        self._warehouse.check_destination(frozen, plan.exported)
         return run, frozen, plan.rows
 
     def _again(self, context: Context, spec: JobSpec, partition: str) -> RunRef:

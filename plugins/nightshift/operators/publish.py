@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from nightshift.warehouse import Warehouse
 
 
-ASKED_AT_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('asked_at') or '' }}"
-"""Empty if the task ``plan`` was one of nightshift 0.1.0."""
+ASKED_AT_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['asked_at'] }}"
 
 
 class PublishOperator(RunOperator):
@@ -122,8 +121,8 @@ class PublishOperator(RunOperator):
 
     @cached_property
     def source(self) -> ExportedSource:
-        """What the run's plan recorded. Only a plan of nightshift 0.1.0 lacks it: then the query is dry-run again."""
-        return self.plan.source or self.warehouse.read_source(self.spec, self.run.partition)
+        """What the run's plan recorded."""
+        return self.plan.exported
 
     @cached_property
     def warehouse(self) -> Warehouse:

@@ -47,7 +47,7 @@ def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partitio
     if (last := redo_opened_last(store, earlier, redo)) and warehouse.obstacle(spec, *last, redo.run_id) is None:
         return last[0]
     check_inputs(store, earlier, plan)
-    warehouse.check_destination(spec, plan.source or warehouse.read_source(spec, partition))
+    warehouse.check_destination(spec, plan.exported)
     return open_redo(
         store,
         earlier,
@@ -106,7 +106,7 @@ def _sealed(store: ObjectStore, earlier: RunRef, done_before: Redo | None) -> tu
     return plan, redo
 
 
-def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> ExportedSource | None:
+def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> ExportedSource:
     """Writes the input files of the redo `run`; returns what the query returned when they were exported first.
 
     Raises NotRedone, StoreUnavailable.
@@ -124,4 +124,4 @@ def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> ExportedSource | N
             "Trigger the DAG with fresh."
         )
     copy_rows(store, run, earlier, plan, manifest)
-    return plan.source
+    return plan.exported

@@ -87,6 +87,13 @@ class Plan:
             raise PlanError(f"{self.workers} workers for {self.chunk_count} chunks")
 
     @property
+    def exported(self) -> ExportedSource:
+        """Raises PlanError if the rows did not come from BigQuery."""
+        if self.source is None:
+            raise PlanError("plan.json does not say which columns and tables its rows come from")
+        return self.source
+
+    @property
     def chunk_count(self) -> int:
         return math.ceil(self.rows / self.chunk_rows)
 

@@ -91,7 +91,7 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
     except NotAChunk as error:
         raise NotReadable(str(error)) from error
     provenance = _provenance(metadata)
-    parts = _parts(metadata) or [provenance]
+    parts = _parts(metadata)
     dead = count(provenance.get("dead_letters"))
     rows = metadata.num_rows
     if count(provenance.get("predictions")) + dead != rows:
@@ -154,7 +154,7 @@ def _parse(footer: bytes) -> pq.FileMetaData:
 def _provenance(metadata: pq.FileMetaData) -> dict[str, Any]:
     said = metadata.metadata or {}
     try:
-        CHUNK.check(json.loads(said.get(FORMAT_KEY, b"{}")), "it")
+        CHUNK.check(json.loads(said[FORMAT_KEY]), "it")
         provenance = json.loads(said[METADATA_KEY])
     except UnreadableFormat as error:
         raise NotReadable(str(error)) from error
@@ -166,9 +166,9 @@ def _provenance(metadata: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _parts(metadata: pq.FileMetaData) -> list[dict[str, Any]]:
-    """What each attempt contributed; empty for a chunk of an earlier release."""
+    """What each attempt contributed."""
     try:
-        parts = json.loads((metadata.metadata or {}).get(PARTS_KEY, b"[]"))
+        parts = json.loads((metadata.metadata or {}).get(PARTS_KEY, b""))
     except ValueError as error:
         raise NotReadable("its list of parts is not JSON") from error
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):

@@ -106,7 +106,7 @@ def audit_row(
     """The row of a published run, for `Warehouse.record_audit`. published: what `Warehouse.finish_publish` returned.
 
     dag_run_id, by_dag_run_id: that opened it, and that published it. asked_at: when the run was asked for, ISO 8601.
-    costs: `nightshift.costs.bill.Bill.to_json`; None for runs of earlier releases.
+    costs: `nightshift.costs.bill.Bill.to_json`; None if they are not known.
 
     Made only from recorded facts, never from the clock, so a repeat writes the same row.
     """

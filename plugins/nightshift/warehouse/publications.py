@@ -8,9 +8,6 @@ job has published it, and of each partition which run was asked for last:
   person triggers the DAG with ``republish``.
 - **A redo replaces the run that it completes**, and no other one that was published since. Its few answers complete that
   run's, and would take away those of the other. A person who asks for it with ``republish`` gets it all the same.
-
-Releases before this table left only the audit table. Its rows count as publications that were asked for when they were
-published: a run that was opened after that is certainly later.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.warehouse import audit, schema
+from nightshift.warehouse import schema
 from nightshift.warehouse.schema import RUN_ID_COLUMN, quoted
 
 if TYPE_CHECKING:
@@ -56,7 +53,7 @@ OVERTAKEN: Final = (
     "is a dead letter now, trigger the DAG with redo"
 )
 
-_OWN_BUCKET: Final = "(bucket IS NULL OR bucket = @bucket)"
+_OWN_BUCKET: Final = "bucket = @bucket"
 _LATER_ROWS: Final = "known WHERE asked_at > @asked_at OR (asked_at = @asked_at AND run_id != @run_id)"
 # Without a run that it completes, MAX finds nothing, and nothing is later than NULL.
 _OVERTAKING_ROWS: Final = (
@@ -77,19 +74,11 @@ def as_created(settings: Settings) -> Table:
 def known(settings: Settings) -> str:
     """A WITH clause. ``known`` holds this job's publications of this partition.
 
-    Its columns: job, run_id, bucket (NULL if unknown), asked_at (NULL for a run that a redo completes) and published_at.
+    Its columns: job, run_id, bucket, asked_at (NULL for a run that a redo completes) and published_at.
     Parameters: `parameters`.
     """
-    own = quoted(table(settings))
-    there = f"destination = @destination AND {schema.OWN_PARTITION}"
-    here = f"{there} AND job = @job"
-    return (
-        f"WITH known AS (SELECT job, run_id, bucket, asked_at, published_at FROM {own} WHERE {here}\n"
-        "UNION ALL SELECT job, run_id, CAST(NULL AS STRING), published_at, published_at\n"
-        # A DAG run that failed has a row without this time.
-        f"FROM {quoted(audit.table(settings))} WHERE {here} AND published_at IS NOT NULL\n"
-        f"AND run_id NOT IN (SELECT run_id FROM {own} WHERE {there} AND asked_at IS NOT NULL))"
-    )
+    here = f"destination = @destination AND {schema.OWN_PARTITION} AND job = @job"
+    return f"WITH known AS (\nSELECT job, run_id, bucket, asked_at, published_at FROM {quoted(table(settings))} WHERE {here})"
 
 
 def refusals(spec: JobSpec, settings: Settings) -> dict[str, str]:

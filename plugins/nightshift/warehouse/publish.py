@@ -124,12 +124,12 @@ SELECT {keys}, prediction, @partition, @run_id{suffix}, ordinal FROM {staged} WH
 
 
 def dead_letters_of_partition(settings: Settings) -> str:
-    """The dead letters of the partition by this job of this deployment, and by releases that did not say of which one.
+    """The dead letters of the partition by this job of this deployment.
 
     Parameters: job, bucket and those of `nightshift.warehouse.schema.partition_parameters`.
     """
     table = quoted(schema.own_table(settings, "dead_letters"))
-    return f"{table} WHERE job = @job AND {schema.OWN_PARTITION} AND (bucket IS NULL OR bucket = @bucket)"
+    return f"{table} WHERE job = @job AND {schema.OWN_PARTITION} AND bucket = @bucket"
 
 
 def _guards(refusals: Mapping[str, str], settings: Settings) -> str:

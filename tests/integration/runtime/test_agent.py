@@ -7,10 +7,8 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -146,31 +144,16 @@ def test_restarted_agent_finishes_the_jobset(agent: AgentProcess, runtime: Local
     wait_for(lambda: not agent.processes(), "the end of all containers")
 
 
-def test_an_agent_takes_over_from_one_of_release_0_1(agent: AgentProcess, runtime: LocalUnderTest) -> None:
-    """By the very file that one has left: an index that is done stays done, a pod that ran is lost with its node."""
-    runtime.submit(jobset("night", sh("echo done"), rules=[IGNORE_DISRUPTION], job={"completions": 2}))
-    began = time.time() - 60
-    old: dict[str, Any] = {"attempt": 1, "failures": 0, "ignored": 0, "bound": True, "reason": "", "message": ""}
-    driver = {"name": "driver", "started": False, "ready": False, "restarts": 0, "exit_code": 0, "signal": None}
-    done = {**old, "name": "night-worker-0-0-bcdfg", "index": 0, "phase": "Succeeded", "outcome": "Succeeded"}
-    runs = {**old, "name": "night-worker-0-1-bcdfg", "index": 1, "phase": "Running", "outcome": "", "ended_at": 0.0}
-    pods = [
-        {**done, "containers": [driver], "ended_at": began},
-        {**runs, "containers": [{**driver, "exit_code": None, "started": True, "ready": True}]},
-    ]
-    status = {"status": {"name": "night"}, "state": {"started_at": began, "finished_at": 0.0, "ending": None, "pods": pods}}
-    (agent.state / "jobsets" / "night" / "status.json").write_text(json.dumps(status))
+def test_an_agent_refuses_what_one_of_another_release_has_begun(agent: AgentProcess, runtime: LocalUnderTest) -> None:
+    runtime.submit(jobset("night", sh("echo done")))
+    (agent.state / "jobsets" / "night" / "status.json").write_text(json.dumps({"version": 1, "state": {"begun": True}}))
     with pytest.raises(RuntimeUnavailable, match="another release wrote the state of JobSet night"):
         runtime.observe("night")
     agent.start()
     seen = finished(runtime, "night")
 
-    assert (seen.phase, seen.completed_indexes) == ("Completed", (0, 1))
-    assert sorted((pod.index, pod.phase, pod.reason) for pod in seen.pods) == [
-        (0, "Succeeded", ""),
-        (1, "Failed", "DeletionByPodGC"),
-        (1, "Succeeded", ""),
-    ]
+    assert (seen.phase, seen.reason) == ("Failed", REFUSED)
+    assert "an agent of another release has begun this JobSet" in seen.message
 
 
 def test_next_agent_sweeps_what_nobody_killed(agent: AgentProcess, runtime: LocalUnderTest) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import obstore
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
 from obstore.store import ObjectStore
 
 from nightshift.operators.publish import PublishOperator
 from nightshift.run import opening
 from nightshift.run import seal as sealing
-from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.names import RunRef
 from nightshift.run.seal import load_manifest, seal
 from nightshift.warehouse.schema import KEY_TYPES
 from tests.integration.emulators import PROJECT
@@ -112,19 +110,3 @@ def test_keys_come_out_as_they_went_in_though_the_source_is_dropped_before_publi
     ((key, reason),) = keyed.rows(f"SELECT key, reason FROM `{PROJECT}.{keyed.settings.dataset}.dead_letters`")
     assert json.loads(key) == dict.fromkeys(keyed.spec.source.key)
     assert reason == "bad_input"
-
-
-def test_a_run_whose_plan_does_not_record_its_source_is_published_as_long_as_the_source_is_there(keyed: Night) -> None:
-    """A run of nightshift 0.1.0."""
-    run = sealed_run(keyed)
-    path = f"{run.prefix}/plan.json"
-    body = json.loads(bytes(obstore.get(keyed.store, path).bytes()))
-    del body["source"]
-    obstore.put(keyed.store, path, canonical_json(body))
-    there = shown(keyed, "keyed", "text != ''"), types(keyed, "keyed")
-    published(keyed, run)
-
-    assert (shown(keyed, "vectors", "TRUE"), types(keyed, "vectors")) == there
-    keyed.rows(f"DROP TABLE `{keyed.settings.bucket}.keyed`")
-    with pytest.raises(AirflowFailException, match=r"The query of job .*Not found: Table .*keyed"):
-        published(keyed, run)

@@ -15,7 +15,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from nightshift.run.names import RunRef
 from nightshift.run.sealed import SealBroken, check_sealed
 from nightshift.store import open_store
-from nightshift.warehouse import JobState, WarehouseError, audit, publications
+from nightshift.warehouse import JobState, WarehouseError, publications
 from nightshift.warehouse.statements import Statements
 from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, Night, opened_at, prediction
@@ -215,35 +215,6 @@ def test_two_runs_that_were_asked_for_in_the_same_microsecond(night: Night) -> N
     night.publish(first, old, asked_at=LATER)
 
 
-def as_before_publications(night: Night, run: RunRef, manifest: dict[str, Any]) -> None:
-    """What an earlier release left of a publication: the rows and an audit row, but nothing in the table of publications."""
-    published = night.publish(run, manifest)
-    row = dict.fromkeys(audit.COLUMNS) | {
-        "run_id": run.run_id,
-        "job": run.job,
-        "partition_date": run.partition,
-        "destination": published["table"],
-        "published_at": published["published_at"],
-    }
-    night.warehouse.record_audit(row)
-    night.rows(f"DROP TABLE `{publications.table(night.settings)}`")
-
-
-def test_what_an_earlier_release_published_belongs_to_its_job(night: Night) -> None:
-    first, second = night.run, night.run_of(PARTITION, generation=2)
-    manifest = night.seal(first, NAMES)
-    as_before_publications(night, first, manifest)
-    _, late = refused(night, second, night.seal(second, NAMES, bias=8.0))
-    assert publications.LATER in str(late.error), "opened before the other was published: which is later, nobody knows"
-    other = another_job(night)
-    _, foreign = refused(other, other.run, other.seal(other.run, NAMES))
-    assert publications.FOREIGN in str(foreign.error)
-
-    third = night.run_of(PARTITION, generation=3)
-    night.publish(third, night.seal(third, NAMES[:1]), asked_at="2100-01-01T00:00:00+00:00")
-    assert [row[4] for row in night.shown()] == [third.run_id]
-
-
 def overwrite(night: Night, path: str) -> None:
     """The same rows under the same name, as another object: nobody who compares rows or digests would see it."""
     body = obstore.get(night.store, path).bytes()
@@ -293,7 +264,8 @@ def test_a_script_that_others_have_overtaken_is_written_again(night: Night) -> N
 
     def late(self: Statements, sql: str, *args: Any, **kwargs: Any) -> bigquery.QueryJob:
         if "BEGIN TRANSACTION" in sql:
-            night.rows(f"INSERT INTO `{own}` (job, partition_date) VALUES ('{night.spec.job}', DATE '{PARTITION}')")
+            values = f"'{night.spec.job}', DATE '{PARTITION}', '{night.settings.bucket}'"
+            night.rows(f"INSERT INTO `{own}` (job, partition_date, bucket) VALUES ({values})")
         return submit(self, sql, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, date, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,19 +11,15 @@ import pytest
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 from airflow.serialization.encoders import coerce_to_core_timetable
-from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
 from pendulum import DateTime
 
 from nightshift.operators.due import due
 from nightshift.operators.plan import PlanOperator
-from nightshift.plugin import NightshiftPlugin
 from nightshift.spec import periods
 from tests.unit.dags.conftest import Parse
 
 pytestmark = pytest.mark.unit
-
-STORED_BY_0_1_0 = Path(__file__).with_name("dag_stored_by_0_1_0.json")
 
 
 @pytest.fixture
@@ -114,15 +108,6 @@ class TestTheNextRun:
         expected = DagRunInfo(run_after=at("2026-11-22"), data_interval=day("2026-11-21"))
 
         assert self._next(timetable, day("2026-11-20")) == expected
-
-    def test_after_a_run_of_release_0_1_0_comes_the_next_day(
-        self, timetable: Timetable, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Its runs have the same interval and logical date, so an update repeats no day and leaves none out."""
-        monkeypatch.setattr("airflow.timetables.interval.utcnow", lambda: at("2026-11-21 01:00"))
-        expected = DagRunInfo(run_after=at("2026-11-21"), data_interval=day("2026-11-20"))
-
-        assert self._next(timetable, day("2026-11-19")) == expected
 
     def test_nothing_is_due_before_the_first_partition_is_over(
         self, timetable: Timetable, monkeypatch: pytest.MonkeyPatch
@@ -250,21 +235,3 @@ class TestWaiting:
         with pytest.raises(Begun):
             task.execute({"params": {"partition": asked}, "dag_run": run})
         return slept
-
-
-class TestADagThatRelease010Stored:
-    def test_it_is_read_and_goes_on_with_the_days_of_today(self, timetable: Timetable, monkeypatch: pytest.MonkeyPatch) -> None:
-        """`dag_stored_by_0_1_0.json` is what that release wrote into Airflow's table of serialized DAGs."""
-        registered = {f"{found.__module__}.{found.__qualname__}": found for found in NightshiftPlugin.timetables}
-        monkeypatch.setattr("airflow.plugins_manager.get_timetables_plugins", lambda: registered)
-
-        dag = DagSerialization.from_dict(json.loads(STORED_BY_0_1_0.read_text()))
-
-        assert created(dag.timetable, "2026-11-17", "2026-11-19") == created(timetable, "2026-11-17", "2026-11-19")
-
-    def test_without_the_class_airflow_could_not_read_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """So the class is needed: this test fails once Airflow can do without."""
-        monkeypatch.setattr("airflow.plugins_manager.get_timetables_plugins", dict)
-
-        with pytest.raises(ValueError, match="NightlyTimetable"):
-            DagSerialization.from_dict(json.loads(STORED_BY_0_1_0.read_text()))

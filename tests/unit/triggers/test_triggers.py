@@ -189,7 +189,7 @@ class TestLocalJobSetTrigger:
 
     async def test_what_an_agent_of_another_release_wrote_is_waited_through(self, agent: Agent) -> None:
         agent.create(NAME)
-        agent.of_release_0_1(NAME)
+        agent.of_another_release(NAME)
 
         assert await ending(time.time() + 0.05) == "deadline"
 

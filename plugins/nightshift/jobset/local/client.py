@@ -56,7 +56,7 @@ class LocalRuntime:
         if written.get("version") != STATUS_VERSION:
             raise RuntimeUnavailable(
                 f"an agent of another release wrote the state of JobSet {name}; restart the local runtime's agent "
-                "(make down, then make up), and it takes over the JobSet"
+                "(make down, then make up), which refuses the JobSet, and clear the task"
             )
         metadata = dict(written["jobset"]["metadata"])
         notes = {JUDGED_ANNOTATION: judge, PAUSED_ANNOTATION: paused}

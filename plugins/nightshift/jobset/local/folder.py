@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 STATUS_VERSION: Final = 2
-"""The format of status.json, in its field ``version``. Release 0.1.0 wrote another format, without that field."""
+"""The format of status.json, in its field ``version``."""
 REFUSED: Final = "ManifestRefused"
 """Reason of the condition Failed if the agent cannot run the JobSet's manifest; the message says why."""
 
