@@ -18,7 +18,7 @@ refusal   a run is refused only if one of these rules forbids it
 green     a task that ends well has shown its run, or a later one has replaced it
 liveness  once nothing goes wrong any more, every task ends
 
-Not simulated: reading the source (`plan`, `extract`), rows that a person inserts, what nightshift 0.1.0 has published.
+Not simulated: reading the source (`plan`, `extract`), rows that a person inserts.
 """
 
 from __future__ import annotations

@@ -373,7 +373,7 @@ class TestBill:
         assert estimate(a_decision(work_s=None, finish_s=None)) is None
 
     @pytest.mark.parametrize("manifest", [{}, {"measured": 3}, {"measured": {"profiles": [{"profile": "cpu"}]}}])
-    def test_a_run_of_an_earlier_release_has_none(self, manifest: dict[str, Any]) -> None:
+    def test_a_manifest_that_does_not_say_what_was_paid_for_has_none(self, manifest: dict[str, Any]) -> None:
         assert bill(manifest, PRICES) is None
 
 
@@ -481,7 +481,7 @@ class TestReport:
         assert total.to_json()["per_thousand_rows"] == pytest.approx((2.0 + 0.5 + 0.25 + 2.0) / 2)
         assert by_job([first])[1].rows == 1000, "nobody knows of the run that it completes"
 
-    def test_rows_of_earlier_releases_have_no_cost_and_are_named(self) -> None:
+    def test_rows_without_a_cost_are_named(self) -> None:
         old = {"job": "job", "run_id": "old", "published_at": datetime(2026, 11, 1, tzinfo=UTC), "input_rows": 5}
         jobs, total = by_job([old, a_row("a", 2)])
 

@@ -137,5 +137,5 @@ def test_what_identifies_a_row_depends_on_what_it_is_about() -> None:
     assert (state_of({}), state_of({"state": None}), state_of({"state": "failed"})) == (PUBLISHED, PUBLISHED, FAILED)
 
 
-def test_runs_of_earlier_releases_have_no_columns_about_money() -> None:
+def test_runs_whose_costs_are_not_known_have_no_columns_about_money() -> None:
     assert money(None) == {}

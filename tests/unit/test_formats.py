@@ -40,23 +40,18 @@ def test_this_version_and_the_one_before_are_read(found: dict[str, Any]) -> None
     assert THIRD.check(found, "it") == found["version"]
 
 
-def test_an_object_that_does_not_say_its_version_is_of_the_first() -> None:
-    assert Format("things", 2).check({}, "it") == 1
-    with pytest.raises(UnreadableFormat, match="has version 1 of its format"):
-        THIRD.check({}, "it")
-
-
 @pytest.mark.parametrize(
     ("found", "message"),
     [
         ({"version": 4, "written_by": "0.9.0"}, r"reads versions 2 and 3\. Use nightshift 0\.9\.0 or later\."),
         ({"version": 4}, r"Use a later release\."),
-        ({"version": 1, "written_by": "0.1.0"}, r"Finish it with nightshift 0\.1\.0, or start over with fresh\."),
-        ({"version": 1}, r"Finish it with an earlier release, or start over with fresh\."),
+        ({"version": 1, "written_by": "0.2.0"}, r"Finish it with nightshift 0\.2\.0, or start over with fresh\."),
+        ({"version": 1}, r"Finish it with the release that wrote it, or start over with fresh\."),
         ({"version": "3"}, "has the version '3', which nightshift never wrote"),
         ({"version": True}, "never wrote"),
         ({"version": 0}, "never wrote"),
         ({"version": None}, "never wrote"),
+        ({}, "never wrote"),
     ],
 )
 def test_others_are_refused_with_the_release_to_use(found: dict[str, Any], message: str) -> None:

@@ -513,7 +513,7 @@ class TestPins:
         assert "--tokenizer-revision=r1" not in server_args(a_spec(), commit="c" * 40)
         assert "--tokenizer-revision=r1" not in server_args(a_spec(engine__args={"tokenizer": "org/t"}))
 
-    def test_a_run_of_an_earlier_release_is_as_before(self) -> None:
+    def test_a_run_that_pins_nothing_is_rendered_by_the_jobs_words(self) -> None:
         assert render(a_spec(), RUN, PLAN, SETTINGS, name="night", pins=Pins.of({"spec": {}})) == manifest()
 
 

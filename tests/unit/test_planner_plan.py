@@ -415,10 +415,10 @@ class TestWorkers:
 
 
 class TestAbsurdPlans:
-    """What the planner of 0.1.0 accepted."""
+    """What a planner that guesses accepts."""
 
     def test_a_million_chats_on_an_l4_in_three_hours(self) -> None:
-        """It planned one worker, at 400 rows/s."""
+        """At 400 rows/s one worker would do."""
         spec = a_spec(**CHAT)
 
         decision = decide(spec, 10**6, Known(tokens_of(spec, 500, "a sample"), model_of(configs.LLAMA3_8B)))

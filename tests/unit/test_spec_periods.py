@@ -89,7 +89,7 @@ class TestWhatBigQueryIsAsked:
 
 
 class TestTheRun:
-    def test_a_job_without_periods_keeps_the_digests_of_earlier_releases(self) -> None:
+    def test_a_job_without_periods_has_no_such_entry(self) -> None:
         assert "every" not in a_spec().semantic()
 
     def test_the_length_of_a_period_is_part_of_what_a_run_is(self) -> None:

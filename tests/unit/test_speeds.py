@@ -178,7 +178,7 @@ class TestRecords:
 
         assert (record.rows, record.preemptions) == (610, 0)
 
-    def test_a_manifest_of_an_earlier_release_has_none(self) -> None:
+    def test_a_manifest_without_measurements_has_none(self) -> None:
         assert records_of(RUN, SPEC, {"sealed_at": "2026-11-21T03:00:00+00:00"}) == []
 
     def test_a_start_up_without_its_largest_part_is_not_known(self) -> None:

@@ -142,7 +142,7 @@ def destination(spec: JobSpec, columns: Mapping[str, str], settings: Settings) -
 
 
 def dead_letter_fields() -> list[SchemaField]:
-    """``key`` is a JSON object of the key columns, as text. ``bucket`` is the deployment's; releases before it left it out.
+    """``key`` is a JSON object of the key columns, as text. ``bucket`` is the deployment's.
     ``partition_time`` is NULL for a day.
     """
     types = {

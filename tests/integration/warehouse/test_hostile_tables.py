@@ -49,21 +49,6 @@ def test_deployments_that_share_a_dataset_keep_their_dead_letters(night: Night, 
     assert night.dead_letters() == before
 
 
-def test_a_dead_letter_table_of_an_earlier_release_is_taken_over(night: Night) -> None:
-    """It does not say whose deployment's its rows are: those of the job and the day are replaced, and no others."""
-    manifest = night.seal(night.run, NAMES, dead=[1])
-    night.publish(night.run, manifest)
-    table = f"`{PROJECT}.{night.settings.dataset}.dead_letters`"
-    night.rows(f"ALTER TABLE {table} DROP COLUMN bucket")
-    night.rows(f"INSERT INTO {table} (job, partition_date, ordinal) VALUES ('another', DATE '{PARTITION}', 7)")
-    assert night.stage(night.run, manifest) == [], "what it shows is still counted"
-    night.rows(f"ALTER TABLE {table} DROP COLUMN bucket")
-    second = night.run_of(PARTITION, generation=2)
-    night.publish(second, night.seal(second, NAMES, dead=[0, 2]))
-
-    assert [(row[0], row[3]) for row in night.dead_letters()] == [("job", 0), ("job", 2), ("another", 7)]
-
-
 def test_a_run_that_has_lost_all_rows_is_published_over_what_was_staged_before(night: Night) -> None:
     """It was staged, then its folder was deleted and it was computed again: BigQuery still has the first life's table."""
     night.staged(night.run, night.seal(night.run, NAMES))

@@ -31,8 +31,8 @@ class TestImages:
         [
             ("vllm/vllm-openai:v0.33.0", Image("docker.io", "vllm/vllm-openai", "v0.33.0")),
             ("vllm", Image("docker.io", "vllm", "latest")),
-            (f"{OURS}:0.1.0", Image("europe-west4-docker.pkg.dev", "acme/images/driver", "0.1.0")),
-            (f"{OURS}:0.1.0@sha256:ab", Image("europe-west4-docker.pkg.dev", "acme/images/driver", "sha256:ab")),
+            (f"{OURS}:1.2.3", Image("europe-west4-docker.pkg.dev", "acme/images/driver", "1.2.3")),
+            (f"{OURS}:1.2.3@sha256:ab", Image("europe-west4-docker.pkg.dev", "acme/images/driver", "sha256:ab")),
             ("localhost:5000/driver", Image("localhost:5000", "driver", "latest")),
         ],
     )
@@ -50,9 +50,9 @@ class TestImages:
     )
     def test_artifact_registry_is_asked_for_the_manifest(self, status: int, kind: type, words: str) -> None:
         account = google()
-        account.replies["HEAD https://europe-west4-docker.pkg.dev/v2/acme/images/driver/manifests/0.1.0"] = status
+        account.replies["HEAD https://europe-west4-docker.pkg.dev/v2/acme/images/driver/manifests/1.2.3"] = status
 
-        found, _ = images.ask(here(FakeConnections(account=account), driver_image=f"{OURS}:0.1.0"))
+        found, _ = images.ask(here(FakeConnections(account=account), driver_image=f"{OURS}:1.2.3"))
 
         assert type(found) is kind
         assert words in str(found)
