@@ -37,11 +37,11 @@ class Format:
         return {VERSION: self.version, WRITTEN_BY: __version__}
 
     def check(self, found: Mapping[str, Any], where: str) -> int:
-        """The version of an object. found: its entries. where: for the message.
+        """The version of an object. found: its entries; without the entry, it is version 1. where: for the message.
 
         Raises UnreadableFormat.
         """
-        version = found.get(VERSION)
+        version = found.get(VERSION, 1)
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise UnreadableFormat(f"{where} has the version {version!r}, which nightshift never wrote. Someone has edited it.")
         if self.oldest <= version <= self.version:
@@ -50,7 +50,9 @@ class Format:
         if version > self.version:
             remedy = f"Use nightshift {writer} or later" if writer else "Use a later release"
         else:
-            remedy = f"Finish it with {f'nightshift {writer}' if writer else 'the release that wrote it'}, or start over with fresh"
+            remedy = (
+                f"Finish it with {f'nightshift {writer}' if writer else 'the release that wrote it'}, or start over with fresh"
+            )
         reads = f"version {self.version}" if self.oldest == self.version else f"versions {self.oldest} and {self.version}"
         raise UnreadableFormat(
             f"{where} has version {version} of its format; this is nightshift {__version__}, which reads {reads}. {remedy}."

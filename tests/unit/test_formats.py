@@ -40,6 +40,12 @@ def test_this_version_and_the_one_before_are_read(found: dict[str, Any]) -> None
     assert THIRD.check(found, "it") == found["version"]
 
 
+def test_an_object_that_does_not_say_its_version_is_of_the_first() -> None:
+    assert Format("things", 2).check({}, "it") == 1
+    with pytest.raises(UnreadableFormat, match="has version 1 of its format"):
+        THIRD.check({}, "it")
+
+
 @pytest.mark.parametrize(
     ("found", "message"),
     [
@@ -51,7 +57,6 @@ def test_this_version_and_the_one_before_are_read(found: dict[str, Any]) -> None
         ({"version": True}, "never wrote"),
         ({"version": 0}, "never wrote"),
         ({"version": None}, "never wrote"),
-        ({}, "never wrote"),
     ],
 )
 def test_others_are_refused_with_the_release_to_use(found: dict[str, Any], message: str) -> None:

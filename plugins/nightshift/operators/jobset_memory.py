@@ -35,7 +35,7 @@ class Kept:
     """What outlives an attempt. deadline: Unix time, for all attempts together. resumes: how often it continued by itself.
 
     helped: how many JobSets were added to keep the deadline. asked: the workers that a person asked for since it began.
-    start: which start of the task all this belongs to (`start_of`); None in the memory of an earlier release.
+    start: which start of the task all this belongs to (`start_of`); None before the first.
     """
 
     live: tuple[Live, ...] = ()
@@ -62,8 +62,8 @@ class Kept:
 
         A retry is no new start: its deadline stays, also if it has passed, and so does what was counted.
         """
-        if self.start == start or (self.start is None and self.deadline > now):
-            return replace(self, start=start)
+        if self.start == start:
+            return self
         return replace(self, start=start, deadline=now + seconds, resumes=0, helped=0)
 
     def with_new(self, profile: str, since: float = 0.0, workers: int = 0) -> Kept:
@@ -97,7 +97,7 @@ def start_of(context: Context) -> int:
 
 
 def _known(kind: type[Live] | type[Kept], value: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries of a later release are passed over, and those that an earlier one did not have get their defaults."""
+    """Entries of a later release are passed over, and those that this memory lacks get their defaults."""
     return {name: value[name] for name in kind.__dataclass_fields__ if name in value}
 
 

@@ -16,7 +16,6 @@ from nightshift.run.sealed import SealBroken, check_sealed
 from nightshift.store import open_store
 from nightshift.warehouse import publications, publish, schema
 from nightshift.warehouse.statements import Statements
-from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, Night, prediction
 
 pytestmark = pytest.mark.integration

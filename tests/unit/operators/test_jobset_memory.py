@@ -65,10 +65,3 @@ class TestInTime:
         kept = replace(KEPT, deadline=2000, helped=3, start=6)
 
         assert kept.in_time(start=6, seconds=60, now=now) == kept
-
-    def test_what_an_earlier_release_kept_has_no_start(self) -> None:
-        """Its deadline holds for the start that finds it, as it did there; one that has passed did not."""
-        kept = replace(KEPT, deadline=2000)
-
-        assert kept.in_time(start=6, seconds=60, now=1000) == replace(kept, start=6)
-        assert kept.in_time(start=6, seconds=60, now=3000) == replace(kept, start=6, deadline=3060, resumes=0)

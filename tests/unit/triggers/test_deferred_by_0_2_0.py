@@ -1,4 +1,4 @@
-"""Tasks that release 0.1.0 deferred: the triggers that lie in Airflow's database are made again here, and run to their event.
+"""Tasks that release 0.2.0 deferred: the triggers that lie in Airflow's database are made again here, and run to their event.
 
 The keywords are those that its operators wrote with their defaults, in the order in which it wrote them.
 """
@@ -36,6 +36,8 @@ FOLLOWED: dict[str, Any] = {
     "get_logs": True,
     "owner": OWNER,
     "kill_policy": "delete",
+    "look": None,
+    "before": None,
 }
 KUBERNETES = {
     **FOLLOWED,
@@ -53,7 +55,15 @@ GKE = {
     "gcp_conn_id": "google_cloud_default",
     "impersonation_chain": None,
 }
-LOCAL = {"jobsets": [{"name": NAME, "uid": ""}], "deadline": DEADLINE, "owner": OWNER, "get_logs": True, "poll_interval": 2.0}
+LOCAL = {
+    "jobsets": [{"name": NAME, "uid": ""}],
+    "deadline": DEADLINE,
+    "owner": OWNER,
+    "get_logs": True,
+    "poll_interval": 2.0,
+    "look": None,
+    "before": None,
+}
 BIGQUERY = {"job_ids": ["job_a", "job_b"], "deadline": DEADLINE, "poll_interval": 2.0}
 
 
