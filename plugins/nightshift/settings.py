@@ -21,6 +21,11 @@ GKE_CLUSTER: Final = re.compile(
 GKE_FORM: Final = "gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER"
 
 
+JOB_MARK: Final = "{job}"
+"""Stands for a job's name in `Settings.service_account`."""
+_ACCOUNT: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
 class SettingsError(ValueError):
     """A deployment variable is missing or not valid; the message names it and says what to set."""
 
@@ -48,7 +53,8 @@ class Settings:
     prices: path of a YAML file of prices (docs/costs.md); empty for this release's list prices.
     notifiers: path of a YAML file that names the notifiers that jobs may refer to (docs/deadline.md); empty for none.
     pod_patch: path of a YAML file that is merged into every rendered pod template (docs/compute.md); empty for none.
-    service_account: Kubernetes service account of the pods (workload identity on GKE).
+    service_account: Kubernetes service account of the pods (workload identity on GKE). ``{job}`` in it stands for the job's
+        name, so that each job has an account of its own (`account_of`).
     gcp_conn_id: Airflow connection for BigQuery, Cloud Storage and GKE.
     kubernetes_conn_id: Airflow connection of the cluster if runtime is ``kubernetes``.
     postgres_conn_id: Airflow connection of the database with the tables of streams.
@@ -82,6 +88,10 @@ class Settings:
         """Eight hex digits that tell two deployments of one project apart: in the names of BigQuery jobs and staging tables."""
         return hashlib.sha256(f"{self.bucket}/{self.dataset}".encode()).hexdigest()[:8]
 
+    def account_of(self, job: str) -> str:
+        """Kubernetes service account of the job's pods."""
+        return self.service_account.replace(JOB_MARK, job)
+
     @property
     def local_folder(self) -> str:
         """The state folder of the local runtime; empty if JobSets run in a cluster."""
@@ -106,6 +116,12 @@ class Settings:
         for name, choices in _CHOICES.items():
             if values.get(name, choices[0]) not in choices:
                 raise SettingsError(f"NIGHTSHIFT_{name.upper()} is {values[name]!r}. Write {' or '.join(choices)}.")
+        account = values.get("service_account", "")
+        if account and not _ACCOUNT.fullmatch(account.replace(JOB_MARK, "job")):
+            raise SettingsError(
+                f"NIGHTSHIFT_SERVICE_ACCOUNT is {account!r}. Write the name of a Kubernetes service account, for example "
+                f"nightshift-worker, or one with {JOB_MARK} for an account of each job, for example nightshift-{JOB_MARK}."
+            )
         if "workers_max" in values:
             values["workers_max"] = workers_max_of(values["workers_max"])
         return cls(**values)

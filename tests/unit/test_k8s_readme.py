@@ -11,15 +11,19 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from local.storage.database import Database
+from local.storage.policies import Policies, checked
 from nightshift.jobset.manifest.disk import node_disk_gb
 from nightshift.profiles import PROFILES, Span, fit
+from nightshift.run.names import RunRef
 from nightshift.settings import Settings
 
 pytestmark = pytest.mark.unit
@@ -251,6 +255,52 @@ def test_workers_may_do_what_their_code_does_and_cannot_overwrite() -> None:
     allowed = set().union(*(STORAGE[role] for account, role in ROLES if account == "workers"))
 
     assert set(storage_calls()) == allowed == {"get", "list", "create"}
+
+
+def worker_of(walk: Walk, folder: Path) -> Callable[..., bool]:
+    """May the worker of a job do it? By the page's own grants, as the emulator of Cloud Storage reads them."""
+    policies = Policies(Database(folder))
+    found: list[dict[str, Any]] = []
+    for call in walk.gcloud("storage", "buckets", "add-iam-policy-binding"):
+        condition = call.option("--condition")
+        given = dict(part.split("=", 1) for part in condition.split(",", 1)) if condition else None
+        found.append(
+            {"role": call.option("--role"), "members": [call.option("--member")]} | ({"condition": given} if given else {})
+        )
+    policies.set("my-project-nightshift", checked({"version": 3, "bindings": found}, uniform=True))
+    (member,) = {member for call in walk.calls if "sa/nightshift-" in (member := str(call.option("--member")))}
+
+    def may(verb: str, name: str | None = None) -> bool:
+        return policies.allows(member, f"storage.objects.{verb}", "my-project-nightshift", name)
+
+    return may
+
+
+def test_a_workers_rights_end_at_its_own_prefix(walk: Walk, tmp_path: Path) -> None:
+    may = worker_of(walk, tmp_path)
+    mine, work = RunRef("package-embeddings", "2026-11-20", "0" * 16), "_workers/package-embeddings/2026-11-20/x"
+
+    assert may("create", f"{work}/ledger/chunk-00000000.parquet")
+    assert may("list")
+    for path in (mine.spec_path, mine.plan_path, f"{mine.inputs_folder}/a.parquet", f"{work}/ledger/chunk-00000000.parquet"):
+        assert may("get", path)
+    foreign = ("package-embeddings-2", "package", "other")
+    others = [f"{folder}{job}/2026-11-20/x" for job in foreign for folder in ("", "_workers/")]
+    for path in (
+        mine.spec_path,
+        mine.plan_path,
+        mine.manifest_path,
+        mine.wish_path(1),
+        "_speeds/a/b.json",
+        "_workers",
+        *others,
+    ):
+        assert not may("create", path), path
+    for path in ("_speeds/a/b.json", *others):
+        assert not may("get", path), path
+    for path in (f"{work}/ledger/chunk-00000000.parquet", mine.spec_path):
+        assert not may("delete", path)
+        assert not may("update", path)
 
 
 def test_airflow_may_do_in_bigquery_what_its_code_does() -> None:

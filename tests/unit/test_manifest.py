@@ -540,6 +540,11 @@ class TestSettings:
         assert pod_of(rendered)["priorityClassName"] == "low"
         assert "priorityClassName" not in pod_of(manifest())
 
+    def test_each_job_may_have_an_account_of_its_own(self) -> None:
+        assert pod_of(manifest())["serviceAccountName"] == "nightshift-worker"
+        own = manifest(replace(SETTINGS, service_account="nightshift-{job}"))
+        assert pod_of(own)["serviceAccountName"] == f"nightshift-{RUN.job}"
+
     def test_a_tpu_has_its_own_image(self) -> None:
         settings = replace(SETTINGS, tpu_server_image="registry/tpu:1")
 

@@ -49,3 +49,17 @@ def test_a_word_that_is_no_choice_is_refused(name: str, value: str, choices: str
 )
 def test_only_the_local_runtime_has_a_folder(runtime: str, folder: str) -> None:
     assert Settings("b", "p", runtime=runtime).local_folder == folder
+
+
+class TestAccounts:
+    def test_all_jobs_share_one_or_each_has_its_own(self) -> None:
+        assert Settings("b", "p").account_of("notes") == "nightshift-worker"
+        own = Settings.from_environment({**REQUIRED, "NIGHTSHIFT_SERVICE_ACCOUNT": "nightshift-{job}"})
+        assert (own.account_of("notes"), own.account_of("a-b")) == ("nightshift-notes", "nightshift-a-b")
+
+    @pytest.mark.parametrize(
+        "value", ["{jobs}", "{job", "Nightshift-{job}", "-{job}", "a/{job}", "{job}.", "a b", "{partition}"]
+    )
+    def test_a_name_that_kubernetes_refuses_is_refused(self, value: str) -> None:
+        with pytest.raises(SettingsError, match=r"NIGHTSHIFT_SERVICE_ACCOUNT is .*nightshift-\{job\}"):
+            Settings.from_environment({**REQUIRED, "NIGHTSHIFT_SERVICE_ACCOUNT": value})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from nightshift.doctor import bucket, clocks, cluster, components, identity, images, job, model, queue, warehouse
+from nightshift.doctor import bucket, clocks, cluster, components, identity, images, job, model, queue, warehouse, workers
 from nightshift.doctor.examine import Check, examine
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem, Report
 from nightshift.doctor.mends import setting
@@ -29,6 +29,7 @@ CHECKS: Final = (
     Check(bucket.NAME, bucket.there, NIGHT, needs=(identity.NAME,)),
     Check(bucket.PERMISSIONS, bucket.permissions, NIGHT, needs=(bucket.NAME,)),
     Check(bucket.STORE, bucket.first_writer_wins, NIGHT, needs=(bucket.NAME,)),
+    Check(workers.NAME, workers.rights, workers.BREAKS, needs=(bucket.NAME,)),
     Check(warehouse.DATASET, warehouse.dataset, "publish and audit", needs=(identity.NAME,)),
     Check(warehouse.LOCATION, warehouse.location, "extract and publish", needs=(bucket.NAME, warehouse.DATASET)),
     Check(warehouse.JOBS, warehouse.jobs, "plan, extract and publish", needs=(identity.NAME,)),

@@ -18,7 +18,18 @@ def setting(name: str, value: str) -> str:
 
 def bucket_role(settings: Settings, role: str, email: str | None) -> str:
     member = f"--member=serviceAccount:{email or 'ACCOUNT'}"
-    return f"gcloud storage buckets add-iam-policy-binding gs://{settings.bucket} {member} --role=roles/{role}"
+    return f"gcloud storage buckets add-iam-policy-binding gs://{settings.bucket} {member} --role=roles/{role} --condition=None"
+
+
+def own_prefix(settings: Settings, member: str, role: str, prefix: str) -> str:
+    """Lets a worker create below the prefix only. role: that it has without a condition, and then no more; '' for none."""
+    bucket, who = f"gs://{settings.bucket}", shlex.quote(f"--member={member}")
+    names = f'resource.name.startsWith("projects/_/buckets/{settings.bucket}/objects/{prefix}")'
+    condition = shlex.quote(f"--condition=title=own-prefix,expression={names}")
+    add = f"gcloud storage buckets add-iam-policy-binding {bucket} {who} --role=roles/storage.objectCreator {condition}"
+    if not role:
+        return add
+    return f"{add} && gcloud storage buckets remove-iam-policy-binding {bucket} {who} --role={role} --condition=None"
 
 
 def project_role(settings: Settings, role: str, email: str | None) -> str:

@@ -39,7 +39,7 @@ def _deployment(order: StreamOrder, component: str) -> dict[str, Any]:
     }
     container["lifecycle"] = {"preStop": {"sleep": {"seconds": LEAVE_SECONDS}}}
     pod = {
-        **identity(order.settings.service_account),
+        **identity(order.settings.account_of(order.spec.job)),
         "containers": [container],
         "volumes": volumes_of(server),
         **placement(server.worker),

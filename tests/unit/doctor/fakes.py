@@ -23,6 +23,14 @@ Ask = Callable[[Surroundings], Iterable[Finding]]
 ACCOUNT = "airflow@acme.iam.gserviceaccount.com"
 EMULATORS = {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:1", "BIGQUERY_EMULATOR_HOST": "http://127.0.0.1:2"}
 BUCKET = "https://storage.googleapis.com/storage/v1/b/runs"
+WORKER = (
+    "principal://iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p.svc.id.goog/subject/ns/nightshift/sa"
+)
+OWN_PREFIX = {
+    "role": "roles/storage.objectCreator",
+    "members": [f"{WORKER}/nightshift-worker"],
+    "condition": {"title": "own", "expression": 'resource.name.startsWith("projects/_/buckets/runs/objects/_workers/")'},
+}
 
 
 @dataclass
@@ -52,12 +60,14 @@ def google(**replies: Any) -> FakeGoogle:
         "identity": (200, {"azp": "110000000000000000001", "scope": "https://www.googleapis.com/auth/cloud-platform"}),
         "bucket": (200, {"location": "EU"}),
         "permissions": (200, "held"),
+        "policy": (200, {"bindings": [OWN_PREFIX]}),
     } | replies
     return FakeGoogle(
         {
             "POST https://oauth2.googleapis.com/tokeninfo": well["identity"],
             f"GET {BUCKET}": well["bucket"],
             f"GET {BUCKET}/iam/testPermissions": well["permissions"],
+            f"GET {BUCKET}/iam": well["policy"],
         }
     )
 

@@ -116,7 +116,7 @@ class TestBucket:
         [wrong] = [each for each in found if not isinstance(each, Ok)]
         assert isinstance(wrong, Problem)
         assert wrong.check == missing
-        assert wrong.mend.endswith(f"--role=roles/{bucket.NEEDED[missing][0]}")
+        assert wrong.mend.endswith(f"--role=roles/{bucket.NEEDED[missing][0]} --condition=None")
 
     def test_permissions_that_were_not_answered_are_not_well(self) -> None:
         found = list(bucket.permissions(here(FakeConnections(account=google(permissions=404)))))

@@ -23,7 +23,7 @@ def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
     shared_memory, *others = volumes_of(order)
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        **identity(settings.service_account),
+        **identity(settings.account_of(order.run.job)),
         "initContainers": [container_of(order, sidecar=True)],
         "containers": [_driver(order)],
         "volumes": [shared_memory, scratch(), *others],

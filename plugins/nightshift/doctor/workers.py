@@ -1,0 +1,101 @@
+"""What the workers' account may write in the bucket: nothing but objects below its own prefix.
+
+The doctor has no token of that account, so it reads the bucket's policy (``buckets.getIamPolicy``), if the connection's account
+may. Rights that come from the project or a folder, and roles of an organisation's own, it does not see.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from nightshift.doctor import mends
+from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.surroundings import Surroundings
+from nightshift.settings import JOB_MARK
+
+NAME: Final = "workers' rights"
+BREAKS: Final = "the proof: a pod that was taken over could write plans, manifests and other jobs' chunks"
+WORKERS: Final = "_workers"
+WRITING: Final = frozenset(
+    f"roles/{name}"
+    for name in (
+        *("storage.objectCreator", "storage.objectUser", "storage.objectAdmin", "storage.admin"),
+        *("storage.legacyBucketWriter", "storage.legacyBucketOwner", "storage.legacyObjectOwner", "storage.folderAdmin"),
+        *("owner", "editor"),
+    )
+)
+"""Google's roles that create, replace or delete objects."""
+READING: Final = frozenset(
+    f"roles/storage.{name}"
+    for name in ("objectViewer", "legacyObjectReader", "legacyBucketReader", "bucketViewer", "insightsCollectorService")
+)
+_ANYBODY: Final = ("allUsers", "allAuthenticatedUsers")
+
+
+def rights(here: Surroundings) -> Iterator[Finding]:
+    bucket = here.settings.bucket
+    if here.settings.local_folder:
+        yield NotAsked(NAME, "pods of the local runtime have no account")
+        return
+    reply = here.connections.google().ask(
+        "GET", f"{here.storage}/storage/v1/b/{quote(bucket, safe='')}/iam?optionsRequestedPolicyVersion=3"
+    )
+    if reply.status != 200:
+        look = f"gcloud storage buckets get-iam-policy gs://{bucket} --format=json"
+        because = f"this account may not read the policy of gs://{bucket} (HTTP {reply.status}); look with: {look}"
+        yield NotAsked(NAME, because)
+        return
+    bindings = json.loads(reply.body).get("bindings", ())
+    held = [(binding, member) for binding in bindings for member in binding["members"] if _is_worker(here, member)]
+    if not held:
+        who = here.settings.account_of(JOB_MARK)
+        yield NotAsked(NAME, f"the policy of gs://{bucket} names no account {who} of namespace {here.settings.namespace}")
+        return
+    found = [finding for binding, member in held if (finding := _judged(here, binding, member)) is not None]
+    yield from found or (Ok(NAME, f"below gs://{bucket}/{_prefix(here)} only"),)
+
+
+def _judged(here: Surroundings, binding: Mapping[str, Any], member: str) -> Finding | None:
+    """What is wrong with a binding of a worker's, or unknown; None if nothing is."""
+    role, expression = binding["role"], (binding.get("condition") or {}).get("expression")
+    if role in READING:
+        return None
+    if role not in WRITING:
+        return NotAsked(NAME, f"whether {role}, which {member} has, lets it write is not known here")
+    if expression is None:
+        wrong = f"{member} may write anywhere in gs://{here.settings.bucket}: its {role} has no condition"
+        return Problem(NAME, wrong, BREAKS, mends.own_prefix(here.settings, member, role, _prefix(here)))
+    of_all, own = (_condition(here.settings.bucket, prefix) for prefix in (f"{WORKERS}/", _prefix(here)))
+    plain = re.sub(r"\s", "", expression).replace("'", '"')
+    if plain == own and role == "roles/storage.objectCreator":
+        return None
+    if plain == of_all and role == "roles/storage.objectCreator":
+        wrong = f"{member} may write other jobs' chunks: its condition names {WORKERS}/, not {_prefix(here)}"
+        return Problem(NAME, wrong, BREAKS, mends.own_prefix(here.settings, member, "", _prefix(here)))
+    return NotAsked(NAME, f"whether {role} of {member} ends at {_prefix(here)} cannot be told from its condition: {expression}")
+
+
+def _prefix(here: Surroundings) -> str:
+    """The prefix at which the rights of the worker that is asked about end."""
+    if JOB_MARK not in here.settings.service_account or here.job is None:
+        return f"{WORKERS}/"
+    return f"{WORKERS}/{here.job.job}/"
+
+
+def _condition(bucket: str, prefix: str) -> str:
+    return f'resource.name.startsWith("projects/_/buckets/{bucket}/objects/{prefix}")'
+
+
+def _is_worker(here: Surroundings, member: str) -> bool:
+    """Whether a member of a policy is, or includes, a pod of the deployment's: by workload identity's names."""
+    settings = here.settings
+    job = "[a-z][-a-z0-9]*" if here.job is None else re.escape(here.job.job)
+    account = job.join(map(re.escape, settings.service_account.split(JOB_MARK)))
+    namespace = re.escape(settings.namespace)
+    named = rf".*/subject/ns/{namespace}/sa/{account}|.*/namespace/{namespace}|serviceAccount:.*\[{namespace}/{account}\]"
+    pool = r"principalSet://iam\.googleapis\.com/.*\.svc\.id\.goog/\*"
+    return member in _ANYBODY or re.fullmatch(f"{named}|{pool}", member) is not None
