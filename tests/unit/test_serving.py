@@ -37,6 +37,20 @@ def refused(variant: Variant = PLAIN, **changes: Any) -> list[str]:
     return caught.value.problems
 
 
+def test_servers_may_have_an_account_of_their_streams_own() -> None:
+    order = an_order(PLAIN, Settings(bucket="runs", project="acme", service_account="nightshift-{job}"))
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]["serviceAccountName"]
+        for each in render(order)
+        if each["kind"] == "Deployment"
+    }
+
+    assert pods == {
+        f"{order.spec.job}-server": f"nightshift-{order.spec.job}",
+        f"{order.spec.job}-subscriber": f"{order.spec.job}-subscriber",
+    }
+
+
 def golden() -> Iterator[tuple[str, str]]:
     for name, (variant, changes) in VARIANTS.items():
         yield name, "---\n".join(to_yaml(each) for each in render(an_order(variant, SETTINGS, **changes)))

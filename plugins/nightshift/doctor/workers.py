@@ -15,11 +15,11 @@ from urllib.parse import quote
 from nightshift.doctor import mends
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
 from nightshift.doctor.surroundings import Surroundings
+from nightshift.run.names import WORKERS
 from nightshift.settings import JOB_MARK
 
 NAME: Final = "workers' rights"
 BREAKS: Final = "the proof: a pod that was taken over could write plans, manifests and other jobs' chunks"
-WORKERS: Final = "_workers"
 WRITING: Final = frozenset(
     f"roles/{name}"
     for name in (
