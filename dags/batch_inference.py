@@ -6,6 +6,7 @@ and drops every DAG of such a file, so one file cannot both raise and serve.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
@@ -91,6 +92,8 @@ def build(spec: JobSpec, project: str) -> DAG:
         dag_id=spec.job,
         description=spec.description,
         doc_md=dag_docs(spec),
+        # Else Airflow also takes one of which only a part could be made.
+        auto_register=False,
         schedule=schedule_of(spec),
         start_date=datetime.combine(spec.start_date, time(), UTC),
         # For past days, use a backfill. Automatic catch-up could rent a hundred accelerators on the first evening.
@@ -123,14 +126,22 @@ def build(spec: JobSpec, project: str) -> DAG:
     return dag
 
 
-def deployed() -> dict[str, JobSpec]:
-    """The job that a task asks for, by its name; of the DAG processor, which asks for none, all that are good."""
-    if wanted := get_parsing_context().dag_id:
-        return {job.job: job for job in load_job(DAGS / "jobs", wanted).values()}
-    jobs = load_all(DAGS / "jobs", memory=Memory.of(DAGS / "jobs"))[0]
-    broken = mistakes(jobs, DAGS, Settings.from_environment().notifiers)
-    return {job.job: job for path, job in jobs.items() if path not in broken}
+def serve(jobs: Mapping[Path, JobSpec]) -> dict[Path, str]:
+    """Gives Airflow the DAG of each job; returns why it could not make some."""
+    unmade = {}
+    for path, job in jobs.items():
+        try:
+            globals()[job.job] = build(job, Settings.from_environment().project)
+        except Exception as error:  # One job must not take away the DAGs of all others.
+            unmade[path] = f"Airflow cannot make its DAG: {type(error).__name__}: {error}"
+    return unmade
 
 
-for name, job in deployed().items():
-    globals()[name] = build(job, Settings.from_environment().project)
+if wanted := get_parsing_context().dag_id:
+    # A task's process needs its own job alone.
+    serve(load_job(DAGS / "jobs", wanted))
+else:
+    memory = Memory.of(DAGS / "jobs")
+    jobs = load_all(DAGS / "jobs", memory=memory)[0]
+    untold = mistakes(jobs, DAGS, Settings.from_environment().notifiers)
+    memory.note(serve({path: job for path, job in jobs.items() if path not in untold}))

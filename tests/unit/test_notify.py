@@ -228,14 +228,8 @@ class TestTheDag:
         (alert,) = alerts
         # From midnight, when it is queued: 02:00 by its cron, the job's hour, and half an hour.
         assert alert.interval == timedelta(hours=3, minutes=30)
-        late: dict[str, Any] = {
-            "job": "package-embeddings",
-            "event": "late",
-            "notifier": "board",
-            "arguments": {},
-            "every": None,
-        }
-        assert alert.callback == AsyncCallback(notices.tell_late, {**late, "by_files": False})
+        assert alert.callback.path == AsyncCallback(notices.tell_late).path
+        assert Notice(**json.loads(alert.callback.kwargs["notice"])) == Notice("package-embeddings", "late", "board")
         json.dumps(DagSerialization.to_dict(dag))
 
     def test_two_tasks_tell_of_dead_letters(self, parse: Parse) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import html
+import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ class NotTold(Exception):
 
 @dataclass(frozen=True)
 class Notice:
-    """What a job says about one event. JSON, because Airflow stores it for the deadline.
+    """What a job says about one event.
 
     every: of the job's periods. by_files: whether files say which period a run is for.
     """
@@ -97,9 +98,9 @@ class Notice:
             return None  # The notice is worth more than this word.
 
 
-async def tell_late(context: Mapping[str, Any] | None = None, **notice: Any) -> None:
-    """What Airflow's triggerer calls when a deadline is missed. notice: the fields of `Notice`. Raises NotTold."""
-    late = Notice(**notice)
+async def tell_late(notice: str, context: Mapping[str, Any] | None = None) -> None:
+    """What Airflow's triggerer calls when a deadline is missed. notice: the fields of a `Notice`, JSON. Raises NotTold."""
+    late = Notice(**json.loads(notice))
     known = context or {}
     deadline = _of(known.get("deadline"), "deadline_time")
     said = {**known, "reason": f"It is not over at its deadline, {deadline}" if deadline else "It is not over at its deadline"}

@@ -13,6 +13,7 @@ is for people: it changes nothing in the run.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
@@ -69,7 +70,8 @@ def when_late(spec: JobSpec) -> DeadlineAlert | None:
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
         interval=due_after(spec) + timedelta(seconds=spec.deadline_seconds) + OVERHEAD,
-        callback=AsyncCallback(tell_late, asdict(notice)),
+        # As one text: whatever its arguments hold, Airflow can store the DAG.
+        callback=AsyncCallback(tell_late, {"notice": json.dumps(asdict(notice))}),
         name=f"{spec.job}: {spec.deadline}",
     )
 

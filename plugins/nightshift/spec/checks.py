@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Any, Final, get_args
 
@@ -30,6 +30,15 @@ from nightshift.tasks import TASK_KINDS, request_model
 FIRST_DAY: Final = date(1960, 1, 1)
 LAST_DAY: Final = date(2159, 12, 31)
 """Of BigQuery's partitions ("Introduction to partitioned tables")."""
+
+
+AIRFLOW_MOST: Final[Mapping[FieldPath, int]] = {
+    ("owner",): 250,
+    ("description",): 10_000,
+    ("tags",): 50,
+    ("destination", "table"): 1_400,
+}
+"""Characters, or items of a list. An asset's name has 1,500 at most, the project included."""
 
 
 def check(document: Document) -> Iterator[Finding]:
@@ -61,6 +70,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from notify.check(document)
     yield from _days(document)
     yield from flags(document)
+    yield from _airflows(document)
 
 
 def _query_finding(document: Document, error: Any) -> Finding:
@@ -120,6 +130,15 @@ def _days(document: Document) -> Iterator[Finding]:
     if not FIRST_DAY <= day <= LAST_DAY:
         problem = f"BigQuery has no partition of {day.isoformat()}"
         yield Finding(("start_date",), problem, f"Write a day from {FIRST_DAY.isoformat()} to {LAST_DAY.isoformat()}")
+
+
+def _airflows(document: Document) -> Iterator[Finding]:
+    """What Airflow stores in columns of their own: if one value does not fit, it loses all DAGs of their file."""
+    for name, most in AIRFLOW_MOST.items():
+        value = document.get(*name)
+        if isinstance(value, str | list) and len(value) > most:
+            unit = "characters" if isinstance(value, str) else "items"
+            yield Finding(name, f"It has {len(value):,} {unit}, and Airflow takes {most:,}", "Shorten it")
 
 
 def _has_periods(document: Document) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,9 @@ NODES_MAX: Final = 10_000
 """Keys, values, list items: a JSON schema may list thousands of words."""
 DEPTH_MAX: Final = 64
 """A job needs three levels; the rest is for a JSON schema."""
+
+_NO_TEXT: Final = re.compile("[\x00\ud800-\udfff]")
+"""What escapes (``"\\0"``) can bring into a text, and UTF-8 or PostgreSQL cannot hold: Airflow would lose all DAGs of its file."""
 
 _REMEDIES = (
     (r"'\t' that cannot", "Indent with spaces; YAML does not allow tabs"),
@@ -79,8 +83,11 @@ class _Loader(yaml.SafeLoader):
         _not_too_deep(self._depth, line, self._what)
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1
-        if isinstance(node, yaml.ScalarNode) and node.tag == _MERGE_TAG:
-            raise Unreadable(line + 1, f"{self._what} cannot merge mappings with <<", "Write the keys here")
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag == _MERGE_TAG:
+                raise Unreadable(line + 1, f"{self._what} cannot merge mappings with <<", "Write the keys here")
+            if bad := _NO_TEXT.search(node.value):
+                raise Unreadable(line + 1, f"A text holds {ascii(bad[0])}, which no database stores", "Remove the character")
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:

@@ -30,6 +30,7 @@ BYTES_MAX: Final = 64 << 20
 """Of the file. What does not fit is read again each time."""
 _ROOMS: Final = ("fields", "profiles", "spec", "tasks")
 _PACKAGES: Final = ("jinja2", "pydantic", "PyYAML", "sqlglot")
+_NOTES: Final = "notes"
 _DAYS_KEPT: Final = 7
 """Of the memory of a folder that is not read any more."""
 
@@ -92,6 +93,17 @@ class Memory:
             lines = [[list(path), line] for path, line in said.lines.items()]
             self._now[hashlib.sha256(content).hexdigest()] = {"job": said.spec.model_dump(mode="json"), "lines": lines}
 
+    @property
+    def noted(self) -> dict[Path, str]:
+        """What `note` was last given."""
+        noted = self._before.get(_NOTES)
+        return {Path(path): str(why) for path, why in noted.items()} if isinstance(noted, dict) else {}
+
+    def note(self, unmade: Mapping[Path, str]) -> None:
+        """Why good files came to nothing this time, for the next process that shows it. Replaces the last notes."""
+        self._now[_NOTES] = {str(path): why for path, why in unmade.items()}
+        self.save()
+
     def put_errors(self, content: bytes, errors: SpecErrors) -> None:
         if self.file:
             found = [[each.line, each.field, each.problem, each.remedy] for each in errors.errors]
@@ -99,8 +111,11 @@ class Memory:
 
     def save(self) -> None:
         """Keeps what this reading has met, if it differs. Never fails: the next reading only takes longer."""
-        if self.file is None or self._now.keys() == self._before.keys():
+        if _NOTES in self._before:
+            self._now.setdefault(_NOTES, self._before[_NOTES])
+        if self.file is None or (self._now.keys() == self._before.keys() and self._now.get(_NOTES) == self._before.get(_NOTES)):
             return
+        self._before = dict(self._now)
         with contextlib.suppress(OSError, ValueError):
             body = json.dumps(self._now).encode()
             if len(body) > BYTES_MAX:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -65,7 +66,9 @@ def _plain(value: object) -> bool:
         return all(isinstance(name, str) and _plain(each) for name, each in value.items())
     if isinstance(value, list):
         return all(map(_plain, value))
-    return value is None or isinstance(value, str | int | float | bool)
+    return value is None or (
+        isinstance(value, str | int | float | bool) and not (isinstance(value, float) and not isfinite(value))
+    )
 
 
 class Notifier(Section):
