@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nightshift.fields import mistakes as mistakes_of
 from nightshift.spec import SpecErrors, load, sql
 from nightshift.spec.document import BYTES_MAX, DEPTH_MAX, NODES_MAX, Document, Unreadable
 from nightshift.spec.errors import TEXT_MAX
@@ -49,8 +51,10 @@ class TestYaml:
             ("job: !!binary aGFsbG8=\n", "1: A job cannot use the YAML tag !!binary. "),
             ("job: ! x\n", "1: A job cannot use the YAML tag ! Remove it, "),
             ("job: =\n", "1: This is not valid YAML: could not determine a constructor"),
+            ('job: x\nowner: "a\\0"\n', "2: A text holds '\\x00', which no database stores. Remove the character."),
+            ('job: x\n"\\ud800": 1\n', "2: A text holds '\\ud800', which no database stores. Remove the character."),
         ],
-        ids=["bomb", "alias", "recursion", "recursive key", "merge", "python", "binary", "bare tag", "value tag"],
+        ids=["bomb", "alias", "recursion", "recursive key", "merge", "python", "binary", "bare tag", "value tag", "NUL", "pair"],
     )  # fmt: skip
     def test_what_no_job_needs(self, tmp_path: Path, text: str, message: str) -> None:
         assert refusal(tmp_path, text).startswith(message)
@@ -140,6 +144,72 @@ class TestQuery:
         query = "SELECT name, version, summary, description FROM t WHERE d = @partition" + " UNION ALL SELECT 1, 2, 3, 4" * 1500
 
         assert mistakes(tmp_path, job(source__query=query)) == []
+
+    def test_words_and_signs_without_end(self, tmp_path: Path) -> None:
+        """Sixty thousand commas take seconds to parse."""
+        query = "SELECT * FROM t" + ", t" * sql.TOKENS_MAX + " WHERE d = @partition"
+        (message,) = mistakes(tmp_path, job(source__query=query))
+        assert "The query has more than 20,000 words and signs. Keep long lists in a table" in message
+
+        values = ", ".join("1" * (sql.TOKENS_MAX // 2 - 50))
+        query = f"SELECT name, version, summary, description FROM t WHERE d = @partition AND a IN ({values})"
+        assert mistakes(tmp_path, job(source__query=query)) == []
+
+    def test_a_long_chain_of_stars_shares_its_columns(self) -> None:
+        names = ", ".join(f"a{number}" for number in range(4000))
+        steps = ", ".join(f"c{number} AS (SELECT * FROM c{number - 1})" for number in range(1, 1000))
+        found = sql.columns(sql.parse(f"WITH c0 AS (SELECT {names}), {steps} SELECT * FROM c999 WHERE d = @partition"))
+
+        assert found is not None
+        assert len(found) == 4000
+
+
+class TestAirflow:
+    """What loads here, and would take all DAGs of their file away there."""
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"schedule": "0 0 29 2 1#5"}, "names a day of the month and a weekday such as 1#5, which few days are both"),
+            ({"schedule": "0 0 */31 * 1#5"}, "names a day of the month and a weekday such as 1#5"),
+            ({"schedule": "0 0 * feb mon#5,2#5"}, "names a day once in 28 years"),
+            ({"schedule": "0/" + "9" * 5000 + " * * * *"}, "is not a cron schedule"),
+            (
+                {"start_date": "9999-12-31"},
+                "BigQuery has no partition of 9999-12-31. Write a day from 1960-01-01 to 2159-12-31",
+            ),
+            ({"start_date": "0001-01-01"}, "BigQuery has no partition of 0001-01-01"),
+            ({"owner": "x" * 251}, "It has 251 characters, and Airflow takes 250"),
+            ({"description": "x" * 10_001}, "It has 10,001 characters, and Airflow takes 10,000"),
+            ({"tags": [f"t{number}" for number in range(51)]}, "It has 51 items, and Airflow takes 50"),
+            ({"destination__table": "d" * 700 + "." + "t" * 700}, "It has 1,401 characters, and Airflow takes 1,400"),
+        ],
+    )
+    def test_what_it_cannot_store_or_compute(self, tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+        (message,) = mistakes(tmp_path, job(**changes))
+
+        assert says in message
+
+    @pytest.mark.parametrize(
+        "schedule", ["0 2 * * 1#5", "0 2 29 2 *", "0 2 * 2 1#4", "0 2 * 2,3 1#5", "0 2 l 2 *", "0 2 13 * 5"]
+    )
+    def test_schedules_with_days(self, tmp_path: Path, schedule: str) -> None:
+        assert mistakes(tmp_path, job(schedule=schedule)) == []
+
+
+class TestSlips:
+    def test_a_slip_is_looked_for_among_a_few_hundred(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of 7,000 columns that are all alike, for 50 mistakes, it took 30 s on a small machine."""
+        asked: list[int] = []
+
+        def near(_: str, of: dict[str, str], **__: object) -> list[str]:
+            asked.append(len(of))
+            return []
+
+        monkeypatch.setattr("difflib.get_close_matches", near)
+
+        assert mistakes_of.nearest("abcdefghi", [f"abcdef{number:04}" for number in range(7000)]) is None
+        assert asked == [mistakes_of.CHOICES_MAX]
 
 
 class TestMessages:

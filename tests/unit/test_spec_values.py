@@ -360,12 +360,19 @@ class TestFlagValues:
 
         assert mistakes(tmp_path, written)
 
-    @pytest.mark.parametrize("text", ["a\\0b", "\\a", "\\ud800"])
-    def test_what_no_command_line_can_hold(self, tmp_path: Path, text: str) -> None:
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("a\\0b", "A text holds '\\x00', which no database stores"),
+            ("\\a", "engine.args.chat-template: The text contains the character"),
+            ("\\ud800", "A text holds '\\ud800', which no database stores"),
+        ],
+    )
+    def test_what_no_command_line_can_hold(self, tmp_path: Path, text: str, says: str) -> None:
         written = yaml.safe_dump(job(engine__args={"chat-template": "@V@"})).replace("'@V@'", f'"{text}"')
         (message,) = mistakes(tmp_path, written)
 
-        assert message.startswith("engine.args.chat-template: The text contains the character")
+        assert message.startswith(says)
 
     def test_a_list_only_where_vllm_takes_several(self, tmp_path: Path) -> None:
         """Of --seed 1 evil/model, vLLM reads the second as its model."""

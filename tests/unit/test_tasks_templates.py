@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import tracemalloc
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -279,3 +280,26 @@ def test_a_template_cannot_change_what_later_rows_see() -> None:
     assert "range" in _templates.Environment().globals
     with pytest.raises(BadInput, match="unsafe"):
         rendered("{{ x.append(1) }}", x=[1])
+
+
+def test_nothing_is_computed_when_a_template_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job file has room for thousands of filters that each take milliseconds, and Airflow's DAG processor compiles it."""
+    called: list[str] = []
+    environment = _templates.Environment()
+
+    def named(name: str) -> Callable[..., str]:
+        def filter_(*_: object) -> str:
+            called.append(name)
+            return "x"
+
+        return filter_
+
+    environment.filters |= {name: named(name) for name in ("center", "upper", "length")}
+    monkeypatch.setattr(_templates, "_environment", environment)
+    template, columns = _templates.compile_template(
+        '{{ a }}{{ "x"|center(9)|upper|length }}{% if "x"|upper %}b{% endif %}{{ 2|upper ~ 3 }}'
+    )
+
+    assert (columns, called) == (("a",), [])
+    assert _templates.render(template, {"a": 1})
+    assert set(called) == {"center", "upper", "length"}

@@ -5,8 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from pydantic_core import PydanticCustomError
+
+CHOICES_MAX: Final = 500
+"""Among which a slip is looked for."""
 
 FieldPath = tuple[str | int, ...]
 """Keys and positions from the top of the file to a value."""
@@ -37,7 +42,9 @@ def choice(value: str, choices: Iterable[str]) -> str:
 
 def nearest(value: str, choices: Iterable[str]) -> str | None:
     """The choice that `value` misspells, if one is near."""
-    folded = {item.casefold(): item for item in choices}
+    # Each comparison takes microseconds, a query may have 10,000 columns, and a file many mistakes.
+    alike = (item for item in choices if abs(len(item) - len(value)) <= max(2, len(value) // 3))
+    folded = {item.casefold(): item for item in islice(alike, CHOICES_MAX)}
     near = difflib.get_close_matches(value.casefold(), folded, n=1, cutoff=0.7)
     return folded[near[0]] if near else None
 

@@ -87,7 +87,7 @@ class _Loader(yaml.SafeLoader):
             if node.tag == _MERGE_TAG:
                 raise Unreadable(line + 1, f"{self._what} cannot merge mappings with <<", "Write the keys here")
             if bad := _NO_TEXT.search(node.value):
-                raise Unreadable(line + 1, f"A text holds {ascii(bad[0])}, which no database stores", "Remove the character")
+                raise Unreadable(line + 1, f"A text holds {bad[0]!a}, which no database stores", "Remove the character")
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:

@@ -21,6 +21,8 @@ from nightshift.spec.periods import END, PARAMETER
 
 Columns = tuple[str, ...] | None
 """Column names in order, as the query spells them; None if they cannot be known."""
+TOKENS_MAX: Final = 20_000
+"""Of a query. The parser takes up to half a second for so many."""
 COLUMNS_MAX: Final = 10_000
 """Of a query's result, by BigQuery's limits. A chain of stars that doubles the columns at each step stops here."""
 
@@ -44,6 +46,8 @@ def parse(query: str) -> exp.Query:
         )
     try:
         statements = [statement for statement in _statements(query) if statement]
+    except BadQuery:
+        raise
     except ParseError as error:
         # Its functions' own checks give no place.
         first: dict[str, Any] = error.errors[0] if error.errors else {"description": str(error)}
@@ -100,6 +104,10 @@ class _Parser(BigQueryParser):
 def _statements(query: str) -> list[exp.Expr | None]:
     dialect = Dialect.get_or_raise("bigquery")
     tokens = dialect.tokenize(query)
+    if len(tokens) > TOKENS_MAX:
+        raise BadQuery(
+            f"The query has more than {TOKENS_MAX:,} words and signs", "Keep long lists in a table, and join it in the query"
+        )
     return _Parser(dialect=dialect, error_level=ErrorLevel.RAISE).within(tokens).parse(tokens, query)
 
 
@@ -185,12 +193,15 @@ def _star(item: exp.Expr, sources: dict[str, Columns] | None) -> Columns:
         known = sources.get(item.table.lower()) if sources else None
     elif sources is None or None in sources.values():
         return None
+    elif len(sources) == 1:
+        (known,) = sources.values()
     else:
         known = tuple(islice(chain.from_iterable(names or () for names in sources.values()), COLUMNS_MAX + 1))
     if known is None:
         return None
     excluded = {name.name.lower() for name in star.args.get("except_") or ()}
-    return tuple(name for name in known if name.lower() not in excluded)
+    # A chain of stars hands the same columns on, a thousand times in a long query.
+    return tuple(name for name in known if name.lower() not in excluded) if excluded else known
 
 
 def _sources(query: exp.Select, scope: Mapping[str, Columns]) -> dict[str, Columns] | None:

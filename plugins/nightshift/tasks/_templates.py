@@ -247,7 +247,24 @@ class _Buffer(list[str]):
         super().extend(parts)
 
 
-class _Code(CodeGenerator):
+class _Unfolded(CodeGenerator):
+    """Computes nothing when a template is compiled: a file of 100 KiB may hold minutes of filters on constants."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.optimizer = None
+
+    def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
+        if isinstance(node, nodes.TemplateData):
+            return super()._output_child_to_const(node, frame, finalize)
+        raise nodes.Impossible
+
+
+class _Names(_Unfolded, meta.TrackingCodeGenerator):
+    """Finds what a template reads, like `jinja2.meta.find_undeclared_variables`."""
+
+
+class _Code(_Unfolded):
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         self.write("environment.joined((")
         for part in node.nodes:
@@ -373,7 +390,9 @@ def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
     global _environment
     _environment = _environment or Environment()
     # What a template may call without a row, for example `range`, is not a column.
-    columns = tuple(sorted(meta.find_undeclared_variables(_environment.parse(source)) - _environment.globals.keys()))
+    names = _Names(_environment)
+    names.visit(_environment.parse(source))
+    columns = tuple(sorted(names.undeclared_identifiers - _environment.globals.keys()))
     return _environment.from_string(source), columns
 
 
