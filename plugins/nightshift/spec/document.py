@@ -31,7 +31,7 @@ DEPTH_MAX: Final = 64
 """A job needs three levels; the rest is for a JSON schema."""
 
 _NO_TEXT: Final = re.compile("[\x00\ud800-\udfff]")
-"""What escapes (``"\\0"``) can bring into a text, and UTF-8 or PostgreSQL cannot hold: Airflow would lose all DAGs of its file."""
+"""What escapes (``"\\0"``) bring into a text, and UTF-8 or PostgreSQL cannot hold: Airflow loses all DAGs of its file."""
 
 _REMEDIES = (
     (r"'\t' that cannot", "Indent with spaces; YAML does not allow tabs"),

@@ -1,7 +1,7 @@
 """Twenty hostile job files beside a good one, as Airflow's own DagBag parses them: only those twenty are missing.
 
-A process of its own has 1 GiB and 30 s of CPU for both DAG files, without anything remembered of an earlier parse. Some of the files
-are valid as YAML and as jobs, and would break what Airflow does with their DAG.
+A process of its own has 1 GiB and 30 s of CPU for both DAG files, without anything remembered of an earlier parse. Some of
+the files are valid as YAML and as jobs, and would break what Airflow does with their DAG.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ bag = DagBag(dag_folder=sys.argv[1])
 # What the DAG processor sends to its manager: one DAG that cannot be stored takes all of its file with it.
 stored = {name: len(msgspec.msgpack.encode(DagSerialization.to_dict(dag))) for name, dag in bag.dags.items()}
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-print(json.dumps({"dags": sorted(stored), "errors": bag.import_errors, "peak": peak, "s": sum(resource.getrusage(resource.RUSAGE_SELF)[:2])}))
+seconds = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+print(json.dumps({"dags": sorted(stored), "errors": bag.import_errors, "peak": peak, "s": seconds}))
 """
 
 
