@@ -22,7 +22,8 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery, bigquery_storage_v1
 from google.cloud.bigquery_storage_v1.services.big_query_read.transports import BigQueryReadGrpcTransport
 from google.cloud.bigquery_storage_v1.services.big_query_write.transports import BigQueryWriteGrpcTransport
-from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
+from google.cloud.storage import Bucket  # type: ignore[import-untyped]
+from google.cloud.storage import Client as StorageClient
 from google.oauth2.credentials import Credentials
 
 from local.ports import new_port
@@ -183,6 +184,25 @@ def start_storage(directory: Path, host: str = HOST, identities: Mapping[str, An
     )
     emulator.start()
     return emulator
+
+
+def below(bucket: str, prefix: str) -> str:
+    """The condition of k8s/README.md: on names of objects."""
+    return f'resource.name.startsWith("projects/_/buckets/{bucket}/objects/{prefix}")'
+
+
+def grant(bucket: Bucket, *bindings: tuple[str, str, str | None]) -> None:
+    """Sets a bucket's policy. bindings: role, member, condition."""
+    bucket.iam_configuration.uniform_bucket_level_access_enabled = True
+    bucket.patch()
+    policy = bucket.get_iam_policy(requested_policy_version=3)
+    policy.version = 3
+    policy.bindings = [
+        {"role": f"roles/{role}", "members": {member}}
+        | ({"condition": {"title": "own", "expression": condition}} if condition else {})
+        for role, member, condition in bindings
+    ]
+    bucket.set_iam_policy(policy)
 
 
 def start_bigquery(directory: Path, storage: StorageEmulator) -> BigQueryEmulator:

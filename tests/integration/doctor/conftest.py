@@ -23,7 +23,7 @@ from nightshift.operators.connections import AirflowConnections
 from nightshift.settings import Settings
 from tests.canned_cluster import Cluster
 from tests.integration.doctor.front import Front, Hub, cluster_api, serving
-from tests.integration.emulators import PROJECT, BigQueryEmulator, StorageEmulator
+from tests.integration.emulators import PROJECT, WORKER, BigQueryEmulator, StorageEmulator, below, grant
 
 JOB = {
     "job": "notes",
@@ -97,7 +97,11 @@ def deployment(
     tmp_path: Path,
 ) -> Iterator[Deployment]:
     name = f"doctor{uuid.uuid4().hex[:10]}"
-    storage_client.create_bucket(name)
+    grant(
+        storage_client.create_bucket(name),
+        ("storage.objectViewer", WORKER, None),
+        ("storage.objectCreator", WORKER, below(name, "_workers/")),
+    )
     bigquery_client.create_dataset(name)
     bigquery_client.query(f"CREATE TABLE `{name}.notes` (name STRING, text STRING, day DATE)").result()
     cluster, hub = Cluster(), Hub()

@@ -28,6 +28,7 @@ from nightshift.settings import Settings
 from tests.canned_cluster import LOCAL_QUEUE, USER
 from tests.integration.doctor.conftest import Deployment
 from tests.integration.doctor.front import Answer, serving
+from tests.integration.emulators import WORKER, grant
 
 pytestmark = pytest.mark.integration
 
@@ -60,6 +61,10 @@ def other_location(here: Deployment) -> None:
 
 def no_dataset(here: Deployment) -> None:
     here.set(dataset=f"{here.name}_gone")
+
+
+def a_worker_that_writes_anywhere(here: Deployment) -> None:
+    grant(here.bucket.bucket(here.name), ("storage.objectViewer", WORKER, None), ("storage.objectCreator", WORKER, None))
 
 
 def no_delete(here: Deployment) -> None:
@@ -148,6 +153,7 @@ FAULTS: list[tuple[Callable[[Deployment], None], str, str]] = [
     (other_location, "location", "NIGHTSHIFT_LOCATION=US"),
     (no_dataset, "dataset", "bq --location=US mk --dataset local:{name}_gone"),
     (no_delete, "storage.objects.delete", "--role=roles/storage.objectUser"),
+    (a_worker_that_writes_anywhere, "workers' rights", "objects/_workers/"),
     (no_tables, "bigquery.tables.create", "roles/bigquery.dataEditor"),
     (store_down, "store", "--role=roles/storage.objectUser"),
     (no_jobset, "jobset api", "kubectl apply --server-side -f https://github.com/kubernetes-sigs/jobset/"),

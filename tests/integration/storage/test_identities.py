@@ -17,7 +17,7 @@ from google.resumable_media import InvalidResponse
 from obstore.exceptions import GenericError, PermissionDeniedError
 
 from nightshift.store import ObjectStorage, open_store
-from tests.integration.emulators import AIRFLOW, PYTHON, ROOT, WORKER, StorageEmulator, start_storage
+from tests.integration.emulators import AIRFLOW, PYTHON, ROOT, WORKER, StorageEmulator, below, grant, start_storage
 from tests.integration.storage.stores import open_bucket
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
@@ -28,25 +28,6 @@ REFUSALS = (exceptions.Forbidden, InvalidResponse, PermissionDeniedError, Generi
 BIG = b"x" * (6 << 20)
 
 
-def under(bucket: str, prefix: str) -> str:
-    """The condition of k8s/README.md."""
-    return f'resource.name.startsWith("projects/_/buckets/{bucket}/objects/{prefix}")'
-
-
-def grant(bucket: Bucket, *bindings: tuple[str, str, str | None]) -> None:
-    """bindings: role, member, condition."""
-    bucket.iam_configuration.uniform_bucket_level_access_enabled = True
-    bucket.patch()
-    policy = bucket.get_iam_policy(requested_policy_version=3)
-    policy.version = 3
-    policy.bindings = [
-        {"role": f"roles/{role}", "members": {member}}
-        | ({"condition": {"title": "own", "expression": condition}} if condition else {})
-        for role, member, condition in bindings
-    ]
-    bucket.set_iam_policy(policy)
-
-
 @pytest.fixture
 def guarded(bucket: Bucket) -> Bucket:
     """As k8s/README.md grants it: the worker reads all and creates below ``_workers/`` only. Holds two objects."""
@@ -55,7 +36,7 @@ def guarded(bucket: Bucket) -> Bucket:
         ("storage.objectUser", AIRFLOW, None),
         ("storage.legacyBucketReader", AIRFLOW, None),
         ("storage.objectViewer", WORKER, None),
-        ("storage.objectCreator", WORKER, under(bucket.name, "_workers/")),
+        ("storage.objectCreator", WORKER, below(bucket.name, "_workers/")),
     )
     bucket.blob("job/spec.json").upload_from_string(b"spec")
     bucket.blob("_workers/there").upload_from_string(b"first")
@@ -196,7 +177,7 @@ def test_a_list_is_asked_of_the_bucket_and_not_of_names(storage_emulator: Storag
     """A condition on names of objects gives reading and no list; one that names the bucket too gives both."""
     bucket.blob("job/a").upload_from_string(b"a")
     reader = storage_emulator.client(TOKEN).bucket(bucket.name)
-    of_names = under(bucket.name, "job/")
+    of_names = below(bucket.name, "job/")
 
     grant(bucket, ("storage.objectViewer", WORKER, of_names))
     assert reader.blob("job/a").download_as_bytes() == b"a"
