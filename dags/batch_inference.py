@@ -34,14 +34,15 @@ DAY = Param(
     type=["null", "string"],
     format="date",
     title="Partition",
-    description="The day to compute. If empty: the day before the logical date, or that date itself if it is at midnight.",
+    description="The day to compute, in UTC. If empty: the logical date if it is a midnight in UTC; if it is about now, the "
+    "day before, as for last night's run. Any other one, such as a local midnight, is refused.",
 )
 PERIOD = Param(
     None,
     type=["null", "string"],
     title="Partition",
     description="The start of the period to compute, in UTC: 2026-11-19T07:10. If empty: the one whose files started the run; "
-    "else the one that begins at the logical date, or the last one that had ended by then.",
+    "else the one that begins at the logical date, or the last one that had ended, if that date is about now.",
 )
 PARAMS = {
     "fresh": Param(
@@ -88,6 +89,8 @@ def schedule_of(spec: JobSpec) -> list[Asset] | CronDataIntervalTimetable | None
 
 def build(spec: JobSpec, project: str) -> DAG:
     """The DAG of one job. `project` holds the destination if its table names no project."""
+    # Also an inlet of plan: Airflow refuses a task whose asset another DAG names otherwise, and this is before any cost.
+    table = table_asset(spec, project)
     with DAG(
         dag_id=spec.job,
         description=spec.description,
@@ -113,11 +116,11 @@ def build(spec: JobSpec, project: str) -> DAG:
         },
     ) as dag:
         tasks = (
-            PlanOperator(task_id="plan", spec=spec.model_dump(mode="json"), inlets=watched(spec)),
+            PlanOperator(task_id="plan", spec=spec.model_dump(mode="json"), inlets=[*watched(spec), table]),
             ExtractOperator(task_id="extract"),
             InferOperator(task_id="infer", job=spec.model_dump(mode="json"), on_failure_callback=when_too_many_die(spec)),
             SealOperator(task_id="seal", on_failure_callback=when_too_many_die(spec)),
-            PublishOperator(task_id="publish", outlets=[table_asset(spec, project)]),
+            PublishOperator(task_id="publish", outlets=[table]),
         )
         chain(*tasks, AuditOperator(task_id="audit"))
         # Beside the task audit, not behind it: a DAG run ends as its last tasks do, and one that failed has to end as failed.

@@ -12,6 +12,7 @@ from pathlib import Path
 from airflow.sdk import DAG, Param
 
 from nightshift.operators.doctor import DoctorOperator
+from nightshift.operators.params import only_params
 
 with DAG(
     dag_id="nightshift_doctor",
@@ -33,4 +34,10 @@ with DAG(
     },
     tags=["nightshift"],
 ) as dag:
-    DoctorOperator(task_id="examine", job="{{ params.job or '' }}", jobs_folder=str(Path(__file__).parent / "jobs"), retries=0)
+    DoctorOperator(
+        task_id="examine",
+        job="{{ params.job or '' }}",
+        jobs_folder=str(Path(__file__).parent / "jobs"),
+        pre_execute=only_params,
+        retries=0,
+    )

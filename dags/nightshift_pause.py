@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, Param
 
+from nightshift.operators.params import only_params
 from nightshift.operators.pause import ACTIONS, PauseOperator
 
 with DAG(
@@ -36,6 +37,7 @@ with DAG(
         task_id="pause",
         run="{{ params.run }}",
         action="{{ params.action }}",
+        pre_execute=only_params,
         retries=5,
         retry_delay=timedelta(seconds=10),
     )

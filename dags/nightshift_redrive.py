@@ -13,6 +13,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Param
 
+from nightshift.operators.params import only_params
 from nightshift.operators.redrive import RedriveOperator
 from nightshift.spec.folder import job_files
 
@@ -80,6 +81,7 @@ if STREAMS:
             topic="{{ params.topic }}",
             only_count="{{ params.dry_run or False }}",
             streams_folder=str(FOLDER),
+            pre_execute=only_params,
             retries=5,
             retry_delay=timedelta(seconds=30),
         )

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
     from obstore.store import GCSCredential, GCSCredentialProvider
 
+_opened_by: int | None = None
+"""The process that has opened a store first, or its parent."""
 REQUEST_TIMEOUT = timedelta(seconds=60)
 RETRY_TIMEOUT = timedelta(seconds=120)
 OBJECT_BYTES_MOST: Final = 512 << 20
@@ -40,6 +42,7 @@ def open_store(
     pod that of Workload Identity, and none for the emulator. Raises ValueError for any other URL. Nothing is sent yet: a
     wrong bucket shows at the first call.
     """
+    _note_process()
     parts = urlsplit(url)
     if parts.scheme == "gs" and parts.netloc:
         return _cloud_storage(parts.netloc, parts.path.strip("/") or None, headers or {}, credentials)
@@ -50,11 +53,23 @@ def open_store(
     raise ValueError(f"{url!r} is not a store: use gs://BUCKET/PREFIX, file:///FOLDER or memory:///")
 
 
+def lost_by_fork() -> bool:
+    """Whether this process was forked from one that has opened a store. The threads of the store's client do not survive a
+    fork: each call would wait for ever."""
+    return _opened_by not in (None, os.getpid())
+
+
+def _note_process() -> None:
+    global _opened_by
+    _opened_by = _opened_by or os.getpid()
+
+
 def open_folder(bucket: str, folder: str, credentials: GCSCredentialProvider | None = None) -> ObjectStore:
     """A folder on Cloud Storage. folder: its name as it is, even with characters that mean something in a URL.
 
     credentials: as `open_store` takes them.
     """
+    _note_process()
     return _cloud_storage(bucket, folder, {}, credentials)
 
 

@@ -477,15 +477,13 @@ class TestValues:
         "schedule",
         [
             "0 2 * * *",
-            "*/15 * * * *",
-            "0 22-23,0-2 * * *",
+            "0-0 2/22 * * *",
             "5 4 1,15 jan-mar MON-FRI",
             "0 0 29 2 *",
             "0 0 L * *",
             "0 0 * * fri-sun",
             "0 0 * * 5#2",
-            "1-5/2 * * * *",
-            "5/10 * * * *",
+            "7-9/5 22 * * *",
             "0 0 31 2 mon",
             "00 02 * * 7",
             "0 0 31 1,2 *",
@@ -524,6 +522,45 @@ class TestValues:
     def test_no_schedules(self, tmp_path: Path, schedule: str) -> None:
         (message,) = mistakes(tmp_path, job(schedule=schedule))
         assert message.startswith("schedule: ")
+
+    @pytest.mark.parametrize(
+        ("schedule", "once"),
+        [
+            ("*/10 * * * *", "0 0 * * *"),
+            ("* * * * *", "0 0 * * *"),
+            ("0 */6 * * *", "0 0 * * *"),
+            ("0 2,14 * * mon", "0 2 * * mon"),
+            ("15,45 2 1 * *", "15 2 1 * *"),
+            ("0 22-23,3 * * *", "0 3 * * *"),
+            ("5/10 4 * * *", "5 4 * * *"),
+        ],
+    )
+    def test_several_times_of_a_day_are_refused_with_what_to_write(self, tmp_path: Path, schedule: str, once: str) -> None:
+        """They were taken, and ran once a day."""
+        (message,) = mistakes(tmp_path, job(schedule=schedule))
+
+        assert message.startswith(
+            f"schedule: {schedule!r} names several times of a day, and a nightly job has one run for each"
+        )
+        assert f'write every: 10m (or 1h, ...) in place of schedule; for one run, one time: "{once}"' in message
+        assert mistakes(tmp_path, job(schedule=once)) == []
+
+    def test_a_run_that_an_earlier_release_opened_with_one_is_read(self) -> None:
+        assert JobSpec.model_validate(job(schedule="*/10 * * * *")).schedule == "*/10 * * * *"
+
+    @pytest.mark.parametrize(
+        ("schedule", "said"),
+        [
+            ("@hourly", "Write every: 1h in place of schedule"),
+            ("@Daily", 'Write "0 0 * * *".'),
+            ("@weekly", 'Write "0 0 * * 0", if only the day before each of these times is to be computed'),
+            ("@once", "Leave schedule out, and trigger the DAG by hand"),
+        ],
+    )
+    def test_a_shorthand_is_refused_with_what_means_the_same_here(self, tmp_path: Path, schedule: str, said: str) -> None:
+        (message,) = mistakes(tmp_path, job(schedule=schedule))
+
+        assert said in message
 
     @pytest.mark.parametrize("profile", PROFILES)
     def test_every_profile(self, tmp_path: Path, profile: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nightshift.lineage.facets import Lineage
     from nightshift.spec import JobSpec
     from nightshift.warehouse import Warehouse
+
+
+UNKNOWN: Final = "The task {} ended without saying why: it was killed, or a person marked it. Its log and Airflow's have more."
 
 
 class AuditOperator(RunOperator):
@@ -100,7 +103,7 @@ class AuditFailureOperator(RunOperator):
                 failed_task=failed,
                 failed_at=datetime.now(UTC).isoformat(timespec="seconds"),
                 by_dag_run_id=dag_run.run_id,
-                error=ti.xcom_pull(task_ids=failed, key=ERROR_KEY),
+                error=ti.xcom_pull(task_ids=failed, key=ERROR_KEY) or UNKNOWN.format(failed),
                 known=self._known(spec, planned, warehouse),
             )
             warehouse.record_audit(row)

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from nightshift.formats import XCOM
 from nightshift.operators.due import due
 from nightshift.operators.files import began_by_files, periods_of_events, start_run, within_reach
+from nightshift.operators.params import only_params
 from nightshift.operators.partition import has_run, left_out, not_over, partition_of, why
 from nightshift.operators.run import RunOperator, permanent_failures
 from nightshift.operators.waiting import SHORT_WAIT_S
@@ -105,7 +106,8 @@ class PlanOperator(RunOperator):
         self.job = spec
 
     def pre_execute(self, context: Context) -> None:
-        """This is the task that hands on: whatever an earlier try has left is replaced."""
+        """Refuses a DAG run whose conf has keys that mean nothing. What an earlier try has handed on is replaced."""
+        only_params(context)
 
     def get_openlineage_facets_on_start(self) -> Lineage:
         """Nothing yet: the task has still to find its run."""

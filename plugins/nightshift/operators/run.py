@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,10 @@ RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
 """The run's folder, from the task ``plan``."""
 ERROR_KEY = "error"
 """The XCom of a task that has failed for good: why."""
+_OTHER_NAMES = (
+    "Another DAG gives one of these assets another name or URI, and Airflow runs no task whose asset is ambiguous. Correct "
+    "that DAG: name the table by Asset('PROJECT.DATASET.TABLE') alone, and a folder by nightshift.operators.assets.files_asset."
+)
 TERMS_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('spec') | tojson }}"
 """The job as the task ``plan`` had it."""
 
@@ -54,8 +58,16 @@ class RunOperator(BaseOperator):
     template_fields: Sequence[str] = ("run_prefix", "terms")
     operator_extra_links = (RunFolderLink(),)
 
-    def __init__(self, *, run_prefix: str = RUN_OF_PLAN, terms: str = TERMS_OF_PLAN, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        *,
+        run_prefix: str = RUN_OF_PLAN,
+        terms: str = TERMS_OF_PLAN,
+        on_failure_callback: Callable[[Context], None] | Sequence[Callable[[Context], None]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        others = [on_failure_callback] if callable(on_failure_callback) else on_failure_callback or ()
+        super().__init__(on_failure_callback=[keep_error, *others], **kwargs)
         self.run_prefix = run_prefix
         self.terms = terms
         self._lineage: Lineage | None = None
@@ -170,7 +182,10 @@ class RunOperator(BaseOperator):
             self.log.warning("The task's OpenLineage events will name no datasets: %r", error)
 
     def get_openlineage_facets_on_start(self) -> Lineage | None:
-        return self.lineage()
+        """None in a fork of a process that has used the store, as ``airflow dags test`` makes it: it would wait for ever."""
+        from nightshift.store import lost_by_fork
+
+        return None if lost_by_fork() else self.lineage()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage | None:
         return self._lineage
@@ -217,19 +232,19 @@ def permanent_failures() -> Iterator[None]:
         UnreadableFormat,
         WarehouseError,
     ) as error:
-        keep_error(str(error))
         raise AirflowFailException(str(error)) from error
-    except AirflowFailException as error:
-        keep_error(str(error))
-        raise
 
 
-def keep_error(message: str) -> None:
-    """For the audit row of the DAG run, should it fail: nothing else tells one task what another has said."""
-    from airflow.sdk import get_current_context
+def keep_error(context: Context) -> None:
+    """For the audit row of the DAG run: nothing else tells one task what another has said. Airflow calls it when a task has
+    failed and has no retry left, whether the error is ours or Airflow's own."""
+    from airflow.sdk.exceptions import AirflowInactiveAssetInInletOrOutletException
 
-    try:
-        get_current_context()["ti"].xcom_push(ERROR_KEY, message)
-    except Exception as error:
-        # The message is in the task's log, and the failure must not change into another one.
-        log.debug("The error is not kept for the audit row: %r", error)
+    error = context.get("exception")
+    if error is None:
+        return
+    said = str(error) if isinstance(error, AirflowFailException) else f"{type(error).__name__}: {error}"
+    if isinstance(error, AirflowInactiveAssetInInletOrOutletException):
+        said = f"{said}. {_OTHER_NAMES}"
+        log.error(said)
+    context["ti"].xcom_push(ERROR_KEY, said)

@@ -121,7 +121,7 @@ def _days(document: Document) -> Iterator[Finding]:
     """Whether the schedule names days, and the first one is one that Airflow and BigQuery know."""
     schedule, first = document.get("schedule"), document.get("start_date")
     with contextlib.suppress(PydanticCustomError):  # The model says so.
-        if isinstance(schedule, str) and (found := cron.seldom(cron.schedule(schedule))):
+        if isinstance(schedule, str) and (found := cron.seldom(cron.schedule(schedule)) or cron.often(schedule)):
             yield Finding(("schedule",), *found)
     try:
         day = names.day(first)

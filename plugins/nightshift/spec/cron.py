@@ -16,16 +16,25 @@ _NAMES: Final = {
 }
 _FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
 _MONTH_LENGTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_PRESETS: Final = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
+_DAILY: Final = dict.fromkeys(("@daily", "@midnight"), "0 0 * * *")
+_SELDOM: Final = {
     "@weekly": "0 0 * * 0",
     "@monthly": "0 0 1 * *",
     "@quarterly": "0 0 1 */3 *",
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+_PRESETS: Final = {
+    "@hourly": "Write every: 1h in place of schedule: a run for each hour",
+    "@once": "Leave schedule out, and trigger the DAG by hand",
+    "@continuous": "Write every: 10m in place of schedule, or a stream",
+    **{name: f'Write "{cron}"' for name, cron in _DAILY.items()},
+    **{
+        name: f'Write "{cron}", if only the day before each of these times is to be computed; "0 0 * * *" computes every day'
+        for name, cron in _SELDOM.items()
+    },
+}
+"""What to write in place of a shorthand."""
 _FORM: Final = 'Write minute, hour, day, month and weekday, for example "0 2 * * *" for 02:00 every day'
 
 
@@ -36,8 +45,8 @@ class _NoSense(ValueError):
 def schedule(value: str) -> str:
     """Accepts what cron does: ``*``, numbers, names, lists, ranges and steps, and also ``L`` for a month's last day and
     ``5#2`` for its second Friday. Raises `mistake`."""
-    if value in _PRESETS:
-        raise mistake(f"Shorthands such as {value!r} are not supported", f'Write "{_PRESETS[value]}"')
+    if value.lower() in _PRESETS:
+        raise mistake(f"Shorthands such as {value!r} are not supported", _PRESETS[value.lower()])
     parts = value.split()
     if len(parts) != len(_FIELDS):
         raise mistake(f"{value!r} is not a cron schedule, which has 5 fields", _FORM)
@@ -58,6 +67,18 @@ def first_of_day(value: str) -> timedelta:
         min(_field(part, name, low, high)) for part, (name, low, high) in zip(value.split()[:2], _FIELDS, strict=False)
     )
     return timedelta(hours=hours, minutes=minutes)
+
+
+def often(value: str) -> tuple[str, str] | None:
+    """Problem and remedy of a schedule that names several times of a day: a day has one run."""
+    times = [_field(part, name, low, high) for part, (name, low, high) in zip(value.split()[:2], _FIELDS, strict=False)]
+    if max(map(len, times)) == 1:
+        return None
+    once = " ".join([*(str(min(each)) for each in times), *value.split()[2:]])
+    return (
+        f"{value!r} names several times of a day, and a nightly job has one run for each day",
+        f'For runs during the day write every: 10m (or 1h, ...) in place of schedule; for one run, one time: "{once}"',
+    )
 
 
 def seldom(value: str) -> tuple[str, str] | None:

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import Asset, CronDataIntervalTimetable
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from nightshift.operators.assets import files_asset
@@ -83,6 +85,27 @@ def test_publishing_is_what_updates_the_tables_asset(parse: Parse, job_text: str
     assert {task.task_id: task.outlets for task in dag.tasks if task.outlets} == {
         "publish": [Asset("acme.catalog.package_embeddings")]
     }
+
+
+def test_airflow_checks_the_tables_asset_before_the_first_task(parse: Parse, job_text: str) -> None:
+    """Another DAG that names the table otherwise stopped each night at its end, after inference."""
+    dag = parse(job=job_text).dags["package-embeddings"]
+
+    assert {task.task_id: task.inlets for task in dag.tasks if task.inlets} == {
+        "plan": [Asset("acme.catalog.package_embeddings")]
+    }
+
+
+@pytest.mark.parametrize(("dag_id", "params"), [(DOCTOR, {"job": None}), (PAUSE, {"run": "", "action": "pause"})])
+def test_the_other_dags_refuse_a_conf_with_keys_that_are_no_params(
+    parse: Parse, job_text: str, dag_id: str, params: dict[str, Any]
+) -> None:
+    task: Any
+    (task,) = parse(job=job_text).dags[dag_id].tasks
+    asked = {"task": task, "params": {**params, "joob": "x"}, "dag_run": SimpleNamespace(conf={"joob": "x"})}
+
+    with pytest.raises(AirflowFailException, match="keys that are no params: 'joob'"):
+        task._pre_execute_hook(asked)
 
 
 def test_a_destination_in_another_project_is_that_projects_asset(parse: Parse, job_text: str) -> None:
@@ -165,7 +188,8 @@ class TestPeriodsOfFiles:
         asset = files_asset("gs://shop-uploads/texts", every="10m", settle="2m")
 
         assert list(dag.timetable.asset_condition.objects) == [asset]
-        assert dag.get_task("plan").inlets == [asset]
+        # The first one is what the task asks for events.
+        assert dag.get_task("plan").inlets == [asset, Asset("acme.catalog.package_embeddings")]
 
     def test_the_watcher_is_in_what_airflow_stores(self, dag: Any) -> None:
         stored = json.dumps(DagSerialization.to_dict(dag))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +32,7 @@ from tests.builders import RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.unit
 
+ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ("bigquery", "acme.d.t")
 INPUTS = ("gs://runs", f"{RUN.prefix}/inputs")
 LEDGER = ("gs://runs", f"_workers/{RUN.prefix}")
@@ -130,3 +133,33 @@ def test_lineage_that_cannot_be_made_fails_nothing() -> None:
     task.keep_lineage()
 
     assert task.get_openlineage_facets_on_complete(None) is None
+
+
+def test_in_a_fork_of_a_process_that_has_used_the_store_the_start_names_nothing(tmp_path: Path) -> None:
+    """As in ``airflow dags test``, whose one process runs all tasks, and is forked for each event: it waited for ever."""
+    program = f"""
+import os, signal, sys
+import obstore
+from airflow.sdk import DAG
+from nightshift.operators.seal import SealOperator
+from nightshift.run.names import canonical_json
+from nightshift.settings import Settings
+from nightshift.store import open_store
+from tests.builders import RUN, a_spec
+store = open_store("file://{tmp_path}")
+body = canonical_json({{"version": 1, "spec": a_spec().model_dump(mode="json")}})
+obstore.put(store, RUN.spec_path, body)
+with DAG("job", schedule=None):
+    task = SealOperator(task_id="seal", run_prefix=RUN.prefix, terms="null")
+task.__dict__.update(settings=Settings(bucket="runs", project="acme"), store=store)
+assert task.get_openlineage_facets_on_start() is not None
+del task._frozen
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    os._exit(0 if task.get_openlineage_facets_on_start() is None else 1)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 127)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.definitions.asset import AssetUniqueKey
+from airflow.sdk.exceptions import AirflowFailException, AirflowInactiveAssetInInletOrOutletException
 
 from nightshift.formats import XCOM
 from nightshift.operators.links import RunFolderLink
@@ -36,6 +37,42 @@ def test_what_a_repeat_cannot_mend_fails_for_good_in_its_own_words(error: type[E
 def test_what_may_pass_is_left_to_the_retries(error: type[Exception]) -> None:
     with pytest.raises(error), permanent_failures():
         raise error("out of reach")
+
+
+class TestWhatTheAuditRowSays:
+    """The error of a task that has failed for good, whoever raised it."""
+
+    @staticmethod
+    def kept(error: BaseException | None, **options: Any) -> dict[str, Any]:
+        with DAG("job", schedule=None):
+            seal = SealOperator(task_id="seal", **options)
+        pushed: dict[str, Any] = {}
+        context: Any = {"exception": error, "ti": SimpleNamespace(xcom_push=pushed.__setitem__)}
+        for told in seal.on_failure_callback:
+            told(context)
+        return pushed
+
+    def test_our_own_words(self) -> None:
+        assert self.kept(AirflowFailException("7 rows are missing")) == {"error": "7 rows are missing"}
+
+    def test_what_all_retries_have_met(self) -> None:
+        assert self.kept(StoreUnavailable("read x: 503")) == {"error": "StoreUnavailable: read x: 503"}
+
+    def test_airflows_own_with_what_to_do(self) -> None:
+        table = AssetUniqueKey("ticket vectors", "local.t.vectors")
+        (said,) = self.kept(AirflowInactiveAssetInInletOrOutletException([table])).values()
+
+        assert "local.t.vectors" in said
+        assert "Another DAG gives one of these assets another name or URI" in said
+
+    def test_a_person_who_marked_it_has_raised_nothing(self) -> None:
+        assert self.kept(None) == {}
+
+    def test_other_callbacks_stay(self) -> None:
+        seen: list[Any] = []
+        for others in (seen.append, [seen.append]):
+            assert self.kept(AirflowFailException("no"), on_failure_callback=others) == {"error": "no"}
+        assert len(seen) == 2
 
 
 class TestWhatPlanHandsOn:
