@@ -184,15 +184,18 @@ def _add_batch(commands: Commands) -> None:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from nightshift.spec import load_files
+    from nightshift.spec import JobSpec, load_files, sql
     from nightshift.spec.folder import job_files
 
     folders = {path: job_files(path) for path in options.files if path.is_dir()}
     specs, errors = load_files(file for path in options.files for file in folders.get(path, [path]))
     untold = {path: lines for path, spec in specs.items() if (lines := _not_told(path, spec))}
     for file, spec in specs.items():
-        if file not in untold:
-            print(f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} {spec.summary}")
+        if file in untold:
+            continue
+        print(f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} {spec.summary}")
+        if isinstance(spec, JobSpec) and (unread := sql.unread(spec.source.query)):
+            print(f"{file}: {unread}", file=sys.stderr)
     empty = [
         f"{path}: The folder has no job files. Name one with *.yaml files." for path, files in folders.items() if not files
     ]

@@ -101,15 +101,12 @@ def column_sources(query: str, default_project: str, columns: Iterable[str]) -> 
 
 
 def _parse(query: str) -> Any:
-    import sqlglot
-    from sqlglot.errors import SqlglotError
+    from nightshift.spec import sql
 
     try:
-        statements = [tree for tree in sqlglot.parse(query, dialect="bigquery") if tree is not None]
-    except SqlglotError:
+        return sql.parse(query).tree
+    except sql.BadQuery:
         return None
-    # To sqlglot a comment after the last semicolon is a statement.
-    return statements[0] if statements else None
 
 
 def _table_name(table: Any, default_project: str) -> str | None:

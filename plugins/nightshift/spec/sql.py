@@ -1,23 +1,26 @@
 """What a query reveals without a warehouse: whether it is one SELECT over @partition, and which columns it returns.
 
-The warehouse judges the rest (types, tables, functions) in a dry run.
+The warehouse judges the rest (types, tables, functions, and grammar that sqlglot does not know) in a dry run.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final, Self
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
+from sqlglot.errors import ErrorLevel, ParseError
 from sqlglot.parsers.bigquery import BigQueryParser
 from sqlglot.tokenizer_core import Token
 
+from nightshift.spec import lexer, shape
+from nightshift.spec.lexer import Kind, Word
 from nightshift.spec.periods import END, PARAMETER
+from nightshift.spec.shape import BadQuery as BadQuery
 
 Columns = tuple[str, ...] | None
 """Column names in order, as the query spells them; None if they cannot be known."""
@@ -26,56 +29,73 @@ TOKENS_MAX: Final = 20_000
 COLUMNS_MAX: Final = 10_000
 """Of a query's result, by BigQuery's limits. A chain of stars that doubles the columns at each step stops here."""
 
-# sqlglot warns about statements that it only partly supports; they are refused below, with our own message.
+# sqlglot warns about statements that it only partly supports.
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())
 
 
-class BadQuery(ValueError):
-    """A query that cannot be a job's source. line: of the query, from 1; None if unknown."""
+@dataclass(frozen=True)
+class Query:
+    """One SELECT, as far as it is understood.
 
-    def __init__(self, problem: str, remedy: str, line: int | None = None) -> None:
-        super().__init__(problem)
-        self.problem, self.remedy, self.line = problem, remedy, line
+    tree: None for SQL that sqlglot does not know; then tables and columns are unknown, and the dry run in the task `plan`
+    judges the query. unread: where sqlglot stopped, for a person; None if it did not.
+    """
+
+    words: tuple[Word, ...]
+    tree: exp.Query | None
+    unread: str | None = None
 
 
-def parse(query: str) -> exp.Query:
-    """Raises BadQuery for anything that does not parse or is not exactly one SELECT."""
-    if "{{" in query or "{%" in query:
-        raise BadQuery(
-            "The query is not rendered as a template", "Write @partition, the date of the run, instead of {{ ds }} and the like"
-        )
+def parse(query: str) -> Query:
+    """Raises BadQuery for what is not exactly one SELECT, and for SQL that no dialect takes.
+
+    Whether it is one statement, and that a SELECT, is read from its words alone: sqlglot may cut a text otherwise.
+    """
     try:
-        statements = [statement for statement in _statements(query) if statement]
-    except BadQuery:
-        raise
-    except ParseError as error:
-        # Its functions' own checks give no place.
-        first: dict[str, Any] = error.errors[0] if error.errors else {"description": str(error)}
-        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        # For a missing operand sqlglot names one of its own classes.
-        reason = "something is missing there" if first["description"].startswith("Required keyword") else first["description"]
-        raise BadQuery(f"The query does not parse{near}: {reason}", "Correct the SQL", first.get("line")) from None
-    except SqlglotError:
-        detail = "a string, name or comment is not closed"
+        words = lexer.words(query)
+        plain = lexer.without_comments(query)
+    except lexer.Unclosed as error:
         raise BadQuery(
-            f"The query does not parse: {detail}", "Correct the SQL; check quotes, backquotes and comments"
+            f"The query does not parse: {error.what.lower()} is not closed",
+            "Correct the SQL; check quotes, backquotes and comments",
+            error.line,
         ) from None
+    if len(words) > TOKENS_MAX:
+        raise BadQuery(
+            f"The query has more than {TOKENS_MAX:,} words and signs", "Keep long lists in a table, and join it in the query"
+        )
+    shape.check(words)
+    try:
+        statements = [statement for statement in _statements(plain) if statement]
     except (RecursionError, _TooMuchWork):
         raise BadQuery("The query does not parse: it is nested too deeply", "Write it with fewer levels of brackets") from None
-    except Exception as error:  # sqlglot's builders of functions index arguments that may be missing
-        raise BadQuery(
-            f"The query does not parse: its parser stops with {type(error).__name__}", "Check the arguments of its functions"
-        ) from None
-    if len(statements) != 1:
-        problem = f"The query has {len(statements)} statements" if statements else "The query has no statement"
-        raise BadQuery(problem, "Write exactly one SELECT")
-    statement = statements[0]
-    if not isinstance(statement, exp.Query):
-        words = re.sub(r"(?s)/\*.*?\*/|--[^\n]*|#[^\n]*", " ", query).split()
-        raise BadQuery(
-            f"The query is not a SELECT: it begins with {words[0].upper()}", "Write one SELECT; nightshift itself publishes"
-        )
-    return statement
+    except Exception as error:  # of sqlglot's grammar, and of its builders of functions, which index missing arguments
+        return Query(tuple(words), None, _where(error))
+    statement = statements[0] if len(statements) == 1 else None
+    # sqlglot ends a quoted name at an escaped backquote.
+    cut_alike = not any(word.kind is Kind.NAME and "\\" in word.text for word in words)
+    if isinstance(statement, exp.Query) and cut_alike:
+        return Query(tuple(words), statement)
+    return Query(tuple(words), None, "its shape is none that it knows")
+
+
+def unread(query: str) -> str | None:
+    """A sentence about a valid query that only BigQuery understands; None if it is understood here. Raises BadQuery."""
+    stopped = parse(query).unread
+    if stopped is None:
+        return None
+    return (
+        f"source.query is not understood here beyond {stopped}, so its columns are not checked. BigQuery judges it in the task "
+        "plan, before anything is computed."
+    )
+
+
+def _where(error: Exception) -> str:
+    """Of what sqlglot does not know."""
+    first: dict[str, Any] = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
+    line = f"line {first['line']}" if first.get("line") else ""
+    near = f"near {first['highlight']!r}" if first.get("highlight") else ""
+    return " ".join(filter(None, (line, near))) or "one of its functions"
 
 
 class _TooMuchWork(Exception):
@@ -104,57 +124,58 @@ class _Parser(BigQueryParser):
 def _statements(query: str) -> list[exp.Expr | None]:
     dialect = Dialect.get_or_raise("bigquery")
     tokens = dialect.tokenize(query)
-    if len(tokens) > TOKENS_MAX:
-        raise BadQuery(
-            f"The query has more than {TOKENS_MAX:,} words and signs", "Keep long lists in a table, and join it in the query"
-        )
     return _Parser(dialect=dialect, error_level=ErrorLevel.RAISE).within(tokens).parse(tokens, query)
 
 
-def parameters(query: exp.Query, *, periods: bool = False) -> Iterator[BadQuery]:
+def parameters(query: Query, *, periods: bool = False) -> Iterator[BadQuery]:
     """What is wrong with the parameters: @partition must be used; with periods, @partition_end may be; there are no others."""
-    used = {parameter.name for parameter in query.find_all(exp.Parameter) if _is_named(parameter)}
+    used = shape.parameters(query.words)
     if periods:
         known, remedy = {PARAMETER, END}, f"Write @{PARAMETER} and @{END}, the start and end of the run's period"
         condition = f"the time, for example WHERE uploaded_at >= @{PARAMETER} AND uploaded_at < @{END}"
     else:
         known, remedy = {PARAMETER}, f"Write @{PARAMETER}, the date of the run; it is the only parameter"
         condition = f"the date, for example WHERE snapshot_date = @{PARAMETER}"
-    if query.find(exp.Placeholder):
+    if shape.POSITIONAL in used:
         yield BadQuery("The query uses the parameter '?'", remedy)
-    for name in sorted(used - known):
+    for name in sorted(used - known - {shape.POSITIONAL}):
         yield BadQuery(f"The query uses @{name}", remedy)
-    if PARAMETER not in {name.lower() for name in used}:
+    if PARAMETER in {name.lower() for name in used}:
+        return
+    # A literal may hold braces. Without @partition they are most likely meant as a template.
+    template = next((word for word in query.words if word.kind is Kind.TEXT and ("{{" in word.text or "{%" in word.text)), None)
+    if template is not None:
+        yield shape.not_rendered(template)
+    else:
         yield BadQuery(
             f"The query does not use @{PARAMETER}, so every run would read the same rows", f"Add a condition on {condition}"
         )
 
 
-def _is_named(parameter: exp.Parameter) -> bool:
-    # @@time_zone is a parameter within a parameter: a system variable.
-    return not isinstance(parameter.parent, exp.Parameter) and not isinstance(parameter.this, exp.Parameter)
-
-
-def tables(query: exp.Query) -> tuple[str, ...]:
-    """The tables that a query reads, as it names them, without backquotes: ``[project.]dataset.table``, sorted.
+def tables(query: Query) -> tuple[str, ...]:
+    """The tables that a query reads, as it names them without backquotes, ``[project.]dataset.table``, sorted; none if unknown.
 
     A name of one part is a common table expression. INFORMATION_SCHEMA has no rows of a table. What a view or a function reads
     is known to the warehouse alone.
     """
-    named = (
-        [part.name for part in table.parts] for table in query.find_all(exp.Table) if isinstance(table.this, exp.Identifier)
-    )
-    found = (".".join(parts) for parts in named if len(parts) > 1)
-    return tuple(sorted({name for name in found if "INFORMATION_SCHEMA" not in name.upper().split(".")}))
+    found = query.tree.find_all(exp.Table) if query.tree is not None else ()
+    named = ([part.name for part in table.parts] for table in found if isinstance(table.this, exp.Identifier))
+    names = (".".join(parts) for parts in named if len(parts) > 1)
+    return tuple(sorted({name for name in names if "INFORMATION_SCHEMA" not in name.upper().split(".")}))
 
 
-def columns(query: exp.Expr, outer: Mapping[str, Columns] | None = None) -> Columns:
-    """The output columns of a query. outer: columns of the common table expressions in scope, by lower-case name."""
-    scope = dict(outer or {})
+def columns(query: Query) -> Columns:
+    """The output columns of a query."""
+    return _columns(query.tree, {}) if query.tree is not None else None
+
+
+def _columns(query: exp.Expr, outer: Mapping[str, Columns]) -> Columns:
+    """outer: columns of the common table expressions in scope, by lower-case name."""
+    scope = dict(outer)
     while isinstance(query, exp.Query):
         for cte in query.ctes:
             scope[cte.alias.lower()] = None  # what a recursive one sees of itself is unknown
-            scope[cte.alias.lower()] = columns(cte.this, scope)
+            scope[cte.alias.lower()] = _columns(cte.this, scope)
         if isinstance(query, exp.Select):
             return None if query.args.get("kind") == "VALUE" else _selected(query, scope)
         if query.args.get("pivots") or query.args.get("by_name") or not isinstance(query, exp.Subquery | exp.SetOperation):
@@ -215,7 +236,7 @@ def _sources(query: exp.Select, scope: Mapping[str, Columns]) -> dict[str, Colum
         # A subquery may have no alias; the number keeps two of them apart.
         alias = source.alias_or_name.lower() or str(number)
         if isinstance(source, exp.Subquery):
-            found[alias] = columns(source, scope)
+            found[alias] = _columns(source, scope)
         elif isinstance(source, exp.Table) and not source.db and not source.args.get("pivots"):
             found[alias] = scope.get(source.name.lower())
         else:

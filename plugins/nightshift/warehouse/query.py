@@ -22,26 +22,18 @@ _NOT_IN_PARQUET: Final = re.compile(r"`[^`]*`|\b(INTERVAL|RANGE)\b")
 
 def bare_query(sql: str) -> str:
     """The query without semicolons and comments after its end. Raises WarehouseError for more than one statement."""
-    from sqlglot.dialects.bigquery import BigQuery
-    from sqlglot.errors import TokenError
-    from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
+    from nightshift.spec import lexer, shape
 
     try:
-        tokens = BigQuery().tokenize(sql)
-    except TokenError as error:
+        statement = shape.one_statement(lexer.words(sql))
+    except lexer.Unclosed as error:
         raise WarehouseError(
-            f"source.query cannot be read as SQL: {error}. Close the quote or bracket that it names."
-        ) from error
-    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
-        tokens.pop()
-    if not tokens:
-        raise WarehouseError("source.query is empty. Write one SELECT.")
-    inner = next((token for token in tokens if token.token_type == TokenType.SEMICOLON), None)
-    if inner is not None:
-        raise WarehouseError(
-            f"source.query has more than one statement: a semicolon ends the first in line {inner.line}. Write one SELECT."
-        )
-    return sql[: tokens[-1].end + 1]
+            f"source.query cannot be read as SQL: {error}. Close the quote or comment that it names."
+        ) from None
+    except shape.BadQuery as error:
+        where = f", the second in line {error.line}" if error.line else ""
+        raise WarehouseError(f"source.query: {error.problem}{where}. {error.remedy}.") from None
+    return sql[: statement[-1].end]
 
 
 def parameters(spec: JobSpec, partition: str) -> list[ScalarQueryParameter]:
@@ -90,13 +82,7 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
     """The query's columns and their GoogleSQL types. Raises WarehouseError if the query lacks something that the job needs."""
     from nightshift.tasks import base
 
-    columns: dict[str, str] = {}
-    for field in fields:
-        if field.name.lower() in map(str.lower, columns):
-            raise WarehouseError(
-                f"source.query returns two columns called {field.name}. Give one of them another name with AS."
-            )
-        columns[field.name] = sql_type(field)
+    columns = {field.name: sql_type(field) for field in fields}
     _check_exportable(columns)
     read = [(f"request.{field}", names) for field, names in base.read_columns(spec.request)]
     for place, names in (("source.key", spec.source.key), *read):

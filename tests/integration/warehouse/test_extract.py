@@ -16,7 +16,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 
 from nightshift.run.plan import ExportedSource, PlanError, load_plan
 from nightshift.spec import JobSpec
-from nightshift.warehouse import Warehouse, WarehouseError, jobs
+from nightshift.warehouse import Warehouse, WarehouseError, jobs, query
 from nightshift.warehouse.extract import build_plan, exported
 from tests.builders import a_fix
 from tests.integration.emulators import PROJECT
@@ -220,7 +220,10 @@ def test_the_plan_records_the_types_of_the_query_and_its_tables(night: Night) ->
         ("SELECT name, version FROM `{d}.source`", r"request.input names the column text, which source.query does not return"),
         ("SELECT name, text FROM `{d}.source`", r"source.key names the column version, which"),
         ("SELECT Name AS names, version, text FROM `{d}.source`", r"source.key names the column name.*did you mean names\?"),
-        ("SELECT name, version, text, day AS Text FROM `{d}.source`", r"two columns called Text"),
+        (
+            "SELECT name, version, text, day AS Text FROM `{d}.source`",
+            r"Duplicate column names in the result are not supported. Found duplicate\(s\): Text. Correct the SQL",
+        ),
         ("SELECT parts AS name, version, text FROM `{d}.source`", r"name of type ARRAY<STRING>, which cannot be a key"),
         ("SELECT PARSE_JSON('1') AS name, version, text FROM `{d}.source`", r"name of type JSON, which cannot be a key"),
         ("SELECT STRUCT(1 AS a) AS name, version, text FROM `{d}.source`", r"name of type STRUCT<.*>, which cannot be a key"),
@@ -230,15 +233,25 @@ def test_the_plan_records_the_types_of_the_query_and_its_tables(night: Night) ->
             r"column stays of type ARRAY<STRUCT<`INTERVAL` RANGE>>, and BigQuery does not export RANGE to Parquet. Leave",
         ),
         ("DELETE FROM `{d}.source` WHERE day = @partition", r"is a DELETE statement. Write one SELECT"),
-        ("SELECT 1 AS a; SELECT 2 AS a", r"more than one statement"),
+        ("SELECT 1 AS a; SELECT 2 AS a", r"has 2 statements, the second in line 1"),
         ("SELECT 'open", r"cannot be read as SQL"),
-        (" ; -- nothing", r"is empty"),
+        (" ; -- nothing", r"has no statement"),
     ],
 )
 def test_a_query_that_does_not_fit_is_explained(night: Night, query: str, message: str) -> None:
     spec = with_query(night, query.replace("{d}", night.settings.bucket))
 
     with pytest.raises(WarehouseError, match=message):
+        night.warehouse.check_query(spec, PARTITION)
+
+
+def test_a_second_statement_that_was_hidden_here_is_found_by_the_dry_run(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should our rules about the text of a query ever differ from BigQuery's, this refusal is left, before anything runs."""
+    source = f"`{night.settings.bucket}.source`"
+    spec = with_query(night, f"SELECT * FROM {source} WHERE day = @partition; DROP TABLE {source}")
+    monkeypatch.setattr(query, "bare_query", lambda sql: sql)
+
+    with pytest.raises(WarehouseError, match=r"source.query is a SCRIPT statement. Write one SELECT"):
         night.warehouse.check_query(spec, PARTITION)
 
 
