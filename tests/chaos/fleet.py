@@ -68,13 +68,14 @@ class Driver:
 
 @dataclass
 class Fleet:
-    """home_committed: asks the store itself whether a slot's chunks are there. failures: what should not have happened.
+    """revision: of the model, with which the engine was started. home_committed: asks the store itself whether a slot's chunks are there. failures: what should not have happened.
 
     drains: how long each took, in seconds. That they end within Spot's notice is for the simulation to say, which has the time
     to itself; what a drain that ends too late would lose is in the book.
     """
 
     run_url: str
+    revision: str
     book: Book
     engine: FaultProxy
     store: FaultProxy
@@ -124,7 +125,11 @@ class Fleet:
             "STORAGE_EMULATOR_HOST": await doors.enter_async_context(self.store.door(name)),
             "POD_NAME": name,
             "NODE_NAME": "node",
-            **({"NIGHTSHIFT_ROLE": "helper"} if slot.index is None else {"JOB_COMPLETION_INDEX": str(slot.index)}),
+            **(
+                {"NIGHTSHIFT_ROLE": "helper", "NIGHTSHIFT_MODEL_REVISION": self.revision}
+                if slot.index is None
+                else {"JOB_COMPLETION_INDEX": str(slot.index)}
+            ),
         }
         child = await self.guard.start([sys.executable, "-m", "nightshift.driver"], environment, self.folder / f"{name}.log")
         driver = Driver(slot, Life(name, child.began), child)

@@ -131,7 +131,9 @@ class Soak:
 
         url = f"gs://{BUCKET}/{prepared.run.prefix}"
         folder = self.folder / f"run-{number:03d}"
-        fleet = Fleet(url, book, self.engine_proxy, self.store_proxy, folder, self.guard, home_committed)
+        fleet = Fleet(
+            url, prepared.spec.model.revision, book, self.engine_proxy, self.store_proxy, folder, self.guard, home_committed
+        )
         mischief = Mischief(fleet, self.engine, self.storage, self.engine_proxy, self.store_proxy)
         async with fleet:
             try:

@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/metrics" and SEATS is not None:
             self.send(METRICS.format(SEATS.running, SEATS.waiting).encode(), "text/plain")
             return
-        self.reply({"data": [{"id": "m"}], "version": "canned"})
+        self.reply({"data": [{"id": "m", "root": "org/m"}], "version": "canned"})
 
     def do_POST(self) -> None:
         texts: list[str] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]

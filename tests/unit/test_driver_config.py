@@ -52,7 +52,7 @@ def test_each_variable_of_the_manifest_is_one_that_the_driver_reads(
 
     assert (found.role, found.index, found.worker, found.bystander) == (role, home, 2, False)
     assert (found.run_url, found.engine_url) == (RUN.url("bucket"), "http://127.0.0.1:8000")
-    assert (found.model_root, found.dead_letters) == ("org/m", 3)
+    assert (found.model_root, found.model_revision, found.dead_letters) == ("org/m", "r1", 3)
     assert (found.metrics_port, found.profile) == (METRICS_PORT, "gpu-l4-spot")
     assert (found.pod, found.node, found.engine_wait_s) == (POD["metadata.name"], "node-7", ENGINE_BUDGET_S)
 

@@ -71,7 +71,7 @@ CARD = {"id": "m", "object": "model", "root": "org/m", "parent": None, "max_mode
         (("m", "org/m", 256), None),
         (("m", None, None), None),
         (("other", None, None), r"serves \['m'\], but the job asks for 'other'"),
-        (("m", "org/other", None), "from 'org/m', but its pod was ordered to serve it from 'org/other'"),
+        (("m", "org/other", None), "from 'org/m', but must serve it from 'org/other'"),
         (("m", "gs://models/m", 256), "NIGHTSHIFT_MODEL_ROOT"),
         (("m", "org/m", 512), r"takes 256 tokens \(max_model_len\), but the job asks for 512"),
     ],
@@ -83,8 +83,11 @@ def test_the_engine_must_serve_what_the_pod_was_ordered_to_serve(
         check_served({"data": [CARD]}, *asked)
 
 
-def test_what_an_engine_does_not_say_is_not_checked() -> None:
-    check_served({"data": [{"id": "m"}]}, "m", "org/m", 256)
+def test_an_engine_says_where_its_model_is_from() -> None:
+    """Of the longest input it may say nothing: then it refuses what is too long."""
+    check_served({"data": [{"id": "m", "root": "org/m"}]}, "m", "org/m", 256)
+    with pytest.raises(WrongEngine, match=r"serves 'm' and does not say from where \(root\), but must serve it from 'org/m'"):
+        check_served({"data": [{"id": "m"}]}, "m", "org/m", 256)
 
 
 @pytest.mark.parametrize("models", [{}, {"data": 7}, {"data": ["m"]}, {"data": [{}]}, []])

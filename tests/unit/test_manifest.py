@@ -489,6 +489,7 @@ class TestPins:
         args = containers_of(self.rendered(compute=compute))[0]["args"]
 
         assert f"--revision={'c' * 40}" in args
+        assert env_of(containers_of(self.rendered(compute=compute))[1])["NIGHTSHIFT_MODEL_REVISION"] == "c" * 40
         assert not any("r1" in word for word in args)
 
     @pytest.mark.parametrize(
@@ -528,6 +529,8 @@ class TestSettings:
         assert "only-dir=org/m" in volume["csi"]["volumeAttributes"]["mountOptions"].split(",")
         assert job_of(mounted)["template"]["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
         assert containers_of(mounted)[0]["args"][0] == "--model=/weights"
+        # Its files are compared instead (`nightshift.run.weights`).
+        assert "NIGHTSHIFT_MODEL_REVISION" not in env_of(containers_of(mounted)[1])
         assert containers_of(streamed)[0]["args"][:2] == ["--model=gs://models/org/m", "--load-format=runai_streamer"]
 
     def test_a_model_of_the_hub_is_never_mounted(self) -> None:

@@ -220,8 +220,8 @@ class EngineClient:
     async def version(self, *, root: str | None = None, max_model_len: int | None = None) -> str:
         """Checks that the engine serves the model. Returns its version; "unknown" if it has no ``/version``.
 
-        root: where the model must come from, as vLLM's ``--model`` had it. max_model_len: the longest input in tokens that the
-        engine must take. None for what may be anything; what an engine does not say is not checked.
+        root: where the model must come from, as vLLM's ``--model`` had it; the engine must say so. max_model_len: the longest
+        input in tokens that the engine must take, if it says so. None for what may be anything.
         Raises WrongEngine; OSError (ConnectionLost, TimeoutError) when it does not answer.
         """
         check_served(await self._ask("/v1/models"), self._model, root, max_model_len)
@@ -305,10 +305,11 @@ def check_served(models: Any, name: str, root: str | None, max_model_len: int | 
     if name not in served:
         raise WrongEngine(f"the engine serves {list(served)}, but the job asks for {name!r}")
     own_root, own_len = served[name]
-    if None not in (root, own_root) and own_root != root:
+    if root is not None and own_root != root:
+        place = f"from {own_root!r}" if own_root else "and does not say from where (root)"
         raise WrongEngine(
-            f"the engine serves {name!r} from {own_root!r}, but its pod was ordered to serve it from {root!r}. If an override "
-            "file changes the server's --model, set NIGHTSHIFT_MODEL_ROOT of the driver to the same value there"
+            f"the engine serves {name!r} {place}, but must serve it from {root!r}. If its --model names the same files "
+            "in another way, as an override file may, set NIGHTSHIFT_MODEL_ROOT of the driver to the same value"
         )
     if None not in (max_model_len, own_len) and own_len != max_model_len:
         raise WrongEngine(f"the engine takes {own_len} tokens (max_model_len), but the job asks for {max_model_len}")

@@ -8,7 +8,8 @@ NIGHTSHIFT_SHARD               which shard is home if a worker spans several hos
                                host 0 works, and the others stand by until they are told to end
 NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, if nothing else waits for it
 NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second JobSet on the same run); else "owner"
-NIGHTSHIFT_MODEL_ROOT          where the engine must have its model from, as its --model says; optional
+NIGHTSHIFT_MODEL_ROOT          where the engine must have its model from, as its --model says; by default as the job says
+NIGHTSHIFT_MODEL_REVISION      with which --revision the engine loads a model of the Hub; a worker without a home must be told
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
 NIGHTSHIFT_TUNING              JSON, the job's `tuning` (`nightshift.spec.JobSpec`) as it is now; by default as it was frozen
 NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
@@ -54,7 +55,7 @@ from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.marks import Ended
 from nightshift.run.names import RunRef, split_run_url
 from nightshift.run.opening import NoSuchRun, Record, load_run, planned
-from nightshift.run.pins import Pins
+from nightshift.run.pins import Pins, revision_of
 from nightshift.run.plan import Plan
 from nightshift.run.redo import Redo
 from nightshift.run.tolerance import ToleranceExceeded
@@ -103,6 +104,7 @@ class DriverConfig:
     flight_mb: int = FLIGHT_BYTES >> 20
     engine_wait_s: float = ENGINE_BUDGET_S
     model_root: str | None = None
+    model_revision: str | None = None
     tuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bystander: bool = False
     role: str = "owner"
@@ -134,6 +136,7 @@ class DriverConfig:
             flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or FLIGHT_BYTES >> 20,
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
             model_root=os.environ.get("NIGHTSHIFT_MODEL_ROOT") or None,
+            model_revision=os.environ.get("NIGHTSHIFT_MODEL_REVISION") or None,
             tuning=_tuning(),
             bystander=shard is not None and index not in (None, 0),
             role=role,
@@ -218,6 +221,7 @@ async def _work(
     except ValueError as error:
         raise ConfigError(f"NIGHTSHIFT_TUNING: {error}") from error
     pins = Pins.of(record)
+    _check_revision(config, spec, pins)
     index = config.index
     if index is not None and index >= plan.workers:
         log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
@@ -230,7 +234,7 @@ async def _work(
         if not await meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
         marks.engine_answers()
-        version = await engine.version(root=config.model_root, max_model_len=spec.engine.max_model_len)
+        version = await engine.version(root=config.model_root or spec.model.root, max_model_len=spec.engine.max_model_len)
         if pins.weights is not None:
             # Only now: the engine has loaded them.
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
@@ -291,6 +295,22 @@ def _load(store: ObjectStore, run: RunRef) -> _Loaded:
     if plan is None:
         raise ConfigError(f"{run.plan_path} does not exist: extract has not finished")
     return _Loaded(run, spec, record, plan)
+
+
+def _check_revision(config: DriverConfig, spec: JobSpec, pins: Pins) -> None:
+    """An engine does not say its revision. A worker with a home was ordered together with its engine; another must be told.
+
+    Raises ConfigError.
+    """
+    wanted, found = revision_of(spec, pins), config.model_revision
+    if wanted is None or found == wanted or (found is None and config.index is not None):
+        return
+    was = (
+        f"is {found!r}, but the run's model is at {wanted!r}"
+        if found
+        else "is not set, and an engine does not say its revision"
+    )
+    raise ConfigError(f"NIGHTSHIFT_MODEL_REVISION {was}. Start the engine with --revision={wanted}, and set it to that")
 
 
 async def stand_by() -> int:

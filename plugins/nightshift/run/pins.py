@@ -79,6 +79,12 @@ def pin_model(
     return Pins(commit=model.commit, weights_bytes=model.size)
 
 
+def revision_of(spec: JobSpec, pins: Pins) -> str | None:
+    """With which ``--revision`` the run's engines load the model; None if it is in a bucket, where `Pins.weights` tells files
+    apart."""
+    return (pins.commit or spec.model.revision) if spec.model.uri.startswith("hf://") else None
+
+
 def why_unpinned(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> str | None:
     """Why the revision of a model on the Hub cannot be pinned to a commit; None if it can."""
     if not spec.model.uri.startswith("hf://"):

@@ -88,6 +88,11 @@ class Model(Section):
         description="Tag, branch or commit of the weights. A different revision makes a different run.", examples=["v1.0"]
     )
 
+    @property
+    def root(self) -> str:
+        """As vLLM's ``--model`` names it, where its bucket is not mounted."""
+        return self.uri.removeprefix("hf://")
+
 
 class Engine(Section):
     """Settings of vLLM."""

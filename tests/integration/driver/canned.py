@@ -46,7 +46,7 @@ class CannedEngine(ThreadedServer):
         self.in_flight_max = 0
         self._in_flight = 0
         self.healthy = True
-        self.model: dict[str, object] = {"id": "m"}
+        self.model: dict[str, object] = {"id": "m", "root": "org/m"}
 
     @property
     def url(self) -> str:

@@ -333,6 +333,49 @@ def test_an_engine_that_has_its_model_from_elsewhere_gets_no_row(tmp_path: Path,
         assert bool(engine.seen) == (code == exits.DONE)
 
 
+@pytest.mark.parametrize("root", ["someone-else/another-model", "/weights", "", None])
+@pytest.mark.parametrize("helps", [True, False])
+def test_an_engine_of_another_cluster_is_asked_which_model_it_has(tmp_path: Path, root: str | None, helps: bool) -> None:
+    """Where nothing but the run and the engine is named, it must have the model that the job names."""
+    prepared = prepare(tmp_path, TEXTS)
+    extra = {"NIGHTSHIFT_ROLE": "helper", "NIGHTSHIFT_MODEL_REVISION": "r1"} if helps else {}
+    with CannedEngine() as engine:
+        engine.model = {"id": "m", "root": root}
+        driver = DriverProcess(prepared, engine.url, extra=extra)
+
+        assert driver.finish() == exits.CONFIG
+    assert engine.seen == []
+    assert not list((prepared.folder / "ledger").glob("*"))
+    assert any("but must serve it from 'org/m'" in entry.get("error", "") for entry in driver.log)
+
+
+@pytest.mark.parametrize(
+    ("index", "extra", "problem"),
+    [
+        (0, {"NIGHTSHIFT_ROLE": "helper"}, "is not set, and an engine does not say its revision"),
+        ("", {}, "is not set, and an engine does not say its revision"),
+        (0, {"NIGHTSHIFT_ROLE": "helper", "NIGHTSHIFT_MODEL_REVISION": "r2"}, "is 'r2', but the run's model is at 'r1'"),
+        (0, {"NIGHTSHIFT_MODEL_REVISION": "r2"}, "is 'r2', but the run's model is at 'r1'"),
+        (0, {"NIGHTSHIFT_ROLE": "helper", "NIGHTSHIFT_MODEL_REVISION": "r1"}, None),
+        (0, {}, None),
+    ],
+)
+def test_a_helper_is_told_the_revision_of_its_engine(
+    tmp_path: Path, index: int | str, extra: dict[str, str], problem: str | None
+) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+    with CannedEngine() as engine:
+        driver = DriverProcess(prepared, engine.url, index, extra=extra)
+
+        assert driver.finish() == (exits.CONFIG if problem else exits.DONE)
+    assert bool(prepared.rows()) == bool(engine.seen) == (problem is None)
+    said = [entry["error"] for entry in driver.log if "error" in entry]
+    remedy = "Start the engine with --revision=r1, and set it to that"
+    assert [each for each in said if "MODEL_REVISION" in each] == (
+        [f"ConfigError: NIGHTSHIFT_MODEL_REVISION {problem}. {remedy}"] if problem else []
+    )
+
+
 @pytest.mark.parametrize(("dimensions", "code"), [(2, exits.DONE), (3, exits.CONFIG)])
 def test_vectors_of_another_width_than_the_job_states_end_the_run(tmp_path: Path, dimensions: int, code: int) -> None:
     prepared = prepare(tmp_path, TEXTS, request__dimensions=dimensions)
@@ -350,7 +393,7 @@ def test_vectors_of_another_width_than_the_job_states_end_the_run(tmp_path: Path
 def test_an_engine_of_another_context_length_gets_no_row(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, TEXTS, engine__max_model_len=128)
     with CannedEngine() as engine:
-        engine.model = {"id": "m", "max_model_len": 256}
+        engine.model = {"id": "m", "root": "org/m", "max_model_len": 256}
 
         assert DriverProcess(prepared, engine.url).finish() == exits.CONFIG
         assert engine.seen == []

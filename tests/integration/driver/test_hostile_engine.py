@@ -83,7 +83,7 @@ class QuirkyEngine(ThreadedServer):
         ]
 
     async def _introduce(self, _: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "m"}], "version": "quirky"})
+        return web.json_response({"data": [{"id": "m", "root": "org/m"}], "version": "quirky"})
 
     async def _answer(self, request: web.Request) -> web.Response:
         text = (await request.json())["messages"][-1]["content"]

@@ -100,7 +100,7 @@ def test_an_attempt_that_is_told_to_end_says_so_and_its_helper_that_it_is_done(t
         first.wait_for("committed")
         first.terminate()
         assert first.finish() == exits.RESUME
-        extra = {"NIGHTSHIFT_ROLE": "helper", "POD_NAME": "pod-2"}
+        extra = {"NIGHTSHIFT_ROLE": "helper", "NIGHTSHIFT_MODEL_REVISION": "r1", "POD_NAME": "pod-2"}
         helper = DriverProcess(prepared, engine.url, 1, extra=extra, program=TO_THE_END)
         assert helper.finish() == exits.DONE
 
@@ -113,7 +113,7 @@ def test_an_attempt_whose_engine_is_another_says_that_it_cannot_continue(tmp_pat
     prepared = prepare(tmp_path, TEXTS)
 
     with CannedEngine() as engine:
-        engine.model = {"id": "another"}
+        engine.model = {"id": "another", "root": "org/m"}
         assert DriverProcess(prepared, engine.url, program=TO_THE_END).finish() == exits.CONFIG
 
     (mark,) = marks_of(prepared)
@@ -178,7 +178,7 @@ def test_what_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
             answered += watched[index].answered
         assert {driver.finish() for _, driver in drivers} == {-9}
     with CannedEngine() as engine:
-        extra = {"NIGHTSHIFT_PROFILE": "cpu", "POD_NAME": "last"}
+        extra = {"NIGHTSHIFT_PROFILE": "cpu", "NIGHTSHIFT_MODEL_REVISION": "r1", "POD_NAME": "last"}
         last_driver = DriverProcess(prepared, engine.url, "", extra=extra, program=TO_THE_END)
         assert last_driver.finish() == exits.DONE
         answered_to_the_last = len(engine.seen)

@@ -188,6 +188,7 @@ class TestWeights:
             bucket.blob("org/m/weights.bin").upload_from_string(b"new")
 
         with CannedEngine() as engine:
+            engine.model = {"id": "m", "root": uri}
             driver = DriverProcess(prepared, engine.url)
             assert driver.finish() == code
 

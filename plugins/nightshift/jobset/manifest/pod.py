@@ -15,6 +15,7 @@ from nightshift.jobset.manifest.parts import across_zones, client_of, container_
 from nightshift.jobset.manifest.weights import is_mounted, model_args
 from nightshift.jobset.manifest.words import literal
 from nightshift.run.names import canonical_json
+from nightshift.run.pins import revision_of
 
 
 def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
@@ -42,6 +43,11 @@ def _driver(order: Order) -> dict[str, Any]:
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
         {"name": "ENGINE_URL", "value": "http://127.0.0.1:$(ENGINE_PORT)"},
         {"name": "NIGHTSHIFT_MODEL_ROOT", "value": literal(model_args(order.spec, mounted=is_mounted(order))[0])},
+        *(
+            {"name": "NIGHTSHIFT_MODEL_REVISION", "value": literal(each)}
+            for each in (revision_of(order.spec, order.pins),)
+            if each
+        ),
         # From the current job, not the frozen one: a tolerance raised since then applies, and a tuned max_num_seqs.
         {"name": "NIGHTSHIFT_DEAD_LETTERS", "value": str(order.spec.dead_letters.allowed(order.rows))},
         {"name": "NIGHTSHIFT_TUNING", "value": literal(canonical_json(order.spec.tuning()).decode())},

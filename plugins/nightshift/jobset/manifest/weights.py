@@ -25,14 +25,13 @@ def model_args(spec: JobSpec | StreamSpec, *, mounted: bool = False, commit: str
     vLLM uses --revision for the tokenizer too (``ModelConfig``, vLLM 0.32), and transformers for the repository's own code. A
     tokenizer of another repository does not have that commit: it keeps the revision that the job names.
     """
-    scheme, _, rest = spec.model.uri.partition("://")
-    if scheme == "hf":
+    if spec.model.uri.startswith("hf://"):
         flags = [words.flag("revision", commit or spec.model.revision)]
         if commit is not None and "tokenizer" in spec.engine.flags:
             flags.append(words.flag("tokenizer-revision", spec.model.revision))
-        return rest, flags
+        return spec.model.root, flags
     # In a bucket the revision is part of the path.
-    return (MOUNT_PATH, []) if mounted else (spec.model.uri, [words.flag("load-format", "runai_streamer")])
+    return (MOUNT_PATH, []) if mounted else (spec.model.root, [words.flag("load-format", "runai_streamer")])
 
 
 def is_mounted(order: ServerOrder) -> bool:
