@@ -68,7 +68,8 @@ class Driver:
 
 @dataclass
 class Fleet:
-    """revision: of the model, with which the engine was started. home_committed: asks the store itself whether a slot's chunks are there. failures: what should not have happened.
+    """revision: of the model, with which the engine was started. home_committed: asks the store itself whether a slot's chunks
+    are there. failures: what should not have happened.
 
     drains: how long each took, in seconds. That they end within Spot's notice is for the simulation to say, which has the time
     to itself; what a drain that ends too late would lose is in the book.
