@@ -220,8 +220,7 @@ async def _work(
         spec = loaded.spec.with_tuning(config.tuning)
     except ValueError as error:
         raise ConfigError(f"NIGHTSHIFT_TUNING: {error}") from error
-    pins = Pins.of(record)
-    _check_revision(config, spec, pins)
+    pins = _pins_met(config, spec, record)
     index = config.index
     if index is not None and index >= plan.workers:
         log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
@@ -297,14 +296,15 @@ def _load(store: ObjectStore, run: RunRef) -> _Loaded:
     return _Loaded(run, spec, record, plan)
 
 
-def _check_revision(config: DriverConfig, spec: JobSpec, pins: Pins) -> None:
-    """An engine does not say its revision. A worker with a home was ordered together with its engine; another must be told.
+def _pins_met(config: DriverConfig, spec: JobSpec, record: Record) -> Pins:
+    """What the run pins. Raises ConfigError unless the engine's revision is known to be the run's.
 
-    Raises ConfigError.
+    An engine does not say it. A worker with a home was ordered together with its engine; another must be told.
     """
+    pins = Pins.of(record)
     wanted, found = revision_of(spec, pins), config.model_revision
     if wanted is None or found == wanted or (found is None and config.index is not None):
-        return
+        return pins
     was = (
         f"is {found!r}, but the run's model is at {wanted!r}"
         if found
