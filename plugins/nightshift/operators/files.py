@@ -58,7 +58,8 @@ def periods_of_events(context: Context, every: str, start_date: date) -> Named:
             'param partition instead, or give the event the extra {"payload": {"partition": "2026-11-19T0710"}}.'
         )
     everything = named | set(_named(forgotten, every))
-    now = dag_run.start_date or datetime.now(UTC)
+    # The clock of the events may be ahead of this one.
+    now = max([dag_run.start_date or datetime.now(UTC), *(event.timestamp for event in (*own, *forgotten))])
     first = datetime.combine(start_date, time(), UTC)
     bounds = {name: periods.bounds(name, every) for name in everything}
     usable = sorted(name for name, (start, end) in bounds.items() if start >= first and end <= now)

@@ -34,6 +34,8 @@ RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
 """The run's folder, from the task ``plan``."""
 ERROR_KEY = "error"
 """The XCom of a task that has failed for good: why."""
+ERROR_MOST = 10_000
+"""Characters of it."""
 _OTHER_NAMES = (
     "Another DAG gives one of these assets another name or URI, and Airflow runs no task whose asset is ambiguous. Correct "
     "that DAG: name the table by Asset('PROJECT.DATASET.TABLE') alone, and a folder by nightshift.operators.assets.files_asset."
@@ -243,8 +245,17 @@ def keep_error(context: Context) -> None:
     error = context.get("exception")
     if error is None:
         return
-    said = str(error) if isinstance(error, AirflowFailException) else f"{type(error).__name__}: {error}"
+    said = str(error) if isinstance(error, AirflowFailException) else _foreign(error)
     if isinstance(error, AirflowInactiveAssetInInletOrOutletException):
         said = f"{said}. {_OTHER_NAMES}"
         log.error(said)
-    context["ti"].xcom_push(ERROR_KEY, said)
+    context["ti"].xcom_push(ERROR_KEY, said[:ERROR_MOST])
+
+
+def _foreign(error: BaseException | str) -> str:
+    """The table is read by more people than the log, in which Airflow masks secrets: a library's words may hold some."""
+    if isinstance(error, str):
+        return error
+    kind = type(error)
+    ours = kind.__module__.split(".")[0] in ("airflow", "nightshift")
+    return f"{kind.__name__}: {error}" if ours else f"{kind.__name__}. The task's log has its words."

@@ -50,7 +50,8 @@ with DAG("daily", schedule="@daily", start_date=datetime(2024, 1, 1), catchup=Fa
 DUE = """
 from datetime import datetime
 from airflow.sdk import DAG, CronDataIntervalTimetable
-from nightshift.operators.plan import PlanOperator, partition_of
+from nightshift.operators.partition import partition_of
+from nightshift.operators.plan import PlanOperator
 class Due(PlanOperator):
     def execute(self, context):
         self._await_due(context, partition_of(context))

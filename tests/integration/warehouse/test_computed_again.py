@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from nightshift.operators import plan as plan_task
 from nightshift.run import opening
@@ -167,6 +167,19 @@ class TestADayThatIsNotOver:
         assert shown(night) == ({nightly.run_id}, names_of(night, PARTITION))
         assert len(shown(night)[1]) == len(TEXTS) + 2
         assert run(night, planner, dag_run="once more") == nightly, "only the first one"
+
+    def test_one_that_still_computes_when_the_day_is_over_shows_nothing_afterwards(
+        self, night: Night, planner: Planner, clock: type[Clock]
+    ) -> None:
+        slow = planner.told(PARTITION, dag_run="by hand")
+        night.seal(RunRef.from_prefix(slow["run_prefix"]), names_of(night, PARTITION))
+        insert(night, "evening", PARTITION)
+        clock.moment = NOON + timedelta(hours=14)
+        nightly = run(night, planner)
+
+        with pytest.raises(AirflowFailException, match=f"shows run {nightly.run_id}"):
+            planner.publish(slow)
+        assert shown(night) == ({nightly.run_id}, names_of(night, PARTITION))
 
     def test_a_source_that_has_expired_takes_nothing_away(self, night: Night, planner: Planner, clock: type[Clock]) -> None:
         noon = run(night, planner, dag_run="by hand")

@@ -105,6 +105,13 @@ def test_a_period_that_is_under_way_when_the_run_begins_is_not_its_own() -> None
     assert found(context([event(begins), event(over)])) == (over, [])
 
 
+def test_a_triggerer_whose_clock_is_ahead_loses_no_period() -> None:
+    """Its events have the time of its own clock: by that, the period was over when the event was made."""
+    begins = "2026-11-19T0900"
+
+    assert found(context([event(begins, 700)])) == (begins, [])
+
+
 def test_periods_before_the_start_date_are_left_out_before_the_newest_is_chosen() -> None:
     assert found(context([event("2026-11-17T0710"), event(A)]), "2026-11-19") == (A, [])
 

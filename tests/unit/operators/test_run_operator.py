@@ -65,6 +65,14 @@ class TestWhatTheAuditRowSays:
         assert "local.t.vectors" in said
         assert "Another DAG gives one of these assets another name or URI" in said
 
+    def test_a_librarys_words_stay_in_the_log_where_secrets_are_masked(self) -> None:
+        said = self.kept(ConnectionError("postgresql://night:hunter2@db/x refused"))
+
+        assert said == {"error": "ConnectionError. The task's log has its words."}
+
+    def test_a_page_of_text_is_cut(self) -> None:
+        assert len(self.kept(AirflowFailException("x" * 1_000_000))["error"]) == 10_000
+
     def test_a_person_who_marked_it_has_raised_nothing(self) -> None:
         assert self.kept(None) == {}
 
