@@ -54,7 +54,7 @@ from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.marks import Ended
 from nightshift.run.names import RunRef, split_run_url
-from nightshift.run.opening import NoSuchRun, Record, load_run, planned
+from nightshift.run.opening import RENDERING, NoSuchRun, Record, load_run, planned
 from nightshift.run.pins import Pins, revision_of
 from nightshift.run.plan import Plan
 from nightshift.run.redo import Redo
@@ -62,6 +62,7 @@ from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
+from nightshift.tasks import Rendering
 from nightshift.tasks.base import WrongModel, load_kind
 
 log = logging.getLogger("nightshift.driver")
@@ -225,7 +226,7 @@ async def _work(
     if index is not None and index >= plan.workers:
         log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
         index = None
-    kind = load_kind(spec)
+    kind = load_kind(spec.rendered_as(_rendering(record)))
     window, requests = first_window(spec.engine.max_num_seqs, kind)
     if config.metrics_port is not None:
         serve_metrics(config.metrics_port, StatsCollector(stats))
@@ -286,6 +287,7 @@ def _load(store: ObjectStore, run: RunRef) -> _Loaded:
     try:
         spec, record = load_run(store, run)
         Pins.of(record)
+        _rendering(record)
         plan = planned(store, run, record)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -311,6 +313,11 @@ def _pins_met(config: DriverConfig, spec: JobSpec, record: Record) -> Pins:
         else "is not set, and an engine does not say its revision"
     )
     raise ConfigError(f"NIGHTSHIFT_MODEL_REVISION {was}. Start the engine with --revision={wanted}, and set it to that")
+
+
+def _rendering(record: Record) -> Rendering:
+    """Raises ValueError for one of a later release."""
+    return Rendering(record.get(RENDERING, Rendering.PYTHON))
 
 
 async def stand_by() -> int:

@@ -21,6 +21,7 @@ from typing import Any, Final
 from nightshift.driver.budget import bytes_of
 from nightshift.driver.timely import Stopped, stopping, timely
 from nightshift.run.chunks import Part, Result, Saved
+from nightshift.tasks import NoProcess
 from nightshift.tasks.base import Answers, BadInput, Discarded, Filling, Reason, RowName, TaskKind
 
 Rows = Iterator[tuple[int, RowName, Mapping[str, Any]]]
@@ -374,6 +375,8 @@ class Scheduler:
                 continue
             try:
                 group.append(Row(chunk.number, ordinal, timely(self._kind.render, row, name)))
+            except NoProcess:
+                raise
             except Exception as error:  # Whatever its kind raises for a row concerns that row alone.
                 message = str(error) if isinstance(error, BadInput) else f"the row cannot be rendered: {error!r}"
                 self._bury(chunk, ordinal, DeadLetterCause(Reason.BAD_INPUT, message), 0)

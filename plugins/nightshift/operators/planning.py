@@ -133,7 +133,9 @@ def _texts(spec: JobSpec, row: Mapping[str, Any]) -> Iterator[str]:
     request = spec.request
     try:
         rendered = [
-            Text(source, blank=True).of(row) for name in request.TEMPLATES if (source := getattr(request, name)) is not None
+            Text(source, blank=True, apart=True).of(row)
+            for name in request.TEMPLATES
+            if (source := getattr(request, name)) is not None
         ]
     except BadInput:
         return

@@ -45,6 +45,8 @@ UID: Final = "uid"
 
 Runs of release 0.2.0 lack it.
 """
+RENDERING: Final = "rendering"
+"""The record's entry that says how values read in prompts. Runs of 0.2.0 lack it: as Python writes them."""
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -88,7 +90,7 @@ def open_run(
     if earlier is not None and not passed_over(earlier):
         return earlier
     names = {"spec": spec.model_dump(mode="json"), "semantic": semantic, "project": project}
-    frozen = {**names, "seeds": SEEDS_BY_KEY, FRESH: fresh}
+    frozen = {**names, "seeds": SEEDS_BY_KEY, RENDERING: spec.rendering, FRESH: fresh}
     return open_generation(
         store,
         first,
@@ -113,11 +115,12 @@ def open_redo(
 ) -> RunRef:
     """Opens a redo of the run `earlier` as the next generation of it; a repeat by the same opener finds it.
 
-    spec: the job as it is now, with the same answers. Pins and seeds are those of the earlier run: one partition, one model.
+    spec: the job as it is now, with the same answers. Pins, seeds and rendering are those of the earlier run: one partition,
+    one model.
     superseded, after: as in `open_run`.
     """
     _, record = load_run(store, earlier)
-    same: dict[str, Any] = {name: record[name] for name in ("project", "seeds", pins.KEY) if name in record}
+    same: dict[str, Any] = {name: record[name] for name in ("project", "seeds", RENDERING, pins.KEY) if name in record}
     frozen = {"spec": spec.model_dump(mode="json"), "semantic": spec.semantic(), KEY: redo.to_json(), **same}
     return open_generation(
         store,

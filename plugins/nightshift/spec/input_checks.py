@@ -12,6 +12,7 @@ from nightshift.fields.values import COLUMN_PATTERN
 from nightshift.spec.document import Document
 from nightshift.tasks import TASK_KINDS, request_model
 
+_NOT: Final = re.compile(r"{{-?\s*not\s*[-|.}]")
 COLUMNS_LISTED: Final = 30
 """In a message."""
 
@@ -67,7 +68,7 @@ def request(document: Document, columns: Columns | None) -> Iterator[Finding]:
     named = [(name, values[name]) for name in request.COLUMNS if isinstance(values.get(name), str)]
     used = bool(named)
     for name, source in sources:
-        compiled = yield from _template(document, ("request", name), source)
+        compiled = yield from _template(document, ("request", name), source, columns)
         used = used or compiled is None or bool(compiled)
         if columns is not None:
             for column in compiled or ():
@@ -83,24 +84,29 @@ def request(document: Document, columns: Columns | None) -> Iterator[Finding]:
         yield Finding(("request", *finding.path), finding.problem, finding.remedy)
 
 
-def _template(document: Document, path: FieldPath, source: str) -> Generator[Finding, None, tuple[str, ...] | None]:
-    """Returns the columns that the template reads; None for one that does not compile."""
+def _template(
+    document: Document, path: FieldPath, source: str, columns: Columns | None
+) -> Generator[Finding, None, tuple[str, ...] | None]:
+    """Returns the columns that the template reads; None for one that is wrong in itself."""
     import jinja2
-    from jinja2 import meta
 
-    from nightshift.tasks.base import compile_template
+    from nightshift.tasks.base import examine_template
 
     try:
-        template, used = compile_template(source)
+        found = examine_template(source, columns.names if columns else ())
     except jinja2.TemplateSyntaxError as error:
         unknown = isinstance(error, jinja2.TemplateAssertionError)
         remedy = "Use the filters and tests built into Jinja2" if unknown else "Write a column as {{ column }}"
+        if _NOT.search(source):
+            remedy += ". A column named 'not' cannot be written: rename it with AS"
         line = document.line_within(path, error.lineno)
         yield Finding(path, f"The template does not compile: {error.message}", remedy, line)
         return None
     except (RecursionError, SyntaxError, ValueError) as error:
         yield Finding(path, f"Python cannot compile the template: {error}", "Write a simpler one, or do the work in the query")
         return None
-    if any(True for _ in meta.find_referenced_templates(template.environment.parse(source))):
+    if found.reads_files:
         yield Finding(path, "The template reads another file", "Write the whole template here; it cannot include files")
-    return used
+    for each in found.problems:
+        yield Finding(path, each.problem, each.remedy, document.line_within(path, each.line))
+    return None if found.problems else found.columns

@@ -13,7 +13,16 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SerializeAsAny,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 
 from nightshift.fields.parts import ColumnName, Duration, Section, Text, enum, pattern
 from nightshift.fields.values import duration_seconds
@@ -23,7 +32,7 @@ from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST, WORKERS_MAX
 from nightshift.spec.notify import Notify
 from nightshift.spec.periods import Every
 from nightshift.spec.tuning import affects_answers, dashed
-from nightshift.tasks import TASK_KINDS, TaskRequest, request_model
+from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest, request_model
 
 JobName = Annotated[str, AfterValidator(names.job_name), pattern(names.JOB_PATTERN)]
 Label = Annotated[str, AfterValidator(names.label), pattern(names.LABEL_PATTERN)]
@@ -271,6 +280,19 @@ class Work(Section):
     )
     model: Model
     engine: Engine
+
+    _rendering: Rendering = PrivateAttr(default=Rendering.SQL)
+
+    @property
+    def rendering(self) -> Rendering:
+        """How values read in prompts: no setting, but what a run was opened with."""
+        return self._rendering
+
+    def rendered_as(self, rendering: Rendering) -> Self:
+        """The same work for a run that was opened with another rendering."""
+        changed = self.model_copy()
+        changed._rendering = rendering
+        return changed
 
     @property
     def rows_per_request(self) -> int:

@@ -9,9 +9,11 @@ import importlib
 import pkgutil
 from typing import Final
 
+from nightshift.tasks._elsewhere import NoProcess
 from nightshift.tasks._request import TaskRequest
+from nightshift.tasks._values import Rendering
 
-__all__ = ["TASK_KINDS", "TaskRequest", "request_model"]
+__all__ = ["TASK_KINDS", "NoProcess", "Rendering", "TaskRequest", "request_model"]
 
 TASK_KINDS: Final[tuple[str, ...]] = tuple(
     sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base" and module.name[0] != "_")

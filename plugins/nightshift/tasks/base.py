@@ -7,16 +7,19 @@ A kind is one module of this package, with the name that jobs use. It defines ``
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from nightshift.tasks import TASK_KINDS, TaskRequest
+from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest
+from nightshift.tasks._elsewhere import Large, NoProcess
+from nightshift.tasks._values import scalar
 
 if TYPE_CHECKING:
-    import jinja2
     import pyarrow as pa
+
+    from nightshift.tasks._templates import Examined
 
 FLOAT32_MOST: Final = (2 - 2**-23) * 2.0**127
 TOKENS_MOST: Final = 2**31
@@ -110,6 +113,11 @@ class Job(Protocol):
 
     @property
     def rows_per_request(self) -> int: ...
+
+    @property
+    def rendering(self) -> Rendering:
+        """How values read in its prompts."""
+        ...
 
 
 RowName = int | str
@@ -214,50 +222,65 @@ def _tokens(count: Any) -> int:
     return count if type(count) is int and 0 <= count <= TOKENS_MOST else 0
 
 
-def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
-    """A sandboxed Jinja2 template and the columns it reads, sorted. Raises jinja2.TemplateSyntaxError."""
+def examine_template(source: str, known: Container[str]) -> Examined:
+    """What a check of a job must know of a template. known: the columns that rows have, as far as they are known.
+
+    Raises jinja2.TemplateSyntaxError, and RecursionError, SyntaxError or ValueError if Python cannot compile it.
+    """
     from nightshift.tasks import _templates
 
-    return _templates.compile_template(source)
-
-
-def render_text(template: jinja2.Template, columns: Sequence[str], row: Mapping[str, Any], *, blank: bool = False) -> str:
-    """The text of one row; NULL reads as empty text. Raises BadInput for an error and, unless `blank`, for blank text."""
-    from nightshift.tasks import _templates
-
-    try:
-        values = {name: "" if row[name] is None else _templates.plain(row[name]) for name in columns}
-    except UnicodeDecodeError as error:
-        raise BadInput(f"the row holds bytes that are not UTF-8 text: {error}") from error
-    try:
-        text = _templates.render(template, values)
-    except Exception as error:  # The template is the user's program: what it raises affects only this row.
-        raise BadInput(f"the template failed on this row: {error}") from error
-    if not blank and not text.strip():
-        raise BadInput("the template rendered to nothing")
-    return encodable(text)
+    return _templates.examine_template(source, known)
 
 
 class Text:
     """A template field of a job, compiled once. columns: the ones it reads."""
 
-    def __init__(self, source: str, *, blank: bool = False) -> None:
-        self._template, self.columns = compile_template(source)
-        self._blank = blank
+    def __init__(self, source: str, rendering: Rendering = Rendering.SQL, *, blank: bool = False, apart: bool = False) -> None:
+        """apart: it is always rendered in a process of its own, because nothing watches how long this one takes."""
+        from nightshift.tasks import _templates
+
+        self._templates = _templates
+        self._template, self.columns = _templates.compile_template(source)
+        self._source, self._rendering = source, rendering
+        self._blank, self._apart = blank, apart
 
     def of(self, row: Mapping[str, Any]) -> str:
-        """Raises BadInput, for blank text too unless `blank` was given."""
-        return render_text(self._template, self.columns, row, blank=self._blank)
+        """The text of one row. Raises BadInput for an error and, unless `blank` was given, for blank text."""
+        text = self._rendered({name: row[name] for name in self.columns})
+        if not self._blank and not text.strip():
+            raise BadInput("the template rendered to nothing")
+        return encodable(text)
+
+    def _rendered(self, row: dict[str, Any]) -> str:
+        try:
+            values = self._templates.taken(row, self._rendering)
+        except UnicodeDecodeError as error:
+            raise BadInput(f"the row holds bytes that are not UTF-8 text: {error}") from error
+        try:
+            if not self._apart:
+                return self._templates.render(self._template, values, self._rendering, here=True)
+        except Large:
+            pass  # It is begun again, elsewhere.
+        except Exception as error:  # The template is the user's program: what it raises affects only this row.
+            raise BadInput(f"the template failed on this row: {error}") from error
+        from nightshift.tasks import _apart
+
+        try:
+            return _apart.render(self._source, values, self._rendering)
+        except NoProcess:
+            raise
+        except Exception as error:
+            raise BadInput(f"the template failed on this row: {error}") from error
 
 
-def plain_text(value: Any) -> str:
+def plain_text(value: Any, rendering: Rendering = Rendering.SQL) -> str:
     """A single value of a row as text: BYTES by UTF-8, NULL as empty text. Raises BadInput."""
     if value is None:
         return ""
     if isinstance(value, list | dict):
         raise BadInput("the row has an array or a struct where text is expected")
     try:
-        return encodable(value.decode() if isinstance(value, bytes) else str(value))
+        return encodable(scalar(value, rendering))
     except UnicodeDecodeError as error:
         raise BadInput(f"the row holds bytes that are not UTF-8 text: {error}") from error
 
@@ -281,9 +304,7 @@ def read_columns(request: TaskRequest) -> list[tuple[str, tuple[str, ...]]]:
     """The columns that each field of a request reads, as field and names. Raises jinja2.TemplateSyntaxError."""
     fields = [(name, getattr(request, name)) for name in (*request.TEMPLATES, *request.COLUMNS)]
     return [
-        (name, compile_template(value)[1] if name in request.TEMPLATES else (value,))
-        for name, value in fields
-        if value is not None
+        (name, Text(value).columns if name in request.TEMPLATES else (value,)) for name, value in fields if value is not None
     ]
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from nightshift.fields import parts
 from nightshift.fields.mistakes import mistake
+from nightshift.tasks import Rendering
 from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_choice
 from nightshift.tasks.base import Answers, BadInput, InvalidReply, Text, plain_text, union
 
@@ -54,9 +55,9 @@ class Chat:
     rows_per_request = 1
 
     def __init__(self, job: Job, request: Request) -> None:
-        self._system = Text(request.system, blank=True) if request.system is not None else None
-        self._user = Text(request.user) if request.user is not None else None
-        self._column = request.messages_column
+        self._system = Text(request.system, job.rendering, blank=True) if request.system is not None else None
+        self._user = Text(request.user, job.rendering) if request.user is not None else None
+        self._column, self._rendering = request.messages_column, job.rendering
         self._sampling = Sampling(job, request)
         texts = [text.columns for text in (self._system, self._user) if text]
         self.columns = union(*texts, (self._column,) if self._column else ())
@@ -69,7 +70,7 @@ class Chat:
         if self._user is not None:
             messages = [{"role": "user", "content": self._user.of(row)}]
         else:
-            messages = conversation(row[str(self._column)])
+            messages = conversation(row[str(self._column)], self._rendering)
         return Prompt(name, [*system_message(self._system, row, messages), *messages])
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
@@ -97,11 +98,11 @@ def system_message(system: Text | None, row: Mapping[str, Any], messages: Sequen
     return [{"role": "system", "content": text}] if text.strip() else []
 
 
-def conversation(value: Any) -> list[dict[str, str]]:
+def conversation(value: Any, rendering: Rendering) -> list[dict[str, str]]:
     """The messages of an array column's value. Raises BadInput unless the user has the last word."""
     if not isinstance(value, list):
         raise BadInput("the conversation is NULL" if value is None else "the conversation is not an array")
-    messages = [_message(index, item) for index, item in enumerate(value)]
+    messages = [_message(index, item, rendering) for index, item in enumerate(value)]
     if not messages:
         raise BadInput("the conversation is empty")
     if messages[-1]["role"] != "user" or not messages[-1]["content"].strip():
@@ -109,13 +110,13 @@ def conversation(value: Any) -> list[dict[str, str]]:
     return messages
 
 
-def _message(index: int, item: Any) -> dict[str, str]:
+def _message(index: int, item: Any, rendering: Rendering) -> dict[str, str]:
     if isinstance(item, dict):
-        role, content = item.get("role"), plain_text(item.get("content"))
+        role, content = item.get("role"), plain_text(item.get("content"), rendering)
         if role not in ROLES:
             raise BadInput(f"message {index} has the role {role!r}; the roles are {', '.join(ROLES)}")
         return {"role": role, "content": content}
-    return {"role": "assistant" if index % 2 else "user", "content": plain_text(item)}
+    return {"role": "assistant" if index % 2 else "user", "content": plain_text(item, rendering)}
 
 
 def make(job: Job) -> Chat:

@@ -35,7 +35,7 @@ class Completion:
     rows_per_request = 1
 
     def __init__(self, job: Job, request: Request) -> None:
-        self._prompt = Text(request.prompt)
+        self._prompt = Text(request.prompt, job.rendering)
         self.columns = self._prompt.columns
         self._sampling = Sampling(job, request)
 

@@ -61,7 +61,7 @@ class Embedding:
     server_args = ("--runner=pooling",)
 
     def __init__(self, job: Job, request: Request) -> None:
-        self._text = Text(request.input)
+        self._text = Text(request.input, job.rendering)
         self.columns = self._text.columns
         self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
         self._options = {"model": job.model.name, "encoding_format": "base64", **truncation(request)}

@@ -68,8 +68,8 @@ class Image:
     rows_per_request = 1
 
     def __init__(self, job: Job, request: Request) -> None:
-        self._system = Text(request.system, blank=True) if request.system is not None else None
-        self._user, self._column = Text(request.user), request.image
+        self._system = Text(request.system, job.rendering, blank=True) if request.system is not None else None
+        self._user, self._column = Text(request.user, job.rendering), request.image
         self._buckets = frozenset(request.buckets) if request.buckets is not None else None
         self._sampling = Sampling(job, request)
         self.columns = union(self._user.columns, self._system.columns if self._system else (), (request.image,))

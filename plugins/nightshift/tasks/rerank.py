@@ -40,7 +40,8 @@ class Rerank:
     rows_per_request = 1
 
     def __init__(self, job: Job, request: Request) -> None:
-        self._query, self._documents = Text(request.query), request.documents
+        self._query, self._documents = Text(request.query, job.rendering), request.documents
+        self._rendering = job.rendering
         self.columns = union(self._query.columns, (request.documents,))
         self._options = {"model": job.model.name, **truncation(request)}
 
@@ -56,7 +57,7 @@ class Rerank:
             raise BadInput("the documents are NULL" if documents is None else f"{self._documents} is not an array")
         if not documents:
             raise BadInput("there are no documents")
-        return self._query.of(row), [plain_text(document) for document in documents]
+        return self._query.of(row), [plain_text(document, self._rendering) for document in documents]
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         ((query, documents),) = payloads

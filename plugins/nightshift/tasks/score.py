@@ -35,7 +35,7 @@ class Score:
     server_args = ("--runner=pooling",)
 
     def __init__(self, job: Job, request: Request) -> None:
-        self._first, self._second = Text(request.text_1), Text(request.text_2)
+        self._first, self._second = Text(request.text_1, job.rendering), Text(request.text_2, job.rendering)
         self.columns = union(self._first.columns, self._second.columns)
         self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
         self._options = {"model": job.model.name, **truncation(request)}

@@ -1,0 +1,127 @@
+"""Which names of a template are columns, and what is no value although it looks like a column.
+
+A name that is called (`range(3)`, `part.items()`) is a function or a method, because no value can be called; anywhere else it
+is a column or a field, whatever Jinja2 or Python has under that name.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import jinja2
+from jinja2 import meta, nodes
+
+FUNCTIONS: Final = ("cycler", "dict", "joiner", "namespace", "range")
+"""What templates may call; `Environment` has them as attributes."""
+_CONSTANTS: Final = {True: "true", False: "false", None: "none"}
+_RENAME: Final = "If the query has a column of that name, rename it with AS"
+
+
+CALLED: Final = "call"
+"""The context of `value.name` in a tree, where it is called."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """problem, remedy: sentences without a full stop. line: of the template."""
+
+    problem: str
+    remedy: str
+    line: int
+
+
+def prepare(tree: nodes.Template) -> tuple[str, ...]:
+    """Tells what is called from what is read, in the tree; returns the columns that it reads, sorted.
+
+    Raises jinja2.TemplateSyntaxError.
+    """
+    _refuse_the_like(tree)
+    own = _bound(tree)
+    for call in tree.find_all(nodes.Call):
+        called = call.node
+        if isinstance(called, nodes.Name) and called.name in FUNCTIONS and called.name not in own:
+            call.node = nodes.EnvironmentAttribute(called.name, lineno=called.lineno, environment=tree.environment)
+        elif isinstance(called, nodes.Getattr):
+            called.ctx = CALLED
+    return tuple(sorted(meta.find_undeclared_variables(tree)))
+
+
+def problems(tree: nodes.Template, columns: Container[str]) -> Iterator[Problem]:
+    """What would be written although it is no value. tree: prepared. columns: of the rows, as far as they are known."""
+    read = meta.find_undeclared_variables(tree)
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name in read:
+            yield Problem(
+                f"The template calls {call.node.name!r}, which is no function",
+                f"Write a column without parentheses, as {{{{ {call.node.name} }}}}. The functions are {', '.join(FUNCTIONS)}",
+                call.lineno,
+            )
+    yield from _constants(tree, columns)
+    yield from _jinjas(tree, frozenset(), columns)
+
+
+def _bound(tree: nodes.Template) -> set[str]:
+    """The names that the template itself gives a meaning."""
+    names = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
+    return names | {macro.name for macro in tree.find_all(nodes.Macro)}
+
+
+def _refuse_the_like(tree: nodes.Template) -> None:
+    """Jinja2 makes Python variables of names, and Python takes some that look alike for one."""
+    seen: dict[str, str] = {}
+    names = [(each.name, each.lineno) for each in tree.find_all(nodes.Name)]
+    names += [(each.name, each.lineno) for each in tree.find_all(nodes.Macro)]
+    for name, line in names:
+        folded = unicodedata.normalize("NFKC", name)
+        if seen.setdefault(folded, name) != name:
+            raise jinja2.TemplateSyntaxError(
+                f"{name!r} and {seen[folded]!r} are one name to Python; rename one of the columns with AS", line
+            )
+    for each in tree.find_all(nodes.EvalContextModifier):
+        if not all(isinstance(option.value, nodes.Const) for option in each.options):
+            raise jinja2.TemplateSyntaxError("'autoescape' takes only true or false", each.lineno)
+
+
+def _constants(tree: nodes.Template, columns: Container[str]) -> Iterator[Problem]:
+    """Constants where a column was meant."""
+    written = [part for output in tree.find_all(nodes.Output) for part in output.nodes]
+    written += [part for concat in tree.find_all(nodes.Concat) for part in concat.nodes]
+    written += [each.node for each in tree.find_all(nodes.Filter) if each.node is not None]
+    meant = {id(each) for each in written}
+    for const in tree.find_all(nodes.Const):
+        if not (const.value is None or isinstance(const.value, bool)):
+            continue
+        name = _CONSTANTS[const.value]
+        if id(const) in meant or name in columns or name.capitalize() in columns:
+            yield Problem(f"{name!r} is a constant in templates, never a column", _RENAME, const.lineno)
+
+
+def _jinjas(node: nodes.Node, bound: frozenset[str], columns: Container[str]) -> Iterator[Problem]:
+    """Jinja2's own names where a value is read. bound: those that have a meaning here."""
+    bound |= {"self"}
+    for field, value in node.iter_fields():
+        inner = bound
+        if isinstance(node, nodes.For) and field == "body":
+            inner |= {"loop"}
+        elif isinstance(node, nodes.Macro) and field == "body":
+            inner |= {"caller", "varargs", "kwargs"} - {each.name for each in node.args}
+        elif isinstance(node, nodes.Block) and field == "body":
+            inner |= {"super"}
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, nodes.Node):
+                continue
+            if isinstance(child, nodes.Name) and child.ctx == "load" and child.name in inner:
+                yield from _read(node, child, columns)
+            yield from _jinjas(child, inner, columns)
+
+
+def _read(parent: nodes.Node, name: nodes.Name, columns: Container[str]) -> Iterator[Problem]:
+    """Attributes of `loop` are values, as are the arguments of a macro; `self` has methods alone."""
+    called = isinstance(parent, nodes.Call) and parent.node is name
+    used = isinstance(parent, nodes.Getattr) and (name.name == "loop" or parent.ctx == CALLED)
+    if called or used or (name.name in ("varargs", "kwargs") and name.name not in columns):
+        return
+    yield Problem(f"{name.name!r} is Jinja2's own name here, never a column", _RENAME, name.lineno)

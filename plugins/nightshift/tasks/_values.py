@@ -1,0 +1,219 @@
+"""What a row's values look like in prompts. Templates hold values only: a function or a generator is never written.
+
+A run keeps the rendering with which it was opened (docs/formats.md): `Rendering.SQL`, or that of nightshift 0.2.0.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import math
+import pprint
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Rendering(StrEnum):
+    """How values read. SQL: NUMERIC as BigQuery casts it to STRING, NULL as nothing, arrays and structs as JSON.
+
+    PYTHON: as nightshift 0.2.0 wrote them, which is as Python does. Delete it with the support for runs of 0.2.0.
+    """
+
+    SQL = "sql"
+    PYTHON = "python"
+
+
+class NoValue(TypeError):
+    """Something that is no value would have been written."""
+
+
+class Null(str):
+    """NULL: an empty text, so that texts with it need no test; but it `is none`, and in JSON it is null."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or str.__eq__(self, other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+NULL: Final = Null()
+
+
+class Number(Decimal):
+    """A NUMERIC, exact: its text has neither an exponent nor zeros at its end."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        if not self:
+            return "0"
+        text = Decimal.__format__(self, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str, context: Any = None, /) -> str:
+        if not spec:
+            return str(self)
+        # Without a type or a precision, a width alone: "f" adds nothing to what is exact.
+        exact = "f" if "." not in spec and spec[-1] not in "eEfFgGn%" else ""
+        return Decimal.__format__(Decimal(str(self)), spec + exact)
+
+
+_VIEWS: Final[tuple[Any, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
+_LISTS: Final[tuple[Any, ...]] = (list, tuple, range, set, frozenset, *_VIEWS)
+_SCALARS: Final = (
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    Decimal,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    datetime.tzinfo,
+    type(None),
+)
+
+
+def is_null(value: Any) -> bool:
+    return value is None or isinstance(value, Null)
+
+
+def checked(value: Any) -> Any:
+    """The value itself. Raises NoValue if it, or a part of it, is none, and UndefinedError."""
+    if isinstance(value, _SCALARS):
+        return value
+    if isinstance(value, dict):
+        for item in itertools.chain(value, value.values()):
+            checked(item)
+    elif isinstance(value, _LISTS):
+        for item in value:
+            checked(item)
+    else:
+        _refuse(value)
+    return value
+
+
+def _refuse(value: Any) -> None:
+    from jinja2 import Undefined  # Not for everyone who reads a job.
+
+    if isinstance(value, Undefined):
+        str(value)  # raises
+    # Without an address, which would differ from row to row.
+    if isinstance(value, Iterator) and not type(value).__module__.startswith("jinja2."):
+        raise NoValue("a generator is no value that can be written: add | list or | join")
+    raise NoValue(f"a {type(value).__name__} is no value that can be written")
+
+
+def text(value: Any) -> str:
+    """The text of a value, whatever writes it. Raises NoValue, UndefinedError."""
+    if is_null(value):
+        return ""
+    if isinstance(value, (dict, *_LISTS)):
+        return to_json(value)
+    return str(Number(value) if type(value) is Decimal else checked(value))
+
+
+def scalar(value: Any, rendering: Rendering) -> str:
+    """The text of a row's value that no template sees: not NULL, an array or a struct. Raises UnicodeDecodeError."""
+    return str(STYLES[rendering].taken(value))
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON for a prompt: without HTML escapes. Dates and decimals are text; so are, as in BigQuery, infinity and NaN."""
+    return json.dumps(_json(value), ensure_ascii=False, indent=indent)
+
+
+def _json(value: Any) -> Any:
+    if is_null(value):
+        return None
+    if isinstance(value, dict):
+        return {text(key): _json(item) for key, item in value.items()}
+    if isinstance(value, _LISTS):
+        return [_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if isinstance(value, str | int | float) else text(value)
+
+
+def _in_templates(value: Any) -> Any:
+    """A row's value as templates see it: BYTES become UTF-8 text, also inside arrays and structs. Raises UnicodeDecodeError."""
+    if value is None:
+        return NULL
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, Decimal):
+        return Number(value)
+    if isinstance(value, list):
+        return [_in_templates(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _in_templates(item) for key, item in value.items()}
+    return value
+
+
+def _before_in_templates(value: Any) -> Any:
+    return "" if value is None else _before_within(value)
+
+
+def _before_within(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return [_before_within(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _before_within(item) for key, item in value.items()}
+    return value
+
+
+def _before_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(checked(value), ensure_ascii=False, indent=indent, default=str)
+
+
+@dataclass(frozen=True)
+class Style:
+    """The parts of a rendering.
+
+    taken: a row's value as templates see it. shown: what an expression writes. written: what a filter or a format makes text
+    of. json: of a value, with an indent. pretty: the same over several lines. made: what an operator, a filter or a call
+    has made.
+    """
+
+    taken: Callable[[Any], Any]
+    shown: Callable[[Any], Any]
+    written: Callable[[Any], Any]
+    json: Callable[[Any, int | None], str]
+    pretty: Callable[[Any], str]
+    made: Callable[[Any], Any]
+
+
+def _written(value: Any) -> Any:
+    """Numbers stay numbers: a width or a precision may be one."""
+    return value if isinstance(value, str | int | float | Number) else text(value)
+
+
+def _made(value: Any) -> Any:
+    return Number(value) if type(value) is Decimal else value
+
+
+STYLES: Final = {
+    Rendering.SQL: Style(_in_templates, text, _written, to_json, lambda value: to_json(value, 1), _made),
+    Rendering.PYTHON: Style(
+        _before_in_templates,
+        lambda value: "" if value is None else checked(value),
+        checked,
+        _before_json,
+        lambda value: pprint.pformat(checked(value)),
+        lambda value: value,
+    ),
+}
