@@ -29,11 +29,11 @@ def text(value: str) -> str:
 
 
 def input_column(value: str) -> str:
-    """A BigQuery column name, with only characters that need no quotes in SQL and templates."""
+    """A column name, with only characters that need no quotes in SQL and templates."""
     if not re.fullmatch(COLUMN_PATTERN, value):
         raise mistake(
-            f"{value!r} is not a valid BigQuery column name",
-            "Use at most 300 letters, digits and underscores, and do not start with a digit",
+            f"{value!r} is no column name that nightshift takes",
+            "Use at most 300 letters (A to Z), digits and underscores, no digit first; rename a column of the query with AS",
         )
     return value
 

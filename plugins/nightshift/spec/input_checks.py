@@ -12,7 +12,6 @@ from nightshift.fields.values import COLUMN_PATTERN
 from nightshift.spec.document import Document
 from nightshift.tasks import TASK_KINDS, request_model
 
-_NOT: Final = re.compile(r"{{-?\s*not\s*[-|.}]")
 COLUMNS_LISTED: Final = 30
 """In a message."""
 
@@ -41,6 +40,10 @@ class Columns:
         listed = ", ".join(self.names[:COLUMNS_LISTED]) or "no named column"
         if len(self.names) > COLUMNS_LISTED:
             listed += f" and {len(self.names) - COLUMNS_LISTED:,} more"
+        odd = next((name for name in self.names if name.startswith(column) and not name.isidentifier()), None)
+        if odd is not None:
+            yield Finding(path, f"{user} cannot name the column {odd!r}", "Rename it with AS: letters, digits and underscores")
+            return
         remedy = (f"Did you mean {near!r}? " if near else f"{self.add}, or name another. ") + f"{self.has} {listed}"
         yield Finding(path, f"{user} names the column {column!r}, which {self.of} lacks", remedy)
 
@@ -96,9 +99,8 @@ def _template(
         found = examine_template(source, columns.names if columns else ())
     except jinja2.TemplateSyntaxError as error:
         unknown = isinstance(error, jinja2.TemplateAssertionError)
-        remedy = "Use the filters and tests built into Jinja2" if unknown else "Write a column as {{ column }}"
-        if _NOT.search(source):
-            remedy += ". A column named 'not' cannot be written: rename it with AS"
+        column = "Write a column as {{ column }}; rename it with AS if its name is 'not' or has spaces or signs"
+        remedy = getattr(error, "remedy", "Use the filters and tests built into Jinja2" if unknown else column)
         line = document.line_within(path, error.lineno)
         yield Finding(path, f"The template does not compile: {error.message}", remedy, line)
         return None

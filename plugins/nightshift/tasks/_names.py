@@ -9,10 +9,11 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import jinja2
 from jinja2 import meta, nodes
+from jinja2.compiler import CodeGenerator, Frame
 
 FUNCTIONS: Final = ("cycler", "dict", "joiner", "namespace", "range")
 """What templates may call; `Environment` has them as attributes."""
@@ -22,6 +23,37 @@ _RENAME: Final = "If the query has a column of that name, rename it with AS"
 
 CALLED: Final = "call"
 """The context of `value.name` in a tree, where it is called."""
+
+
+class Unfolded(CodeGenerator):
+    """Leaves what needs no row to the rendering, which has a clock: Jinja2 would compute it whenever a job is parsed."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.optimizer = None
+
+    def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
+        if isinstance(node, nodes.TemplateData):
+            return super()._output_child_to_const(node, frame, finalize)
+        raise nodes.Impossible
+
+
+class _Reading(Unfolded, meta.TrackingCodeGenerator):
+    """`meta.find_undeclared_variables` without Jinja2's folding."""
+
+
+def _read_by(tree: nodes.Template) -> set[str]:
+    reading = _Reading(tree.environment)
+    reading.visit(tree)
+    return reading.undeclared_identifiers
+
+
+class Refused(jinja2.TemplateSyntaxError):
+    """What Jinja2 would compile. remedy: a sentence without a full stop."""
+
+    def __init__(self, message: str, remedy: str, line: int) -> None:
+        super().__init__(message, line)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True)
@@ -36,7 +68,7 @@ class Problem:
 def prepare(tree: nodes.Template) -> tuple[str, ...]:
     """Tells what is called from what is read, in the tree; returns the columns that it reads, sorted.
 
-    Raises jinja2.TemplateSyntaxError.
+    Raises Refused.
     """
     _refuse_the_like(tree)
     own = _bound(tree)
@@ -46,12 +78,12 @@ def prepare(tree: nodes.Template) -> tuple[str, ...]:
             call.node = nodes.EnvironmentAttribute(called.name, lineno=called.lineno, environment=tree.environment)
         elif isinstance(called, nodes.Getattr):
             called.ctx = CALLED
-    return tuple(sorted(meta.find_undeclared_variables(tree)))
+    return tuple(sorted(_read_by(tree)))
 
 
 def problems(tree: nodes.Template, columns: Container[str]) -> Iterator[Problem]:
     """What would be written although it is no value. tree: prepared. columns: of the rows, as far as they are known."""
-    read = meta.find_undeclared_variables(tree)
+    read = _read_by(tree)
     for call in tree.find_all(nodes.Call):
         if isinstance(call.node, nodes.Name) and call.node.name in read:
             yield Problem(
@@ -77,12 +109,10 @@ def _refuse_the_like(tree: nodes.Template) -> None:
     for name, line in names:
         folded = unicodedata.normalize("NFKC", name)
         if seen.setdefault(folded, name) != name:
-            raise jinja2.TemplateSyntaxError(
-                f"{name!r} and {seen[folded]!r} are one name to Python; rename one of the columns with AS", line
-            )
+            raise Refused(f"Python takes {name!r} and {seen[folded]!r} for one name", "Rename one of them with AS", line)
     for each in tree.find_all(nodes.EvalContextModifier):
         if not all(isinstance(option.value, nodes.Const) for option in each.options):
-            raise jinja2.TemplateSyntaxError("'autoescape' takes only true or false", each.lineno)
+            raise Refused("autoescape takes only true or false", "Leave it out: prompts are not HTML", each.lineno)
 
 
 def _constants(tree: nodes.Template, columns: Container[str]) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import jinja2
 from jinja2 import filters, meta, nodes
-from jinja2.compiler import CodeGenerator, Frame
+from jinja2.compiler import Frame
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -50,7 +50,7 @@ def _shown(value: Any) -> Any:
     return value if type(value) is str else Now.style.shown(value)
 
 
-class _Code(CodeGenerator):
+class _Code(_names.Unfolded):
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         self.write("environment.joined((")
         for part in node.nodes:
@@ -84,12 +84,6 @@ class _Code(CodeGenerator):
         frame.buffer = self.temporary_identifier()
         self.writeline(f"{frame.buffer} = environment.buffer()")
 
-    def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
-        # What can be computed without a row is not computed while a job is parsed: that has no clock.
-        if isinstance(node, nodes.TemplateData):
-            return super()._output_child_to_const(node, frame, finalize)
-        raise nodes.Impossible
-
 
 class Environment(ImmutableSandboxedEnvironment):
     """`compile_template` makes templates with it; it has no loader, no randomness, no clock, and no way out."""
@@ -107,7 +101,6 @@ class Environment(ImmutableSandboxedEnvironment):
             autoescape=False,
             keep_trailing_newline=True,
             finalize=_shown,
-            optimized=False,
         )
         self.binop_table = {**self.binop_table, **BINARY}
         self.unop_table = {**self.unop_table, **UNARY}

@@ -361,8 +361,8 @@ class _Compiler:
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 self.problem(
                     (*path, "properties", name),
-                    f"{name!r} is not a valid BigQuery field name",
-                    "Use letters, digits and underscores, and do not start with a digit",
+                    f"{name!r} is no field name that nightshift takes",
+                    "Use letters (A to Z), digits and underscores, no digit first",
                 )
             elif name.casefold() in seen:
                 self.problem((*path, "properties", name), f"{name!r} appears twice", "Rename one: BigQuery ignores case")
