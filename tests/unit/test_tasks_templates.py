@@ -307,5 +307,5 @@ def test_nothing_is_computed_when_a_template_is_compiled(monkeypatch: pytest.Mon
     )
 
     assert (columns, called) == (("a",), [])
-    assert _templates.render(template, {"a": 1})
+    assert _templates.render(template, {"a": 1}, Rendering.SQL)
     assert set(called) == {"center", "upper", "length"}
