@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from local.runtime import probe
+from local.runtime.expansion import expand
 from local.runtime.model import ContainerSpec, Probe
 from local.runtime.objects import container_status, terminated
 from local.runtime.process import CONTAINER_MARK, Process
@@ -32,7 +33,8 @@ STEADY_S: Final = 600.0
 class Launch:
     """All that is needed to start a container. command is empty if it cannot start; then ``problem`` says why.
 
-    ports: containerPort name -> port that the runtime chose. grace_s: when a probe ends the container.
+    static: the variables that commands of its probes may name. ports: containerPort name -> port that the runtime chose.
+    grace_s: when a probe ends the container.
     """
 
     command: Sequence[str]
@@ -42,6 +44,7 @@ class Launch:
     ports: Mapping[str, int]
     grace_s: float
     restart_backoff_s: float
+    static: Mapping[str, str]
     problem: str = ""
 
 
@@ -210,7 +213,8 @@ class Container:
     async def _try_command(self, check: Probe) -> bool:
         """Whether the command exits with 0 in time. It has the container's environment; its output is discarded."""
         env = {**self._launch.env, CONTAINER_MARK: f"{self.spec.name}/probe"}
-        process = await Process.start(check.command, env, self._launch.folder, Path(os.devnull))
+        command = [expand(word, self._launch.static) for word in check.command]
+        process = await Process.start(command, env, self._launch.folder, Path(os.devnull))
         try:
             async with asyncio.timeout(check.timeout_s):
                 return await process.wait() == 0

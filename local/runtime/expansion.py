@@ -16,7 +16,10 @@ class EnvVar:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replaces ``$(NAME)``. An unknown name stays as it is, ``$$`` is a dollar sign, so ``$$(NAME)`` gives ``$(NAME)``."""
+    """Replaces ``$(NAME)``, once. An unknown name stays as it is; ``$$`` is a dollar sign, so ``$$(NAME)`` gives ``$(NAME)``.
+
+    Not done: a kubelet garbles a character beyond ASCII after a single dollar sign.
+    """
     out: list[str] = []
     position = 0
     while position < len(text):
@@ -53,3 +56,12 @@ def declared_environment(
             result[entry.name] = expand(entry.value, result)
     result.setdefault("JOB_COMPLETION_INDEX", str(index))
     return result
+
+
+def static_variables(declared: Sequence[EnvVar], ports: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a probe's command may name: a kubelet takes their values as the manifest has them, with their own
+    references, and none for a field's. ports: as in `declared_environment`.
+    """
+    # The Job controller appends JOB_COMPLETION_INDEX as a field.
+    found = {"JOB_COMPLETION_INDEX": ""} | {entry.name: "" if entry.field is not None else entry.value for entry in declared}
+    return found | dict(ports)

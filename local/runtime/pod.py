@@ -11,7 +11,7 @@ from collections.abc import Callable
 from local.ports import new_port
 from local.runtime.config import AgentConfig, ImageConfig
 from local.runtime.container import Container, Launch
-from local.runtime.expansion import declared_environment, expand
+from local.runtime.expansion import declared_environment, expand, static_variables
 from local.runtime.model import ContainerSpec, JobSetSpec
 from local.runtime.process import CONTAINER_MARK, POD_MARK, STATE_MARK
 from local.runtime.records import Containers
@@ -168,6 +168,7 @@ class Pod:
             ports=self.ports,
             grace_s=spec.pod.grace_s,
             restart_backoff_s=config.restart_backoff_s,
+            static=static_variables(container.env, chosen),
             problem=problem,
         )
 

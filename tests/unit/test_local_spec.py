@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.runtime.expansion import EnvVar, declared_environment, expand
+from local.runtime.expansion import EnvVar, declared_environment, expand, static_variables
 from local.runtime.fields import ManifestError
 from local.runtime.policy import Rule
 from local.runtime.spec import read_manifest
@@ -264,10 +264,23 @@ def test_manifest_that_is_no_mapping() -> None:
         ("$(A", "$(A"),
         ("$()", "$()"),
         ("100$", "100$"),
+        ("$$A", "$A"),
+        ("$?$!$@", "$?$!$@"),
+        ("\\$(A)", "\\1"),
+        ("$$$$$(A)", "$$1"),
+        ("$$$$$$(A)", "$$$(A)"),
+        ("$(A$(A))", "$(A$(A))"),
+        ("$($($(A)", "$($($(A)"),
+        ("$(A$$A)", "$(A$$A)"),
+        ("-$(", "-$("),
+        ("$A)", "$A)"),
+        ("$(R)", "$(A)"),
+        ("\n", "\n"),
     ],
 )
 def test_expansion(text: str, expanded: str) -> None:
-    assert expand(text, {"A": "1", "B": ""}) == expanded
+    """As Kubernetes' own table has it (third_party/forked/golang/expansion)."""
+    assert expand(text, {"A": "1", "B": "", "R": "$(A)"}) == expanded
 
 
 def test_values_see_only_what_is_before_them() -> None:
@@ -279,6 +292,19 @@ def test_values_see_only_what_is_before_them() -> None:
         "C": "3",
         "N": "name",
         "JOB_COMPLETION_INDEX": "7",
+    }
+
+
+def test_a_probe_sees_values_as_the_manifest_has_them() -> None:
+    """Not expanded, and of a field nothing; the Job's index is a field."""
+    declared = [EnvVar("A", "1"), EnvVar("B", "$(A)"), EnvVar("N", field="f"), EnvVar("PORT", "8000")]
+
+    assert static_variables(declared, {"PORT": "4321"}) == {
+        "A": "1",
+        "B": "$(A)",
+        "N": "",
+        "PORT": "4321",
+        "JOB_COMPLETION_INDEX": "",
     }
 
 

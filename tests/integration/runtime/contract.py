@@ -362,14 +362,49 @@ def test_readiness_is_reported_and_gates_nothing(runtime: RuntimeUnderTest, imag
 
 
 def test_variables_are_expanded(runtime: RuntimeUnderTest, image: str, name: str) -> None:
-    """In args and in values after the variable; unknown ones stay, a double dollar escapes."""
-    env = [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)$(C)"}, {"name": "C", "value": "3"}]
-    driver = {"name": "driver", "image": image, "command": ["echo"], "env": env}
-    driver["args"] = ["$(A) $(B) $$(A) $(NONE) $(JOB_COMPLETION_INDEX)"]
+    """In command, args and values after the variable, once; unknown ones stay, and a double dollar is a dollar."""
+    env = [
+        {"name": "A", "value": "1"},
+        {"name": "B", "value": "$(A)$(C)"},
+        {"name": "C", "value": "3"},
+        {"name": "D", "value": "$$(A) $$$$ $$$(A) $x $"},
+    ]
+    driver = {"name": "driver", "image": image, "command": ["printf", "%s\\n", "$(C)$$(C)"], "env": env}
+    driver["args"] = [
+        "$(A) $(B) $$(A) $(NONE) $(JOB_COMPLETION_INDEX)",
+        "$(D)",
+        "$$$$(A) $$$(A) $",
+        "$(A$(A)",
+        "--flag=$$(HOME)",
+    ]
     runtime.submit(jobset(name, driver))
     status = finished(runtime, name)
 
-    assert list(runtime.logs(name, status.pods[0].name, "driver")) == ["1 1$(C) $(A) $(NONE) 0"]
+    assert list(runtime.logs(name, status.pods[0].name, "driver")) == [
+        "3$(C)",
+        "1 1$(C) $(A) $(NONE) 0",
+        "$(A) $$ $1 $x $",
+        "$$(A) $1 $",
+        "$(A$(A)",
+        "--flag=$(HOME)",
+    ]
+
+
+def test_variables_of_a_probe_are_as_the_manifest_has_them(runtime: RuntimeUnderTest, image: str, name: str) -> None:
+    """A kubelet takes a value without what it refers to, and nothing for a field."""
+    env = [
+        {"name": "A", "value": "1"},
+        {"name": "B", "value": "$(A)"},
+        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    compared = ["test", "$(A)-$(B)-$(POD)-$(NONE)-$$(A)", "=", "1-$$(A)--$$(NONE)-$$(A)"]
+    up = {"exec": {"command": compared}, "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 3}
+    sidecar = sh(WAIT_FOR_SIGTERM, name="server", image=image, env=env)
+    runtime.submit(
+        jobset(name, sh("echo done", image=image), init=[{**sidecar, "restartPolicy": "Always", "startupProbe": up}])
+    )
+
+    assert finished(runtime, name).phase == "Completed"
 
 
 def test_a_container_knows_its_cpu_request(runtime: RuntimeUnderTest, image: str, name: str) -> None:
