@@ -66,13 +66,15 @@ class Agent:
         *,
         pods: Sequence[PodRecord] = (),
         annotations: Mapping[str, str] | None = None,
+        events: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """annotations: over those of the manifest."""
+        """annotations: over those of the manifest. events: beside those that say which pods were deleted."""
         folder = self._state.jobset(name)
         manifest, now = folder.manifest(), time.time()
         record = JobSetRecord(now, now, now, ENDS[phase], list(pods)) if phase in ENDS else JobSetRecord(now, pods=list(pods))
         found = objects(manifest, folder.created_at(), read_manifest(manifest), record, "here")
         found["jobset"]["metadata"]["annotations"] |= annotations or {}
+        found["events"] += events
         folder.write_status({"version": STATUS_VERSION, **found, "state": record.to_dict()})
 
     def refuses(self, name: str, why: str) -> None:

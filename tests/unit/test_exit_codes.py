@@ -13,6 +13,7 @@ pytestmark = pytest.mark.unit
     ("code", "reason", "words"),
     [
         (1, "Error", "1"),
+        (126, "Error", "126 (its command cannot be executed)"),
         (127, "Error", "127 (its command was not found)"),
         (128, "StartError", "128 (it could not be started)"),
         (134, "Error", "134 (SIGABRT)"),

@@ -94,6 +94,19 @@ class TestWhatWasSeen:
         assert found.fleets["a"].workers == pytest.approx(2)
         assert found.speed == pytest.approx(1.0, rel=0.1)
 
+    @pytest.mark.parametrize("last", [0, 10])
+    def test_workers_that_come_and_go_count_as_many_as_there_were_on_average(self, last: int) -> None:
+        """Whatever runs at the moment of the look."""
+        watch = Watch(2.0, 60)
+        for minute in range(9):
+            running = last if minute % 2 == 0 else 10 - last
+            fleet = a_fleet(running, worked_s=minute * 5 * 60)
+            rows = Rows(left=100_000, done=600 * minute, recent=600 * minute)
+            found = watch.look(READY + minute * 60, rows, {"a": fleet}, deadline=DEADLINE)
+
+        assert running == last
+        assert found.fleets["a"] == Expected(5)
+
     def test_the_next_watch_goes_on_with_it(self) -> None:
         watch = Watch(1.0, 0)
         late = steady(watch, speed=0.5, seconds=1200)

@@ -20,6 +20,7 @@ from nightshift.run.ledger import Chunks, ForeignObject, Ledger
 from nightshift.run.names import canonical_json
 from nightshift.run.plan import PlanError, load_plan, save_plan
 from nightshift.run.tolerance import ToleranceExceeded
+from nightshift.spec import columns
 from nightshift.store import ObjectStorage, open_store
 from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec, with_rows
 
@@ -216,6 +217,36 @@ def test_a_chunk_without_digests_is_not_read() -> None:
 
     with pytest.raises(chunks.NotAChunk, match="its footer has no digest"):
         chunks.decode(sink.getvalue())
+
+
+def of_predictions(predictions: pa.Array) -> bytes:
+    """Chunk 0 with this column in place of its vectors, and digests that are right: what a worker can write that means ill."""
+    table, _ = chunks.decode(a_chunk(RUN, PLAN, 0))
+    at = table.column_names.index(columns.PREDICTION)
+    said = {key: table.schema.metadata[key] for key in (chunks.METADATA_KEY, chunks.PARTS_KEY, chunks.FORMAT_KEY)}
+    changed = table.set_column(at, columns.PREDICTION, predictions).replace_schema_metadata(said)
+    return chunks.to_parquet(changed.schema, [changed])
+
+
+def test_a_text_that_is_no_utf_8_is_no_chunk_whoever_reads_it() -> None:
+    words = pa.array(["good", "words", "and", "more"]).buffers()
+    body = of_predictions(pa.StringArray.from_buffers(4, words[1], pa.py_buffer(b"good\xffords" + b"andmore")))
+
+    for read in (chunks.decode, lambda body: chunks.decode_results(body, chunks.results_of), chunks.decode_outcomes):
+        with pytest.raises(chunks.NotAChunk, match="Invalid UTF8"):
+            read(body)
+
+
+def test_answers_with_a_text_are_read_few_at_a_time() -> None:
+    """Also if they have numbers beside it: how long the texts are, a file does not say."""
+    numbers = pa.array([{"score": 0.5, "rank": 1}] * 4)
+    mixed = pa.array([{"score": 0.5, "label": "good"}] * 4)
+
+    def at_once(predictions: pa.Array) -> int:
+        return chunks._rows_at_once(pq.read_metadata(io.BytesIO(of_predictions(predictions))))
+
+    assert at_once(mixed) == at_once(pa.array(["good"] * 4)) == chunks.OUTCOME_TEXTS == 512
+    assert at_once(numbers) == chunks.OUTCOME_NUMBERS // 2
 
 
 def test_sealing_proves_and_counts(store: ObjectStore, ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ import pytest
 from nightshift.jobset.observation import Observation, slim_pod
 from nightshift.jobset.verdict.exit_codes import signal_name
 from nightshift.jobset.verdict.outcome import Ending, classify
-from nightshift.jobset.verdict.wording import EVIDENCE_MAX
+from nightshift.jobset.verdict.wording import EVIDENCE_MAX, WORDS_MAX, shorten
 from tests.unit.endings import APPLICATION, LOST, PREEMPTED, RESUMABLE, RUNNING, STARTUP, ending, is_retried
 from tests.unit.recorded import CASES, recorded
 
@@ -203,3 +203,11 @@ def test_the_callers_own_codes() -> None:
     assert is_retried(classify(seen, resume_codes={1}))
     assert "trying again cannot help" in classify(seen, permanent_codes={1}).advice
     assert "trying again cannot help" in classify(seen, resume_codes={1}, permanent_codes={1}).advice
+
+
+@pytest.mark.parametrize("length", [1, WORDS_MAX - 1, WORDS_MAX, WORDS_MAX + 1, 10 * WORDS_MAX])
+def test_a_controllers_message_is_as_long_as_it_may_be(length: int) -> None:
+    said = shorten("x" * length)
+
+    assert len(said) == min(length, WORDS_MAX)
+    assert said.endswith("...") == (length > WORDS_MAX)

@@ -380,7 +380,8 @@ class TestWorkers:
 
         assert (speed.basis, speed.start_up_s) == (Basis.ESTIMATED, 200.0)
         assert speed.words.endswith("had less than max_num_seqs rows for each worker, so its speed says little")
-        assert speed_of(spec, spec.compute.worker(), replace(known, model=None)).basis is Basis.UNKNOWN
+        unknown = speed_of(spec, spec.compute.worker(), replace(known, model=None))
+        assert (unknown.basis, unknown.rows_per_second) == (Basis.UNKNOWN, 0.0)
 
     def test_preemptions_need_more_workers(self) -> None:
         spec = a_spec(**CHAT)

@@ -118,6 +118,19 @@ def test_a_small_encoder_on_a_cpu() -> None:
     assert 370 / 4 <= found.rows_per_second <= 370
 
 
+def test_a_cpu_worker_has_six_gib_for_weights_and_two_for_the_cache() -> None:
+    """Of the 8 GiB that its pod may use: an engine with more weights would be killed for its memory, in the night."""
+    model = replace(model_of(configs.LLAMA3_8B), body=float(3 << 30), embedding=0.0, head=0.0)
+    options: dict[str, Any] = {"seqs": 1000, "length": 4096}
+
+    found = estimate(model, a_worker("cpu"), Tokens(500, 200, ""), **options)
+
+    assert model.weights_bytes == 6 << 30
+    assert found.seats == (2 << 30) // (131_072 * 700), "Llama 3 8B keeps 131,072 bytes for a token"
+    with pytest.raises(CannotStart, match=r"and cpu has room for 6\.4 GB"):
+        estimate(replace(model, body=model.body + 1), a_worker("cpu"), Tokens(500, 200, ""), **options)
+
+
 @pytest.mark.parametrize("profile", ["cpu", "gpu-l4", "gpu-h100"])
 def test_a_model_that_does_not_fit(profile: str) -> None:
     with pytest.raises(CannotStart, match=rf"its weights are 141.1 GB, and {profile} has room for"):

@@ -38,6 +38,16 @@ def test_a_chunk_is_a_small_part_of_a_run(speed: float) -> None:
     assert 2 * of(rows, speed=speed) < rows / 100, "a kill in the middle of two open chunks costs less than a hundredth"
 
 
+def test_chunks_of_an_unknown_speed_are_a_share_of_the_run() -> None:
+    assert (of(100_000, speed=0.0), of(1_000_000, speed=0.0), of(20_000_000, speed=0.0)) == (252, 2500, 3072)
+
+
+def test_a_chunk_is_a_minute_at_most() -> None:
+    """What a kill -9 may cost: docs/benchmarks.md promises it."""
+    assert CHUNK_SECONDS_MAX == 60
+    assert chunk_seconds(1e9) == 60
+
+
 @pytest.mark.parametrize("hours", [1, 3, 12])
 def test_the_end_of_a_night_costs_less_than_two_percent(hours: int) -> None:
     """Two and a half chunks of each worker, as P7 shows."""

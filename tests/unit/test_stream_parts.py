@@ -14,6 +14,7 @@ from nightshift.stream.hold import PULL_MOST, SIZE_GUESS, Hold
 from nightshift.stream.lanes import Lanes
 from nightshift.stream.leases import FIRST_S, LEAST_S, MOST_S, Leases
 from nightshift.stream.messages import Dead, Delivery, Message
+from nightshift.stream.postgres import BadUrl, check_url
 from nightshift.stream.schema import literal
 from nightshift.stream.stats import StreamStats
 
@@ -359,3 +360,13 @@ class TestAnnouncement:
 )
 def test_a_prediction_is_written_as_its_column_reads_it(prediction: Any, kind: str, text: str) -> None:
     assert literal(prediction, kind) == text
+
+
+class TestTheAddressOfASink:
+    @pytest.mark.parametrize("url", ["postgresql://u:a@b@h/d", "postgresql://u:a/b@h/d"])
+    def test_a_password_that_libpq_would_take_for_something_else_is_refused(self, url: str) -> None:
+        with pytest.raises(BadUrl, match="write @ / : in its password as %40 %2F %3A"):
+            check_url(url)
+
+    def test_one_that_is_written_as_it_should_be_is_taken(self) -> None:
+        check_url("postgresql://u:a%40b%2Fc@h:5432,i:5433/d%40e")

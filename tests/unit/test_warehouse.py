@@ -88,6 +88,33 @@ def test_a_column_that_would_fail_the_night_is_refused_before_it(field: SchemaFi
         query.check_columns(a_spec(), fields.values())
 
 
+IMAGES: dict[str, Any] = {"task": "image", "request": {"user": "What is it?", "image": "photo"}}
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (
+            SchemaField("photo", "INTEGER"),
+            r"request.image names the column photo of type INT64; it takes BYTES or STRING\. Name another column, or cast",
+        ),
+        (
+            SchemaField("photos", "BYTES"),
+            r"names the column photo, which .* return \(did you mean photos\?\)\. It returns id, photos",
+        ),
+        (
+            SchemaField("x", "BYTES"),
+            r"names the column photo, which source.query does not return\. It returns id, x\. Add photo",
+        ),
+    ],
+)
+def test_a_request_that_cannot_take_its_column_is_refused_before_the_night(field: SchemaField, message: str) -> None:
+    fields = [SchemaField("id", "STRING"), field]
+
+    with pytest.raises(WarehouseError, match=message):
+        query.check_columns(a_spec(**IMAGES), fields)
+
+
 def test_a_column_may_be_called_like_a_type_that_is_not_exported() -> None:
     part = SchemaField("v", "RECORD", fields=[SchemaField("RANGE", "DATE")])
     fields = [SchemaField("id", "STRING"), SchemaField("text", "STRING"), SchemaField("INTERVAL", "INTEGER"), part]

@@ -362,12 +362,6 @@ class TestTheAddress:
 
         assert "hush" not in repr(caught.value) + repr(caught.value.__cause__)
 
-    def test_the_sentence_says_what_to_write(self, placed: Placed) -> None:
-        for url in ("postgresql://u:a@b@h/d", "postgresql://u:a/b@h/d"):
-            with pytest.raises(BadUrl, match="write @ / : in its password as %40 %2F %3A"):
-                placed().sink(url)
-        placed().sink("postgresql://u:a%40b%2Fc@h:5432,i:5433/d%40e")
-
 
 async def until(fact: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):

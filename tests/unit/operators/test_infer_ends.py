@@ -243,6 +243,16 @@ class TestEnds:
                 night.context, {**an_event(name, "finished"), "jobset": seen.jobset, "pods": list(seen.pods)}
             )
 
+    def test_what_only_an_event_says_is_in_the_error(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(InferOperator, "relive", lambda *_: None)  # Nothing else is tried.
+        name = night.execute()
+        job = {"kind": "Job", "name": f"{name}-worker-0"}
+        said = {"reason": "FailedCreate", "message": "exceeded quota: nights", "involvedObject": job}
+        night.agent.says(name, "Running", events=[{**said, "lastTimestamp": "2026-11-20T02:00:00Z"}])
+
+        with pytest.raises(JobSetTaskError, match="exceeded quota: nights"):
+            night.resume(name, "starved")
+
     def test_a_finished_jobset_may_be_kept_and_is_marked(self, night: Night) -> None:
         name = night.execute()
         night.commit(0, 1)
@@ -311,6 +321,21 @@ class TestTwoJobSets:
 
         assert night.resume_and_wait(names[0]) == names[1]
         assert night.agent.names() == [names[1]]
+
+    def test_so_it_does_if_one_that_only_helps_is_there_too(self, night: Night, names: list[str]) -> None:
+        """No third one is made for the work of the first: the second has all of it."""
+        memory = Memory(night.context, night.task().work(night.context))
+        kept = memory.load()
+        memory.save(kept.with_all((*kept.live, Live(3, workers=1, helps=True))))
+        with pytest.raises(TaskDeferred):
+            night.task().execute(night.context)
+        helper = jobset_name("job", "infer", WORK, 3)
+        assert night.agent.names() == sorted([*names, helper])
+        failed(night.agent, names[0], code=exits.RESUME)
+        with pytest.raises(TaskDeferred):
+            night.resume(names[0])
+
+        assert night.agent.names() == sorted([names[1], helper])
 
     def test_the_one_that_is_given_up_goes(self, night: Night, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         """What its cluster knew of its pods stays: fleets are given up because too many were taken away."""
