@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import obstore
 import pytest
-from obstore.store import MemoryStore
+from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.cli import main
 from nightshift.formats import UnreadableFormat
@@ -111,8 +112,16 @@ class TestWishes:
     def test_two_who_write_at_once_both_write(self, monkeypatch: pytest.MonkeyPatch) -> None:
         store = MemoryStore()
         pauses.wish(store, RUN, paused=True, by="ada")
+        tried: list[str] = []
+
+        def put(store: ObjectStore, path: str, *rest: Any, **options: Any) -> Any:
+            assert path not in tried, "the same name again"
+            tried.append(path)
+            return obstore.put(store, path, *rest, **options)
+
         with monkeypatch.context() as patch:
             patch.setattr(pauses, "_found", lambda *_: iter(()))  # What a list says that was made before.
+            patch.setattr(pauses, "obstore", SimpleNamespace(put=put, exceptions=obstore.exceptions))
             pauses.wish(store, RUN, paused=False, by="eve")
 
         found = pauses.newest(store, RUN)

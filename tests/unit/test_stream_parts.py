@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from nightshift.driver.patience import Patience
 from nightshift.stream.announcement import ATTRIBUTES_MOST, MESSAGE_BYTES_MOST, VALUE_BYTES_MOST, Announcement
 from nightshift.stream.hold import PULL_MOST, SIZE_GUESS, Hold
 from nightshift.stream.lanes import Lanes
 from nightshift.stream.leases import FIRST_S, LEAST_S, MOST_S, Leases
 from nightshift.stream.messages import Dead, Delivery, Message
+from nightshift.stream.parts import Collect
 from nightshift.stream.postgres import BadUrl, check_url
 from nightshift.stream.schema import literal
+from nightshift.stream.settle import Settler
 from nightshift.stream.stats import StreamStats
 
 pytestmark = pytest.mark.unit
@@ -370,3 +375,30 @@ class TestTheAddressOfASink:
 
     def test_one_that_is_written_as_it_should_be_is_taken(self) -> None:
         check_url("postgresql://u:a%40b%2Fc@h:5432,i:5433/d%40e")
+
+
+async def test_a_delivery_during_the_acknowledgement_is_acknowledged_too() -> None:
+    """Else Pub/Sub delivers the message once more, which counts towards the subscription's limit of deliveries."""
+    stats, message, acknowledged = StreamStats(), a_message(), list[list[str]]()
+    hold = Hold(1 << 20, stats)
+
+    async def acknowledge(ack_ids: Sequence[str]) -> None:
+        acknowledged.append(list(ack_ids))
+        if len(acknowledged) == 1:
+            assert hold.take([Delivery("second", message)], 0.0) == []
+
+    source: Any = SimpleNamespace(acknowledge=acknowledge)
+    sink: Any = SimpleNamespace(collect=Collect(rows=1, size=1, age_s=0, aside=0))
+    patience = Patience(random.Random(0), asyncio.Event())
+    nothing: Any = SimpleNamespace()
+    settler = Settler(source, sink, nothing, hold, patience, stats, lambda: 0.0, settled=lambda _: None, freed=lambda: None)
+    (held,) = hold.take([Delivery("first", message)], 0.0)
+    settler.acknowledge(held)
+    working = asyncio.get_running_loop().create_task(settler.run())
+    async with asyncio.timeout(60):
+        while len(hold):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    working.cancel()
+
+    assert acknowledged == [["first"], ["first", "second"]]
+    assert stats.acknowledged == 1

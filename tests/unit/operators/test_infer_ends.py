@@ -331,7 +331,7 @@ class TestTwoJobSets:
             night.task().execute(night.context)
         helper = jobset_name("job", "infer", WORK, 3)
         assert night.agent.names() == sorted([*names, helper])
-        failed(night.agent, names[0], code=exits.RESUME)
+        failed(night.agent, names[0], code=143, reason="EvictionByEvictionAPI")
         with pytest.raises(TaskDeferred):
             night.resume(names[0])
 

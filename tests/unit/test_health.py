@@ -1,0 +1,151 @@
+"""What a worker makes of an engine that is gone, hangs, or comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nightshift.driver.engine import Gone
+from nightshift.driver.health import UNWELL, EngineBudget, EngineHealth
+from nightshift.driver.patience import Patience
+from nightshift.driver.stats import Stats
+
+pytestmark = pytest.mark.unit
+
+BROKE = Gone("the connection broke")
+
+
+class Worker:
+    """What has an engine, and what it was told. buried: how many rows each death of the engine makes dead letters of."""
+
+    def __init__(self, buried: int = 0, budget: EngineBudget | None = None) -> None:
+        self.told: list[str] = []
+        self.stats = Stats()
+        self._answers: Iterable[bool] = iter(())
+        engine: Any = SimpleNamespace(healthy=self._healthy)
+
+        def engine_died(message: str, _: int | None) -> int:
+            self._says(f"died: {message}")
+            return buried
+
+        scheduler: Any = SimpleNamespace(engine_died=engine_died)
+        self.health = EngineHealth(
+            engine,
+            scheduler,
+            Patience(random.Random(0), asyncio.Event()),
+            self.stats,
+            budget or EngineBudget(),
+            given_up=lambda: self._says("given up"),
+            back=self._back,
+            resend=lambda: self._says("resend"),
+            resumed=lambda: self._says("resumed"),
+        )
+
+    def answers(self, *answers: bool) -> None:
+        """What the engine's next health checks find; after these, it is healthy."""
+        self._answers = iter(answers)
+
+    async def hangs(self, *then: bool) -> None:
+        self.answers(*[False] * UNWELL, *then)
+        for _ in range(UNWELL):
+            await self.health.look()
+
+    async def loses(self) -> None:
+        """A connection breaks, and the engine is gone for a moment."""
+        self.answers(False)
+        assert not await self.health.alive(BROKE)
+
+    async def _healthy(self) -> bool:
+        return next(iter(self._answers), True)
+
+    async def _back(self) -> None:
+        self._says("back")
+
+    def _says(self, what: str) -> None:
+        self.told.append(what)
+
+
+async def test_a_connection_that_breaks_is_no_death_if_the_engine_lives() -> None:
+    worker = Worker()
+
+    assert await worker.health.alive(BROKE)
+    assert (worker.told, worker.stats.engine_losses, worker.health.good) == ([], 0, True)
+
+
+async def test_the_death_of_an_engine_counts_against_the_rows_that_it_had() -> None:
+    """The first one, too, and if only one connection breaks."""
+    worker = Worker()
+    await worker.loses()
+
+    assert worker.told == ["died: the connection broke", "back", "resumed"]
+    assert (worker.stats.engine_losses, worker.health.good) == (1, True)
+
+
+async def test_all_connections_that_break_are_one_death() -> None:
+    worker = Worker()
+    worker.answers(False)
+    await asyncio.gather(*(worker.health.alive(BROKE) for _ in range(3)))
+
+    assert worker.told.count("died: the connection broke") == worker.stats.engine_losses == 1
+
+
+async def test_an_engine_that_hangs_and_comes_back_has_killed_no_row() -> None:
+    worker = Worker()
+    await worker.hangs()
+    await asyncio.sleep(0)
+
+    assert worker.told == ["back", "resend", "resumed"]
+
+
+async def test_one_that_is_well_again_in_between_does_not_hang() -> None:
+    worker = Worker()
+    for _ in range(3):
+        worker.answers(*[False] * (UNWELL - 1), True)
+        for _ in range(UNWELL):
+            await worker.health.look()
+
+    assert (worker.told, worker.stats.engine_losses) == ([], 0)
+
+
+async def test_one_that_hung_and_died_has_died_once() -> None:
+    worker = Worker()
+    await worker.hangs(False)
+    await asyncio.gather(*(worker.health.alive(BROKE) for _ in range(2)))
+
+    assert worker.told == ["died: the connection broke", "back", "resumed"]
+    await worker.loses()
+    assert worker.told.count("died: the connection broke") == 2, "the next death counts as ever"
+
+
+async def test_after_so_many_losses_in_a_row_the_worker_makes_way() -> None:
+    worker = Worker(budget=EngineBudget(losses=3))
+    await worker.loses()
+    await worker.loses()
+    worker.health.answered()
+    for _ in range(3):
+        assert "given up" not in worker.told
+        await worker.loses()
+
+    assert worker.told[-1] == "given up"
+    assert not worker.health.good, "nothing is sent any more"
+
+
+async def test_a_loss_that_a_dead_letter_explains_is_not_counted() -> None:
+    worker = Worker(buried=1, budget=EngineBudget(losses=2))
+    for _ in range(5):
+        await worker.loses()
+
+    assert "given up" not in worker.told
+
+
+async def test_an_engine_that_stays_away_is_given_up() -> None:
+    worker = Worker(budget=EngineBudget(absent_s=-1))
+    worker.answers(False, False)
+    await worker.health.alive(BROKE)
+
+    assert worker.told == ["died: the connection broke", "given up"]
