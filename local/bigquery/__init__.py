@@ -29,8 +29,8 @@ not fail. What is then true:
 
 **Not there**, each with a test that states what happens instead: ``_PARTITIONTIME`` of tables made through the API,
 ``maximum_bytes_billed`` (ignored; all byte counts are 0), the byte counts of INFORMATION_SCHEMA.JOBS, external tables,
-VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions, exports of several files in other formats than Parquet, the types of a
-function's arguments and of what `kinds` does not know, a name of two columns of a subquery.
+grammar that sqlglot does not know, VECTOR_SEARCH, ML.DISTANCE, GEOGRAPHY functions, exports of several files in other formats
+than Parquet, the types of a function's arguments and of what `kinds` does not know, a name of two columns of a subquery.
 
 Not there, untested: most quotas, permissions, slots, costs, regions (everything is in US), the query cache, expiry of result
 tables, BIGNUMERIC beyond 38 digits, the tables behind a view in ``referencedTables`` (the view is named), loads from gs:// that

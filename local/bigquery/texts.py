@@ -1,8 +1,9 @@
-"""CAST to STRING and TO_JSON_STRING write values as BigQuery does, so that a prompt or a key made in SQL is the cloud's.
+"""Texts of values are BigQuery's, so that a prompt or a key made in SQL is the cloud's.
 
 - *CAST AS STRING*: a NUMERIC has no trailing zeros, a FLOAT64 the digits of ``%.15g`` or else ``%.17g`` and no ``.0``.
 - *TO_JSON_STRING*: NaN and the infinities are strings; so are an INT64 or NUMERIC beyond 2^53, and a NUMERIC with a fraction; a
   TIMESTAMP has ``T`` and ``Z`` ("JSON functions", JSON encodings). With ``pretty_print`` it stays local-bigquery's.
+- *Literals of BYTES* have the bytes that their escapes name: ``b'\\xff'`` is one.
 
 The macros of ``texts.sql`` decide by the type that DuckDB finds. Structs and arrays are taken apart here, as far as their types
 are known.
@@ -19,7 +20,7 @@ from typing import Any, Final, cast
 from local_bigquery.engine import database
 from local_bigquery.sql import rules
 from local_bigquery.sql.dialect import macro
-from local_bigquery.sql.rules import strings, typing
+from local_bigquery.sql.rules import literals, strings, typing
 from sqlglot import exp
 
 Type = exp.DataType.Type
@@ -30,7 +31,11 @@ TO_JSON_STRING: Final = "bq.main.to_json_string"
 def install() -> None:
     """Call before the database is opened, which makes the macros."""
     database.FUNCTIONS = [*database.FUNCTIONS, Path(__file__).with_name("texts.sql")]
-    replaced = {strings.float_to_string: number_to_string, typing.json_bytes: json_string}
+    replaced = {
+        strings.float_to_string: number_to_string,
+        typing.json_bytes: json_string,
+        literals.byte_string: byte_string,
+    }
     # translate has the list itself.
     rules.NODE_RULES[:] = [replaced.get(rule, rule) for rule in rules.NODE_RULES]
 
@@ -41,6 +46,13 @@ def number_to_string(node: exp.Expr, context: Any) -> exp.Expr:
         return node
     known = typing.kind(node.this)
     return macro("_string_of", node.this) if known in NUMBERS or known in (None, Type.UNKNOWN) else node
+
+
+def byte_string(node: exp.Expr, context: Any) -> exp.Expr:
+    if not isinstance(node, exp.ByteString):
+        return node
+    # sqlglot has decoded the escapes; each character is one byte.
+    return exp.func("from_hex", exp.Literal.string(node.this.encode("latin-1").hex()))
 
 
 def json_string(node: exp.Expr, context: Any) -> exp.Expr:

@@ -274,6 +274,10 @@ def test_what_may_pass_by_itself_is_unavailable(error: Exception) -> None:
     ("error", "message"),
     [
         (_api_error(api.BadRequest, "invalidQuery"), r"^The query: words at \[2:7\]\. Correct the SQL\.$"),
+        (
+            _api_error(api.BadRequest, "invalidQuery", "No\n  match at [1:2]"),
+            r"^The query: No match at \[1:2\]\. Correct the SQL\.$",
+        ),
         (_api_error(api.BadRequest), r"^The query: words at \[2:7\]$"),
         (_api_error(api.NotFound), r"^The query: words at \[2:7\]\. Create it"),
         (_api_error(api.Forbidden, "accessDenied"), r"Grant the connection's service account"),

@@ -252,7 +252,7 @@ class Warehouse:
         return self._statements.billed
 
     def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
-        with translated(f"The query of job {spec.job} (source.query)"):
+        with query.hinted(spec), translated(f"The query of job {spec.job} (source.query)"):
             job = self._statements.submit(query.bare_query(spec.source.query), query.parameters(spec, partition), dry_run=True)
         if job.statement_type not in (None, "SELECT"):
             raise WarehouseError(f"source.query is a {job.statement_type} statement. Write one SELECT.")

@@ -96,7 +96,8 @@ def words(error: GoogleAPICallError) -> str:
     """BigQuery's own message, including the position in the SQL, without the request's method, URL and job id."""
     for item in error.errors or ():
         if isinstance(item, dict) and item.get("message"):
-            return str(item["message"])
+            # One about types has several lines.
+            return " ".join(str(item["message"]).split())
     return re.sub(r"^(?:GET|POST|PUT|PATCH|DELETE) \S+: ", "", str(error.message)).split("\n\nLocation:")[0].strip()
 
 

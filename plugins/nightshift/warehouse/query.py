@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from nightshift.warehouse.errors import WarehouseError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from nightshift.run.names import RunRef
     from nightshift.spec import JobSpec
 
+_UNLIKE: Final = re.compile(r"No matching signature for operator \S+ for argument types: (\w+), (\w+)")
 _NOT_IN_PARQUET: Final = re.compile(r"`[^`]*`|\b(INTERVAL|RANGE)\b")
 """A quoted name within a type, or a type that BigQuery does not export to Parquet."""
 
@@ -46,6 +48,24 @@ def parameters(spec: JobSpec, partition: str) -> list[ScalarQueryParameter]:
         return [ScalarQueryParameter(PARAMETER, "DATE", partition)]
     start, end = (moment.isoformat() for moment in bounds(partition, spec.every))
     return [ScalarQueryParameter(PARAMETER, "TIMESTAMP", start), ScalarQueryParameter(END, "TIMESTAMP", end)]
+
+
+@contextmanager
+def hinted(spec: JobSpec) -> Iterator[None]:
+    """Adds to BigQuery's words what to write instead, for the most common mistake: @partition compared with another type."""
+    try:
+        yield
+    except WarehouseError as error:
+        own, other = ("DATE", "TIMESTAMP") if spec.every is None else ("TIMESTAMP", "DATE")
+        found = _UNLIKE.search(str(error))
+        types = set(found.groups()) if found else set()
+        if own not in types or len(types) == 1:
+            raise
+        (column,) = types - {own}
+        instead = f"{own}(column)" if column == other else f"CAST(column AS {own})"
+        raise WarehouseError(
+            f"{error} @partition is a {own}: with a {column} column, write {instead} = @partition and the like."
+        ) from error
 
 
 def export_uri(bucket: str, run: RunRef, attempt: int) -> str:

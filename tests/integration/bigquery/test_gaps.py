@@ -42,6 +42,13 @@ def test_external_tables_are_not_understood(warehouse: Warehouse, bucket: Bucket
         warehouse.run(f"CREATE EXTERNAL TABLE `{warehouse.name('t')}` OPTIONS(format='PARQUET', uris=['{uri}'])")
 
 
+@pytest.mark.parametrize("sql", ["SELECT rb'a'", "FROM (SELECT 1 AS a) |> SET a = 2", "SELECT WITH(a AS 1, a + 1)"])
+def test_grammar_that_sqlglot_does_not_know_is_not_understood(warehouse: Warehouse, sql: str) -> None:
+    """So a job with such a query is valid, and its night cannot be tried here."""
+    with pytest.raises(BadRequest, match="Syntax error"):
+        warehouse.rows(sql)
+
+
 def test_vector_search_is_not_understood(warehouse: Warehouse) -> None:
     warehouse.load("t", records(0, 2))
 

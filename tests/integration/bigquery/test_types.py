@@ -160,6 +160,8 @@ def test_a_number_is_cast_to_the_text_that_bigquery_makes_of_it(warehouse: Wareh
         ("DATETIME '2017-03-06 12:34:56.789012'", '"2017-03-06T12:34:56.789012"'),
         ("DATE '2017-03-06'", '"2017-03-06"'),
         ("b'Google'", '"R29vZ2xl"'),
+        (r"b'\x00\xff\377\\x'", '"AP//XHg="'),
+        ("b'é'", '"w6k="'),
         ("CAST(NULL AS NUMERIC)", "null"),
         ("'a\"b'", r'"a\"b"'),
         ("[1.5, CAST('nan' AS FLOAT64)]", '[1.5,"NaN"]'),

@@ -232,6 +232,14 @@ def test_the_plan_records_the_types_of_the_query_and_its_tables(night: Night) ->
             "SELECT *, [STRUCT(RANGE(day, NULL) AS `INTERVAL`)] AS stays FROM `{d}.source`",
             r"column stays of type ARRAY<STRUCT<`INTERVAL` RANGE>>, and BigQuery does not export RANGE to Parquet. Leave",
         ),
+        (
+            "SELECT * FROM `{d}.source` WHERE TIMESTAMP(day) = @partition",
+            r"types: TIMESTAMP, DATE .*Correct the SQL. @partition is a DATE: with a TIMESTAMP column, write DATE\(column\)",
+        ),
+        (
+            "SELECT * FROM `{d}.source` WHERE text < @partition",
+            r"with a STRING column, write CAST\(column AS DATE\) = @partition",
+        ),
         ("DELETE FROM `{d}.source` WHERE day = @partition", r"is a DELETE statement. Write one SELECT"),
         ("SELECT 1 AS a; SELECT 2 AS a", r"has 2 statements, the second in line 1"),
         ("SELECT 'open", r"cannot be read as SQL"),

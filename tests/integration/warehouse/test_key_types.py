@@ -33,25 +33,42 @@ VALUES = {
     "TIME": "TIME '23:59:59.999999'",
     "TIMESTAMP": "TIMESTAMP '1969-12-31 23:59:59.000001+00'",
 }
+# In a dead letter: by BigQuery's TO_JSON_STRING, which writes as a string what a double cannot hold.
+AS_JSON = {
+    "BIGNUMERIC": "-12345678901234567890.000000000000000001",
+    "BOOL": False,
+    "BYTES": "AP8=",
+    "DATE": "0001-01-01",
+    "DATETIME": "9999-12-31T23:59:59.999999",
+    "FLOAT64": -0.1,
+    "INT64": "-9223372036854775808",
+    "NUMERIC": "99999999999999999999999999999.999999999",
+    "STRING": '😀 "quotes" <b>',
+    "TIME": "23:59:59.999999",
+    "TIMESTAMP": "1969-12-31T23:59:59.000001Z",
+}
 
 
 @pytest.mark.gate
 def test_every_key_type_has_a_value_here() -> None:
-    assert set(VALUES) == KEY_TYPES
+    assert set(VALUES) == set(AS_JSON) == KEY_TYPES
 
 
 @pytest.fixture
 def keyed(night: Night) -> Night:
-    """A night over four rows, the last two with the same keys: a key need not be unique. The second row has no text."""
+    """A night over five rows, the last two with the same keys: a key need not be unique. The second and third have no text."""
     name = night.settings.bucket
     keys = [f"k_{kind.lower()}" for kind in VALUES]
     columns = ", ".join(f"{key} {kind}" for key, kind in zip(keys, VALUES, strict=True))
     night.rows(f"CREATE TABLE `{name}.keyed` ({columns}, text STRING, day DATE)")
     full, null = ", ".join(VALUES.values()), ", ".join(["NULL"] * len(VALUES))
-    rows = [f"({values}, '{text}', DATE '{PARTITION}')" for values, text in ((null, "a"), (null, ""), (full, "b"), (full, "c"))]
+    rows = [
+        f"({values}, '{text}', DATE '{PARTITION}')"
+        for values, text in ((null, "a"), (null, ""), (full, ""), (full, "b"), (full, "c"))
+    ]
     night.rows(f"INSERT INTO `{name}.keyed` VALUES {', '.join(rows)}")
     source = {"query": f"SELECT * FROM `{name}.keyed` WHERE day = @partition", "key": tuple(keys)}
-    tolerant = night.spec.dead_letters.model_copy(update={"tolerate": 1})
+    tolerant = night.spec.dead_letters.model_copy(update={"tolerate": 2})
     source_now = night.spec.source.model_copy(update=source)
     night.spec = night.spec.model_copy(update={"source": source_now, "dead_letters": tolerant})
     return night
@@ -107,6 +124,9 @@ def test_keys_come_out_as_they_went_in_though_the_source_is_dropped_before_publi
     assert len(there[0]) == 3
     assert counts["source_tables"] == [f"{PROJECT}.{keyed.settings.bucket}.keyed"]
     assert reads == [run], "the manifest is read once"
-    ((key, reason),) = keyed.rows(f"SELECT key, reason FROM `{PROJECT}.{keyed.settings.dataset}.dead_letters`")
-    assert json.loads(key) == dict.fromkeys(keyed.spec.source.key)
-    assert reason == "bad_input"
+    dead = keyed.rows(f"SELECT key, reason FROM `{PROJECT}.{keyed.settings.dataset}.dead_letters` ORDER BY LENGTH(key)")
+    assert [json.loads(key) for key, _ in dead] == [
+        dict.fromkeys(keyed.spec.source.key),
+        {f"k_{kind.lower()}": value for kind, value in AS_JSON.items()},
+    ]
+    assert {reason for _, reason in dead} == {"bad_input"}
