@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ from nightshift.triggers.doctor import DoctorTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from nightshift.doctor.findings import Finding
     from nightshift.doctor.surroundings import Triggerer
 
 TRIGGERER_LIMIT: Final = timedelta(minutes=3)
@@ -63,12 +64,13 @@ class DoctorOperator(BaseOperator):
 
     def _examine(self, triggerer: Triggerer) -> dict[str, Any]:
         from nightshift.doctor.everything import diagnose
-        from nightshift.doctor.findings import Problem, is_bad
+        from nightshift.doctor.findings import Problem, Report, is_bad
         from nightshift.doctor.job import file_of
         from nightshift.operators.connections import AirflowConnections
 
         file = file_of(self.job, Path(self.jobs_folder)) if self.job else None
         report = diagnose(os.environ, AirflowConnections, job_file=file, triggerer=triggerer)
+        report = Report((*report.findings, *self._orphans()))
         for finding, line in zip((*report.findings, None), report.lines(), strict=True):
             tell = self.log.error if isinstance(finding, Problem) else self.log.info
             tell("%s", line)
@@ -76,3 +78,17 @@ class DoctorOperator(BaseOperator):
             bad = [each.check for each in report.findings if is_bad(each)]
             raise AirflowFailException(f"Not ready for a night: {', '.join(bad)}. The log has a line for each.")
         return report.to_json()
+
+    def _orphans(self) -> Iterable[Finding]:
+        from nightshift.doctor.findings import NotAsked
+        from nightshift.operators.connections import AirflowConnections
+        from nightshift.operators.orphans import NAME, orphans
+        from nightshift.settings import Settings
+
+        try:
+            settings = Settings.from_environment()
+            credentials = AirflowConnections(settings).storage_credentials()
+            return orphans(settings, credentials, Path(self.jobs_folder))
+        except Exception as error:
+            # The other findings say what is wrong with settings and connections; Airflow's answer may be any error.
+            return [NotAsked(NAME, f"{type(error).__name__}: {error}".splitlines()[0])]

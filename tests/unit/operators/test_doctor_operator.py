@@ -6,14 +6,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from obstore.store import MemoryStore
 
+import nightshift.store
 from nightshift import __version__
+from nightshift.doctor.findings import Finding, Ok, Problem
 from nightshift.operators import connections
 from nightshift.operators.connections import AirflowConnections
 from nightshift.operators.doctor import TRIGGERER_LIMIT, DoctorOperator
+from nightshift.operators.orphans import orphans
 from nightshift.settings import Settings
 from nightshift.triggers.doctor import DoctorTrigger
 from tests.unit.doctor.fakes import FakeConnections, google
@@ -94,6 +99,49 @@ def test_a_triggerer_without_nightshift_hides_nothing_else(error: str, monkeypat
 
     with pytest.raises(AirflowFailException, match=r"Not ready for a night: triggerer, bucket, "):
         DoctorOperator(task_id="examine").resume_execution("__fail__", failed, CONTEXT)
+
+
+class TestRunsWhoseJobFileIsGone:
+    """They wait for ever in Airflow, which looks at them no more."""
+
+    @pytest.fixture
+    def running(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+        """DAG runs that are not over, as Airflow counts them."""
+        counts: dict[str, int] = {}
+
+        def count(dag_id: str, states: list[str]) -> int:
+            assert states == ["queued", "running"]
+            return counts.get(dag_id, 0)
+
+        monkeypatch.setattr(RuntimeTaskInstance, "get_dr_count", staticmethod(count))
+        return counts
+
+    def found(self, *folders: str) -> list[Finding]:
+        store = nightshift.store.open_store("gs://runs", credentials=None)
+        for name in folders:
+            obstore.put(store, f"{name}/2026-11-20/0123456789abcdef/spec.json", b"{}")
+        return orphans(Settings("runs", "acme"), None, JOBS)  # type: ignore[arg-type]
+
+    def test_they_are_told_with_what_to_do(self, running: dict[str, int]) -> None:
+        running.update({"renamed": 2, "package-embeddings": 1, "_workers": 1, "over": 0})
+
+        (problem,) = self.found("renamed", "package-embeddings", "_workers/x", "over")
+
+        assert isinstance(problem, Problem)
+        assert problem.wrong.startswith("2 DAG runs of renamed are not over, and no good file in ")
+        assert problem.mend.startswith("airflow dags delete renamed ")
+
+    def test_none(self, running: dict[str, int]) -> None:
+        assert self.found("retired", "package-embeddings") == [Ok("runs without a job file", "none")]
+
+    async def test_the_task_fails_with_them(self, running: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+        connected(monkeypatch)
+        self.found("renamed")
+        running["renamed"] = 1
+        task = DoctorOperator(task_id="examine", jobs_folder=str(JOBS))
+
+        with pytest.raises(AirflowFailException, match="Not ready for a night: runs without a job file"):
+            task.resume_execution("on_triggerer", {"event": await fired()}, CONTEXT)
 
 
 def test_what_airflow_says_of_itself() -> None:
