@@ -161,3 +161,23 @@ def test_a_stream_and_a_night_do_not_share_a_table(tmp_path: Path) -> None:
     for first, second, field in ((night, live, "sink.bigquery"), (live, night, "destination.table")):
         _, errors = load_files([first, second])
         assert f"{field}: The table {table} is already the destination of" in str(errors[second])
+
+
+@pytest.mark.parametrize("project", ["a?b=c", "..", "a b", "p%2f..", "A", '"}', "p#x", "p:x"])
+@pytest.mark.parametrize(("path", "kind"), [("source__subscription", "subscription"), ("dead_letters__topic", "topic")])
+def test_a_project_of_pubsub_is_part_of_urls(tmp_path: Path, path: str, kind: str, project: str) -> None:
+    found = problems(write(tmp_path, stream(**{path: f"projects/{project}/{kind}s/package-texts"})))
+
+    assert f"{path.replace('__', '.')}: {project!r} is not a Google Cloud project id." in found
+
+
+@pytest.mark.parametrize("project", ["acme-prod", "example.com:acme-1"])
+def test_projects_of_pubsub(tmp_path: Path, project: str) -> None:
+    load_stream(write(tmp_path, stream(source__subscription=f"projects/{project}/subscriptions/package-texts")))
+
+
+@pytest.mark.parametrize("rate", [1e308, 1e-300, 10**90])
+def test_a_rate_that_no_server_has(tmp_path: Path, rate: float) -> None:
+    found = problems(write(tmp_path, stream(scaling={"messages_per_second": rate, "servers": {"max": 1}})))
+
+    assert "scaling.messages_per_second: " in found

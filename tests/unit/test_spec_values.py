@@ -364,7 +364,6 @@ class TestFlagValues:
         ("text", "says"),
         [
             ("a\\0b", "A text holds '\\x00', which no database stores"),
-            ("\\a", "engine.args.chat-template: The text contains the character"),
             ("\\ud800", "A text holds '\\ud800', which no database stores"),
         ],
     )
@@ -384,6 +383,19 @@ class TestFlagValues:
         (message,) = mistakes(tmp_path, job(engine__args={"lora-modules": ["a=b", "--host=0.0.0.0"]}))
 
         assert message.startswith("engine.args.lora-modules: '--host=0.0.0.0' in a list would be a flag of its own.")
+
+
+class TestLines:
+    @pytest.mark.parametrize("owner", ["a\x1b[2J", "a\nb", "a\x85b", "a\u2028b", "\x07", "a\u202eb"])
+    def test_an_owner_does_nothing_to_a_terminal(self, tmp_path: Path, owner: str) -> None:
+        (message,) = mistakes(tmp_path, job(owner=owner))
+
+        assert message.startswith("owner: ")
+        assert message.isprintable()
+
+    @pytest.mark.parametrize("owner", ["search-team", "Equipe Ärger (東京)", "a@b.example"])
+    def test_owners(self, tmp_path: Path, owner: str) -> None:
+        assert mistakes(tmp_path, job(owner=owner)) == []
 
 
 class TestModelUri:

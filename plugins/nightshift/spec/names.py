@@ -6,7 +6,6 @@ import datetime
 import json
 import math
 import re
-import unicodedata
 from collections import Counter
 from typing import Final
 
@@ -30,6 +29,8 @@ URI_PATTERN: Final = (
 """A repository as the Hub names them (``validate_repo_id`` of huggingface-hub); or a folder. The driver of Cloud Storage FUSE
 splits its options at commas, and at colons what it takes for a setting, so a folder has neither."""
 
+_PROJECT: Final = r"(?:[a-z0-9.-]+:)?[a-z][-a-z0-9]{0,28}[a-z0-9]"
+"""A Google Cloud project id; an old one begins with a domain."""
 PUBSUB_PATTERN: Final = r"^[A-Za-z][-A-Za-z0-9._~+%]{2,254}$"
 SQL_TABLE_PATTERN: Final = r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$"
 FOLDER_URL_PATTERN: Final = r"^gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9](/[A-Za-z0-9_~][-A-Za-z0-9_.~]{0,199}){1,10}$"
@@ -145,7 +146,7 @@ def object_name(value: str) -> str:
 
 
 def one_line(value: str) -> str:
-    if not value.strip() or len(value.splitlines()) != 1:
+    if not value.strip() or len(value.splitlines()) != 1 or not value.isprintable():
         raise mistake(f"{value!r} is not one line of text", "Write a few words on one line")
     return value
 
@@ -229,7 +230,7 @@ def table_name(value: str) -> str:
             f"{value!r} is not a table name: {table!r} may have only letters, digits, underscores, dashes and spaces",
             _TABLE_FORM,
         )
-    if dot and not re.fullmatch(r"(?:[a-z0-9.-]+:)?[a-z][-a-z0-9]{0,28}[a-z0-9]", project):
+    if dot and not re.fullmatch(_PROJECT, project):
         raise mistake(f"{value!r} is not a table name: {project!r} is not a Google Cloud project id", _TABLE_FORM)
     return value
 
@@ -290,14 +291,7 @@ def _engine_word(value: object) -> object:
         raise mistake("A flag cannot take so large a number", f"Write {WHOLE_MOST} or less")
     if value == 0 and str(value).startswith("-"):
         raise mistake("A flag cannot take -0", "Write 0")
-    if isinstance(value, str) and (odd := next((each for each in value if _is_odd(each)), None)) is not None:
-        raise mistake(f"The text contains the character {odd!r}, which no command line can hold", "Remove it")
     return value
-
-
-def _is_odd(character: str) -> bool:
-    """A control character other than a line's end or a tab, or half of a pair of surrogates."""
-    return character not in "\n\r\t" and unicodedata.category(character) in ("Cc", "Cs")
 
 
 def engine_args(value: dict[str, object]) -> dict[str, object]:
@@ -329,6 +323,9 @@ def _pubsub_name(value: str, kind: str, example: str) -> str:
     *parents, name = value.split("/")
     if parents and (len(parents) != 3 or parents[0] != "projects" or parents[2] != f"{kind}s" or not parents[1]):
         raise mistake(f"{value!r} is not the name of a {kind}", form)
+    if parents and not re.fullmatch(_PROJECT, parents[1]):
+        # It becomes part of URLs.
+        raise mistake(f"{parents[1]!r} is not a Google Cloud project id", form)
     if not re.fullmatch(PUBSUB_PATTERN, name):
         raise mistake(
             f"{name!r} is not a valid name of a {kind}",

@@ -13,6 +13,7 @@ from nightshift.fields.mistakes import nearest
 from nightshift.fields.parts import ColumnName, Duration, InputColumn, Moment, SchemaText, Section, Text, pattern
 from nightshift.fields.values import duration_seconds, moment_seconds
 from nightshift.spec import names, stream_files
+from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
 from nightshift.spec.model import FolderUrl, Machine, Work
 
 Subscription = Annotated[str, AfterValidator(names.subscription)]
@@ -288,7 +289,8 @@ class Scaling(Section):
     """How many subscribers and servers there are. None of it affects answers."""
 
     messages_per_second: float = Field(
-        gt=0,
+        ge=SPEED_LEAST,
+        le=SPEED_MOST,
         allow_inf_nan=False,
         description="Messages that one subscriber gets answered in a second while there is a backlog, as measured.",
         examples=[40],

@@ -417,7 +417,8 @@ def test_an_input_that_changed_after_the_plan_is_a_configuration_error(tmp_path:
 def test_a_worker_without_home_helps_with_everything(tmp_path: Path, index: int | str) -> None:
     prepared = prepare(tmp_path, TEXTS, workers=2)
 
-    assert run_driver(prepared, index=index)[0] == exits.DONE
+    with CannedEngine() as engine:
+        assert DriverProcess(prepared, engine.url, index, extra={"NIGHTSHIFT_MODEL_REVISION": "r1"}).finish() == exits.DONE
     check_all_answered(prepared, TEXTS)
 
 
