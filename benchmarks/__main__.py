@@ -13,7 +13,26 @@ from typing import Final
 from benchmarks import report
 from benchmarks.report import Report
 
-MEASURES: Final = ("p1", "p2", "p3", "p4", "p5", "p6", "p6b", "p7", "p8", "p9", "p10", "p11", "p12", "p13", "p14", "p15", "p16")
+MEASURES: Final = (
+    "p1",
+    "p2",
+    "p3",
+    "p4",
+    "p5",
+    "p6",
+    "p6b",
+    "p7",
+    "p8",
+    "p9",
+    "p10",
+    "p11",
+    "p12",
+    "p13",
+    "p14",
+    "p15",
+    "p16",
+    "p17",
+)
 
 
 def main() -> int:
