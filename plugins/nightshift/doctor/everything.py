@@ -6,7 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from nightshift.doctor import bucket, clocks, cluster, components, identity, images, job, model, queue, warehouse, workers
+from nightshift.doctor import (
+    bucket,
+    clocks,
+    cluster,
+    components,
+    identity,
+    images,
+    job,
+    model,
+    notifiers,
+    queue,
+    warehouse,
+    workers,
+)
 from nightshift.doctor.examine import Check, examine
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem, Report
 from nightshift.doctor.mends import setting
@@ -25,6 +38,7 @@ CHECKS: Final = (
     Check(components.PLUGIN, components.plugin, NIGHT, needs=(components.AIRFLOW,)),
     Check(components.PROVIDER, components.provider, NIGHT, needs=(components.AIRFLOW,)),
     Check(components.TRIGGERER, components.triggerer, NIGHT),
+    Check(notifiers.NAME, notifiers.ask, notifiers.BREAKS, needs=(components.AIRFLOW,)),
     Check(identity.NAME, identity.ask, identity.BREAKS, needs=(components.AIRFLOW,)),
     Check(bucket.NAME, bucket.there, NIGHT, needs=(identity.NAME,)),
     Check(bucket.PERMISSIONS, bucket.permissions, NIGHT, needs=(bucket.NAME,)),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from nightshift.jobset.kubernetes.api import JobSetApi
     from nightshift.spec import JobSpec
+    from nightshift.spec.notifiers import Named
     from nightshift.warehouse import Warehouse
     from nightshift.warehouse.trial import Trial
 
@@ -82,6 +83,10 @@ class Connections(Protocol):
     def trial(self) -> Trial: ...
 
     def warehouse(self) -> Warehouse: ...
+
+    def notifier(self, named: Named) -> str | None:
+        """Why a notifier of the operator's cannot be made here; None if it can."""
+        ...
 
     def cluster(self) -> JobSetApi | None:
         """None if JobSets run on the local runtime."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nightshift.doctor.surroundings import Components, Google
     from nightshift.jobset.kubernetes.api import JobSetApi
     from nightshift.settings import Settings
+    from nightshift.spec.notifiers import Named
     from nightshift.warehouse import Warehouse
     from nightshift.warehouse.trial import Trial
 
@@ -52,6 +53,17 @@ class AirflowConnections:
         from nightshift.hooks.warehouse import warehouse_for
 
         return warehouse_for(self._settings)
+
+    def notifier(self, named: Named) -> str | None:
+        from inspect import signature
+
+        from nightshift.operators.notices import NotTold, kind_of
+
+        try:
+            signature(kind_of(named)).bind_partial(**{**dict.fromkeys(named.jobs_may_set), **named.arguments})
+        except (NotTold, TypeError) as error:
+            return str(error)
+        return None
 
     def cluster(self) -> JobSetApi | None:
         return self._cluster

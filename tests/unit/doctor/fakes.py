@@ -14,8 +14,10 @@ from nightshift import __version__
 from nightshift.doctor.findings import Finding, Problem
 from nightshift.doctor.surroundings import Components, Reply, Surroundings, Triggerer
 from nightshift.jobset.kubernetes.api import JobSetApi
+from nightshift.operators.connections import AirflowConnections
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
+from nightshift.spec.notifiers import Named
 from nightshift.warehouse import WarehouseError
 from tests.canned_cluster import CannedApi, Cluster
 
@@ -132,6 +134,9 @@ class FakeConnections:
 
     def warehouse(self) -> Any:
         return self.queries
+
+    def notifier(self, named: Named) -> str | None:
+        return AirflowConnections(Settings("runs", "acme")).notifier(named)
 
     def cluster(self) -> JobSetApi | None:
         return self.api

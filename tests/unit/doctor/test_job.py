@@ -230,7 +230,7 @@ class TestCommand:
         lines = capsys.readouterr().out.splitlines()
         assert code == 0, lines
         assert "ok        query: package-embeddings for " in "\n".join(lines)
-        assert lines[-1].endswith("0 wrong, 6 not asked."), lines
+        assert lines[-1].endswith("0 wrong, 7 not asked."), lines
 
     def test_something_is_wrong(self, capsys: pytest.CaptureFixture[str]) -> None:
         connections = FakeConnections(account=google(bucket=404))
