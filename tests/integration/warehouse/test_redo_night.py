@@ -38,12 +38,16 @@ DAY = "2026-11-22"
 
 @dataclass
 class Job:
-    """A job on a day of its own, task by task. sent: texts that the engine of the last run has seen. runs: how many."""
+    """A job on a day of its own, task by task. sent: texts that the engine of the last run has seen. runs: how many.
+
+    worker: variables of the driver's process.
+    """
 
     night: Night
     planner: Planner
     sent: list[str] = field(default_factory=list)
     runs: int = 0
+    worker: dict[str, str] = field(default_factory=dict)
 
     def fill(self, rows: int, bad: range) -> None:
         """Rows of the day; an engine of `refusing` refuses those in `bad`."""
@@ -63,6 +67,13 @@ class Job:
 
     def run(self, behaviour: Behaviour | None = None, *, dag_run: str | None = None, **params: Any) -> dict[str, Any]:
         """plan, extract, infer and seal; what the task plan tells. dag_run: its id, by default a new one."""
+        told = self.prepare(dag_run=dag_run, **params)
+        self.compute(RunRef.from_prefix(told["run_prefix"]), behaviour)
+        self.task(SealOperator, told).execute({})
+        return told
+
+    def prepare(self, *, dag_run: str | None = None, **params: Any) -> dict[str, Any]:
+        """plan and extract."""
         self.runs += 1
         told = self.planner.told(DAY, dag_run=dag_run or f"run {self.runs}", **params)
         run = RunRef.from_prefix(told["run_prefix"])
@@ -70,14 +81,17 @@ class Job:
             assert self.task(ExtractOperator, told, decision=told["decision"]).execute({})["rows"] > 0
         else:
             self.planner.extract(run)
+        return told
+
+    def compute(self, run: RunRef, behaviour: Behaviour | None = None) -> None:
+        """infer."""
         plan = load_plan(self.night.store, run)
         assert plan is not None
+        prepared = PreparedRun(f"gs://{self.night.settings.bucket}", run, self.night.spec, plan)
         with CannedEngine(behaviour) as engine:
-            driver = DriverProcess(PreparedRun(f"gs://{self.night.settings.bucket}", run, self.night.spec, plan), engine.url)
+            driver = DriverProcess(prepared, engine.url, extra=self.worker)
             assert driver.finish() == exits.DONE, driver.log
             self.sent = engine.seen
-        self.task(SealOperator, told).execute({})
-        return told
 
     def task(self, kind: type[Any], told: dict[str, Any], **options: Any) -> Any:
         with DAG("job", schedule=None):
