@@ -14,6 +14,7 @@ from typing import Any, Final
 from local.smoke.deployment import Deployment
 from local.smoke.place import Place
 from nightshift.run import speeds
+from nightshift.run.names import WORKERS
 from nightshift.spec import load
 
 ROWS: Final = 1000
@@ -74,7 +75,8 @@ def prepared(place: Place, deployment: Deployment, like: Path, profile: str) -> 
 def _delete_traces(place: Place, bucket: str, job: str) -> None:
     """The folders of its runs, and the records of their speed, from which no real job is to be planned."""
     records = [blob for blob in place.storage.list_blobs(bucket, prefix=f"{speeds.FOLDER}/") if job in blob.name]
-    for blob in [*records, *place.storage.list_blobs(bucket, prefix=f"{job}/")]:
+    runs = [blob for folder in (f"{job}/", f"{WORKERS}/{job}/") for blob in place.storage.list_blobs(bucket, prefix=folder)]
+    for blob in [*records, *runs]:
         blob.delete()
 
 

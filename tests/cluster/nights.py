@@ -323,7 +323,8 @@ class Night:
         return bool(thing["metadata"].get("labels", {}).get(RUN_LABEL) == self.run_id)
 
     def _objects(self, part: str) -> list[Any]:
-        return [meta for page in obstore.list(self.place.store, f"{self.prepared.run.prefix}/{part}") for meta in page]
+        work = self.prepared.run.work(self.prepared.plan.uid)
+        return [meta for page in obstore.list(self.place.store, f"{work.prefix}/{part}") for meta in page]
 
     def _body(self, path: str) -> bytes:
         return bytes(obstore.get(self.place.store, path).bytes())
