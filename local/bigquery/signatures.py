@@ -88,7 +88,7 @@ def _of_node(node: exp.Expr) -> str | None:
         return _operator("IS DISTINCT FROM", "T1 IS DISTINCT FROM T1", [node.this, node.expression])
     if isinstance(node, exp.In):
         return _membership(node)
-    if isinstance(node, exp.Like):
+    if isinstance(node, exp.Like) and not isinstance(node.expression, exp.Any | exp.All):
         pair = (kinds.of(node.this), kinds.of(node.expression))
         return _no_operator("LIKE", pair) if None not in pair and pair not in (("STRING",) * 2, ("BYTES",) * 2) else None
     if type(node) in FUNCTIONS:
