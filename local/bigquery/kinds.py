@@ -95,12 +95,6 @@ def typed(statement: Statement, columns: Columns, parameters: Mapping[str, exp.D
             typed_null = exp.cast(exp.null(), known.copy())
             typed_null.meta[SOFT] = KINDS.get(known.this) == "STRING"
             parameter.replace(typed_null)
-    # A set operation gives these columns the type of its other queries.
-    for select in list(query.find_all(exp.Select)):
-        for item in list(select.expressions) if isinstance(outer(select), exp.SetOperation) else ():
-            value = bare(item)
-            if isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string):
-                value.replace(untyped(value))
     schema: dict[str, Any] = {}
     for table in query.find_all(exp.Table):
         if table.catalog and table.db and isinstance(table.this, exp.Identifier):
@@ -116,22 +110,6 @@ def typed(statement: Statement, columns: Columns, parameters: Mapping[str, exp.D
         identify=False,
     )
     annotate_types(query, schema=schema, dialect="bigquery")
-
-
-UNTYPED: Final = "__untyped"
-
-
-def untyped(value: exp.Expr) -> exp.Expr:
-    """An expression of no known type, in whose place stands a literal."""
-    node = exp.Anonymous(this=UNTYPED, expressions=[])
-    node.meta["literal"] = value
-    return node
-
-
-def literal_of(node: exp.Expr | None) -> exp.Expr | None:
-    """What `untyped` has replaced, or the node itself."""
-    node = bare(node)
-    return node.meta.get("literal", node) if node is not None else None
 
 
 def outer(query: exp.Expr) -> exp.Expr | None:

@@ -109,25 +109,20 @@ def _rest(node: exp.Expr) -> list[exp.Expr]:
 
 def _agree(operands: list[exp.Expr]) -> bool:
     """Whether expressions have a common supertype, as far as their types are known."""
-    literals = [kinds.literal_of(operand) for operand in operands]
-    firm = {FAMILIES.get(kind, kind) for kind in (kinds.of(each) for each in literals if not kinds.is_soft(each)) if kind}
+    firm = {FAMILIES.get(kind, kind) for kind in (kinds.of(each) for each in operands if not kinds.is_soft(each)) if kind}
     if len(firm) > 1:
         return False
-    soft = any(kinds.is_soft(each) for each in literals)
+    soft = any(kinds.is_soft(each) for each in operands)
     return not (soft and firm) or firm <= {"STRING", "day", "TIME", "TIMESTAMP"}
 
 
 def _kind(operand: exp.Expr) -> Kind:
-    """Of a literal that `kinds.untyped` stands for, the literal's own."""
-    literal = kinds.literal_of(operand)
-    return "STRING" if kinds.is_soft(literal) else kinds.of(literal)
+    return "STRING" if kinds.is_soft(operand) else kinds.of(operand)
 
 
 def _types(operands: list[exp.Expr]) -> str:
     """For a message. BigQuery lists a NULL as an INT64."""
-    return ", ".join(
-        _kind(each) or ("INT64" if isinstance(kinds.literal_of(each), exp.Null) else "(unknown)") for each in operands
-    )
+    return ", ".join(_kind(each) or ("INT64" if isinstance(kinds.bare(each), exp.Null) else "(unknown)") for each in operands)
 
 
 def _set(operands: list[exp.Expr]) -> str:
@@ -269,7 +264,7 @@ def _assignment(value: exp.Expr, name: str, kind: Kind, how: str, number: int) -
     own = _kind(value)
     if own is None or kind is None or own == kind or kind in WIDER.get(own, ()):
         return None
-    if kinds.is_soft(kinds.literal_of(value)) and kind in TIMES:
+    if kinds.is_soft(value) and kind in TIMES:
         return None
     if own == "FLOAT64" and kind in NUMBERS[2:] and isinstance(kinds.bare(value), exp.Literal | exp.Neg):
         return None

@@ -61,6 +61,7 @@ def problem(sql: str) -> str | None:
         "CASE s WHEN 'a' THEN 1 ELSE 2.5 END > 0",
         "GREATEST(day, @partition) = LEAST(day, '2026-01-01')",
         "s LIKE 'a%' AND b LIKE b'a%'",
+        "b = b || b'x' AND words[OFFSET(0)] = (words || words)[OFFSET(1)]",
         "i IN (SELECT i FROM p.d.t) AND EXISTS (SELECT 1)",
         "unknown = 1 AND unknown = 'a' AND MY_FUNCTION(at) = @partition",
         "CONCAT(s, i) = 'a1' AND ARRAY_LENGTH(words || ['a']) > 1",

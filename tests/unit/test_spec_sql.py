@@ -225,6 +225,14 @@ def test_columns_and_tables_of_sql_that_is_not_understood_are_unknown(tmp_path: 
     assert mistakes(tmp_path, job(source__query=query)) == []
 
 
+def test_an_escaped_backquote_does_not_invent_columns() -> None:
+    """sqlglot ends the name at it, and takes what follows for the name of a column."""
+    parsed = sql.parse(f"SELECT `a\\`` , `b` FROM s.t {W}")
+
+    assert sql.columns(parsed) is None
+    assert sql.tables(parsed) == ()
+
+
 def test_validate_says_what_only_bigquery_can_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, job(source__query=f"FROM s.t\n|> {W}\n|> SET a = 1"))
 
