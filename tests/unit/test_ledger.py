@@ -5,6 +5,7 @@ import hashlib
 import io
 import math
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from nightshift.run import chunks, seal
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.ledger import Chunks, ForeignObject, Ledger
 from nightshift.run.names import canonical_json
-from nightshift.run.plan import PlanError, load_plan, save_plan
+from nightshift.run.plan import PlanError, load_plan, new_uid, save_plan
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.spec import columns
 from nightshift.store import ObjectStorage, open_store
@@ -472,3 +473,23 @@ def test_outcomes_tell_what_the_whole_chunk_tells() -> None:
     assert outcomes.column("ordinal") == whole.column("ordinal")
     assert outcomes.column("dead_reason") == whole.column("dead_reason")
     assert outcomes.column("prediction").to_pylist() == [value is not None for value in whole.column("prediction").to_pylist()]
+
+
+async def test_a_plan_that_was_made_again_finds_nothing_of_the_first(store: ObjectStore) -> None:
+    """It may have other rows: the workers of the first may still be at work."""
+    first = replace(PLAN, uid=new_uid())
+    await Ledger(ObjectStorage(store), RUN, first).commit(0, a_chunk(RUN, first, 0))
+    await Ledger(ObjectStorage(store), RUN, first).save_partial(1, "pod", b"")
+    await Ledger(ObjectStorage(store), RUN, first).note_dead(0, {"rejected": 4})
+    again = Ledger(ObjectStorage(store), RUN, replace(PLAN, uid=new_uid()))
+
+    assert (len(await again.committed()), await again.partials(1), await again.dead_letters_noted(1)) == (0, {}, 0)
+    assert await again.commit(0, a_chunk(RUN, PLAN, 0))
+
+
+def test_a_chunk_that_was_copied_from_another_plan_is_not_sealed(store: ObjectStore, ledger: Ledger) -> None:
+    asyncio.run(commit_all(ledger))
+    obstore.put(store, WORK.chunk_path(2), a_chunk(RUN, replace(PLAN, uid="0" * 16), 2))
+
+    with pytest.raises(seal.ConservationError, match=f"belongs to run {RUN.run_id}, plan 0000000000000000, not to run"):
+        seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))

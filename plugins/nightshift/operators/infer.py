@@ -59,6 +59,8 @@ class InferOperator(JobSetTask, RunOperator):
         self.job = job
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from nightshift.run.inputs import missing_files
+        from nightshift.run.plan import PlanError
         from nightshift.run.seal import load_manifest
         from nightshift.run.sealed import SealBroken
 
@@ -70,6 +72,11 @@ class InferOperator(JobSetTask, RunOperator):
                 raise SealBroken(
                     f"{missing} of {plan.chunk_count} chunks of {self.run.prefix} were deleted after the run was sealed. A "
                     "sealed run is not computed again. Trigger the DAG with fresh."
+                )
+            if missing and (gone := missing_files(self.store, self.run, plan)):
+                raise PlanError(
+                    f"{len(gone)} of {len(plan.files)} input files of {self.run.prefix} were deleted or overwritten (first: "
+                    f"{gone[0]}), so the {missing} missing chunks cannot be computed. Trigger the DAG with fresh."
                 )
             if not missing:
                 self.log.info("All %d chunks are committed: nothing is left to compute", plan.chunk_count)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
-from nightshift.store import ObjectChanged, ObjectFile
+from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable
 
 DECLARED: Final = {
     "BIGNUMERIC": pa.decimal256(76, 38),
@@ -39,6 +40,18 @@ class InputChanged(ValueError):
 
 class InputBroken(ValueError):
     """An input file is the one that was planned, but cannot be read as Parquet."""
+
+
+def missing_files(store: ObjectStore, run: RunRef, plan: Plan) -> list[str]:
+    """The planned files that are not there, or not as large as they were, by their paths in the run's folder; from one LIST.
+
+    Raises StoreUnavailable.
+    """
+    try:
+        found = {meta["path"]: meta["size"] for page in obstore.list(store, run.inputs_folder) for meta in page}
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"list {run.inputs_folder}: {error}") from error
+    return [file.path for file in plan.files if found.get(f"{run.prefix}/{file.path}") != file.size]
 
 
 class InputReader:
@@ -101,4 +114,6 @@ class InputReader:
         return self._file[1]
 
 
-_STAY: Final = "input files must stay as they are until the run is published"
+_STAY: Final = (
+    "input files must stay as they are until the run is published. Trigger the DAG with fresh to compute the partition again"
+)

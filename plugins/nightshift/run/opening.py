@@ -241,7 +241,10 @@ def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record]:
     """The frozen spec of a job's run and the whole record of `spec.json`. Raises NoSuchRun and UnreadableFormat."""
     record = _read(store, run)
     if record is None:
-        raise NoSuchRun(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
+        raise NoSuchRun(
+            f"There is no run {run.prefix}: {run.spec_path} does not exist. If the run's folder was deleted, trigger the DAG "
+            "with fresh to compute the partition again."
+        )
     return _spec_of(record, run), record
 
 

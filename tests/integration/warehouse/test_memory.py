@@ -21,10 +21,10 @@ from obstore.store import ObjectStore
 
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
-from nightshift.run.plan import InputFile, Plan, save_plan
+from nightshift.run.plan import save_plan
 from nightshift.spec.limits import chunk_rows_most
 from nightshift.store import open_store
-from tests.builders import RUN, WORK, a_spec
+from tests.builders import PLAN_UID, RUN, WORK, a_plan, a_spec, with_rows
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -44,7 +44,7 @@ def texts(count: int) -> Iterator[str]:
 
 
 def a_chunk(chunk: int, text: str) -> bytes:
-    provenance = Provenance(RUN.run_id, chunk, "pod-0", "node", {}, "0", "", "", predictions=1, dead_letters=0, prompt_tokens=1)
+    provenance = Provenance(RUN.run_id, chunk, "pod-0", "node", {}, "0", "", "", 1, 0, 1, plan_uid=PLAN_UID)
     keys = pa.table({"id": pa.array([chunk], pa.int64())})
     return chunks.encode(keys, [Result(chunk, text, None, None, 1)], pa.string(), provenance)
 
@@ -58,10 +58,10 @@ def an_input(number: int, text: str) -> bytes:
 def prepare(store: ObjectStore, task: str, count: int) -> None:
     """A run of one row a file and a chunk, as the task finds it."""
     if task == "seal":
-        save_plan(store, RUN, Plan(RUN.run_id, count, 1, 1, (InputFile("inputs/0-part-0.parquet", count, (count,), 1, "e"),)))
+        save_plan(store, RUN, with_rows(store, a_plan(count, 1)))
     for number, text in enumerate(texts(count)):
         if task == "seal":
-            obstore.put(store, f"{RUN.prefix}/ledger/chunk-{number:08d}.parquet", a_chunk(number, text))
+            obstore.put(store, WORK.chunk_path(number), a_chunk(number, text))
         else:
             obstore.put(store, f"{RUN.prefix}/inputs/0-part-{number:08d}.parquet", an_input(number, text))
 
@@ -90,10 +90,7 @@ def test_the_largest_chunks_of_vectors_are_sealed_in_300_mib(tmp_path: Path, wid
     rows, count = chunk_rows_most(type(a_spec().request), {"dimensions": width}), 2
     url = f"file://{tmp_path}/bucket"
     store = open_store(url)
-    plan = Plan(
-        RUN.run_id, rows * count, rows, 1, (InputFile("inputs/0-part-0.parquet", rows * count, (rows * count,), 1, "e"),)
-    )
-    save_plan(store, RUN, plan)
+    plan = save_plan(store, RUN, with_rows(store, a_plan(rows * count, rows)))
     for chunk in range(count):
         # Numbers that do not compress.
         numbers = np.random.default_rng(chunk).random((rows, width), dtype=np.float32)
@@ -101,7 +98,7 @@ def test_the_largest_chunks_of_vectors_are_sealed_in_300_mib(tmp_path: Path, wid
         results = [
             Result(ordinal, vector, None, None, 1) for ordinal, vector in zip(plan.chunk_range(chunk), vectors, strict=True)
         ]
-        provenance = Provenance(RUN.run_id, chunk, "pod-0", "node", {}, "0", "", "", rows, 0, prompt_tokens=1)
+        provenance = Provenance(RUN.run_id, chunk, "pod-0", "node", {}, "0", "", "", rows, 0, 1, plan_uid=plan.uid)
         keys = pa.table({"id": pa.array(plan.chunk_range(chunk), pa.int64())})
         obstore.put(store, WORK.chunk_path(chunk), chunks.encode(keys, results, pa.list_(pa.float32()), provenance))
 

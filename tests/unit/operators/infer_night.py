@@ -27,7 +27,7 @@ from nightshift.settings import Settings
 from nightshift.triggers.jobset import jobset_event
 from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.polling import poll
-from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec
+from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec, with_rows
 from tests.jobsets import BUCKET, Agent, an_ended_pod
 from tests.kept_state import KeptState
 
@@ -73,7 +73,7 @@ class Night:
         self.settings = Settings(bucket=BUCKET, project="acme")
         self.context = a_context()
         obstore.put(self.store, f"{RUN.prefix}/spec.json", canonical_json({"spec": a_spec().model_dump(mode="json")}))
-        save_plan(self.store, RUN, PLAN)
+        save_plan(self.store, RUN, with_rows(self.store, PLAN))
 
     def task(self, **parameters: Any) -> InferOperator:
         with DAG("job", schedule=None):

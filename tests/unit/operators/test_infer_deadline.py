@@ -25,7 +25,7 @@ from nightshift.planner.speed import Known, tokens_of
 from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
 from nightshift.triggers.jobset import jobset_event
-from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec
+from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec, with_rows
 from tests.unit.operators.infer_night import Night, PromptRuntime, failed
 
 pytestmark = pytest.mark.unit
@@ -48,7 +48,10 @@ class Watched:
         spec = a_spec(compute__rows_per_worker_per_second=2.0)
         decision = weigh(spec, 16, Known(tokens_of(spec)))[0]
         obstore.put(night.store, f"{RUN.prefix}/spec.json", canonical_json({"spec": spec.model_dump(mode="json")}))
-        plan = {**a_plan(rows=16, workers=2).to_json(), "decision": save_decision(night.store, RUN, decision)}
+        plan = {
+            **with_rows(night.store, a_plan(rows=16, workers=2)).to_json(),
+            "decision": save_decision(night.store, RUN, decision),
+        }
         obstore.put(night.store, f"{RUN.prefix}/plan.json", canonical_json(plan))
         self.job: dict[str, Any] | None = None
         self.trigger: dict[str, Any] = {}

@@ -285,3 +285,24 @@ class TestPaused:
         pauses.wish(night.store, RUN, paused=False, by="ada")
         assert night.execute() == name
         assert not self.suspended(night, name)
+
+
+class TestInputs:
+    @pytest.mark.parametrize("change", ["deleted", "truncated"])
+    def test_rows_that_are_gone_start_no_accelerator(self, night: Night, change: str) -> None:
+        path = f"{RUN.prefix}/{night.task().plan.files[0].path}"
+        if change == "deleted":
+            obstore.delete(night.store, path)
+        else:
+            obstore.put(night.store, path, b"")
+
+        with pytest.raises(AirflowFailException, match=r"1 of 1 input files of .* so the 2 missing chunks cannot be computed"):
+            night.task().execute(night.context)
+        assert night.agent.names() == []
+
+    def test_they_are_not_needed_when_every_chunk_is_committed(self, night: Night) -> None:
+        """The seal compares them."""
+        night.commit(0, 1)
+        obstore.delete(night.store, f"{RUN.prefix}/{night.task().plan.files[0].path}")
+
+        assert night.task().execute(night.context) == {"jobset": None}
