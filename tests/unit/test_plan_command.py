@@ -143,12 +143,49 @@ def test_without_prices_of_yours_the_list_prices_of_the_release_are_shown(job: P
     assert f"{chosen['cost']:,.2f}" in shown
 
 
-def test_an_unknown_speed_is_no_error(job: Path, plan: Plan) -> None:
-    done = plan(str(job), *DAY, *ROWS)
+class TestUnknownSpeed:
+    @pytest.mark.parametrize("rows", ["1", "1000000000"])
+    def test_plans_nothing_and_ends_with_3(self, job: Path, plan: Plan, rows: str) -> None:
+        done = plan(str(job), *DAY, "--rows", rows)
 
-    assert done.returncode == 0
-    assert "unknown: config.json of hf://sentence-transformers/all-MiniLM-L6-v2" in done.stdout
-    assert "Plan: 1 worker: its speed is unknown" in done.stdout
+        assert done.returncode == 3
+        assert "unknown: config.json of hf://sentence-transformers/all-MiniLM-L6-v2" in done.stdout
+        assert "Plan:" not in done.stdout
+        assert not [line for line in done.stdout.splitlines() if line.startswith("*")]
+        assert done.stderr.startswith("Nothing can be planned for ")
+
+    def test_in_json(self, job: Path, plan: Plan) -> None:
+        done = plan(str(job), *DAY, *ROWS, "--json")
+        said = json.loads(done.stdout)
+
+        assert (done.returncode, said["decision"], said["ways"]) == (3, None, [])
+        assert said["problems"][0].startswith("Nothing can be planned for 1,000,000 rows")
+        assert {(row["workers"], row["fits"]) for row in said["table"]} == {(0, None)}
+
+    @pytest.mark.parametrize(("stated", "code"), [({"weights_gib": 1}, 0), ({"rows_per_worker_per_second": 50}, 0)])
+    def test_what_the_message_advises_helps(self, job: Path, plan: Plan, stated: dict[str, Any], code: int) -> None:
+        body = yaml.safe_load(job.read_text())
+        body["compute"] |= stated
+        job.write_text(yaml.safe_dump(body))
+
+        assert plan(str(job), *DAY, *ROWS).returncode == code
+
+    def test_of_workers_that_the_job_states_is_said(self, job: Path, plan: Plan) -> None:
+        """As the task plan does: these compute the rows."""
+        body = yaml.safe_load(job.read_text())
+        body["compute"]["workers"] = 7
+        job.write_text(yaml.safe_dump(body))
+        done = plan(str(job), *DAY, *ROWS)
+
+        assert done.returncode == 0
+        assert "Plan: 7 workers (the job says so)" in done.stdout
+        assert done.stderr.startswith("Whether the run ends in time is not known")
+
+    def test_the_help_says_all_exit_codes(self, plan: Plan) -> None:
+        said = " ".join(plan("--help").stdout.split())
+
+        assert "0 the run fits, or the job states its workers and their speed is unknown; 1 it does not fit" in said
+        assert "3 the speed of a worker is unknown, so nothing is planned" in said
 
 
 def test_recorded_speeds_are_looked_up_where_there_is_a_bucket(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nightshift.planner.bounds import Limits, answer, cost
 from nightshift.planner.model import model_of
-from nightshift.planner.plan import Decision, NotADecision, Refused, decide, fixed, question_of, table
+from nightshift.planner.plan import Decision, NotADecision, Refused, SpeedUnknown, decide, fixed, question_of, table, weigh
 from nightshift.planner.record import Record, Workload
 from nightshift.planner.speed import Basis, Known, speed_of, tokens_of
 from nightshift.planner.ways import WAYS
@@ -88,6 +88,8 @@ def questions(draw: st.DrawFn) -> tuple[JobSpec, int, Known, Limits]:
         rate, starts = draw(st.floats(1e-2, 1e3)), draw(st.floats(0, 3000))
         record = a_record(rate, preemptions=draw(st.integers(0, 20)), start_up_s=starts)
         records[profile] = replace(record, row_tokens=draw(st.none() | st.floats(0, 1e5)))
+    # Else there is nothing to plan from.
+    assume(config or records or spec.compute.workers or spec.compute.rows_per_worker_per_second)
     tokens = tokens_of(spec, draw(st.floats(1, 1e5)), "drawn")
     limits = Limits(draw(st.integers(0, 200)), draw(st.none() | st.integers(0, 500)))
     return spec, draw(st.integers(1, 10**9)), Known(tokens, config and model_of(config), "none", records), limits
@@ -266,10 +268,23 @@ class TestWorkers:
 
         assert (decision.workers, decision.chunk_rows, decision.speed.basis) == (3, 50, Basis.UNKNOWN)
 
-    def test_an_unknown_speed_is_said(self) -> None:
-        decision = decide(a_spec(), 10**6, UNKNOWN)
+    @pytest.mark.parametrize("rows", [1, 10**6, 10**9])
+    def test_with_an_unknown_speed_nothing_is_planned(self, rows: int) -> None:
+        with pytest.raises(SpeedUnknown, match=r"unknown: its config\.json was not read\. Let .* Or state compute\.workers"):
+            decide(a_spec(), rows, UNKNOWN)
+        assert [(row.workers, row.chosen, row.fits) for row in table(a_spec(), rows, UNKNOWN)] == [(0, False, None)]
 
-        assert decision.workers == 1
+    def test_but_no_rows_need_none(self) -> None:
+        assert decide(a_spec(), 0, UNKNOWN).workers == 1
+
+    def test_what_does_not_fit_at_any_speed_is_said_first(self) -> None:
+        with pytest.raises(Refused, match="the queue's quota is 0"):
+            decide(a_spec(**CHAT), 1000, UNKNOWN, Limits(quota=0))
+
+    def test_who_only_looks_sees_one_worker_and_why(self) -> None:
+        decision, problems = weigh(a_spec(), 10**6, UNKNOWN)
+
+        assert (decision.workers, problems) == (1, ())
         assert "its speed is unknown, so the deadline was not checked" in decision.reasons[0]
 
     def test_workers_without_a_chunk_are_not_started(self) -> None:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from nightshift.planner.plan import Decision
     from nightshift.planner.record import Record
     from nightshift.planner.speed import Known
+    from nightshift.planner.ways import Way
     from nightshift.spec import JobSpec
 
 DOES_NOT_FIT: Final = 1
 BAD_INPUT: Final = 2
+UNKNOWN: Final = 3
 
 
 class Wrong(ValueError):
@@ -40,8 +42,8 @@ def add_to(commands: Commands) -> None:
         "the warehouse. If NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there and the quota of the job's queue in "
         "Kueue, and continues without them if it cannot. The model's config.json comes from Hugging Face's cache, the Hub, "
         "the bucket, or --config.",
-        epilog="Exit codes: 0 the run fits, or its speed is unknown; 1 it does not fit, or the warehouse cannot be reached; "
-        "2 bad input.",
+        epilog="Exit codes: 0 the run fits, or the job states its workers and their speed is unknown; 1 it does not fit, or "
+        "the warehouse cannot be reached; 2 bad input; 3 the speed of a worker is unknown, so nothing is planned.",
     )
     plan.add_argument("file", type=Path, metavar="JOB", help="the job's YAML file")
     plan.add_argument("--partition", required=True, metavar="DATE", help="the day of the run, or the start of its period")
@@ -192,16 +194,21 @@ def _tell(
     limits: Limits,
     prices: Prices,
 ) -> int:
-    from nightshift.planner.plan import Refused, decide, table
+    from nightshift.planner.plan import Refused, SpeedUnknown, decide, table
+    from nightshift.planner.speed import Basis
     from nightshift.planner.wording import lines, to_json
 
     shown = table(spec, rows, known, limits, prices.machines)
     decision: Decision | None = None
-    refused: Refused | None = None
+    refused: Refused | SpeedUnknown | None = None
+    ways: tuple[Way, ...] = ()
+    code = 0
     try:
         decision = decide(spec, rows, known, limits, prices.machines)
     except Refused as error:
-        refused = error
+        refused, ways, code = error, error.ways, DOES_NOT_FIT
+    except SpeedUnknown as error:
+        refused, code = error, UNKNOWN
     if options.json:
         said = {
             "job": spec.job,
@@ -209,14 +216,14 @@ def _tell(
             "rows": rows,
             "deadline_s": spec.deadline_seconds,
             "decision": decision and decision.to_json(),
-            "problems": list(refused.problems) if refused else [],
-            "ways": [{"words": way.words, "sentence": way.sentence} for way in refused.ways] if refused else [],
+            "problems": list(refused.problems) if isinstance(refused, Refused) else [str(refused)] if refused else [],
+            "ways": [{"words": way.words, "sentence": way.sentence} for way in ways],
             "table": [to_json(row) for row in shown],
             "currency": prices.currency,
             "prices": prices.name,
         }
         print(json.dumps(said, ensure_ascii=False))
-        return DOES_NOT_FIT if refused else 0
+        return code
     print(f"{spec.job} {partition}: {rows:,} rows within {spec.deadline}")
     for line in lines(shown, prices.currency):
         print(line)
@@ -224,7 +231,9 @@ def _tell(
         print(f"Plan: {reason.rstrip('.')}.")
     if refused:
         print(refused, file=sys.stderr)
-    return DOES_NOT_FIT if refused else 0
+    elif decision and rows and decision.speed.basis is Basis.UNKNOWN:
+        print("Whether the run ends in time is not known: the job states its workers, and not their speed.", file=sys.stderr)
+    return code
 
 
 def _object(path: Path, option: str) -> dict[str, Any]:

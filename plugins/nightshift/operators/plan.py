@@ -316,7 +316,7 @@ class PlanOperator(RunOperator):
             )
 
     def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
-        """Decides about a run, unless it has its plan, and says why. Raises Refused."""
+        """Decides about a run, unless it has its plan, and says why. Raises Refused and SpeedUnknown."""
         from nightshift.costs.prices import load_prices
         from nightshift.operators.planning import known_of
         from nightshift.operators.quota import limits_of
@@ -351,7 +351,10 @@ class PlanOperator(RunOperator):
         for reason in decision.reasons:
             self.log.info("Decided: %s", reason)
         if rows and decision.speed.basis is Basis.UNKNOWN:
-            self.log.warning("The speed of a worker is unknown, so this run may miss its deadline: %s", decision.speed.words)
+            self.log.warning(
+                "The job states its workers, and nobody knows how fast one is, so this run may miss its deadline: %s",
+                decision.speed.words,
+            )
         return decision
 
     def _pin(self, spec: JobSpec) -> Pins:

@@ -201,7 +201,7 @@ def permanent_failures() -> Iterator[None]:
     """Fails the task for good if a repeat cannot help; everything else is left to the task's retries."""
     from nightshift.costs.prices import PricesError
     from nightshift.formats import UnreadableFormat
-    from nightshift.planner.plan import NotADecision, Refused
+    from nightshift.planner.plan import NotADecision, Refused, SpeedUnknown
     from nightshift.run.hub import NoSuchRevision
     from nightshift.run.ledger import ForeignObject
     from nightshift.run.opening import NoSuchRun
@@ -230,6 +230,7 @@ def permanent_failures() -> Iterator[None]:
         SealBroken,
         SettingsError,
         SpecErrors,
+        SpeedUnknown,
         ToleranceExceeded,
         UnreadableFormat,
         WarehouseError,

@@ -45,6 +45,17 @@ class Refused(ValueError):
         super().__init__(f"The run does not fit: {'; '.join(problems)}.{help_}")
 
 
+class SpeedUnknown(ValueError):
+    """Nobody knows how fast a worker is, so no number of them can be planned, and the job does not say one."""
+
+    def __init__(self, rows: int, speed: Speed) -> None:
+        super().__init__(
+            f"Nothing can be planned for {n(rows, 'row')}: the speed of a worker is {speed.words}. Let the model's config.json "
+            "be read, or state compute.weights_gib, for an estimate; or state compute.rows_per_worker_per_second. Or state "
+            "compute.workers: these then compute the rows, and whether they end in time is not checked."
+        )
+
+
 @dataclass(frozen=True)
 class Decision:
     """What was decided before any accelerator started. rows: counted by then. deadline_s, usable_s: as the bounds had them.
@@ -114,11 +125,13 @@ def question_of(spec: JobSpec, rows: int, known: Known, limits: Limits, profile:
 
 
 def decide(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, prices: Prices | None = None) -> Decision:
-    """For the job's own profile. Raises Refused, with the three cheapest ways out, for what cannot fit."""
+    """For the job's own profile. Raises Refused, with the three cheapest ways out, for what cannot fit, and SpeedUnknown."""
     question, decision, problems = _weighed(spec, rows, known, limits)
     if problems:
         ways = ways_out(question, spec, known, prices)
         raise Refused(problems, ways, _ranking(ways))
+    if rows and spec.compute.workers is None and decision.speed.basis is Basis.UNKNOWN:
+        raise SpeedUnknown(rows, decision.speed)
     return decision
 
 
@@ -178,13 +191,17 @@ def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tup
 
 
 def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, prices: Prices | None = None) -> tuple[Row, ...]:
-    """The job's profile and its fallbacks, each with the planned workers, half and twice as many."""
+    """The job's profile and its fallbacks, each with the planned workers, half and twice as many; with none where the speed is
+    unknown and the job states no workers."""
     found = []
     for profile in spec.compute.profiles:
         try:
             question = question_of(spec, rows, known, limits, profile)
         except CannotStart as error:
             found.append(Row(profile, 0, False, None, None, None, False, str(error), ""))
+            continue
+        if question.workers is None and question.speed.basis is Basis.UNKNOWN:
+            found.append(Row(profile, 0, False, None, None, None, None, "", question.speed.words))
             continue
         planned = answer(question)
         for workers in sorted({max(1, planned.workers // 2), planned.workers, 2 * planned.workers}):

@@ -212,10 +212,50 @@ def test_a_record_of_other_work_is_not_a_speed(planner: Planner, change: dict[st
     assert found.speed.basis is Basis.ESTIMATED
 
 
-def test_an_unknown_speed_is_a_warning(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_speed_is_refused(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker for a million rows would have been a guess. Nothing is decided."""
     monkeypatch.setenv("HF_HUB_CACHE", "/nonexistent")
-    found = load_decision(planner.store, planner.told(a_spec(**CHAT))["decision"])
+
+    with pytest.raises(AirflowFailException, match=r"Nothing can be planned for 1,000,000 rows: .* unknown: config\.json of"):
+        planner.told(a_spec(**CHAT))
+
+    assert not [meta for page in obstore.list(planner.store) for meta in page if "/decisions/" in meta["path"]]
+
+
+def test_but_for_a_day_without_rows(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", "/nonexistent")
+    planner.rows = 0
+
+    assert planner.told(a_spec(**CHAT))["decision"]
+
+
+def test_of_workers_that_the_job_states_it_is_a_warning(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", "/nonexistent")
+    found = load_decision(
+        planner.store, planner.told(a_spec(**{**CHAT, "compute": {**CHAT["compute"], "workers": 7}}))["decision"]
+    )
 
     assert found is not None
-    assert (found.workers, found.speed.basis) == (1, Basis.UNKNOWN)
-    assert "The speed of a worker is unknown, so this run may miss its deadline: unknown: config.json of" in planner.log
+    assert (found.workers, found.speed.basis) == (7, Basis.UNKNOWN)
+    assert "nobody knows how fast one is, so this run may miss its deadline: unknown: config.json of" in planner.log
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"rows": 1' + b"0" * 400 + b"}"])
+def test_an_odd_object_among_the_records_fails_no_plan(planner: Planner, body: bytes) -> None:
+    spec = a_spec(**CHAT)
+    record = a_record(spec, "gpu-l4-spot")
+    kept(planner, record)
+    obstore.put(planner.store, f"{path_of(record).rpartition('/')[0]}/0000000000-odd.json", body)
+
+    speed = load_decision(planner.store, planner.told(spec)["decision"]).speed  # type: ignore[union-attr]
+    assert speed.basis is Basis.MEASURED
+
+
+def test_a_plan_goes_on_without_records(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OverflowError("int too large")
+
+    monkeypatch.setattr("nightshift.run.speeds.nearest", fail)
+
+    assert planner.told(a_spec(**CHAT))["decision"]
+    assert "Planned without recorded speeds: OverflowError: int too large" in planner.log
