@@ -223,6 +223,9 @@ class TestPrices:
             ("currency: USD\nmachines: {g2-standard-8: {Spot: 1}}", "machines.g2-standard-8.Spot: There is no such key"),
             ("currency: USD\nmachines: {g2-standard-8: {spot: -1}}", "machines.g2-standard-8.spot: -1 is not a price"),
             ("currency: USD\nmachines: {g2-standard-8: {spot: .nan}}", "spot: nan is not a price"),
+            ("currency: USD\nmachines: {g2-standard-8: {spot: 1.0e+308}}", "spot: 1e+308 is not a price"),
+            ("currency: USD\nmachines: {g2-standard-8: {spot: .inf}}", "spot: inf is not a price"),
+            ("currency: USD\nmachines: {g2-standard-8: {spot: -0.1}}", "spot: -0.1 is not a price"),
             ("currency: USD\nmachines: {g2-standard-8: {spot: $1}}", "spot: '$1' is not a price"),
             ("currency: USD\nmachines: {cpu: {spot: 1}}", "machines.cpu.spot: There is no such key"),
             ("currency: USD\nmachines: {cpu: {on-demand: 1, date: today}}", "machines.cpu.date: 'today' is not a date"),
@@ -487,6 +490,14 @@ class TestReport:
 
         assert (total.runs, total.unpriced, total.priced_rows) == (2, 1, 1000)
         assert list(lines(jobs, total))[-1].startswith("1 of the runs have no cost")
+
+    @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
+    def test_what_somebody_has_written_by_hand_costs_its_own_row(self, odd: float) -> None:
+        rows = [a_row("a", 1), a_row("b", 2, cost=odd, machine_seconds=odd), a_row("c", 3, cost_estimated=odd)]
+        _, total = by_job(rows)
+
+        assert (total.runs, total.unpriced, total.costs) == (3, 1, {"USD": 4_000_000})
+        assert (total.machine_seconds, total.estimates) == (7200.0, {"USD": 1_500_000})
 
     def test_currencies_are_not_mixed(self) -> None:
         jobs, total = by_job([a_row("a", 1), a_row("b", 2, currency="EUR")])

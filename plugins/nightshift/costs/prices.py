@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -16,6 +15,8 @@ from nightshift.spec.document import BYTES_MAX, Document, Unreadable
 
 OURS: Final = Path(__file__).with_name("prices.yaml")
 CPU: Final = "cpu"
+PRICE_MOST: Final = 10**9
+"""In any currency. What is larger would not survive the sums."""
 
 _BOUGHT: Final = {
     "on-demand": Provisioning.ON_DEMAND,
@@ -159,8 +160,8 @@ def _wrong_other(section: str, key: Any, entry: Any, sources: Mapping[Any, Any])
 
 
 def _wrong_price(place: str, price: Any) -> Iterator[str]:
-    if not isinstance(price, int | float) or isinstance(price, bool) or not math.isfinite(price) or price < 0:
-        yield f"{place}: {price!r} is not a price. Write a number of 0 or more, without a currency."
+    if not isinstance(price, int | float) or isinstance(price, bool) or not 0 <= price <= PRICE_MOST:  # NaN compares as False.
+        yield f"{place}: {price!r} is not a price. Write a number from 0 to {PRICE_MOST:,}, without a currency."
 
 
 def _wrong_notes(place: str, entry: Mapping[Any, Any], sources: Mapping[Any, Any]) -> Iterator[str]:

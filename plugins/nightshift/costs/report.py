@@ -8,6 +8,7 @@ each in its own bucket: these are two runs.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,16 +47,16 @@ class Sums:
         )
         published = not is_failure(row)
         self.runs, self.failed = self.runs + published, self.failed + (not published)
-        self.machine_seconds += row.get("machine_seconds") or 0.0
+        self.machine_seconds += _finite(row.get("machine_seconds")) or 0.0
         self.bigquery_bytes += row.get("bigquery_bytes") or 0
-        cost, currency = row.get("cost"), row.get("currency") or ""
+        cost, currency = _finite(row.get("cost")), row.get("currency") or ""
         if published:
             self.rows, self.tokens = self.rows + rows, self.tokens + tokens
         if cost is None:
             self.unpriced += bool(row.get("run_id"))
             return
         self.costs[currency] = self.costs.get(currency, 0) + round(cost * MILLION)
-        if (estimated := row.get("cost_estimated")) is not None:
+        if (estimated := _finite(row.get("cost_estimated"))) is not None:
             self.estimates[currency] = self.estimates.get(currency, 0) + round(estimated * MILLION)
         if published:
             self.priced_rows, self.priced_tokens = self.priced_rows + rows, self.priced_tokens + tokens
@@ -138,6 +139,11 @@ def _cells(name: str, sums: Sums) -> tuple[str, ...]:
 
 def _money(sums: Mapping[str, int]) -> str:
     return " + ".join(f"{each / MILLION:,.2f} {currency}" for currency, each in sorted(sums.items())) or "-"
+
+
+def _finite(value: float | None) -> float | None:
+    """None for what BigQuery can hold and nobody can pay: NaN and infinities."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _home(row: Mapping[str, Any]) -> tuple[str, str]:

@@ -265,6 +265,8 @@ def make_night(client: bigquery.Client, storage: StorageClient, monkeypatch: pyt
     spec = a_spec(
         source={"query": f"SELECT * FROM `{name}.source` WHERE day = @partition", "key": ["name", "version"]},
         destination={"table": f"{name}.vectors", "column": "vector", "partition_column": "snapshot_date"},
+        # There is no such model, so nothing says how fast a worker is but the job.
+        compute__rows_per_worker_per_second=20,
     )
     settings = Settings(bucket=name, project=PROJECT, dataset=f"{name}_own")
     return Night(client, open_store(f"gs://{name}"), settings, spec)

@@ -124,6 +124,8 @@ def test_the_decision_is_written_and_a_repeat_finds_it(
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(body)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    unstated = {"rows_per_worker_per_second": None}
+    night.spec = night.spec.model_copy(update={"compute": night.spec.compute.model_copy(update=unstated)})
 
     told = planner.told(PARTITION)
 

@@ -240,6 +240,20 @@ class TestRetries:
             make(night).execute(night.context)
         assert runtime.created == []
 
+    def test_a_process_that_hears_of_the_end_once_more_after_the_deadline_makes_nothing(
+        self, night: Night, clock: Clock, runtime: Counted, make: Any
+    ) -> None:
+        """As when two schedulers resume one task, and the first of them has failed it for good."""
+        airflow = Airflow(night, clock, make)
+        names, end = waited(airflow._execute())
+        clock.now = end
+        event = jobset_event({"name": names[0], "uid": ""}, Followed("deadline"), {})
+        for _ in range(2):
+            with pytest.raises(JobSetDeadlineExceeded):
+                make(night).execute_complete(night.context, event)
+
+        assert (len(runtime.created), night.agent.names()) == (1, [])
+
 
 def any_life(random_: random.Random, help_: bool) -> Callable[[Airflow, TaskDeferred], None]:
     """Everything that may happen to attempts, drawn: ends of all kinds, processes that die, helping JobSets."""
