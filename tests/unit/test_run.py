@@ -155,6 +155,21 @@ def test_a_run_that_was_never_opened_has_no_newest_generation() -> None:
     assert opening.newest_generation(MemoryStore(), RunRef("job", "d", "0123456789abcdef")) is None
 
 
+def test_two_that_complete_a_day_at_once_share_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The night and a backfill, after a run that was opened before the day was over."""
+    store = MemoryStore()
+    early = {opening.open_run(store, a_spec(), "d", opened_by="noon")}
+
+    def complete(opener: str) -> RunRef:
+        return opening.open_run(store, a_spec(), "d", opened_by=opener, superseded=early.__contains__)
+
+    opened = overtaken(monkeypatch, lambda: complete("night"))
+
+    second = complete("backfill")
+
+    assert [*opened, second] == [replace(*early, generation=2)] * 2
+
+
 class TestOneDagRunForSeveralRequests:
     """As a backfill with --reprocess-behavior completed makes them: the opener is the same, the request is another one."""
 

@@ -117,7 +117,7 @@ def test_the_query_reads_the_rows_of_its_period(hourly: Night) -> None:
 
 def test_from_rows_to_predictions(hourly: Night) -> None:
     """Every step that Airflow's tasks take, and a real driver."""
-    run = open_run(hourly.store, hourly.spec, SEVEN, opened_by="r")
+    run = open_run(hourly.store, hourly.spec, SEVEN, opened_by="r", project=hourly.settings.project)
     assert run == hourly.run_of(SEVEN)
     hourly.source = hourly.warehouse.read_source(hourly.spec, SEVEN)
     plan = hourly.extract(run)
@@ -138,9 +138,9 @@ def test_airflows_tasks_take_a_period(hourly: Night, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(hook, "warehouse_for", lambda _settings: hourly.warehouse)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     planner = Planner(hourly)
-    told = planner.told("2026-11-20T07:00")
+    told = planner.told("2026-11-20T07:00", run_type="scheduled")
     assert (told["partition"], told["rows"]) == (SEVEN, 2)
-    assert "The period before, 2026-11-20T0600, has no run" in planner.log
+    assert "Partitions before this one have no run (2026-11-18T0500 to 2026-11-20T0600, 50 in all)" in planner.log
     assert told["run_prefix"] == hourly.run_of(SEVEN).prefix
 
     counts = planner.publish(told)
@@ -148,8 +148,8 @@ def test_airflows_tasks_take_a_period(hourly: Night, monkeypatch: pytest.MonkeyP
     assert {start for start, _, _ in shown(hourly)} == {"20T0700"}
     assert planner.told(SEVEN)["run_prefix"] == told["run_prefix"]
     assert "nothing is computed again" in planner.log
-    planner.told(EIGHT)
-    assert "The period before" not in planner.log
+    planner.told(EIGHT, run_type="scheduled")
+    assert "have no run" not in planner.log
 
 
 def test_a_destination_that_holds_days_does_not_take_periods(hourly: Night) -> None:

@@ -40,14 +40,14 @@ class Planner:
     def plan(self, day: str, *, dag_run: str = "manual", **params: Any) -> RunRef:
         return RunRef.from_prefix(self.told(day, dag_run=dag_run, **params)["run_prefix"])
 
-    def told(self, day: str, *, dag_run: str = "manual", **params: Any) -> dict[str, Any]:
+    def told(self, day: str, *, dag_run: str = "manual", run_type: str = "manual", **params: Any) -> dict[str, Any]:
         """What the task tells the later ones."""
         with DAG("job", schedule=None):
             task = PlanOperator(task_id="plan", spec=self._night.spec.model_dump(mode="json"))
         lines: list[str] = []
         said = SimpleNamespace(**dict.fromkeys(("info", "warning"), lambda text, *args: lines.append(text % args)))
         task.__dict__.update(settings=self._night.settings, store=self._night.store, _cached_logger=said)
-        began = SimpleNamespace(run_id=dag_run, run_type="manual", start_date=datetime.now(UTC))
+        began = SimpleNamespace(run_id=dag_run, run_type=run_type, start_date=datetime.now(UTC))
         context: Any = {"params": {"partition": day, **params}, "dag_run": began}
         found = task.execute(context)
         self.log = "\n".join(lines)
