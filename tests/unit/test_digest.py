@@ -210,6 +210,14 @@ def now() -> dict[str, Any]:
 
 
 class TestFlags:
+    def test_a_run_with_a_text_where_now_a_number_is_wanted_goes_on(self) -> None:
+        """0.2.0 took any text for a flag that does not affect answers. Its runs are read, and the job as it is now decides."""
+        frozen = a_spec(engine__args={"seed": 7, "max-log-len": "--host=0.0.0.0", "log-config-file": "/etc/x.json"})
+        job = a_spec(engine__args={"seed": 7, "max_log_len": 100})
+
+        assert frozen.semantic() == job.semantic()
+        assert frozen.under_terms_of(job).engine.args == {"seed": 7, "max_log_len": 100}
+
     def test_an_unknown_flag_affects_answers(self) -> None:
         assert affects_answers("of-a-release-to-come")
         assert not affects_answers("max_num_batched_tokens")
