@@ -6,6 +6,7 @@ job's DAG away; between others, the first by file name. `load_job` finds the sam
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,7 @@ from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.memory import Memory, Said
 from nightshift.spec.model import JobSpec
 from nightshift.spec.stream import FileSink, Messages, StreamSpec
-from nightshift.spec.tables import may_be, projects_unknown
+from nightshift.spec.tables import may_be, parts, projects_unknown
 
 _CLAIMS: Final[tuple[FieldPath, ...]] = (
     ("job",),
@@ -85,10 +86,11 @@ def _settled(
     for path in order:
         owners.setdefault(said[path].spec.job, path)
     good: dict[Path, JobSpec | StreamSpec] = {}
-    holders: dict[Path, JobSpec | StreamSpec] = {}
+    tables: dict[tuple[str, str], list[tuple[Path, str]]] = {}
+    streams: dict[Path, StreamSpec] = {}
     for path in order:
         spec = said[path].spec
-        taken = list(_taken(spec, holders))
+        taken = list(_taken(spec, tables, streams))
         if owners[spec.job] != path:
             problem = f"The name {spec.job!r} is already used by {shown[owners[spec.job]]}"
             taken.insert(0, Finding(("job",), problem, "Give one of the two jobs another name"))
@@ -97,23 +99,27 @@ def _settled(
                 SpecError(shown[path], said[path].lines[each.path], ".".join(map(str, each.path)), each.problem, each.remedy)
                 for each in taken
             )
-        else:
-            good[path] = holders[shown[path]] = spec
+            continue
+        good[path] = spec
+        if table := _table(spec):
+            tables.setdefault(parts(table)[1:], []).append((shown[path], table))
+        if isinstance(spec, StreamSpec):
+            streams[shown[path]] = spec
     return good
 
 
-def _taken(spec: JobSpec | StreamSpec, holders: Mapping[Path, JobSpec | StreamSpec]) -> Iterator[Finding]:
-    """What a job has in common with an earlier one, but must have for itself."""
-    for file, holder in holders.items():
-        match spec, holder:
-            case JobSpec(), JobSpec():
-                yield from _one_destination(spec.destination.table, holder.destination.table, file)
-            case StreamSpec(), StreamSpec():
-                yield from _one_stream(spec, holder, file)
-        if (ours := _stream_table(spec)) and (theirs := _stream_table(holder) or _night_table(holder)):
-            yield from _one_destination(ours, theirs, file, ("sink", "bigquery"))
-        elif (ours := _night_table(spec)) and (theirs := _stream_table(holder)):
-            yield from _one_destination(ours, theirs, file, ("destination", "table"))
+def _taken(
+    spec: JobSpec | StreamSpec, tables: Mapping[tuple[str, str], list[tuple[Path, str]]], streams: Mapping[Path, StreamSpec]
+) -> Iterator[Finding]:
+    """What a job has in common with an earlier one, but must have for itself. tables: by dataset and short name."""
+    if isinstance(spec, StreamSpec):
+        for file, holder in streams.items():
+            yield from _one_stream(spec, holder, file)
+    if table := _table(spec):
+        for file, other in tables.get(parts(table)[1:], ()):
+            yield from _one_destination(
+                table, other, file, ("destination", "table") if isinstance(spec, JobSpec) else ("sink", "bigquery")
+            )
 
 
 def _one_stream(spec: StreamSpec, holder: StreamSpec, file: Path) -> Iterator[Finding]:
@@ -129,16 +135,14 @@ def _one_stream(spec: StreamSpec, holder: StreamSpec, file: Path) -> Iterator[Fi
             yield Finding(("sink", "files"), problem, "Give each stream a folder of its own")
 
 
-def _stream_table(spec: JobSpec | StreamSpec) -> str | None:
-    """The table of BigQuery that a stream's files are loaded into."""
-    return spec.sink.bigquery if isinstance(spec, StreamSpec) and isinstance(spec.sink, FileSink) else None
+def _table(spec: JobSpec | StreamSpec) -> str | None:
+    """The table of BigQuery that a job publishes to, or that a stream's files are loaded into."""
+    if isinstance(spec, JobSpec):
+        return spec.destination.table
+    return spec.sink.bigquery if isinstance(spec.sink, FileSink) else None
 
 
-def _night_table(spec: JobSpec | StreamSpec) -> str | None:
-    return spec.destination.table if isinstance(spec, JobSpec) else None
-
-
-def _one_destination(table: str, other: str, file: Path, path: FieldPath = ("destination", "table")) -> Iterator[Finding]:
+def _one_destination(table: str, other: str, file: Path, path: FieldPath) -> Iterator[Finding]:
     if not may_be(table, other):
         return
     problem = f"The table {table} is already the destination of {file}, and each job would replace the other's predictions"
@@ -168,12 +172,11 @@ def load_job(folder: str | Path, name: str) -> dict[Path, JobSpec]:
 
     What files must not have in common is not asked: a task runs, and its DAG is there.
     """
-    files = job_files(Path(folder))
-    after = [path for path in files if path.stem == name]
-    for path in after or ():
+    after = [Path(folder) / f"{name}{ending}" for ending in (".yaml", ".yml")]
+    for path in after:
         if job := _job_in(path, name):
             return {path: job}
-    for path in files:
+    for path in job_files(Path(folder)):
         if path not in after and _names(path, name) and (job := _job_in(path, name)):
             return {path: job}
     return {}
@@ -199,8 +202,10 @@ def _names(path: Path, name: str) -> bool:
 
 def job_files(folder: Path) -> list[Path]:
     """A folder's ``*.yaml`` and ``*.yml`` in the order of their names, without hidden ones. Raises OSError."""
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix in (".yaml", ".yml") and not path.name.startswith(".") and not path.is_dir()
-    )
+    with os.scandir(folder) as entries:
+        names = [
+            entry.name
+            for entry in entries
+            if entry.name.endswith((".yaml", ".yml")) and not entry.name.startswith(".") and not entry.is_dir()
+        ]
+    return [folder / name for name in sorted(names)]
