@@ -102,6 +102,17 @@ async def test_an_engine_that_hangs_and_comes_back_has_killed_no_row() -> None:
     assert worker.told == ["back", "resend", "resumed"]
 
 
+async def test_after_it_hung_its_checks_count_from_the_first_again() -> None:
+    worker = Worker()
+    await worker.hangs()
+    await asyncio.sleep(0)
+    worker.answers(*[False] * (UNWELL - 1))
+    for _ in range(UNWELL):
+        await worker.health.look()
+
+    assert worker.stats.engine_losses == 1
+
+
 async def test_one_that_is_well_again_in_between_does_not_hang() -> None:
     worker = Worker()
     for _ in range(3):

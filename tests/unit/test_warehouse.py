@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from google.cloud.bigquery import Client, QueryJob, SchemaField, Table, TimePart
 
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings
-from nightshift.warehouse import WarehouseError, WarehouseUnavailable, errors, jobs, publish, query, schema
+from nightshift.warehouse import WarehouseError, WarehouseUnavailable, errors, jobs, publications, publish, query, schema
 from tests.builders import RUN, a_spec
 
 pytestmark = pytest.mark.unit
@@ -356,3 +357,61 @@ def test_a_job_that_lost_against_another_one_is_followed_by_one_with_a_new_id(
 
     assert (state.done, state.retryable) == (True, retryable)
     assert started == [following] == [jobs.job_id(SETTINGS.deployment, RUN, "publish", 1)]
+
+
+class TestPublications:
+    """What the statements of publishing are asked with, and what is said of an obstacle."""
+
+    AT = datetime(2026, 11, 21, 3, tzinfo=UTC)
+    SETTINGS = Settings("lake", "acme")
+
+    def said(self, *found: dict[str, Any], completes: str | None = None) -> str | None:
+        return publications.describe(a_spec(), RUN, self.SETTINGS, "2026-11-21T02:00:00+00:00", found, completes)
+
+    def test_parameters(self) -> None:
+        found = publications.parameters(a_spec(), RUN, self.SETTINGS, "2026-11-21T02:00:00+00:00", "other")
+
+        assert {each.name: (each.type_, each.value) for each in found} == {
+            "destination": ("STRING", "acme.d.out"),
+            "partition_date": ("DATE", "2026-11-20"),
+            "partition_time": ("TIMESTAMP", None),
+            "partition": ("DATE", "2026-11-20"),
+            "bucket": ("STRING", "lake"),
+            "job": ("STRING", "job"),
+            "run_id": ("STRING", RUN.run_id),
+            "asked_at": ("TIMESTAMP", "2026-11-21T02:00:00+00:00"),
+            "completes": ("STRING", "other"),
+        }
+
+    def test_nothing_is_said_of_nothing(self) -> None:
+        assert self.said() is None
+
+    def test_rows_that_the_job_has_not_published(self) -> None:
+        rows: list[dict[str, Any]] = [
+            {"problem": "foreign", "job": "other", "run_id": "r1", "asked_at": None, "row_count": 3},
+            {"problem": "foreign", "job": None, "run_id": None, "asked_at": None, "row_count": 2},
+            {"problem": "later", "job": "job", "run_id": "r2", "asked_at": self.AT, "row_count": 0},
+        ]
+
+        said = self.said(*rows)
+
+        assert said is not None
+        assert "holds rows that job job has not published (3 of run r1 of job other; 2 without a run)" in said
+        assert said.endswith("DELETE FROM `acme.d.out` WHERE `partition_date` = DATE '2026-11-20'")
+
+    def test_a_run_that_was_asked_for_later(self) -> None:
+        said = self.said({"problem": "later", "job": "job", "run_id": "r2", "asked_at": self.AT, "row_count": 0})
+
+        assert said is not None
+        assert "shows run r2, asked for at 2026-11-21T03:00:00+00:00" in said
+        assert "was asked for at 2026-11-21T02:00:00+00:00, and an earlier run never replaces a later one by itself" in said
+        assert said.endswith(f"trigger it with republish: {RUN.run_id}")
+
+    def test_a_run_that_was_published_after_the_one_that_a_redo_completes(self) -> None:
+        row = {"problem": "overtaken", "job": "job", "run_id": "r2", "asked_at": self.AT, "row_count": 0}
+
+        said = self.said(row, completes="r1")
+
+        assert said is not None
+        assert "shows run r2, published at 2026-11-21T03:00:00+00:00" in said
+        assert "completes run r1, which it shows no more" in said
