@@ -21,7 +21,7 @@ from nightshift.driver.trial import Canary
 from nightshift.operators.redoing import open_again, take_rows
 from nightshift.run import redo_rows
 from nightshift.run.inputs import InputReader
-from nightshift.run.names import RunRef, Work
+from nightshift.run.names import RunRef, Work, canonical_json
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
 from nightshift.run.redo import EARLIER, NothingToRedo, NotRedone, Redo, totals
@@ -356,6 +356,23 @@ def test_rows_that_are_not_the_dead_letters_are_not_sealed(bucket: Bucket) -> No
 
     with pytest.raises(NotRedone, match=r"Row 0 of run .* is row 4 of run .*, where its next dead letter is row 3"):
         seal(bucket.store, run, SPEC, other, redo=bucket.what(run))
+    assert load_manifest(bucket.store, run) is None
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["sealed again", "gone"])
+def test_a_redo_of_a_run_that_is_no_more_what_it_was_is_not_sealed(bucket: Bucket, gone: bool) -> None:
+    """Also if it has the same dead letters: nobody has shown its answers beside those of the redo."""
+    first = bucket.night([3])
+    run = bucket.redo()
+    manifest = load_manifest(bucket.store, first)
+    assert manifest is not None
+    obstore.delete(bucket.store, first.manifest_path)
+    if not gone:
+        again = {**manifest, "sealed_at": "2026-11-22T03:00:00+00:00"}
+        obstore.put(bucket.store, first.manifest_path, canonical_json(again))
+
+    with pytest.raises(NotRedone, match="is not the one whose dead letters run"):
+        bucket.seal(run)
     assert load_manifest(bucket.store, run) is None
 
 
