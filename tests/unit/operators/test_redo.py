@@ -271,12 +271,20 @@ def test_a_later_dag_run_without_params_goes_on_with_the_redo(bucket: Bucket) ->
     assert open_run(bucket.store, SPEC, DAY, opened_by="the next night") == run
 
 
-def test_a_job_that_asks_for_other_answers_is_refused_with_what_changed(bucket: Bucket) -> None:
+@pytest.mark.parametrize(
+    ("change", "changed"),
+    [
+        ({"request__input": "{{ text }}!", "engine__max_num_seqs": 16}, r"request\.input"),
+        ({"engine__args": {"seed": 7}}, r"engine\.args"),
+    ],
+)
+def test_a_job_that_asks_for_other_answers_is_refused_with_what_changed(
+    bucket: Bucket, change: dict[str, Any], changed: str
+) -> None:
     first = bucket.night([3])
-    other = a_spec(dead_letters__tolerate="50%", request__input="{{ text }}!", engine__max_num_seqs=16)
 
-    with pytest.raises(NotRedone, match=rf"than run {first.run_id}: request\.input changed\. .*trigger with fresh"):
-        bucket.redo(spec=other)
+    with pytest.raises(NotRedone, match=rf"than run {first.run_id}: {changed} changed\. .*trigger with fresh"):
+        bucket.redo(spec=a_spec(dead_letters__tolerate="50%", **change))
 
 
 def test_terms_that_do_not_affect_answers_may_change(bucket: Bucket) -> None:
