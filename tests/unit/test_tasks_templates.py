@@ -12,6 +12,7 @@ import pytest
 from jinja2.exceptions import SecurityError
 
 from nightshift.tasks import Rendering, _templates
+from nightshift.tasks._elsewhere import Large
 from nightshift.tasks.base import BadInput, load_kind
 from tests.builders import a_spec
 
@@ -309,3 +310,37 @@ def test_nothing_is_computed_when_a_template_is_compiled(monkeypatch: pytest.Mon
     assert (columns, called) == (("a",), [])
     assert _templates.render(template, {"a": 1}, Rendering.SQL)
     assert set(called) == {"center", "upper", "length"}
+
+
+DOUBLED = (
+    "{% set s = namespace(v=x, w=x) %}"
+    "{% for i in range(40) %}{% set s.v = DOUBLE(s.v) %}{% set s.w = DOUBLE(s.w) %}{% endfor %}"
+)
+HELD = (
+    "{% set s = namespace(v=x) %}"
+    "{% for i in range(999) %}{% for j in range(999) %}{% set s.v = HOLD %}{% endfor %}{% endfor %}{{ x }}"
+)
+
+
+@pytest.mark.parametrize("double", ["[dict(a=V, b=V).items()]", "[dict(a=V, b=V).values()]", "dict(a=V, b=V).items()"])
+@pytest.mark.parametrize("use", ["{{ s.v == s.w }}", "{{ s.v }}", "{{ s.v | string | length }}", "{{ '%r' % [s.v] }}"])
+def test_a_view_of_a_struct_counts_as_what_it_shows(double: str, use: str) -> None:
+    """Twice as much at each step, and C code that compares or writes it all."""
+    template = DOUBLED.replace("DOUBLE(s.v)", double.replace("V", "s.v")).replace("DOUBLE(s.w)", double.replace("V", "s.w"))
+
+    with pytest.raises(SecurityError, match="more than"):
+        bounded(template + use, x="h")
+
+
+def test_no_view_gives_away_what_stands_behind_it() -> None:
+    with pytest.raises(BadInput, match="unsafe"):
+        rendered("{{ x.keys().mapping }}", x={"a": 1})
+
+
+@pytest.mark.parametrize("hold", ["namespace(a=s.v)", "namespace(a=s.v, b='y' * 30000)", "cycler(s.v)", "s.v ~ '', s.v"])
+def test_many_small_values_are_no_way_to_fill_the_drivers_memory(hold: str) -> None:
+    """All of them live as long as the rendering; elsewhere, the process has a limit."""
+    compiled, _ = _templates.compile_template(HELD.replace("HOLD", hold))
+
+    with pytest.raises(Large):
+        _templates.render(compiled, {"x": "h"}, Rendering.SQL, here=True)

@@ -6,7 +6,7 @@ too. Only what makes much out of little must be foreseen: `Foresight` has a rule
 
 Time cannot be foreseen, and C code that takes long (two large texts compared at every place) can be broken off by nothing in
 its own process. So this process computes only with what has at most `HERE_MAX` characters: nothing that C code does with it
-takes longer than about a second. A rendering that meets a larger value is begun again elsewhere (`nightshift.tasks._apart`).
+takes longer than a second or two. A rendering that meets a larger value is begun again elsewhere (`nightshift.tasks._apart`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import SandboxedFormatter
 
 from nightshift.tasks._elsewhere import Large
-from nightshift.tasks._values import STYLES, Rendering, Style
+from nightshift.tasks._values import STYLES, VIEWS, Rendering, Style
 
 SIZE_MAX: Final = 8 * 1024 * 1024
 """Size of what an expression may produce (`_size`), and characters of output."""
@@ -30,16 +30,20 @@ LARGE_MAX: Final = 8 * SIZE_MAX
 """Sizes of all values of at least `LARGE` that one rendering may produce: a template can hold many of them at once."""
 COPIED_MAX: Final = 2**33
 HERE_MAX: Final = 32 * 1024
-"""Size of what is computed with in the process that asks for the text: the square of it is a second of C code."""
+"""Size of what is computed with in the process that asks for the text: the square of it is a second or two of C code."""
+HERE_ALL: Final = 16 * 1024 * 1024
+"""Sizes of all values that one rendering may make here, and `VALUE` for each: a namespace can hold them all at once."""
+VALUE: Final = 256
 ITEM: Final = 8
 """What an item of a list counts besides its content: a list of nothing takes memory too."""
 
 
 class Now:
     """The rendering in progress. large: the sizes of the large values that it has produced. here: it is to meet no more than
-    `HERE_MAX`."""
+    `HERE_MAX`. made: about what all its values take here, if none is let go of."""
 
     large = 0
+    made = 0
     here = False
     style: Style = STYLES[Rendering.SQL]
 
@@ -65,12 +69,12 @@ def size_of(value: Any, known: dict[int, int] | None = None) -> int:
         return len(value) * ITEM
     if isinstance(value, Decimal):
         return abs(value.adjusted())
-    if not isinstance(value, list | tuple | set | frozenset | dict):
+    if not isinstance(value, (list, tuple, set, frozenset, dict, *VIEWS)):
         return 0
     known = {} if known is None else known
     if id(value) not in known:
         size = 0
-        for item in itertools.chain(value, value.values()) if isinstance(value, dict) else value:
+        for item in _parts(value):
             size += ITEM + size_of(item, known)
             if size > SIZE_MAX:
                 break
@@ -78,9 +82,22 @@ def size_of(value: Any, known: dict[int, int] | None = None) -> int:
     return known[id(value)]
 
 
+def _parts(value: Any) -> Iterable[Any]:
+    mapping = value.mapping if isinstance(value, VIEWS) else value
+    return itertools.chain(mapping, mapping.values()) if isinstance(mapping, Mapping) else mapping
+
+
+def _charge(size: int) -> None:
+    if Now.here:
+        Now.made += VALUE + size
+        if Now.made > HERE_ALL:
+            raise Large
+
+
 def kept(value: Any) -> Any:
     """The value itself, measured, and as the run writes it. An iterator is measured as it goes."""
     if isinstance(value, Iterator):
+        _charge(0)
         return counted(value)
     if isinstance(value, range):
         return value  # The sandbox bounds it, and what is made of it is measured.
@@ -90,6 +107,7 @@ def kept(value: Any) -> Any:
     value = Now.style.made(value)
     size = size_of(value)
     within(size)
+    _charge(size)
     if size >= LARGE:
         Now.large += size
         if Now.large > LARGE_MAX:

@@ -34,7 +34,7 @@ from nightshift.tasks._bounds import (
     widest,
     within,
 )
-from nightshift.tasks._values import STYLES, Rendering, checked, is_null
+from nightshift.tasks._values import STYLES, VIEWS, Rendering, checked, is_null
 
 _TEXTUAL: Final = {
     *("capitalize", "center", "e", "escape", "forceescape", "format", "indent", "lower", "replace", "safe", "string"),
@@ -146,7 +146,7 @@ class Environment(ImmutableSandboxedEnvironment):
         return found
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        if attr in _CLOCKS and isinstance(obj, datetime.date):
+        if (attr in _CLOCKS and isinstance(obj, datetime.date)) or (attr == "mapping" and isinstance(obj, VIEWS)):
             return False
         return super().is_safe_attribute(obj, attr, value)
 
@@ -262,7 +262,7 @@ def render(template: jinja2.Template, values: dict[str, Any], rendering: Renderi
     Raises SecurityError if it grows too long, and whatever the template raises; Large, if it is to compute `here`.
     """
     parts: list[str] = []
-    size = Now.large = 0
+    size = Now.large = Now.made = 0
     Now.style, Now.here = STYLES[rendering], here
     if here:
         for value in values.values():

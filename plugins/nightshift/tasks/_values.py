@@ -69,8 +69,8 @@ class Number(Decimal):
         return Decimal.__format__(Decimal(str(self)), spec + exact)
 
 
-_VIEWS: Final[tuple[Any, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
-_LISTS: Final[tuple[Any, ...]] = (list, tuple, range, set, frozenset, *_VIEWS)
+VIEWS: Final[tuple[Any, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
+_LISTS: Final[tuple[Any, ...]] = (list, tuple, range, set, frozenset, *VIEWS)
 _SCALARS: Final = (
     str,
     bytes,

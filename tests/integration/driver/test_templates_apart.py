@@ -149,6 +149,13 @@ class TestApart:
         with pytest.raises(BadInput, match=r"more than 1,024 MiB"):
             self.of("{% set y = x * 8000000 %}{{ y.encode('ascii', 'namereplace') | length }}", x="\ufbf9")
 
+    def test_memory_of_what_a_template_holds_on_to_is_bounded(self) -> None:
+        template = (
+            "{% set s = namespace(v=x) %}{% for i in range(99999) %}{% set s.v = namespace(a=s.v, b='y' * 30000) %}{% endfor %}"
+        )
+        with pytest.raises(BadInput, match=r"more than 1,024 MiB"):
+            self.of(template, x="h")
+
     def test_one_that_was_killed_is_replaced(self) -> None:
         self.of("{{ x }}", x="x" * 100_000)
         assert _apart._renderer is not None

@@ -259,7 +259,7 @@ def test_a_redo_keeps_the_pins_and_the_seeds_of_the_earlier_run(bucket: Bucket) 
 
     before, after = load_run(bucket.store, first)[1], load_run(bucket.store, run)[1]
 
-    for name in ("pinned", "seeds", "semantic"):
+    for name in ("pinned", "rendering", "seeds", "semantic"):
         assert after[name] == before[name]
     assert after["opened_at"] > before["opened_at"]
 
