@@ -37,7 +37,7 @@ def known_of(
     input_tokens: float | None = None,
     output_tokens: float | None = None,
     records: Mapping[str, Record] | None = None,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] | None = None,
     credentials: GCSCredentialProvider | None = None,
 ) -> Known:
     """Everything that a plan can be made from, as far as it can be had. sample: None if nobody may ask the warehouse.
@@ -46,6 +46,7 @@ def known_of(
     length stands for the task's limit where a profile has no record. Raises what `sample` raises.
     """
 
+    variables = os.environ if environment is None else environment
     absent: list[files.NoFile] = []
 
     def read(name: str) -> bytes:
@@ -53,7 +54,7 @@ def known_of(
         if absent:
             raise absent[0]
         try:
-            return files.read_file(spec, name, pins, environment=environment, credentials=credentials)
+            return files.read_file(spec, name, pins, environment=variables, credentials=credentials)
         except files.NoFile as error:
             absent.append(error)
             raise
