@@ -70,6 +70,14 @@ class TestNames:
         assert [spec.job for spec in load_all(jobs)[0].values()] == ["a"]
 
 
+def test_links_in_a_circle_hide_no_other_file(jobs: Path) -> None:
+    good = write(jobs, job(), "b.yaml")
+    (jobs / "a.yaml").symlink_to("a.yaml")
+    found, bad = load_all(jobs)
+
+    assert (list(found), list(bad)) == ([good], [jobs / "a.yaml"])
+
+
 class TestTheJobOfATask:
     SPELLINGS = (
         "job: {}",

@@ -206,6 +206,13 @@ def job_files(folder: Path) -> list[Path]:
         names = [
             entry.name
             for entry in entries
-            if entry.name.endswith((".yaml", ".yml")) and not entry.name.startswith(".") and not entry.is_dir()
+            if entry.name.endswith((".yaml", ".yml")) and not entry.name.startswith(".") and not _is_folder(entry)
         ]
     return [folder / name for name in sorted(names)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # Links in a circle: reading the file says so.
