@@ -28,8 +28,8 @@ SINK = f"postgresql://nobody:{SECRET}@127.0.0.1:1/none"
 BAD_SINK = f"nonsense=1 password={SECRET}"
 VARIABLES = ("ENGINE_URL", "NIGHTSHIFT_SINK_URL", "NIGHTSHIFT_PROJECT")
 LONG: dict[str, Any] = {
-    "source__subscription": "projects/p/subscriptions/texts",
-    "dead_letters": {"topic": "projects/p/topics/texts-dead"},
+    "source__subscription": "projects/acme-prod/subscriptions/texts",
+    "dead_letters": {"topic": "projects/acme-prod/topics/texts-dead"},
 }
 
 
@@ -92,14 +92,14 @@ def test_everything_that_is_said_reaches_the_subscriber(monkeypatch: pytest.Monk
     monkeypatch.setattr(command, "run", run)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setenv("NIGHTSHIFT_SINK_URL", SINK)
-    monkeypatch.setenv("NIGHTSHIFT_PROJECT", "p")
+    monkeypatch.setenv("NIGHTSHIFT_PROJECT", "acme-prod")
     with pytest.raises(Ended):
         cli.main(["stream", str(EXAMPLE), "--engine-url", ENGINE, "--metrics-port", "0"])
 
-    assert found == [Options(EXAMPLE, ENGINE, SINK, "p", 0)]
+    assert found == [Options(EXAMPLE, ENGINE, SINK, "acme-prod", 0)]
 
 
-@pytest.mark.parametrize(("changes", "project"), [(LONG, {}), ({}, {"NIGHTSHIFT_PROJECT": "p"})], ids=["long", "short"])
+@pytest.mark.parametrize(("changes", "project"), [(LONG, {}), ({}, {"NIGHTSHIFT_PROJECT": "acme-prod"})], ids=["long", "short"])
 def test_with_long_names_or_a_project_only_the_wrong_address_is_said_without_its_password(
     tmp_path: Path, changes: dict[str, Any], project: dict[str, str]
 ) -> None:
@@ -123,12 +123,12 @@ class TestTheFile:
         return line
 
     def test_a_nightly_job_is_not_a_stream(self, capsys: pytest.CaptureFixture[str]) -> None:
-        said = self.refusal(capsys, DEMO, "p")
+        said = self.refusal(capsys, DEMO, "acme-prod")
 
         assert "source: The file describes a nightly job. Airflow runs it" in said
 
     def test_a_file_that_is_not_there_is_named(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-        said = self.refusal(capsys, tmp_path / "absent.yaml", "p")
+        said = self.refusal(capsys, tmp_path / "absent.yaml", "acme-prod")
 
         assert said == f"{tmp_path}/absent.yaml: The file cannot be read: No such file or directory. Check its path."
 
@@ -142,7 +142,7 @@ class TestTheFile:
         )
 
     def test_a_short_topic_needs_one_too(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-        file = write(tmp_path, stream(source__subscription="projects/p/subscriptions/texts"))
+        file = write(tmp_path, stream(source__subscription="projects/acme-prod/subscriptions/texts"))
 
         assert self.refusal(capsys, file) == (
             f"{file}: package-texts-dead has no project. Write projects/PROJECT/topics/package-texts-dead, "
@@ -154,7 +154,7 @@ class TestTheFile:
         source = {"subscription": "texts", "format": "avro", "avro_schema": schema}
         file = write(tmp_path, stream(source=source, request={"input": "{{ text }}", "dimensions": 384}))
 
-        said = self.refusal(capsys, file, "p")
+        said = self.refusal(capsys, file, "acme-prod")
         assert said.startswith(f"{file}: source.avro_schema is not an Avro schema: ")
         assert "letters" in said
 
