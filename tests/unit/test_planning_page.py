@@ -40,8 +40,7 @@ def test_the_numbers_of_the_page() -> None:
     assert "70% may be planned, 85% if the speed was measured" in " ".join(TEXT.split())
     assert WORK_SECONDS_MIN == 120
     assert "A deadline has to leave two minutes after start-up" in TEXT
-    assert f"{CHARS_PER_TOKEN:g} characters are a token; without rows, {INPUT_TOKENS:.0f} tokens are assumed" in " ".join(
-        TEXT.split()
-    )
+    assert f"{CHARS_PER_TOKEN:g} characters are a token, and the log says why" in TEXT
+    assert f"without\nrows, {INPUT_TOKENS:.0f} tokens are assumed" in TEXT
     assert f"and {WORKERS_MAX:,}." in TEXT
     assert f"a {sizing.CHUNKS_PER_WORKER}th of its working time" in TEXT
