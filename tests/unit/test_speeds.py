@@ -206,7 +206,8 @@ class TestRecords:
 
     def test_the_lengths_of_rows_are_those_that_the_plan_was_decided_with(self, store: ObjectStore) -> None:
         for tokens, day in ((None, 1), (123.5, 2)):
-            path = save_decision(store, RUN, decide(SPEC, 4, Known(tokens_of(SPEC, tokens, "a sample"))))
+            stated = a_spec(compute__profile="gpu-l4-spot", compute__workers=1)
+            path = save_decision(store, RUN, decide(stated, 4, Known(tokens_of(SPEC, tokens, "a sample"))))
             manifest = {**manifest_of(PROFILE), "sealed_at": f"2026-11-{day:02}T03:00:00+00:00"}
             keep(store, RUN, SPEC, manifest, replace(a_plan(4), decision=path))
 

@@ -259,7 +259,13 @@ class PlanOperator(RunOperator):
                 f"The param republish is {run_id!r}. Write the id of a run, for example 0123456789abcdef-g2; the audit table "
                 "and the column nightshift_run_id have it."
             ) from None
-        frozen = load_run(self.store, run)[0].under_terms_of(spec)
+        frozen, record = load_run(self.store, run)
+        if record.get("project", self.settings.project) != self.settings.project:
+            raise AirflowFailException(
+                f"{run.prefix} has rows of the project {record['project']}, and this deployment's is {self.settings.project} "
+                "(NIGHTSHIFT_PROJECT). Name a run of this deployment."
+            )
+        frozen = frozen.under_terms_of(spec)
         plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
         if plan is None or sealed is None:
             raise AirflowFailException(

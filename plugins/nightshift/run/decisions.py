@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import PurePosixPath
 
 from obstore.store import ObjectStore
 
@@ -19,16 +20,25 @@ from nightshift.store import create_or_read, get_bytes
 def save_decision(store: ObjectStore, run: RunRef, decision: Decision) -> str:
     """Writes it, unless it is there; returns its path in the store, which is rooted at the bucket."""
     body = canonical_json(decision.to_json())
-    path = run.decision_path(hashlib.sha256(body).hexdigest()[:16])
+    path = run.decision_path(_name_of(body))
     create_or_read(store, path, body)
     return path
 
 
+def _name_of(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
 def load_decision(store: ObjectStore, path: str) -> Decision | None:
-    """None if there is no such object. Raises NotADecision for one that this release does not read."""
+    """None if there is no such object. Raises NotADecision for one that this release does not read, or that was replaced."""
     body = get_bytes(store, path)
     if body is None:
         return None
+    if _name_of(body) != PurePosixPath(path).stem:
+        raise NotADecision(
+            f"{path} is not what the task 'plan' wrote: its name is not its digest. Find out who may write into the bucket, "
+            "then trigger the DAG with fresh."
+        )
     try:
         return Decision.from_json(json.loads(body))
     except (ValueError, RecursionError) as error:

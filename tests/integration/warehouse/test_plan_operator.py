@@ -22,6 +22,7 @@ from nightshift.run.decisions import load_decision
 from nightshift.run.names import RunRef
 from nightshift.run.plan import load_plan
 from nightshift.run.seal import load_manifest
+from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, TEXTS, Night
 from tests.unit.model_configs import MINILM
 
@@ -207,6 +208,16 @@ def test_an_earlier_run_is_refused_before_it_computes_and_shown_again_by_its_id(
 def test_a_run_that_cannot_be_shown_again_is_explained(planner: Planner, params: dict[str, Any], message: str) -> None:
     with pytest.raises(AirflowFailException, match=message):
         planner.plan(PARTITION, **params)
+
+
+def test_a_run_of_another_project_is_not_shown_again(night: Night, planner: Planner) -> None:
+    """Two deployments may share a bucket: an unqualified name is another table in each."""
+    told = planner.told(PARTITION)
+    planner.publish(told)
+    night.settings = replace(night.settings, project="elsewhere")
+
+    with pytest.raises(AirflowFailException, match=f"has rows of the project {PROJECT}, and this deployment's is elsewhere"):
+        planner.plan(PARTITION, republish=told["run_id"])
 
 
 def test_only_a_sealed_run_can_be_shown_again(planner: Planner) -> None:

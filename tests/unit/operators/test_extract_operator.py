@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,6 +117,17 @@ def test_a_run_that_has_its_plan_is_asked_for_no_decision(store: MemoryStore, af
     plan = load_plan(store, run)
     assert plan is not None
     assert (result["rows"], result["workers"], plan.decision) == (len(TEXTS), plan.workers, None)
+
+
+def test_a_decision_that_was_put_there_by_another_is_refused(store: MemoryStore) -> None:
+    """Its name can be computed before the task plan has run."""
+    path = decided(store, ROWS)
+    forged = json.loads(bytes(obstore.get(store, path).bytes())) | {"workers": 9}
+    obstore.put(store, path, json.dumps(forged).encode())
+
+    with pytest.raises(AirflowFailException, match="its name is not its digest"):
+        extracted(store, path)
+    assert load_plan(store, RUN) is None
 
 
 def test_the_same_decision_is_one_object(store: MemoryStore) -> None:

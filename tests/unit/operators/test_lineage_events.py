@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,8 @@ if not child:
     os._exit(0 if task.get_openlineage_facets_on_start() is None else 1)
 os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 127)
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/plugins:{ROOT}"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
     assert done.returncode == 0, done.stderr[-2000:]
