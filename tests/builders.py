@@ -82,7 +82,9 @@ def opening_of(store: ObjectStore, run: RunRef) -> str:
 
 def with_rows(store: ObjectStore, plan: Plan, run: RunRef = RUN) -> Plan:
     """The plan with rows that are there, as the seal needs them; their ids are their ordinals."""
-    return replace(plan, files=write_input(store, run, [None] * plan.rows, per_file=max(1, plan.rows), per_group=3))
+    return replace(
+        plan, files=write_input(store, run, [None] * plan.rows, per_file=max(1, plan.rows), per_group=max(3, plan.rows // 8))
+    )
 
 
 def a_fix(spec: JobSpec) -> Callable[[int, int], tuple[int, int, tuple[str, ...]]]:

@@ -46,7 +46,8 @@ def test_all_is_well_and_nothing_is_left_behind(deployment: Deployment) -> None:
     assert report.problems == ()
     assert report.exit_code == 0
     assert Ok("identity", "anonymous, as the emulators need") in report.findings
-    assert {each.check for each in report.findings if isinstance(each, NotAsked)} == {"driver image", "cpu server image"}
+    not_asked = {"driver image", "cpu server image", "notifiers"}
+    assert {each.check for each in report.findings if isinstance(each, NotAsked)} == not_asked
     assert deployment.objects() == []
     assert deployment.tables() == ["notes"]
 

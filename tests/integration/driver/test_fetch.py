@@ -245,7 +245,7 @@ class Describing(ThreadedServer):
         ]
 
     async def _introduce(self, _: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "m"}], "version": "canned"})
+        return web.json_response({"data": [{"id": "m", "root": "org/m"}], "version": "canned"})
 
     async def _describe(self, request: web.Request) -> web.Response:
         url = (await request.json())["messages"][-1]["content"][0]["image_url"]["url"]
