@@ -101,7 +101,7 @@ class Engine:
                 self.waiting,
             )
         if path.startswith(b"/v1/models"):
-            return b'{"data":[{"id":"m"}]}'
+            return b'{"data":[{"id":"m","root":"org/m"}]}'
         if path.startswith(b"/version"):
             return b'{"version":"canned"}'
         names = ("rows", "requests", "first", "last", "busy", "running")
