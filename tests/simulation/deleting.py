@@ -327,7 +327,7 @@ def _planned_again(world: World, run: RunRef) -> bool:
 def _check_refusal(words: str, trigger: str) -> None:
     if trigger == "fresh":
         raise Wrong(f"fresh was refused: {words}")
-    if "fresh" not in words and "Name a run" not in words:
+    if "fresh" not in words:
         raise Wrong(f"the refusal does not say what to do: {words}")
 
 

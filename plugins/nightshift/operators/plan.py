@@ -268,8 +268,10 @@ class PlanOperator(RunOperator):
         frozen = frozen.under_terms_of(spec)
         plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
         if plan is None or sealed is None:
+            missing = "plan.json" if plan is None else "manifest.json"
             raise AirflowFailException(
-                f"{run.prefix} is not sealed, so it cannot be shown again. Name a run that was finished."
+                f"{run.prefix} is not sealed, so it cannot be shown again: it has no {missing}. Name a run that was finished, "
+                "or trigger the DAG with fresh."
             )
         self._warehouse.check_destination(frozen, plan.exported)
         return run, frozen, plan.rows
