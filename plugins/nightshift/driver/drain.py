@@ -8,8 +8,9 @@ A Spot machine gives a pod 15 s after the signal, even if its grace period is lo
 - at 14.2 s, the C library ends it (`DRAIN_GONE_S`), even if some C code holds Python's lock, so that no thread of Python can;
   the rest is for the container to end.
 
-A template or pattern that computes does not delay this: the signal breaks it off (`nightshift.driver.timely`). C code that
-never looks for signals does: Python learns of the signal when that code returns.
+A template that computes does not delay this: the signal breaks it off (`nightshift.driver.timely`). An answer is read to its
+end, for a second of processor time at most. C code that never looks for signals does delay it: Python learns of the signal
+when that code returns.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
-from nightshift.driver.timely import Stopped, timely
+from nightshift.driver.timely import Stopped, reading
 from nightshift.driver.trial import Canary, Hooks, Trial, Verdict
 from nightshift.driver.window import Window
 from nightshift.store import StoreUnavailable
@@ -251,7 +251,7 @@ class Sender:
 
     def _answers(self, payloads: list[Any], body: Any) -> Answers:
         try:
-            answers = timely(self._kind.answers, body, payloads)
+            answers = reading(self._kind.answers, body, payloads)
         except (InvalidReply, NotDone, WrongModel):
             raise
         except Stopped as error:
