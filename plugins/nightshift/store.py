@@ -265,6 +265,10 @@ class ObjectChanged(Exception):
 class StoreUnavailable(Exception):
     """The store could not be asked or did not answer; whether a create took effect is unknown. Trying again is safe."""
 
+    def __init__(self, problem: str) -> None:
+        # obstore adds what its objects look like inside, 25 lines of it.
+        super().__init__(problem.partition("\n\nDebug source")[0])
+
 
 class ObjectTooLarge(ValueError):
     """The object is larger than what it is read as can be. Nothing of it was read."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightshift.batch.kind import BatchLines
+from nightshift.batch.kind import BatchLines, Whole
 from nightshift.batch.lines import ENDPOINTS, STREAM, parse_line
 from nightshift.tasks.base import BadInput, InvalidReply, NotDone
 from tests.builders import predictions
@@ -50,6 +50,8 @@ def test_the_model_can_be_replaced_and_given() -> None:
         (b"{", "", "line 7: it is not JSON"),
         (b"[1]", "", "line 7: it must be a JSON object, not a list"),
         (b'"\xff"', "", "line 7: it is not UTF-8"),
+        ('{"custom_id": "a"}'.encode("utf-16-le"), "", "line 7: it is not JSON"),
+        ('{"custom_id": "ä"}'.encode("utf-16-le"), "", "line 7: it is not UTF-8"),
         (b"[" * 100_000 + b"]" * 100_000, "", "line 7: it is nested too deeply"),
         (line(custom_id=...), "", "line 7: custom_id is missing"),
         (line(custom_id=12), "12", "line 7: custom_id must be a string, not a number"),
@@ -77,11 +79,48 @@ def test_a_bad_line_says_what_is_wrong_with_it(raw: bytes, custom_id: str, said:
 
 def test_what_strict_json_lacks_reaches_the_server_as_it_stands() -> None:
     assert parse_line(line(body={"temperature": float("nan")}), 1).body == b'{"temperature": NaN}'
-    assert json.loads(parse_line(line(body={"prompt": "half \ud83d"}), 1).body) == {"prompt": "half \ud83d"}
+    assert parse_line(line(body={"prompt": "half \ud83d"}), 1).body == b'{"prompt": "half \\ud83d"}'
 
 
-def test_big_numbers_stay_whole() -> None:
-    assert json.loads(parse_line(line(body={"seed": 2**63 - 1}), 1).body) == {"seed": 2**63 - 1}
+NUMBERS = b'{"seed": 98765432109876543210, "most": %d, "long": %b, "exact": 1.00, "far": 1e400, "n": {"x": -0.10}}' % (
+    2**256 - 1,
+    b"7" * 5000,
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        NUMBERS,
+        b'{ "a" :\t[1, {"body": {}}] ,"escaped" : "\\"}, \\ud83d", "u": "\\u00fc\xc3\xbc" }',
+        b'{"temperature": NaN, "most": -Infinity, "n": 98765432109876543210}',
+        b'{"twice": 1, "twice": 2}',
+        b"{}",
+    ],
+)
+def test_the_body_is_sent_as_its_own_bytes(body: bytes) -> None:
+    raw = b'\t{"custom_id" : "a", "b\\u006fdy": {"an": 0}, "method":"POST","url":"/score","body" : %b , "x": [1]} \r\n'
+
+    parsed = parse_line(raw % body, 1)
+
+    assert (parsed.body, parsed.error) == (body, None)
+    assert parse_line(b"\xef\xbb\xbf" + raw % body, 1).body == body, "of several files that were joined"
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        (b"{}", b'{"model": "\\u00fc\\""}'),
+        (b"{ }", b'{"model": "\\u00fc\\""}'),
+        (NUMBERS, b'{"model": "\\u00fc\\"", ' + NUMBERS[1:]),
+        (b'{"x": {"model": 1}, "model" : "m" , "y": 2}', b'{"x": {"model": 1}, "model" : "\\u00fc\\"" , "y": 2}'),
+        (b'{"model": null, "mod\\u0065l": 2}', b'{"model": "\\u00fc\\"", "mod\\u0065l": "\\u00fc\\""}'),
+    ],
+)
+def test_another_model_changes_nothing_else_of_the_body(body: bytes, sent: bytes) -> None:
+    raw = b'{"custom_id": "a", "method": "POST", "url": "/score", "body": %b}' % body
+
+    assert parse_line(raw, 1, '\u00fc"').body == sent
 
 
 def test_the_kind_sends_the_line_and_keeps_the_whole_reply() -> None:
@@ -93,11 +132,22 @@ def test_the_kind_sends_the_line_and_keeps_the_whole_reply() -> None:
     }
     payload = kind.render({"path": "/score", "body": b"{}", "error": None}, 0)
 
-    answers = kind.answers(reply, [payload])
+    text = json.dumps(reply, indent=1).encode()
+
+    answers = kind.answers(Whole(reply, text), [payload])
 
     assert kind.request([payload], 0) == ("/score", b"{}")
-    assert json.loads(predictions(answers)[0]) == reply
+    assert predictions(answers) == [text.replace(b"\n", b" ")]
     assert (answers.prompt_tokens, answers.output_tokens) == (3, 4)
+
+
+def test_numbers_of_a_reply_stay_whole() -> None:
+    text = b'{"id": 123456789012345678901234567890, "x": 1.50, "usage": {"input_tokens": 5, "output_tokens": 6}}'
+
+    answers = BatchLines().answers(Whole(json.loads(text), text), [("/v1/responses", b"{}")])
+
+    assert predictions(answers) == [text]
+    assert (answers.prompt_tokens, answers.output_tokens) == (5, 6), "as /v1/responses calls them"
 
 
 def test_the_kind_refuses_bad_lines_replies_that_are_none_and_aborted_ones() -> None:
@@ -108,4 +158,4 @@ def test_the_kind_refuses_bad_lines_replies_that_are_none_and_aborted_ones() -> 
     with pytest.raises(InvalidReply):
         kind.answers([1], [None])
     with pytest.raises(NotDone):
-        kind.answers({"choices": [{"finish_reason": "stop"}, {"finish_reason": "abort"}]}, [None])
+        kind.answers(Whole({"choices": [{"finish_reason": "stop"}, {"finish_reason": "abort"}]}, b"{}"), [None])

@@ -7,7 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nightshift.driver.engine import EngineClient, Load, Refused, SendResult, WrongEngine
+from nightshift.batch.kind import Whole
+from nightshift.driver.engine import EngineClient, Load, Refused, Replied, SendResult, WrongEngine
 from nightshift.driver.http import HttpClient, NoDescriptors
 from nightshift.tasks.base import Reason
 
@@ -55,11 +56,12 @@ class Server:
     async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
         """Raises WrongEngine if the key is refused. A path or model that the server lacks is the line's own mistake."""
         try:
-            return await self._engine.send(path, body, canary=canary)
+            outcome = await self._engine.send(path, body, canary=canary)
         except WrongEngine as error:
             if error.status not in LINES_OWN:
                 raise
             return Refused(Reason.REJECTED, error.message, error.status)
+        return Replied(Whole(outcome.body, outcome.raw)) if isinstance(outcome, Replied) else outcome
 
     async def healthy(self) -> bool:
         """Whether ``/health`` says so; for a server without that path, whether it answers.

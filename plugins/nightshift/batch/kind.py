@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import orjson
 import pyarrow as pa
 
 from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDone, RowName, usage
 
 KEY: Final = ("custom_id",)
 COLUMNS: Final = ("path", "body", "error")
+_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+
+
+class Whole(dict[str, Any]):
+    """A reply, and the JSON text that it was read from: no parser keeps every number."""
+
+    def __init__(self, parsed: Mapping[str, Any], text: bytes) -> None:
+        super().__init__(parsed)
+        # One line of the output: outside of strings a line break means as much as a space, inside of them JSON has none.
+        self.text = text.translate(_ONE_LINE)
 
 
 class BatchLines:
@@ -35,10 +44,10 @@ class BatchLines:
         return payloads[0]
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        if not isinstance(reply, dict):
+        if not isinstance(reply, Whole):
             raise InvalidReply("the reply is not a JSON object")
         choices = reply.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and choice.get("finish_reason") == "abort":
                 raise NotDone
-        return Answers([Answer(orjson.dumps(reply))], *usage(reply))
+        return Answers([Answer(reply.text)], *usage(reply))

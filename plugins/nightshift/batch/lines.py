@@ -2,11 +2,15 @@
 
 The format is the one that ``vllm run-batch`` reads: ``{"custom_id": ..., "method": "POST", "url": ..., "body": {...}}``. vLLM
 rejects the whole file for one line that it cannot read; here only that line becomes an error in the output.
+
+A line is parsed to look at it. What is sent are the bytes that its body has in the file: no parser keeps every number.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +36,12 @@ _ANY_PREFIX: Final = ("/score", "/rerank")
 STREAM: Final = "Request must not be sent in stream mode"
 ID_MAX: Final = 4096
 """Characters of a custom_id; a longer one is cut."""
+BOM: Final = b"\xef\xbb\xbf"
+"""A file begins with it, or is one of several that were joined."""
+_NAMES: Final = frozenset({"custom_id", "method", "url", "body"})
+# Finds where a value ends, and keeps nothing of it: Python would refuse to make a number of 5,000 digits.
+_SCANNER: Final = json.JSONDecoder(parse_int=bool, parse_float=bool, parse_constant=bool)
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,37 +64,46 @@ def parse_line(raw: bytes, number: int, model: str | None = None) -> Line:
     model: replaces the one in the body.
     """
     try:
-        request, exact = _decode(raw)
+        text, request = _decode(raw)
     except _Unusable as error:
         return Line("", error=f"line {number}: {error}")
     custom_id, wrong = _custom_id(request)
     if wrong is not None:
         return Line(custom_id, error=f"line {number}: {wrong}")
     try:
-        return Line(custom_id, _path(request), _body(request, model, exact))
+        return Line(custom_id, _path(request), _body(text, request, model))
     except _Unusable as error:
         return Line(custom_id, error=str(error))
 
 
-def _decode(raw: bytes) -> tuple[dict[str, Any], bool]:
-    """The object, and whether orjson can write it back unchanged."""
-    exact = True
+def is_request(raw: bytes) -> bool:
+    """Whether a line, however wrong, is meant as a request: an object with a field that requests have."""
+    try:
+        return not _NAMES.isdisjoint(_decode(raw)[1])
+    except _Unusable:
+        return False
+
+
+def _decode(raw: bytes) -> tuple[str, dict[str, Any]]:
+    """The line's text and the object in it."""
+    raw = raw.removeprefix(BOM)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise _Unusable(f"it is not UTF-8: {error}") from error
     try:
         value = orjson.loads(raw)
     except ValueError:
         # NaN and escaped halves of surrogate pairs: not strictly JSON, but vLLM reads them, and a line may contain them.
-        exact = False
         try:
-            value = json.loads(raw)
-        except UnicodeDecodeError as error:
-            raise _Unusable(f"it is not UTF-8: {error}") from error
+            value = json.loads(text, parse_int=float)
         except RecursionError as error:
             raise _Unusable("it is nested too deeply") from error
         except ValueError as error:
             raise _Unusable(f"it is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise _Unusable(f"it must be a JSON object, not {_kind(value)}")
-    return value, exact
+    return text, value
 
 
 def _custom_id(request: dict[str, Any]) -> tuple[str, str | None]:
@@ -116,18 +135,51 @@ def _path(request: dict[str, Any]) -> str:
     raise _Unusable(f"URL {_shown(url)} was used. Supported endpoints: {', '.join(ENDPOINTS)}")
 
 
-def _body(request: dict[str, Any], model: str | None, exact: bool) -> bytes:
+def _body(text: str, request: dict[str, Any], model: str | None) -> bytes:
+    """The body's own bytes; with `model`, all but the name of the model."""
     body = request.get("body")
     if not isinstance(body, dict):
         raise _Unusable("body is missing" if body is None else f"body must be an object, not {_kind(body)}")
     if body.get("stream"):
         raise _Unusable(STREAM)
-    if model is not None:
-        body = {**body, "model": model}
     try:
-        return orjson.dumps(body) if exact else json.dumps(body).encode()
-    except (TypeError, RecursionError) as error:
-        raise _Unusable(f"body cannot be written as JSON: {error}") from error
+        # Of two fields of one name the last one counts, as for every parser.
+        *_, (start, end) = (span for name, span in _members(text) if name == "body")
+        text = text[start:end]
+        return (text if model is None else _with_model(text, model)).encode()
+    except RecursionError as error:
+        raise _Unusable("it is nested too deeply") from error
+
+
+def _with_model(body: str, model: str) -> str:
+    name = json.dumps(model)
+    spans = [span for field, span in _members(body) if field == "model"]
+    if not spans:
+        rest = body[1:].lstrip()
+        return f'{{"model": {name}{"" if rest == "}" else ", "}{rest}'
+    for start, end in reversed(spans):
+        body = f"{body[:start]}{name}{body[end:]}"
+    return body
+
+
+def _members(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """The fields of the object that valid JSON is: each name, and where its value stands in the text."""
+    at = _after_space(text, 0)
+    while text[at] != "}":
+        at = _after_space(text, at + 1)
+        if text[at] == "}":
+            return
+        name, at = _SCANNER.raw_decode(text, at)
+        start = _after_space(text, _after_space(text, at) + 1)
+        _, end = _SCANNER.raw_decode(text, start)
+        yield name, (start, end)
+        at = _after_space(text, end)
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
 
 
 def _kind(value: Any) -> str:

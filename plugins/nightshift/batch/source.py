@@ -13,7 +13,7 @@ import obstore
 import pyarrow as pa
 from obstore.store import ObjectStore
 
-from nightshift.batch.lines import parse_line
+from nightshift.batch.lines import BOM, parse_line
 from nightshift.run.inputs import InputChanged
 from nightshift.run.plan import Plan
 from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, open_store, split_object_url
@@ -21,7 +21,6 @@ from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, open_s
 BUFFER: Final = 8 << 20
 MARKS_MOST: Final = 1 << 20
 """Most places in the file that an index remembers: 8 MiB, whatever the file's size."""
-_BOM: Final = b"\xef\xbb\xbf"
 
 
 class BatchFile(Protocol):
@@ -151,7 +150,7 @@ def index(source: BatchFile, marks_most: int = MARKS_MOST) -> Index:
 
 
 def _blank(line: bytes, at: int) -> bool:
-    return not (line.removeprefix(_BOM) if at == 0 else line).strip()
+    return not (line.removeprefix(BOM) if at == 0 else line).strip()
 
 
 class LineReader:
@@ -177,8 +176,6 @@ class LineReader:
         if version != self._index.version:
             raise InputChanged(f"{self._source.name} changed after it was read; run the command again to start a new run")
         raws = [line for line in io.BytesIO(block) if not _blank(line, start)]
-        if start == 0 and raws:
-            raws[0] = raws[0].removeprefix(_BOM)
         lines = [
             parse_line(raw, number + 1, self._model)
             for number, raw in zip(numbers, raws[skip : skip + len(numbers)], strict=True)

@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -50,9 +50,10 @@ class WrongEngine(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """200, with a JSON object."""
+    """200, with a JSON object. raw: the text that it was read from."""
 
     body: Any
+    raw: bytes = field(default=b"", compare=False, repr=False)
 
 
 class _Said:
@@ -262,7 +263,7 @@ def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
             parsed = orjson.loads(body)
         except ValueError as error:
             return Failed(f"200 with a body that is not JSON: {error}")
-        return Replied(parsed) if isinstance(parsed, dict) else Failed("200 with a body that is not a JSON object")
+        return Replied(parsed, body) if isinstance(parsed, dict) else Failed("200 with a body that is not a JSON object")
     message = _message(body)
     if status in (400, 413, 422):
         too_long = status == 413 or any(word in message.lower() for word in _LENGTH_WORDS)
@@ -316,13 +317,23 @@ def check_served(models: Any, name: str, root: str | None, max_model_len: int | 
 
 
 def _message(body: bytes) -> str:
-    """The text of an error's body: the message in it if it has the form of OpenAI's errors, else the whole body."""
+    """The text of an error's body: the message in it if it has the form of OpenAI's or FastAPI's errors, else all of it."""
     try:
         parsed = orjson.loads(body)
-        error = parsed.get("error", parsed)
-        return str(error.get("message", error) if isinstance(error, dict) else error)[:MESSAGE_MAX]
-    except (ValueError, AttributeError, RecursionError):
+        error = parsed.get("error") or parsed
+        return _words(error.get("message", error.get("detail", error)) if isinstance(error, dict) else error)[:MESSAGE_MAX]
+    except (ValueError, AttributeError, TypeError, RecursionError):
         return body[: 4 * MESSAGE_MAX].decode(errors="replace")[:MESSAGE_MAX]
+
+
+def _words(said: Any) -> str:
+    """FastAPI lists what is wrong with a request as objects with ``loc`` and ``msg``."""
+    if isinstance(said, list) and said and all(isinstance(item, dict) and "msg" in item for item in said):
+        places = [item.get("loc") if isinstance(item.get("loc"), list) else () for item in said]
+        return "; ".join(
+            f"{'.'.join(map(str, place))}: {item['msg']}".removeprefix(": ") for place, item in zip(places, said, strict=True)
+        )
+    return said if isinstance(said, str) else orjson.dumps(said).decode()
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:

@@ -210,11 +210,14 @@ def load_kind(job: Job) -> TaskKind:
 
 
 def usage(reply: Mapping[str, Any]) -> tuple[int, int]:
-    """Prompt and completion tokens from a reply's ``usage``; 0 if it does not say."""
+    """Prompt and completion tokens from a reply's ``usage``; 0 if it does not say. ``/v1/responses`` has other names."""
     counts = reply.get("usage")
     if not isinstance(counts, dict):
         return 0, 0
-    return _tokens(counts.get("prompt_tokens")), _tokens(counts.get("completion_tokens"))
+    return (
+        _tokens(counts.get("prompt_tokens", counts.get("input_tokens"))),
+        _tokens(counts.get("completion_tokens", counts.get("output_tokens"))),
+    )
 
 
 def _tokens(count: Any) -> int:
