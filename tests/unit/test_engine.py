@@ -27,6 +27,7 @@ from nightshift.tasks.base import Reason
 pytestmark = pytest.mark.unit
 
 DEAD = b'{"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause."}}'
+TOO_MANY = b'{"error":{"message":"max_tokens=4096 cannot be greater than max_model_len=512. Fewer, please."}}'
 LONG = b'{"error":{"message":"This model\'s maximum context length is 64 tokens."}}'
 
 
@@ -37,6 +38,7 @@ LONG = b'{"error":{"message":"This model\'s maximum context length is 64 tokens.
         (200, b"[1]", Failed("200 with a body that is not a JSON object")),
         (400, LONG, Refused(Reason.TOO_LONG, "This model's maximum context length is 64 tokens.")),
         (413, b"", Refused(Reason.TOO_LONG, "")),
+        (400, TOO_MANY, Refused(Reason.REJECTED, "max_tokens=4096 cannot be greater than max_model_len=512. Fewer, please.")),
         (422, b'{"error": "no such parameter"}', Refused(Reason.REJECTED, "no such parameter")),
         (408, b"late", Failed("late", timeout=True, status=408)),
         (425, b"early", Failed("early", status=425)),
@@ -81,6 +83,15 @@ def test_the_engine_must_serve_what_the_pod_was_ordered_to_serve(
 ) -> None:
     with contextlib.nullcontext() if problem is None else pytest.raises(WrongEngine, match=problem):
         check_served({"data": [CARD]}, *asked)
+
+
+def test_an_answer_leaves_room_for_a_prompt() -> None:
+    check_served({"data": [CARD]}, "m", None, None, 255)
+    check_served({"data": [{"id": "m"}]}, "m", None, None, 256)
+    with pytest.raises(
+        WrongEngine, match=r"may have 256 tokens \(request.max_tokens\), but prompt and answer together have 256"
+    ):
+        check_served({"data": [CARD]}, "m", None, None, 256)
 
 
 def test_an_engine_says_where_its_model_is_from() -> None:

@@ -137,8 +137,9 @@ def test_answers_are_those_of_a_chat() -> None:
     assert predictions(kind.answers(reply("A cat."), payloads)) == ["A cat."]
     assert predictions(typed.answers(reply('{"cats": 2}'), payloads)) == [{"cats": 2}]
     assert typed.prediction_type == pa.struct([("cats", pa.int64())])
+    assert predictions(kind.answers(reply(None, "length"), payloads)) == [""]
     with pytest.raises(InvalidReply):
-        kind.answers(reply(None), payloads)
+        kind.answers(reply(7), payloads)
     with pytest.raises(NotDone):
         kind.answers(reply("A", "abort"), payloads)
 

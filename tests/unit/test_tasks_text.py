@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from nightshift.tasks._sampling import row_seed
-from nightshift.tasks.base import Answer, BadInput, Discarded, InvalidReply, NotDone, Reason, TaskKind, load_kind
+from nightshift.tasks.base import Answer, BadInput, Discarded, InvalidAnswer, InvalidReply, NotDone, Reason, TaskKind, load_kind
 from tests.builders import a_spec, predictions
 
 pytestmark = pytest.mark.unit
@@ -56,6 +56,13 @@ def chat_reply(content: Any, finish_reason: str = "stop") -> dict[str, Any]:
         ],
         "usage": {"prompt_tokens": 5, "total_tokens": 12, "completion_tokens": 7},
     }
+
+
+def thought(reasoning: str, finish_reason: str = "length", name: str = "reasoning") -> dict[str, Any]:
+    """The reply of a model that has reasoned and written no text."""
+    reply = chat_reply(None, finish_reason)
+    reply["choices"][0]["message"] = {"role": "assistant", "content": None, name: reasoning}
+    return reply
 
 
 def completion_reply(text: Any, finish_reason: str = "stop") -> dict[str, Any]:
@@ -236,6 +243,50 @@ class TestAnswers:
             assert (cut.prompt_tokens, cut.output_tokens) == (5, 7)
             assert kind.answers(reply("and then", "stop"), [kind.render({"text": "x"}, 0)]).rows == [Answer("and then")]
 
+    @pytest.mark.parametrize("reply", [chat_reply(None, "length"), thought("so ..."), thought("so", name="reasoning_content")])
+    def test_an_answer_that_ends_inside_the_reasoning_is_a_cut_one(self, reply: Any) -> None:
+        """A thinking model that max_tokens stops has content null: the engine has done what it was told."""
+        kind = chat()
+
+        assert kind.answers(reply, [kind.render({"text": "x"}, 0)]).rows == [Answer("", truncated=True)]
+
+    def test_a_job_may_refuse_it_and_is_told_why(self) -> None:
+        kind = chat(truncated="dead_letter", max_tokens=7)
+
+        [whole], [unsaid] = (
+            kind.answers(reply, [kind.render({"text": "x"}, 0)]).rows for reply in (thought("so"), chat_reply(None, "length"))
+        )
+
+        cut = "the answer was cut after 7 tokens (max_tokens)"
+        raise_it = "all of them reasoning: raise request.max_tokens, or have the model reason less"
+        assert whole == Discarded(Reason.TRUNCATED, f"{cut}, {raise_it}")
+        assert unsaid == Discarded(Reason.TRUNCATED, f"{cut}, and no text is left: a model that reasons needs more of them")
+
+    def test_a_model_that_ends_without_text_has_answered_with_none(self) -> None:
+        for kind, reply in (
+            (chat(), chat_reply(None)),
+            (chat(), thought("so", "stop")),
+            (completion(), completion_reply(None)),
+        ):
+            assert kind.answers(reply, [kind.render({"text": "x"}, 0)]).rows == [Answer("")]
+
+    def test_a_call_of_a_tool_is_the_models_fault_and_no_answer(self) -> None:
+        with pytest.raises(InvalidAnswer, match="wrote no text \\(finish_reason 'tool_calls'\\)"):
+            answer(chat(), chat_reply(None, "tool_calls"))
+
+    @pytest.mark.parametrize(
+        ("reply", "message"),
+        [
+            (thought("so"), "cut after 256 tokens .* all of them reasoning: raise request.max_tokens"),
+            (thought("so", "stop"), "the answer is empty: the model ended after its reasoning"),
+            (chat_reply(None), "the answer is not JSON"),
+            (chat_reply(None, "length"), "cut after 256 tokens .* a model that reasons needs more"),
+        ],
+    )
+    def test_a_typed_answer_without_text_is_drawn_again_and_not_the_engines_fault(self, reply: Any, message: str) -> None:
+        with pytest.raises(InvalidAnswer, match=message):
+            answer(chat(json_schema=SCHEMA), reply)
+
     @pytest.mark.parametrize("content", ["half", "", None])
     def test_abort_is_not_done(self, content: str | None) -> None:
         for kind, reply in ((chat(), chat_reply(content, "abort")), (completion(), completion_reply(content, "abort"))):
@@ -255,8 +306,9 @@ class TestAnswers:
             {"choices": [{}]},
             {"choices": [{"message": None, "text": None}]},
             {"choices": [{"message": "a", "text": 1}]},
-            chat_reply(None),
             chat_reply(None, "tool_calls"),
+            {"choices": [{"message": {"role": "assistant"}, "finish_reason": "stop"}]},
+            {"choices": [{"message": {"content": {}}, "text": {}, "finish_reason": "stop"}]},
             chat_reply("half", "error"),
             chat_reply(["a"]),
         ],

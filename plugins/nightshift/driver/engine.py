@@ -27,6 +27,8 @@ SECRET_MIN: Final = 8
 
 # How vLLM says that an input is too long; it has no error code for that.
 _LENGTH_WORDS: Final = ("maximum context length", "maximum model length", "max_model_len", "too long", "longer than the")
+# How it says that a number of the request is larger than one of its own: no row is at fault, long or short.
+_NUMBER_WORDS: Final = re.compile(r"\b\w+ ?= ?\d+ cannot be greater than ")
 # How vLLM says that its core has died; the text does not always name the exception.
 _DEAD_WORDS: Final = ("EngineDeadError", "EngineCore encountered an issue")
 
@@ -218,14 +220,15 @@ class EngineClient:
             await asyncio.sleep(0.5)
         return True
 
-    async def version(self, *, root: str | None = None, max_model_len: int | None = None) -> str:
+    async def version(self, *, root: str | None = None, max_model_len: int | None = None, answer_tokens: int = 0) -> str:
         """Checks that the engine serves the model. Returns its version; "unknown" if it has no ``/version``.
 
         root: where the model must come from, as vLLM's ``--model`` had it; the engine must say so. max_model_len: the longest
-        input in tokens that the engine must take, if it says so. None for what may be anything.
+        input in tokens that the engine must take, if it says so. None for what may be anything. answer_tokens: how many tokens
+        an answer may have, which must leave room for a prompt.
         Raises WrongEngine; OSError (ConnectionLost, TimeoutError) when it does not answer.
         """
-        check_served(await self._ask("/v1/models"), self._model, root, max_model_len)
+        check_served(await self._ask("/v1/models"), self._model, root, max_model_len, answer_tokens)
         reply = await self._client.request("GET", "/version", timeout_s=self._request_timeout_s)
         try:
             return str(orjson.loads(reply.body)["version"]) if reply.status == 200 else "unknown"
@@ -266,7 +269,7 @@ def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
         return Replied(parsed, body) if isinstance(parsed, dict) else Failed("200 with a body that is not a JSON object")
     message = _message(body)
     if status in (400, 413, 422):
-        too_long = status == 413 or any(word in message.lower() for word in _LENGTH_WORDS)
+        too_long = status == 413 or (_about_length(message) and not _NUMBER_WORDS.search(message))
         return Refused(Reason.TOO_LONG if too_long else Reason.REJECTED, message)
     if 401 <= status <= 405 or 300 <= status < 400:
         raise WrongEngine(f"the engine answers {status}: {message}", status=status, message=message)
@@ -275,6 +278,10 @@ def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
     if status == 502 or (status == 500 and any(word in message for word in _DEAD_WORDS)):
         return Gone(message, status)
     return Failed(message, timeout=status in (408, 504), status=status)
+
+
+def _about_length(message: str) -> bool:
+    return any(word in message.lower() for word in _LENGTH_WORDS)
 
 
 def parse_load(text: bytes) -> Load | None:
@@ -297,7 +304,7 @@ def parse_load(text: bytes) -> Load | None:
     )
 
 
-def check_served(models: Any, name: str, root: str | None, max_model_len: int | None) -> None:
+def check_served(models: Any, name: str, root: str | None, max_model_len: int | None, answer_tokens: int = 0) -> None:
     """Checks the answer of ``/v1/models`` (`EngineClient.version` has the parameters). Raises WrongEngine."""
     try:
         served = {str(item["id"]): (item.get("root"), item.get("max_model_len")) for item in models["data"]}
@@ -314,6 +321,11 @@ def check_served(models: Any, name: str, root: str | None, max_model_len: int | 
         )
     if None not in (max_model_len, own_len) and own_len != max_model_len:
         raise WrongEngine(f"the engine takes {own_len} tokens (max_model_len), but the job asks for {max_model_len}")
+    if isinstance(own_len, int) and own_len <= answer_tokens:
+        raise WrongEngine(
+            f"an answer may have {answer_tokens} tokens (request.max_tokens), but prompt and answer together have {own_len} "
+            "(the engine's max_model_len): it would refuse every row. Lower request.max_tokens, or raise engine.max_model_len"
+        )
 
 
 def _message(body: bytes) -> str:

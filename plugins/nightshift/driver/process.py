@@ -234,7 +234,7 @@ async def _work(
         if not await meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
         marks.engine_answers()
-        version = await engine.version(root=config.model_root or spec.model.root, max_model_len=spec.engine.max_model_len)
+        version = await _version(engine, config, spec)
         if pins.weights is not None:
             # Only now: the engine has loaded them.
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
@@ -273,6 +273,15 @@ async def _work(
         )
         drain.attach(worker.drain)
         return await worker.run()
+
+
+async def _version(engine: EngineClient, config: DriverConfig, spec: JobSpec) -> str:
+    """The engine's. Raises WrongEngine for one that does not serve what the job asks for."""
+    return await engine.version(
+        root=config.model_root or spec.model.root,
+        max_model_len=spec.engine.max_model_len,
+        answer_tokens=getattr(spec.request, "max_tokens", 0),
+    )
 
 
 def _locate(run_url: str) -> tuple[ObjectStore, RunRef]:

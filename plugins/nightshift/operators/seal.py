@@ -49,6 +49,7 @@ def _warnings(manifest: Mapping[str, Any]) -> Iterator[str]:
         )
     if truncated := manifest["truncated"]:
         yield (
-            f"{truncated} of {manifest['predictions']} answers were cut at max_tokens and are published as they are. Raise "
-            "request.max_tokens, or write 'truncated: dead_letter' under request to have such rows become dead letters."
+            f"{truncated} of {manifest['predictions']} answers were cut at max_tokens and are published as they are, some "
+            "without any text if the model reasons first. Raise request.max_tokens, or write 'truncated: dead_letter' under "
+            "request to have such rows become dead letters."
         )

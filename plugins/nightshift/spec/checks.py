@@ -20,6 +20,7 @@ from nightshift.profiles import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Sp
 from nightshift.spec import cron, names, notify
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
+from nightshift.spec.engine_checks import engine
 from nightshift.spec.input_checks import Columns, is_text, request
 from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
 from nightshift.spec.periods import Every
@@ -70,6 +71,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from notify.check(document)
     yield from _days(document)
     yield from flags(document)
+    yield from engine(document)
     yield from _airflows(document)
 
 

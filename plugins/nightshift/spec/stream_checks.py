@@ -14,6 +14,7 @@ from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, MOMENT_PA
 from nightshift.spec import stream_files
 from nightshift.spec.checks import compute, flags
 from nightshift.spec.document import Document
+from nightshift.spec.engine_checks import engine
 from nightshift.spec.input_checks import Columns, request
 from nightshift.spec.stream import (
     DEAD_LETTERS,
@@ -46,6 +47,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from _latency(document)
     yield from compute(document)
     yield from flags(document)
+    yield from engine(document)
     yield from _scaling(document)
 
 

@@ -134,7 +134,7 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
     ) as engine:
         if not await _open(sink, drain) or not await meet(engine, drain, float("inf")):
             return exits.DONE
-        await engine.version(max_model_len=spec.engine.max_model_len)
+        await engine.version(max_model_len=spec.engine.max_model_len, answer_tokens=getattr(spec.request, "max_tokens", 0))
         subscriber = Subscriber(
             kind=kind,
             engine=engine,

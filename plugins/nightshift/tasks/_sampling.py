@@ -183,18 +183,35 @@ class Sampling:
             body["seed"] = row_seed(self._seed, prompt.name, retry)
         return orjson.dumps(body)
 
-    def answers(self, choice: Mapping[str, Any], text: Any, reply: Mapping[str, Any]) -> Answers:
-        """The one answer of a reply. Raises InvalidReply."""
+    def answers(self, choice: Mapping[str, Any], text: Any, reply: Mapping[str, Any], reasoning: str | None = None) -> Answers:
+        """The one answer of a reply. text: None if there is none. reasoning: what was written before. Raises InvalidReply."""
         reason = choice.get("finish_reason")
+        if text is None and reason not in ("stop", "length"):
+            raise InvalidAnswer(f"the model wrote no text (finish_reason {reason!r})")
+        text = "" if text is None else text
         if not isinstance(text, str):
             raise InvalidReply(f"the reply has no text (finish_reason {reason!r})")
-        cut = f"the answer was cut after {self._options['max_tokens']} tokens (max_tokens)" if reason == "length" else None
-        if self._typed is None:
-            answer = Answer(_typed.storable(text), truncated=cut is not None)
-            return Answers([Discarded(Reason.TRUNCATED, cut) if cut and not self._keeps_truncated else answer], *usage(reply))
-        if cut:
+        cut = self._cut(text, reasoning) if reason == "length" else None
+        if cut and self._typed is not None:
             raise InvalidAnswer(cut)
-        return Answers([Answer(self._typed.parse(text))], *usage(reply))
+        if cut and not self._keeps_truncated:
+            return Answers([Discarded(Reason.TRUNCATED, cut)], *usage(reply))
+        return Answers([Answer(self._value(text, reasoning), truncated=cut is not None)], *usage(reply))
+
+    def _cut(self, text: str, reasoning: str | None) -> str:
+        message = f"the answer was cut after {self._options['max_tokens']} tokens (max_tokens)"
+        if text.strip():
+            return message
+        if reasoning is None:
+            return f"{message}, and no text is left: a model that reasons needs more of them"
+        return f"{message}, all of them reasoning: raise request.max_tokens, or have the model reason less"
+
+    def _value(self, text: str, reasoning: str | None) -> Any:
+        if self._typed is None:
+            return _typed.storable(text)
+        if not text.strip() and reasoning is not None:
+            raise InvalidAnswer("the answer is empty: the model ended after its reasoning")
+        return self._typed.parse(text)
 
 
 def the_choice(reply: Any) -> Mapping[str, Any]:

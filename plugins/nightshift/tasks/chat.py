@@ -87,7 +87,16 @@ def read_message(sampling: Sampling, reply: Any) -> Answers:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise InvalidReply("the reply has no message")
-    return sampling.answers(choice, message.get("content"), reply)
+    reasoning = _reasoning(message)
+    if "content" not in message and reasoning is None:
+        raise InvalidReply("the reply's message has no content")
+    return sampling.answers(choice, message.get("content"), reply, reasoning)
+
+
+def _reasoning(message: Mapping[str, Any]) -> str | None:
+    """What a reasoning parser has taken out of the answer; engines called it reasoning_content before."""
+    found = (message.get(name) for name in ("reasoning", "reasoning_content"))
+    return next((text for text in found if isinstance(text, str) and text), None)
 
 
 def system_message(system: Text | None, row: Mapping[str, Any], messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from nightshift.fields import parts
 from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_choice
-from nightshift.tasks.base import Answers, Text
+from nightshift.tasks.base import Answers, InvalidReply, Text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,9 @@ class Completion:
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
         choice = the_choice(reply)
-        return self._sampling.answers(choice, choice.get("text"), reply)
+        if "text" not in choice:
+            raise InvalidReply("the reply's choice has no text")
+        return self._sampling.answers(choice, choice["text"], reply)
 
 
 def make(job: Job) -> Completion:
