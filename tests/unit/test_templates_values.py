@@ -259,8 +259,68 @@ class TestNull:
     def test_reads_as_nothing_and_is_none(self, template: str, shown: str) -> None:
         assert rendered(template, x=None, s={"a": None}, y="") == shown
 
+    @pytest.mark.parametrize(
+        "template",
+        [
+            "{{ x.city }}{{ x.geo.country }}{{ x['city'] }}{{ x[0] }}{{ s.a.b.c }}{{ s['a'].b }}",
+            "{{ x | attr('city') }}{{ '{0.city}'.format(x) }}{{ x.get('city') }}{{ x.city.upper() }}",
+            "{% for k, v in x.items() %}no{% endfor %}{% for k in x | items %}no{% endfor %}{{ x.keys() | join }}",
+            "{{ [s, x] | map(attribute='a.b') | join }}{{ [s] | selectattr('a.b') | list | length or '' }}",
+            "{{ x.city if x.city is none }}{{ x.city | default('no') }}{{ x * 2 }}{{ x.city * 1.5 }}",
+        ],
+    )
+    def test_a_part_of_null_is_null(self, template: str) -> None:
+        """In BigQuery, too: address.city of a NULL address is NULL."""
+        assert rendered(template, x=None, s={"a": None}) == ""
+
+    @pytest.mark.parametrize(
+        "expression",
+        [
+            *("x > 3", "3 > x", "x <= 3", "x < day", "day - x", "x + 1", "1 + x", "x - 1", "x / 2", "7 // x", "x % 2", "7 % x"),
+            *("x ** 2", "2 ** x", "-x", "x | abs", "x | round", "x | round(2)", "range(x)", "[1] + x", "xs[x]"),
+            *("'%d' % x", "'%.2f' % x", "'%.1f' | format(x)", "'{:.2f}'.format(x)", "'{:,d}'.format(x)"),
+            *("[1, x] | sum", "[1, x] | max", "[1, x] | sort", "x | filesizeformat", "x.strftime('%Y')", "x.isoformat()"),
+        ],
+    )
+    @pytest.mark.parametrize(("place", "named"), [("n", "n"), ("s.a", "s.a"), ("ss[0].a", "ss[].a"), ("n.b.c", "n.b.c")])
+    def test_where_a_value_is_needed_the_column_is_named(self, expression: str, place: str, named: str) -> None:
+        row: dict[str, Any] = {"n": None, "s": {"a": None}, "ss": [{"a": None}], "xs": [1], "day": datetime.date(2026, 1, 2)}
+
+        with pytest.raises(BadInput) as caught:
+            rendered(f"{{% set x = {place} %}}{{{{ {expression} }}}}{{# n s ss #}}", **row)
+        assert f"failed on this row: {named} is NULL, where the template needs a value" in str(caught.value)
+
+    def test_it_is_compared_with_texts_as_a_text(self) -> None:
+        template = "{{ x < 'a' }} {{ x + 'a' }}{{ 'a' + x }} {{ ['b', x, 'a'] | sort | join('-') }} {{ 'a' in x }}"
+
+        assert rendered(template, x=None) == "True aa -a-b False"
+
+    def test_beside_a_large_value_too(self) -> None:
+        """Then it is rendered in a process of its own."""
+        assert rendered("{{ long | length }}{{ x.city }}{{ x is none }}", long="a" * 40_000, x=None) == "40000True"
+        with pytest.raises(BadInput, match=r"s\.price is NULL"):
+            rendered("{{ long | length }}{{ s.price > 3 }}", long="a" * 40_000, s={"price": None})
+
+    def test_fields_of_fields_without_end_make_no_name_without_end(self) -> None:
+        template = "{% set n = namespace(x=x) %}{% for i in range(9999) %}{% set n.x = n.x.field %}{% endfor %}{{ n.x > 3 }}"
+
+        with pytest.raises(BadInput, match="is NULL") as caught:
+            rendered(template, x=None)
+        assert len(str(caught.value)) < 700
+
+    def test_a_run_of_0_2_0_finds_no_parts_in_it(self) -> None:
+        for template in ("{{ x.city }}", "{{ s.a.b }}", "{{ x > 3 }}"):
+            with pytest.raises(BadInput, match=r"has no attribute|not supported"):
+                rendered(template, Rendering.PYTHON, x=None, s={"a": None})
+
 
 class TestOthers:
+    def test_bytes_that_a_template_makes_read_as_those_of_a_column(self) -> None:
+        assert rendered("{{ x.encode() }} {{ [x.encode()] }} {{ x.encode() | upper }}", x="é") == 'é ["é"] É'
+        with pytest.raises(BadInput, match="utf-8"):
+            rendered("{{ x.encode('latin-1') }}", x="é")
+        assert rendered("{{ x.encode() }}", Rendering.PYTHON, x="é") == r"b'\xc3\xa9'"
+
     def test_other_types_as_a_table_of_the_page_says(self) -> None:
         row: dict[str, Any] = {
             "flag": True,

@@ -34,6 +34,7 @@ from nightshift.tasks._bounds import (
     widest,
     within,
 )
+from nightshift.tasks._null import Null, needed, part_of
 from nightshift.tasks._values import STYLES, VIEWS, Rendering, checked, is_null
 
 _TEXTUAL: Final = {
@@ -42,6 +43,7 @@ _TEXTUAL: Final = {
 }
 """The filters that make a text of any value."""
 _WRITTEN_LATER: Final = frozenset({"urlencode", "xmlattr"})
+_OF_MAPPINGS: Final = frozenset({"dictsort", "items", "xmlattr"})
 _CLOCKS: Final = frozenset({"now", "today", "utcnow"})
 """Methods of dates that ask what time it is: a row must give the same text whenever it is rendered."""
 
@@ -123,16 +125,22 @@ class Environment(ImmutableSandboxedEnvironment):
         return text
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """A field or an attribute that is a value."""
+        """A field or an attribute that is a value. Those of NULL are NULL."""
+        if isinstance(obj, Null):
+            return part_of(obj, attribute)
         return self._value(
             obj, attribute, self.method(obj, attribute) if not isinstance(obj, dict) else obj.get(attribute, self)
         )
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(obj, Null):
+            return part_of(obj, argument)
         return self._value(obj, argument, super().getitem(obj, argument))
 
     def method(self, obj: Any, attribute: str) -> Any:
-        """What is called as `obj.attribute`."""
+        """What is called as `obj.attribute`. NULL has the methods of a text and of a struct; of another type it has none."""
+        if isinstance(obj, Null) and not hasattr(Null, attribute):
+            return needed(obj)
         return super().getattr(obj, attribute)
 
     def _value(self, obj: Any, name: Any, found: Any) -> Any:
@@ -182,6 +190,8 @@ def _guarded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
                 value = list(value)
             elif name in _WRITTEN_LATER:
                 checked(value)
+            if name in _OF_MAPPINGS and isinstance(value, Null):
+                value = {}
             if foresee:
                 foresee(value, (*rest, *kwargs.values()))
             args = (*args[:skip], value, *rest)
@@ -253,7 +263,7 @@ def _the_environment() -> Environment:
 def taken(values: Mapping[str, Any], rendering: Rendering) -> dict[str, Any]:
     """A row's values as templates see them. Raises UnicodeDecodeError for BYTES that are not UTF-8."""
     take = STYLES[rendering].taken
-    return {name: value if type(value) is str else take(value) for name, value in values.items()}
+    return {name: value if type(value) is str else take(value, name) for name, value in values.items()}
 
 
 def render(template: jinja2.Template, values: dict[str, Any], rendering: Rendering, *, here: bool = False) -> str:

@@ -16,6 +16,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
+from nightshift.tasks._null import Null
+
 
 class Rendering(StrEnum):
     """How values read. SQL: NUMERIC as BigQuery casts it to STRING, NULL as nothing, arrays and structs as JSON.
@@ -29,23 +31,6 @@ class Rendering(StrEnum):
 
 class NoValue(TypeError):
     """Something that is no value would have been written."""
-
-
-class Null(str):
-    """NULL: an empty text, so that texts with it need no test; but it `is none`, and in JSON it is null."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return other is None or str.__eq__(self, other) is True
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = str.__hash__
-
-
-NULL: Final = Null()
 
 
 class Number(Decimal):
@@ -117,17 +102,19 @@ def _refuse(value: Any) -> None:
 
 
 def text(value: Any) -> str:
-    """The text of a value, whatever writes it. Raises NoValue, UndefinedError."""
+    """The text of a value, whatever writes it. Raises NoValue, UndefinedError, UnicodeDecodeError."""
     if is_null(value):
         return ""
     if isinstance(value, (dict, *_LISTS)):
         return to_json(value)
+    if isinstance(value, bytes):
+        return value.decode()
     return str(Number(value) if type(value) is Decimal else checked(value))
 
 
 def scalar(value: Any, rendering: Rendering) -> str:
     """The text of a row's value that no template sees: not NULL, an array or a struct. Raises UnicodeDecodeError."""
-    return str(STYLES[rendering].taken(value))
+    return str(STYLES[rendering].taken(value, ""))
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -147,22 +134,25 @@ def _json(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else text(value)
 
 
-def _in_templates(value: Any) -> Any:
-    """A row's value as templates see it: BYTES become UTF-8 text, also inside arrays and structs. Raises UnicodeDecodeError."""
+def _in_templates(value: Any, name: str) -> Any:
+    """A row's value as templates see it: BYTES become UTF-8 text, also inside arrays and structs. Raises UnicodeDecodeError.
+
+    name: of the column, and of the fields that lead to it, if it is part of a struct.
+    """
     if value is None:
-        return NULL
+        return Null(name)
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, Decimal):
         return Number(value)
     if isinstance(value, list):
-        return [_in_templates(item) for item in value]
+        return [_in_templates(item, f"{name}[]") for item in value]
     if isinstance(value, dict):
-        return {key: _in_templates(item) for key, item in value.items()}
+        return {key: item if type(item) is str else _in_templates(item, f"{name}.{key}") for key, item in value.items()}
     return value
 
 
-def _before_in_templates(value: Any) -> Any:
+def _before_in_templates(value: Any, name: str) -> Any:
     return "" if value is None else _before_within(value)
 
 
@@ -184,12 +174,12 @@ def _before_json(value: Any, indent: int | None = None) -> str:
 class Style:
     """The parts of a rendering.
 
-    taken: a row's value as templates see it. shown: what an expression writes. written: what a filter or a format makes text
-    of. json: of a value, with an indent. pretty: the same over several lines. made: what an operator, a filter or a call
-    has made.
+    taken: of a column's value and its name, the value as templates see it. shown: what an expression writes. written: what a
+    filter or a format makes text of. json: of a value, with an indent. pretty: the same over several lines. made: what an
+    operator, a filter or a call has made.
     """
 
-    taken: Callable[[Any], Any]
+    taken: Callable[[Any, str], Any]
     shown: Callable[[Any], Any]
     written: Callable[[Any], Any]
     json: Callable[[Any, int | None], str]
