@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from array import array
@@ -17,6 +18,7 @@ from nightshift import __version__
 from nightshift.batch import output, source, state
 from nightshift.batch.source import Index, LineReader, LocalFile, index
 from nightshift.batch.state import Asked, chunk_lines, chunk_lines_most, find_batch, open_batch, place_of
+from nightshift.batch.target import target_of
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.inputs import InputChanged
@@ -122,7 +124,8 @@ def test_a_chunk_has_as_many_lines_as_fit_in_memory_with_their_replies(lines: in
 
 
 def asked(folder: Path, content: bytes = b"x", model: str | None = None, attempt: str = "one") -> Asked:
-    return Asked(str(folder / "state"), index(a_file(folder, content)), "in.jsonl", model, attempt)
+    found = Index("v", hashlib.sha256(content).hexdigest(), len(content), 1, 1, array("Q", [0]))
+    return Asked(str(folder / "state"), found, "in.jsonl", model, attempt)
 
 
 def opened(what: Asked, *, served: str = "", fresh: bool = False) -> state.Batch:
@@ -314,16 +317,16 @@ def test_no_output_from_chunks_that_are_not_whole(tmp_path: Path, body: bytes, s
     (ledger / "chunk-00000000.parquet").write_bytes(a_chunk(good(0, 1)))
     (ledger / "chunk-00000001.parquet").write_bytes(a_chunk(good(2, 3)))
     out = tmp_path / "out.jsonl"
-    output.write(store, RUN, plan, str(out))
+    output.write(store, RUN, plan, target_of(str(out), "in"))
     before = out.read_bytes()
 
     (ledger / "chunk-00000000.parquet").write_bytes(body)
 
     with pytest.raises(output.Incomplete, match=said):
-        output.write(store, RUN, plan, str(out))
+        output.write(store, RUN, plan, target_of(str(out), "in"))
     (ledger / "chunk-00000000.parquet").unlink()
     with pytest.raises(output.ChunkMissing, match=r"chunk-00000000\.parquet is gone"):
-        output.write(store, RUN, plan, str(out))
+        output.write(store, RUN, plan, target_of(str(out), "in"))
     assert out.read_bytes() == before, "what stood there before still does"
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["out.jsonl"]
 
@@ -336,7 +339,7 @@ def test_every_write_of_a_run_gives_the_same_bytes_and_a_line_for_each(tmp_path:
         (ledger / f"chunk-{chunk:08d}.parquet").write_bytes(a_chunk(good(*range(chunk * 3, min(14, chunk * 3 + 3)))))
     written: list[Any] = []
     for name in ("one", "two"):
-        counts = output.write(store, RUN, a_plan(14, 3, RUN.run_id), str(tmp_path / name))
+        counts = output.write(store, RUN, a_plan(14, 3, RUN.run_id), target_of(str(tmp_path / name), "in"))
         written.append((counts, (tmp_path / name).read_bytes()))
 
     assert written[0] == written[1]

@@ -7,21 +7,20 @@ import os
 import random
 import time
 import uuid
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import uvloop
 
 from nightshift import exits
-from nightshift.batch import source as sources
+from nightshift.batch import places
 from nightshift.batch.codec import LineCodec
-from nightshift.batch.engine import About, Server, base_of
+from nightshift.batch.engine import About, Server
 from nightshift.batch.kind import KEY, BatchLines
 from nightshift.batch.output import ChunkMissing, Incomplete, write
+from nightshift.batch.preparation import Options, Prepared, Usage, prepared
 from nightshift.batch.progress import Progress, format_duration, log_to_stderr, say, summary
-from nightshift.batch.source import BatchFile, Index, LineReader, source_of
-from nightshift.batch.state import Asked, Batch, OtherModel, chunk_lines_most, find_batch, open_batch, place_of
+from nightshift.batch.source import LineReader
+from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
@@ -40,41 +39,21 @@ WINDOW_UNKNOWN: Final = 32
 WINDOW_MOST: Final = 8192
 
 
-class Usage(ValueError):
-    """The command or the file is wrong; trying again cannot help."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command line. api_key is never written anywhere. wait_s: for the server to start; timeout_s: of one request."""
-
-    input: str
-    output: str
-    base_url: str
-    model: str | None = None
-    api_key: str | None = None
-    max_inflight: int | None = None
-    chunk_rows: int | None = None
-    state: str | None = None
-    fresh: bool = False
-    clean: bool = False
-    fail_on_error: bool = False
-    timeout_s: float = 600.0
-    wait_s: float = 300.0
-
-
 def run(options: Options) -> int:
     """Runs the command and returns its exit code: 0, 1 (lines failed, with --fail-on-error), 2 or 75."""
     log_to_stderr()
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_Command(options).work())
+        with prepared(options) as found, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_Command(options, found).work())
     except (ForeignObject, InputChanged, OtherModel, UnreadableFormat, Usage, WrongEngine) as error:
         say(str(error))
         return BAD_USAGE
     except Incomplete as error:
         say(f"the output cannot be written: {error}. Remove that file and run the same command again.")
         return BAD_USAGE
+    except BrokenPipeError:
+        say(f"whatever read from {places.shown(options.output, 'standard output')} is gone. {_AGAIN}")
+        return exits.RESUME
     except (ChunkMissing, StoreUnavailable, OSError) as error:
         say(f"{error}. {_AGAIN}")
         return exits.RESUME
@@ -86,8 +65,9 @@ _AGAIN: Final = "Run the same command again to continue."
 class _Command:
     """One run of the command."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, found: Prepared) -> None:
         self._options = options
+        self._found = found
         self._began = time.monotonic()
         self._attempt = f"{os.uname().nodename}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._stats = Stats()
@@ -95,10 +75,9 @@ class _Command:
     async def work(self) -> int:
         options = self._options
         drain = DrainOnSignal()
-        place = _checked_place(options)
-        source, index = await asyncio.to_thread(_read, options)
-        asked = Asked(place, index, options.input, options.model, self._attempt)
-        async with Server(base_of(options.base_url), options.api_key, options.timeout_s) as server:
+        found = self._found
+        asked = Asked(found.place, found.index, options.input, options.model, self._attempt)
+        async with found.server as server:
             if not await server.healthy():
                 # A finished run does not need the server.
                 batch = None if options.fresh else await asyncio.to_thread(find_batch, asked)
@@ -113,7 +92,7 @@ class _Command:
             before = await _lines_in(batch)
             say(f"{options.input}: {batch.plan.rows:,} lines, {before:,} of them already done; progress is kept in {batch.url}")
             if before < batch.plan.rows:
-                reader = LineReader(source, index, batch.plan, options.model)
+                reader = LineReader(found.source, found.index, batch.plan, options.model)
                 worker = self._worker(batch, reader, server, about, known=await server.load() is not None)
                 drain.attach(worker.drain)
                 if await self._watched(worker, batch, before) != exits.DONE:
@@ -177,8 +156,8 @@ class _Command:
     async def _finish(self, batch: Batch) -> int:
         """Writes the output of a complete run."""
         options = self._options
-        counts = await asyncio.to_thread(write, batch.store, batch.run, batch.plan, options.output)
-        say(summary(counts, options.output, time.monotonic() - self._began, self._stats))
+        counts = await asyncio.to_thread(write, batch.store, batch.run, batch.plan, self._found.target)
+        say(summary(counts, self._found.target.name, time.monotonic() - self._began, self._stats))
         if options.clean:
             await asyncio.to_thread(batch.remove)
         return FAILED_LINES if options.fail_on_error and counts.failed else exits.DONE
@@ -191,45 +170,3 @@ def _ledger(batch: Batch) -> Ledger:
 async def _lines_in(batch: Batch) -> int:
     """How many lines the ledger holds."""
     return sum(len(batch.plan.chunk_range(chunk)) for chunk in await _ledger(batch).committed())
-
-
-def _read(options: Options) -> tuple[BatchFile, Index]:
-    """Reads the input once. Raises Usage if it cannot be read, and for more lines a chunk than it allows."""
-    try:
-        source = source_of(options.input)
-        index = sources.index(source)
-    except (ValueError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        if isinstance(error, InputChanged):
-            raise
-        raise Usage(f"-i {options.input}: {error}") from error
-    most = chunk_lines_most(index)
-    if options.chunk_rows is not None and min(options.chunk_rows, index.lines) > most:
-        raise Usage(
-            f"--chunk-rows {options.chunk_rows}: lines that are saved together are in memory until then, with their replies. "
-            f"Write {most} or less for this file, or leave it out"
-        )
-    return source, index
-
-
-def _checked_place(options: Options) -> str:
-    """Where progress is kept. First checks that the output can be written: a night later is too late to say so."""
-    out = options.output
-    try:
-        if "://" in out:
-            sources.store_of(out)
-        else:
-            _check_writable(Path(out), options.input)
-        return place_of(options.state, out)
-    except ValueError as error:
-        raise Usage(str(error)) from error
-
-
-def _check_writable(out: Path, given: str) -> None:
-    if out.is_dir():
-        raise Usage(f"-o {out}: this is a folder")
-    if not out.absolute().parent.is_dir():
-        raise Usage(f"-o {out}: the folder {out.absolute().parent} does not exist")
-    if not os.access(out.absolute().parent, os.W_OK):
-        raise Usage(f"-o {out}: its folder is not writable")
-    if "://" not in given and out.exists() and out.samefile(given):
-        raise Usage(f"-o {out}: this is the input file")

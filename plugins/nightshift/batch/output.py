@@ -1,18 +1,15 @@
 """The output file: a line for each line of the input, in its order, in the schema of ``vllm run-batch``.
 
-It is made from the committed chunks only, is streamed, and appears under its name whole or not at all. Ids are made from the
-run and the line's number, so writing the file again gives the same bytes.
+It is made from the committed chunks only, and is streamed. Ids are made from the run and the line's number, so writing it again
+gives the same bytes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import obstore
@@ -20,7 +17,7 @@ import orjson
 from obstore.store import ObjectStore
 
 from nightshift.batch.codec import results_with_status
-from nightshift.batch.source import store_of
+from nightshift.batch.target import Target
 from nightshift.run import chunks
 from nightshift.run.chunks import Result
 from nightshift.run.names import RunRef
@@ -42,6 +39,10 @@ STATUS: Final = {
 _TYPES: Final = {400: "BadRequestError", 404: "NotFoundError"}
 
 
+EXAMPLES: Final = 3
+"""Of each reason, in the summary."""
+
+
 class Incomplete(Exception):
     """A chunk is torn or foreign: the output cannot be written from it."""
 
@@ -52,10 +53,11 @@ class ChunkMissing(Exception):
 
 @dataclass
 class OutputCounts:
-    """What the output holds."""
+    """What the output holds. examples: by reason, the first messages that differ, each with the number of its line, from 1."""
 
     answered: int = 0
     failed: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, dict[str, int]] = field(default_factory=dict)
     prompt_tokens: int = 0
     output_tokens: int = 0
 
@@ -81,9 +83,17 @@ def lines_of(body: bytes, run_id: str, expected: range, counts: OutputCounts) ->
             lines.append(_line(run_id, result.ordinal, custom_id, 200, result.prediction, b"null"))
         else:
             counts.failed[result.reason] += 1
+            _note(counts, result)
             code, said = error_of(result)
             lines.append(_line(run_id, result.ordinal, custom_id, code, b"null", orjson.dumps(said)))
     return b"".join(lines)
+
+
+def _note(counts: OutputCounts, dead: Result) -> None:
+    examples = counts.examples.setdefault(str(dead.reason), {})
+    if len(examples) < EXAMPLES:
+        number = dead.ordinal + 1
+        examples.setdefault((dead.text or "").removeprefix(f"line {number}: "), number)
 
 
 def error_of(dead: Result) -> tuple[int, Any]:
@@ -108,17 +118,13 @@ def _line(run_id: str, ordinal: int, custom_id: str, code: int, body: bytes, err
     )
 
 
-def write(store: ObjectStore, run: RunRef, plan: Plan, out: str) -> OutputCounts:
+def write(store: ObjectStore, run: RunRef, plan: Plan, target: Target) -> OutputCounts:
     """Writes the output of a run whose chunks are all committed. Raises Incomplete, ChunkMissing, StoreUnavailable, OSError."""
     counts = OutputCounts()
     try:
-        if "://" in out:
-            target, path = store_of(out)
-            obstore.put(target, path, _blocks(store, run, plan, counts), use_multipart=True)
-        else:
-            _write_local(Path(out), _blocks(store, run, plan, counts))
+        target.write(_blocks(store, run, plan, counts))
     except obstore.exceptions.BaseError as error:
-        raise StoreUnavailable(f"write {out}: {error}") from error
+        raise StoreUnavailable(f"write {target.name}: {error}") from error
     return counts
 
 
@@ -143,24 +149,3 @@ def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: OutputCounts) -
                 yield lines_of(body, run.run_id, plan.chunk_range(chunk), counts)
             except Incomplete as error:
                 raise Incomplete(f"{path}: {error}") from error
-
-
-def _write_local(out: Path, blocks: Iterator[bytes]) -> None:
-    # A unique name: two processes may finish the same run and write at once, and neither may truncate the other's file.
-    unfinished = out.with_name(f"{out.name}.tmp-{os.getpid()}")
-    try:
-        with open(unfinished, "wb") as file:
-            for block in blocks:
-                file.write(block)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(out)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise
-    folder = os.open(out.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from obstore.store import ObjectStore
 
 from nightshift.batch.lines import BOM, parse_line
+from nightshift.batch.recognize import LINE_BYTES_MOST, Recognizer
 from nightshift.run.inputs import InputChanged
 from nightshift.run.plan import Plan
 from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, open_store, split_object_url
@@ -124,16 +125,21 @@ class Index:
 
 
 def index(source: BatchFile, marks_most: int = MARKS_MOST) -> Index:
-    """Reads the file once. Blank lines are ignored, as in vLLM. Raises OSError, StoreUnavailable, InputChanged."""
+    """Reads the file once. Blank lines are ignored, as in vLLM.
+
+    Raises OSError, StoreUnavailable, InputChanged, and NotABatchFile if it holds lines, but no request.
+    """
     version = source.version()
     digest = hashlib.sha256()
     marks: array[int] = array("Q")
     every, lines, at = 1, 0, 0
+    recognizer = Recognizer()
     try:
         with source.open() as file:
-            for line in file:
+            while line := file.readline(LINE_BYTES_MOST):
                 digest.update(line)
                 if not _blank(line, at):
+                    recognizer.see(line, lines)
                     if lines % every == 0:
                         if len(marks) == marks_most:
                             marks, every = marks[::2], every * 2
@@ -146,6 +152,7 @@ def index(source: BatchFile, marks_most: int = MARKS_MOST) -> Index:
         same = False
     if not same:
         raise InputChanged(f"{source.name} changed while it was read")
+    recognizer.check(lines)
     return Index(version, digest.hexdigest(), at, lines, every, marks)
 
 

@@ -6,8 +6,11 @@ same command finds its run again, and another input, even under the same name, i
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,13 +43,37 @@ class OtherModel(ValueError):
     """The run was started with a different model than the server offers now, and its lines do not name one."""
 
 
-def place_of(state: str | None, out: str) -> str:
-    """Folder or URL for --state, by default next to the output. Raises ValueError for a URL that is not a store."""
-    place = state or f"{out}.nightshift"
+def place_of(state: str | None, beside: str) -> str:
+    """Folder or URL for --state, by default next to the file `beside`. Raises ValueError for a URL that is not a store."""
+    place = state or f"{beside}.nightshift"
     if "://" not in place:
         return str(Path(place).absolute())
     open_store(place)
     return place
+
+
+@contextlib.contextmanager
+def kept_in(place: str) -> Iterator[None]:
+    """Makes the folder of a local place, and removes it at the end if nothing is in it.
+
+    Raises ValueError if progress cannot be kept there.
+    """
+    if "://" in place:
+        yield
+        return
+    folder = Path(place)
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ValueError(f"progress cannot be kept in {place}: {error.strerror}. Name a folder for it with --state") from error
+    try:
+        yield
+    finally:
+        if made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 def _open(place: str) -> ObjectStore:

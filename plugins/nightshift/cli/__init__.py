@@ -152,8 +152,8 @@ def _add_batch(commands: Commands) -> None:
         "written but lines failed (--fail-on-error); 2 bad input; 75 work is left, run the same command again. docs/batch.md "
         "has the rest.",
     )
-    batch.add_argument("-i", "--input-file", required=True, metavar="FILE", help="a path or gs://BUCKET/NAME")
-    batch.add_argument("-o", "--output-file", required=True, metavar="FILE", help="a path or gs://BUCKET/NAME")
+    batch.add_argument("-i", "--input-file", required=True, metavar="FILE", help="a path, gs://BUCKET/NAME or -")
+    batch.add_argument("-o", "--output-file", required=True, metavar="FILE", help="a path, gs://BUCKET/NAME or -")
     batch.add_argument("--base-url", required=True, metavar="URL", help="the server, with or without /v1 at the end")
     batch.add_argument("--model", metavar="NAME", help="replaces the model that the lines name")
     batch.add_argument(
@@ -301,9 +301,10 @@ def _batch(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(exits.RESUME))
     from nightshift.batch import command
+    from nightshift.batch.preparation import Options
 
     return command.run(
-        command.Options(
+        Options(
             input=options.input_file,
             output=options.output_file,
             base_url=options.base_url,

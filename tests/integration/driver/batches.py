@@ -7,9 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from aiohttp import web
 
@@ -106,16 +106,21 @@ class BatchProcess:
         storage: str | None = None,
         hurried: bool = False,
         folder: Path | None = None,
+        stdin: IO[bytes] | int | None = None,
+        stdout: IO[bytes] | int | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """hurried: it hardly waits before it tries again. folder: where it is run."""
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PLUGINS)}
+        """hurried: it hardly waits before it tries again. folder: where it is run. environment: added to what it gets."""
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PLUGINS), **(environment or {})}
         if key is not None:
             environment["OPENAI_API_KEY"] = key
         if storage is not None:
             environment["STORAGE_EMULATOR_HOST"] = storage
         program = ("-c", HURRIED) if hurried else ("-m", "nightshift.cli")
         command = [sys.executable, *program, "batch", *map(str, arguments)]
-        self.process = subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True
+        )
         self.said = ""
 
     def wait_for(self, words: str) -> None:

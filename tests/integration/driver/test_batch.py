@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -190,6 +192,57 @@ def test_it_waits_for_the_server_and_gives_up_in_time(tmp_path: Path) -> None:
     )
     assert without.finish() == 0, "what is done needs no server"
     assert (tmp_path / "out2.jsonl").read_bytes() == out.read_bytes()
+
+
+def test_from_pipe_to_pipe_and_on_after_a_kill(tmp_path: Path) -> None:
+    source, out = a_file(tmp_path), tmp_path / "out.jsonl"
+    packed = tmp_path / "in.jsonl.gz"
+    packed.write_bytes(gzip.compress(source.read_bytes()))
+
+    def started() -> tuple[BatchProcess, subprocess.Popen[bytes]]:
+        zipped = subprocess.Popen(["zcat", packed], stdout=subprocess.PIPE)
+        with open(out, "ab") as appended:
+            return BatchProcess(*arguments, stdin=zipped.stdout, stdout=appended), zipped
+
+    with ChatServer(delay_s=0.05) as server:
+        state = tmp_path / "state"
+        arguments = ("-i", "-", "-o", "-", "--base-url", server.url, "--state", state, "--chunk-rows", 8, "--max-inflight", 16)
+        batch, zipped = started()
+        while len(list(state.glob("batch/lines/*/ledger/*.parquet"))) < 10:
+            time.sleep(0.005)
+        batch.process.kill()
+        batch.finish()
+        zipped.wait()
+        before = len(server.seen)
+        assert out.read_bytes() == b""
+        assert [path.name for path in state.iterdir()] == ["batch"], "the copy of the input went with the process"
+
+        batch, zipped = started()
+        assert batch.finish() == 0, batch.said
+        zipped.wait()
+
+    assert_complete(out)
+    assert "standard input can be read only once" in batch.said
+    assert "standard output: 400 lines" in batch.said
+    assert len(server.seen) - before <= LINES - 80
+
+
+def test_a_reader_that_leaves_early_loses_nothing(tmp_path: Path) -> None:
+    source = a_file(tmp_path, 3)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with ChatServer() as server:
+        arguments = ("-i", source, "-o", "-", "--base-url", server.url)
+        cut = BatchProcess(*arguments, stdout=writing)
+        assert cut.finish() == exits.RESUME
+        with open(tmp_path / "out.jsonl", "wb") as file:
+            assert BatchProcess(*arguments, stdout=file).finish() == 0
+        assert len(server.seen) == 3
+
+    os.close(writing)
+    assert "whatever read from standard output is gone" in cut.said
+    assert_complete(tmp_path / "out.jsonl", 3)
+    assert (tmp_path / "in.jsonl.nightshift").is_dir(), "progress lies beside the input"
 
 
 def test_a_refused_key_ends_it_and_the_key_is_nowhere(tmp_path: Path) -> None:
