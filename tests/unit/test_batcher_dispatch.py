@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
+from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher, Seat
 from nightshift.stream.batcher.metrics import Metrics
 from nightshift.stream.batcher.routes import Routes
 
@@ -25,7 +25,7 @@ class Sends:
         self.sent = asyncio.Event()
         self._go: list[asyncio.Event] = []
 
-    async def __call__(self, bundle: list[Caller]) -> None:
+    async def __call__(self, bundle: list[Caller], _: Seat) -> None:
         names = [caller.body.decode() for caller in bundle]
         self.bundles.append(names)
         self.sent.set()

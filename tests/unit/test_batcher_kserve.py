@@ -188,3 +188,107 @@ class TestTheReplyToInfer:
     def test_a_reply_that_does_not_fit_is_nobodys(self, output: Any, why: str) -> None:
         with pytest.raises(WrongReply, match=why):
             self.divided(output)
+
+
+def cut(endpoint: Predict | Infer, body: Any, most: int) -> list[Any]:
+    """The bodies of the pieces."""
+    (whole,) = asked(endpoint, body)
+    return [json.loads(endpoint.merge([piece])) for piece in endpoint.cut(whole, most)]
+
+
+class TestInPieces:
+    def test_instances(self) -> None:
+        pieces = cut(Predict(), {"instances": [1, [2], "3"], "signature_name": "s"}, 2)
+
+        assert pieces == [{"instances": [1, [2]], "signature_name": "s"}, {"instances": ["3"], "signature_name": "s"}]
+
+    def test_predictions_become_one_list(self) -> None:
+        (whole,) = asked(Predict(), {"instances": [1, 2, 3]})
+        replies = [b'{"predictions": [10, [20]], "model": "m"}', b'{"predictions": [30], "model": "m"}']
+
+        assert json.loads(Predict().join(replies, Predict().cut(whole, 2))) == {"model": "m", "predictions": [10, [20], 30]}
+
+    @pytest.mark.parametrize(
+        "reply", [b'{"predictions": {"scores": [1]}}', b'{"predictions": [1, 2]}', b'{"predictions": [1], "explanations": [1]}']
+    )
+    def test_of_other_replies_none_is_made(self, reply: bytes) -> None:
+        (whole,) = asked(Predict(), {"instances": [1, 2]})
+
+        with pytest.raises(WrongReply):
+            Predict().join([reply, b'{"predictions": [1]}'], Predict().cut(whole, 1))
+
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_tensors_go_by_rows(self, nested: bool) -> None:
+        rows = [[n, n + 0.5] for n in range(3)]
+        data = rows if nested else [value for row in rows for value in row]
+        body = {"id": "mine", "inputs": [tensor([3, 2], data), tensor([3], ["a", "b", "c"], "y", "BYTES")]}
+
+        assert cut(Infer(), body, 2) == [
+            {"inputs": [tensor([2, 2], data[: 2 if nested else 4]), tensor([2], ["a", "b"], "y", "BYTES")]},
+            {"inputs": [tensor([1, 2], data[2 if nested else 4 :]), tensor([1], ["c"], "y", "BYTES")]},
+        ]
+
+    @pytest.mark.parametrize("own", [{}, {"id": "mine"}])
+    def test_outputs_become_one(self, own: dict[str, str]) -> None:
+        (whole,) = asked(Infer(), {**own, "inputs": [tensor([3], [1, 2, 3])]})
+        replies = [
+            {
+                "id": "made-up",
+                "model_name": "m",
+                "outputs": [tensor([2, 2], [1, 2, 3, 4]), tensor([2], ["a", "b"], "y", "BYTES")],
+            },
+            {"id": "other", "model_name": "m", "outputs": [tensor([1, 2], [5, 6]), tensor([1], ["c"], "y", "BYTES")]},
+        ]
+
+        joined = Infer().join([json.dumps(each).encode() for each in replies], Infer().cut(whole, 2))
+        assert json.loads(joined) == {
+            "id": own.get("id", "made-up"),
+            "model_name": "m",
+            "outputs": [tensor([3, 2], [1, 2, 3, 4, 5, 6]), tensor([3], ["a", "b", "c"], "y", "BYTES")],
+        }
+
+    @pytest.mark.parametrize(
+        "outputs",
+        [
+            [tensor([1, 3], [5, 6, 7])],
+            [tensor([1, 2], [[5, 6]])],
+            [tensor([1, 2], [5, 6], datatype="INT32")],
+            [tensor([1, 2], [5, 6], name="z")],
+            [],
+            [tensor([1, 2], [5, 6]), tensor([1], [1], "z")],
+            [tensor([2, 2], [5, 6, 7, 8])],
+        ],
+    )
+    def test_unless_they_differ_in_form(self, outputs: list[Any]) -> None:
+        (whole,) = asked(Infer(), {"inputs": [tensor([3], [1, 2, 3])]})
+        replies = [{"outputs": [tensor([2, 2], [1, 2, 3, 4])]}, {"outputs": outputs}]
+
+        with pytest.raises(WrongReply):
+            Infer().join([json.dumps(each).encode() for each in replies], Infer().cut(whole, 2))
+
+
+class TestWhatNobodyCanDivide:
+    """A list beside the results may have something of each caller: copied to all, one caller would read another's."""
+
+    @pytest.mark.parametrize("more", [{"explanations": [1, 2, 3]}, {"details": {"texts": ["a"]}}, {"details": {"0": {"a": 1}}}])
+    def test_beside_predictions(self, more: dict[str, Any]) -> None:
+        reply = json.dumps({"predictions": [1, 2, 3], **more}).encode()
+
+        with pytest.raises(WrongReply, match="may be about single items"):
+            Predict().split(reply, asked(Predict(), *TestPredict.BODIES))
+
+    @pytest.mark.parametrize("inside", [True, False])
+    def test_beside_tensors(self, inside: bool) -> None:
+        more: dict[str, Any] = {"parameters": {"texts": ["a", "b"]}}
+        output = tensor([2], [1, 2], **(more if inside else {}))
+        reply = json.dumps({"outputs": [output], **({} if inside else more)}).encode()
+        both = asked(Infer(), {"inputs": [tensor([1], [1])]}, {"inputs": [tensor([1], [2])]})
+
+        with pytest.raises(WrongReply, match="may be about single items"):
+            Infer().split(reply, both)
+
+    def test_what_holds_for_the_reply_is_everybodys(self) -> None:
+        reply = b'{"predictions": [1, 2, 3], "model": "m", "parameters": {"version": 2}, "warnings": [], "x": null}'
+
+        first, second = Predict().split(reply, asked(Predict(), *TestPredict.BODIES))
+        assert json.loads(first)["parameters"] == json.loads(second)["parameters"] == {"version": 2}

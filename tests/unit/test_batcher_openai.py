@@ -9,7 +9,7 @@ import pytest
 
 from nightshift.stream.batcher.endpoint import Asked, Endpoint, WrongReply, openai_error
 from nightshift.stream.batcher.routes import NAMES, Routes, error_body
-from nightshift.stream.batcher.usage import estimated, shares
+from nightshift.stream.batcher.usage import estimated, shares, summed
 
 pytestmark = pytest.mark.unit
 
@@ -232,6 +232,7 @@ class TestDividing:
             (b"[]", "not a JSON object"),
             (b"<html>", "not a JSON object"),
             (b'{"data": [{"index": 0}, {"index": 1}, {"index": 2, "n": 18446744073709551616}]}', "more than 64 bits"),
+            (vectors(1, 2, 3, texts=["a", "b", "c"]), "'texts' may be about single items"),
         ],
     )
     def test_a_reply_that_does_not_fit_is_nobodys(self, reply: Any, why: str) -> None:
@@ -246,6 +247,51 @@ class TestDividing:
         assert ([each["text"] for each in one["choices"]], [each["text"] for each in other["choices"]]) == (["x"], ["y", "z"])
         assert [each["index"] for each in other["choices"]] == [0, 1]
         assert (one["object"], one["id"], other["id"]) == ("text_completion", "cmpl-1-0", "cmpl-1-1")
+
+
+class TestInPieces:
+    @pytest.mark.parametrize(
+        ("value", "pieces"),
+        [
+            (["a", "b", "c"], [["a", "b"], ["c"]]),
+            ([[1, 2], [3], [4, 5]], [[[1, 2], [3]], [[4, 5]]]),
+            (["a", "b"], [["a", "b"]]),
+        ],
+    )
+    def test_a_callers_own_list(self, value: Any, pieces: Any) -> None:
+        whole = asked({"model": "m", "input": value})
+        cut = endpoint().cut(whole, 2)
+
+        assert [json.loads(endpoint().merge([piece])) for piece in cut] == [{"model": "m", "input": each} for each in pieces]
+        assert [piece.count for piece in cut] == [len(each) for each in pieces]
+        assert {piece.shared for piece in cut} == {whole.shared}, "so that they may share with others"
+
+    def test_is_answered_as_a_whole(self) -> None:
+        pieces = endpoint().cut(asked({"input": ["a", "b", "c"]}), 2)
+        replies = [
+            vectors(1, 2, model="m", usage={"prompt_tokens": 2, "total_tokens": 2, "prompt_tokens_details": None}),
+            vectors(3, model="m", usage={"prompt_tokens": 5, "total_tokens": 5, "prompt_tokens_details": None}),
+        ]
+
+        whole = json.loads(endpoint().join([json.dumps(each).encode() for each in replies], pieces))
+        assert whole == {
+            "id": "embd-7",
+            "model": "m",
+            "usage": {"prompt_tokens": 7, "total_tokens": 7},
+            "data": [{"index": n, "embedding": [n + 1]} for n in range(3)],
+        }
+
+    @pytest.mark.parametrize("reply", [vectors(3, 4), {"data": {}}, vectors(3, more=[1]), b"<html>"])
+    def test_unless_a_reply_does_not_fit(self, reply: Any) -> None:
+        pieces = endpoint().cut(asked({"input": ["a", "b", "c"]}), 2)
+        text = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+
+        with pytest.raises(WrongReply):
+            endpoint().join([json.dumps(vectors(1, 2)).encode(), text], pieces)
+
+    @pytest.mark.parametrize("usages", [[{"prompt_tokens": 1}, None], [{"prompt_tokens": 1}, {}], [{"a": 1}, {"b": 1}], [{}]])
+    def test_without_tokens_if_a_piece_has_none(self, usages: list[Any]) -> None:
+        assert summed(usages) is None
 
 
 class TestUsage:

@@ -1,15 +1,17 @@
-"""Which headers have to agree, who is admitted, and how a refused request is found. Pure."""
+"""Which headers have to agree, who is admitted, and how a refused request is divided. Pure."""
 
 from __future__ import annotations
 
-import math
-import random
+from functools import partial
 
 import pytest
 
-from nightshift.stream.batcher.admission import COPIES, RATE_WINDOW_S, RETRY_AFTER_MOST_S, Admission, Rate
-from nightshift.stream.batcher.bisection import Bisection
+from nightshift.stream.batcher.admission import COPIES, RATE_WINDOW_S, RETRY_AFTER_MOST_S, SLOW_S, Admission, Place, Rate
+from nightshift.stream.batcher.endpoint import Asked
 from nightshift.stream.batcher.headers import HeaderRules, end_to_end, of_one, sendable
+from nightshift.stream.batcher.kserve import Predict
+from nightshift.stream.batcher.parting import parts_of
+from nightshift.stream.batcher.separate import REMEMBERED_MOST, REMEMBERED_S, Separate
 
 pytestmark = pytest.mark.unit
 
@@ -22,19 +24,39 @@ def counting(*headers: tuple[bytes, bytes], rules: HeaderRules | None = None) ->
 
 class TestHeadersThatCount:
     @pytest.mark.parametrize(
-        "name", [b"authorization", b"x-api-key", b"api-key", b"cookie", b"x-tenant", b"x-anything", b"idempotency-key"]
+        "name",
+        [
+            *(
+                b"authorization",
+                b"x-api-key",
+                b"api-key",
+                b"cookie",
+                b"x-tenant",
+                b"x-anything",
+                b"idempotency-key",
+                b"baggage",
+            ),
+            *(b"x-forwarded-user", b"x-forwarded-email", b"x-forwarded-groups", b"x-forwarded-access-token"),
+            *(b"x-forwarded-preferred-username", b"x-forwarded-client-cert", b"x-forwarded-host", b"x-forwarded-prefix"),
+            *(b"x-forwarded-anything", b"x-forwarded_for", b"x-envoy-downstream-service-cluster", b"x-envoy-peer-metadata-id"),
+            *(b"x-envoy-anything", b"sec-token-binding", b"sec-websocket-protocol", b"x-b3-tenant", b"x-stainless-user"),
+            *(b"x-auth-request-user", b"x-amzn-oidc-identity", b"x-goog-authenticated-user-email"),
+        ],
     )
     def test_any_that_may_name_a_tenant(self, name: bytes) -> None:
         assert counting((name, b"one")) == ((name.decode(), "one"),)
 
     @pytest.mark.parametrize(
         "name",
-        ["user-agent", "accept-encoding", "content-length", "host", "traceparent", "x-request-id", "x-forwarded-for", "te"],
+        [
+            *("user-agent", "accept-encoding", "content-length", "host", "traceparent", "x-request-id", "te", "via"),
+            *("x-forwarded-for", "x-forwarded-proto", "x-forwarded-port", "forwarded", "x-real-ip", "X-FORWARDED-FOR"),
+        ],
     )
     def test_not_what_names_the_callers_software_route_or_trace(self, name: str) -> None:
         assert counting((name.encode(), b"one")) == ()
 
-    @pytest.mark.parametrize("name", ["x-stainless-os", "sec-fetch-mode", "connection", "transfer-encoding", "x-b3-traceid"])
+    @pytest.mark.parametrize("name", ["x-stainless-os", "sec-fetch-mode", "keep-alive", "transfer-encoding", "x-b3-traceid"])
     def test_nor_those_of_a_family_or_a_connection(self, name: str) -> None:
         assert counting((name.encode(), b"one")) == ()
 
@@ -43,8 +65,27 @@ class TestHeadersThatCount:
 
         assert counting(*headers) == (("cookie", "c=1; d=2"), ("x-a", "2"), ("x-b", "1, 3"))
 
-    def test_what_the_connection_header_names_concerns_the_connection(self) -> None:
-        assert counting((b"connection", b"close, X-Hop"), (b"x-hop", b"1"), (b"x-end", b"2")) == (("x-end", "2"),)
+    def test_who_has_the_connection_header_drop_something_shares_with_nobody(self) -> None:
+        """A proxy must not pass it on; merged, it would be one with those who never had it."""
+        assert counting((b"connection", b"close, X-Hop"), (b"x-hop", b"1"), (b"x-end", b"2")) is None
+        assert end_to_end([(b"Connection", b"close, X-Hop"), (b"x-hop", b"1"), (b"x-end", b"2")]) == [("x-end", "2")]
+        assert counting((b"connection", b"close"), (b"Connection", b"Keep-Alive, TE,"), (b"x-end", b"2")) == (("x-end", "2"),)
+
+    @pytest.mark.parametrize(
+        ("value", "name"),
+        [
+            (b"authorization, x-tenant", "authorization"),
+            (b"close ,\tX-API-KEY", "x-api-key"),
+            (b"cookie", "cookie"),
+            (b"X-Forwarded-User", "x-forwarded-user"),
+            (b"x-own", "x-own"),
+        ],
+    )
+    def test_a_header_that_names_the_caller_cannot_be_dropped(self, value: bytes, name: str) -> None:
+        assert HeaderRules(key=["X-Own"]).dropped([JSON, (b"Connection", b"keep-alive"), (b"CONNECTION", value)]) == name
+
+    def test_others_can(self) -> None:
+        assert HeaderRules().dropped([JSON, (b"connection", b"close, x-hop, te"), (b"authorization", b"a")]) is None
 
     def test_a_user_may_count_more_and_ignore_more(self) -> None:
         rules = HeaderRules(key=["X-Forwarded-For", "User-Agent"], ignored=["X-Session"])
@@ -52,7 +93,9 @@ class TestHeadersThatCount:
         headers = ((b"x-forwarded-for", b"1"), (b"user-agent", b"2"), (b"x-session", b"3"))
         assert counting(*headers, rules=rules) == (("user-agent", "2"), ("x-forwarded-for", "1"))
 
-    @pytest.mark.parametrize("name", ["Authorization", "cookie", "X-API-Key", "api-key"])
+    @pytest.mark.parametrize(
+        "name", ["Authorization", "cookie", "X-API-Key", "api-key", "X-Forwarded-User", "x-forwarded-client-cert"]
+    )
     def test_credentials_cannot_be_ignored(self, name: str) -> None:
         with pytest.raises(ValueError, match=f"'{name.lower()}' has to count"):
             HeaderRules(ignored=[name])
@@ -68,6 +111,12 @@ class TestHeadersThatCount:
 
 
 class TestWhatGoesAlone:
+    @pytest.mark.parametrize("value", [b"NTLM TlRMTVNTUAAB", b"Negotiate YII", b"negotiate"])
+    def test_credentials_that_hold_for_a_connection_do(self, value: bytes) -> None:
+        """Others' requests on it would be answered with this caller's rights."""
+        assert counting((b"authorization", value)) is None
+        assert counting((b"authorization", b"Bearer " + value)) is not None
+
     @pytest.mark.parametrize(
         "value", [b"application/json", b"Application/JSON; charset=utf-8", b' application/json;charset="UTF8" ']
     )
@@ -107,45 +156,112 @@ def test_values_that_would_be_another_header(value: bytes, expected: bool) -> No
 
 
 class TestAdmission:
+    @staticmethod
+    def entered(admission: Admission, *, size: int = 1, now: float = 0.0) -> Place | None:
+        """A whole request's place; None if there is no room for it."""
+        place = admission.begin(now)
+        if admission.grow(place, size, now) and admission.enter(place):
+            return place
+        admission.leave(place, now)
+        return None
+
     def test_callers_are_bounded(self) -> None:
         admission = Admission(callers_most=2, bytes_most=1000)
+        first = self.entered(admission)
 
-        assert [admission.enter(1), admission.enter(1), admission.enter(1)] == [None, None, "queue"]
-        admission.leave(1, 0.0)
-        assert admission.enter(1) is None
+        assert first is not None
+        assert (self.entered(admission) is None, self.entered(admission)) == (False, None)
+        admission.leave(first, 0.0)
+        assert self.entered(admission) is not None
 
     def test_their_memory_too(self) -> None:
         admission = Admission(callers_most=99, bytes_most=COPIES * 10)
+        first = self.entered(admission, size=6)
 
-        assert [admission.enter(6), admission.enter(6)] == [None, "memory"]
-        admission.shrink(6, 4)
-        assert admission.enter(6) is None
-        admission.leave(4, 0.0)
-        admission.leave(6, 0.0)
-        assert repr(admission) == f"<Admission callers=0/99 bytes=0/{COPIES * 10}>"
+        assert first is not None
+        assert self.entered(admission, size=6) is None
+        admission.leave(first, 0.0)
+        second = self.entered(admission, size=6)
+        assert second is not None
+        admission.leave(second, 0.0)
+        assert repr(admission) == f"<Admission arriving=0 callers=0/99 bytes=0/{COPIES * 10}>"
+
+    def test_requests_that_never_arrive_keep_nobody_out(self) -> None:
+        admission = Admission(callers_most=2, bytes_most=COPIES * 10)
+        silent = [admission.begin(0.0) for _ in range(1000)]
+
+        assert not admission.full
+        assert self.entered(admission, size=10) is not None
+        assert admission.in_hand == 1001
+        for place in silent:
+            admission.leave(place, 0.0)
+        assert (admission.in_hand, admission.callers) == (1, 1)
+
+    def test_only_what_has_arrived_is_charged(self) -> None:
+        admission = Admission(callers_most=9, bytes_most=COPIES * 10)
+        place = admission.begin(0.0)
+
+        assert [admission.grow(place, 4, 0.0), admission.grow(place, 6, 0.0), admission.grow(place, 1, 0.0)] == [
+            True,
+            True,
+            False,
+        ]
+        assert admission.bytes == COPIES * 10
+
+    def test_who_sends_slowly_gives_way_the_oldest_first(self) -> None:
+        admission = Admission(callers_most=9, bytes_most=COPIES * 12)
+        told: list[int] = []
+        slow = []
+        for number in range(3):
+            place = admission.begin(float(number))
+            assert admission.grow(place, 4, float(number))
+            place.give_way = partial(told.append, number)
+            slow.append(place)
+        now = 1.0 + SLOW_S
+
+        assert self.entered(admission, size=5, now=now) is not None
+        assert told == [0, 1]
+        assert [place.turned_away for place in slow] == [True, True, False]
+        assert not admission.grow(slow[0], 1, now), "it is told, but has not heard it yet"
+        for place in slow:
+            admission.leave(place, now)
+        assert (admission.bytes, admission.callers) == (COPIES * 5, 1)
+
+    def test_but_not_who_has_just_begun_nor_whose_request_is_whole(self) -> None:
+        admission = Admission(callers_most=9, bytes_most=COPIES * 10)
+        assert self.entered(admission, size=5, now=0.0) is not None
+        fresh = admission.begin(100.0)
+        assert admission.grow(fresh, 5, 100.0)
+
+        assert self.entered(admission, size=1, now=100.0 + SLOW_S / 2) is None
+        assert not fresh.turned_away
 
     def test_when_to_come_again_follows_the_rate(self) -> None:
         admission = Admission(callers_most=1000, bytes_most=1000)
-        for _ in range(90):
-            admission.enter(0)
+        places = [self.entered(admission, size=0) for _ in range(90)]
         for second in range(5):
             for _ in range(4):
-                admission.leave(0, float(second))
+                self.leave(admission, places, float(second))
 
         assert admission.callers == 70
         assert admission.retry_after_s(5.0) == 18, "70 callers at 20 in 5 s"
 
     def test_it_is_never_less_than_a_second_nor_more_than_a_minute(self) -> None:
         admission = Admission(callers_most=10_000, bytes_most=1000)
-        for _ in range(5000):
-            admission.enter(0)
+        places = [self.entered(admission, size=0) for _ in range(5000)]
 
         assert admission.retry_after_s(0.0) == 1, "nothing is known yet"
-        admission.leave(0, 0.0)
+        self.leave(admission, places, 0.0)
         assert admission.retry_after_s(0.0) == RETRY_AFTER_MOST_S
         for _ in range(4998):
-            admission.leave(0, 1.0)
+            self.leave(admission, places, 1.0)
         assert admission.retry_after_s(1.0) == 1
+
+    @staticmethod
+    def leave(admission: Admission, places: list[Place | None], now: float) -> None:
+        place = places.pop()
+        assert place is not None
+        admission.leave(place, now)
 
     def test_what_was_answered_long_ago_is_forgotten(self) -> None:
         rate = Rate()
@@ -157,40 +273,48 @@ class TestAdmission:
         assert rate.per_s(70.0 + RATE_WINDOW_S) == 0.0
 
 
-class TestBisection:
+class TestParting:
+    @pytest.mark.parametrize("count", [2, 5, 6, 7, 31, 32, 33, 100])
+    def test_whichever_is_bad_each_other_is_in_a_part_without_it(self, count: int) -> None:
+        parts = [set(part) for part in parts_of(range(count))]
+
+        for bad in range(count):
+            clean = set().union(*(part for part in parts if bad not in part))
+            assert clean == set(range(count)) - {bad}
+
+    @pytest.mark.parametrize("count", range(2, 70))
+    def test_it_never_costs_more_than_twice_the_requests(self, count: int) -> None:
+        """The merged one, its parts, and each alone if all are bad."""
+        parts = parts_of(range(count))
+
+        alone = 0 if len(parts) == count else count
+        assert 1 + len(parts) + alone <= 2 * count
+        assert all(parts)
+
+    def test_at_32_it_costs_what_halving_does(self) -> None:
+        """11 requests, with the merged one and the bad one alone."""
+        assert (len(parts_of(range(32))), sum(map(len, parts_of(range(32))))) == (9, 64)
+
+
+class TestSeparate:
     @staticmethod
-    def sent(count: int, bad: set[int]) -> tuple[list[int], list[int], int]:
-        """(answered, refused alone, requests) of a server that refuses whatever has a bad request in it."""
-        plan, answered, refused, requests = Bisection(range(count)), [], [], 0
-        while (part := plan.next()) is not None:
-            requests += 1
-            if not bad & set(part):
-                answered += part
-            elif len(part) == 1:
-                refused += part
-            else:
-                plan.refused(part)
-        return answered, refused, requests
+    def asked(shared: bytes) -> Asked:
+        return Asked(shared, (b"1",), 1)
 
-    @pytest.mark.parametrize("bad", range(32))
-    def test_one_bad_request_of_32_costs_only_itself(self, bad: int) -> None:
-        answered, refused, requests = self.sent(32, {bad})
+    def test_of_a_model_and_its_parameters_for_a_while(self) -> None:
+        separate, endpoint = Separate(), Predict()
+        separate.add(endpoint, "/m", self.asked(b"s"), 10.0)
 
-        assert (answered, refused, requests) == ([n for n in range(32) if n != bad], [bad], 11)
+        assert separate.holds(endpoint, "/m", self.asked(b"s"), 10.0)
+        assert separate.holds(endpoint, "/m", self.asked(b"s"), 9.9 + REMEMBERED_S)
+        assert not separate.holds(endpoint, "/m", self.asked(b"s"), 10.0 + REMEMBERED_S)
+        assert not separate.holds(endpoint, "/n", self.asked(b"s"), 10.0)
+        assert not separate.holds(endpoint, "/m", self.asked(b"t"), 10.0)
 
-    @pytest.mark.parametrize("seed", range(20))
-    def test_whatever_is_bad_each_is_sent_to_its_end_once_and_in_order(self, seed: int) -> None:
-        draw = random.Random(seed)
-        count = draw.randint(1, 50)
-        bad = set(draw.sample(range(count), draw.randint(0, count)))
+    def test_it_takes_little_memory_whatever_callers_send(self) -> None:
+        separate, endpoint = Separate(), Predict()
+        for number in range(REMEMBERED_MOST + 1):
+            separate.add(endpoint, "/m", self.asked(b"%d" % number), 0.0)
 
-        answered, refused, requests = self.sent(count, bad)
-        assert (answered, refused) == ([n for n in range(count) if n not in bad], sorted(bad))
-        assert requests <= min(2 * count - 1, 1 + 2 * len(bad) * math.ceil(math.log2(max(count, 2))))
-
-    def test_nothing_needs_no_request(self) -> None:
-        assert self.sent(0, set()) == ([], [], 0)
-
-    def test_one_alone_cannot_be_halved(self) -> None:
-        with pytest.raises(ValueError, match="cannot be halved"):
-            Bisection([1]).refused([1])
+        held = [separate.holds(endpoint, "/m", self.asked(b"%d" % number), 0.0) for number in range(REMEMBERED_MOST + 1)]
+        assert held == [False] + [True] * REMEMBERED_MOST

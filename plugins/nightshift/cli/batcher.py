@@ -25,9 +25,10 @@ def add_to(commands: Commands) -> None:
     batcher.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     batcher.add_argument("--port", type=values.port, default=8081, help="port to listen on; 0 takes a free one (default: 8081)")
     numbers = (
-        ("--max-batch-size", 32, "N", "items in a merged request; a caller with more goes alone (default: 32)"),
+        ("--max-batch-size", 32, "N", "items in a request; a caller with more is sent in pieces (default: 32)"),
         ("--max-upstream", 8, "N", "requests to the server at once (default: 8)"),
         ("--max-queue", 1024, "N", "callers in hand; beyond it, 429 (default: 1024)"),
+        ("--max-connections", 2048, "N", "connections from callers; beyond it, slow and idle ones give way (default: 2048)"),
         ("--max-body-mb", 8, "MIB", "size of one request; beyond it, 413 (default: 8)"),
         ("--max-memory-mb", 512, "MIB", "memory of all requests in hand; beyond it, 429 (default: 512)"),
     )
@@ -88,6 +89,7 @@ def _batcher(options: argparse.Namespace) -> int:
         latency_s=options.max_latency,
         upstream=options.max_upstream,
         queue=options.max_queue,
+        connections=options.max_connections,
         body_bytes=options.max_body_mb << 20,
         memory_bytes=options.max_memory_mb << 20,
         timeout_s=options.timeout,

@@ -56,4 +56,4 @@ async def test_callers_share_requests_and_an_overlong_text_costs_only_itself(vll
         assert cosine(result["embedding"], expected["embedding"]) > 0.9999
     assert len({body["id"] for _, body in replies}) == len(TEXTS)
     assert metrics["nightshift_batcher_batch_callers_count"] < len(TEXTS) / 2
-    assert metrics['nightshift_batcher_bisections_total{endpoint="embeddings"}'] >= 1
+    assert metrics['nightshift_batcher_refused_total{endpoint="embeddings"}'] >= 1

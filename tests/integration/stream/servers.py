@@ -28,7 +28,8 @@ PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 
 HURRIED = (
     "from nightshift.stream.batcher import app, server\n"
-    "app.BODY_TIMEOUT_S = app.ANSWER_TIMEOUT_S = 0.5\n"
+    "from nightshift.stream.batcher import connections\n"
+    "app.BODY_TIMEOUT_S = app.ANSWER_TIMEOUT_S = connections.HEAD_TIMEOUT_S = connections.LINGER_S = 0.5\n"
     "server.ACCEPTING_S, server.ANSWERING_S, server.GONE_S = 0.2, 0.6, 2.0\n"
     "from nightshift.cli import run\n"
     "run()\n"
@@ -229,6 +230,12 @@ class Callers:
         async with self.session.post(path, json=body, headers=given) as reply:
             found = {name.lower(): value for name, value in reply.headers.items()}
             return reply.status, found, await reply.json(content_type=None)
+
+    async def raw(self, body: Any) -> bytes:
+        """The body of a reply that has status 200."""
+        async with self.session.post("/v1/embeddings", json=body) as reply:
+            assert reply.status == 200
+            return await reply.read()
 
     async def embed(self, text: Any, **headers: str) -> tuple[int, Any]:
         return await self.ask("/v1/embeddings", {"model": "m", "input": text}, **headers)

@@ -205,7 +205,7 @@ class TestBadRequests:
         texts.pop(19)
         assert [(got, body["data"]) for got, body in replies] == [(200, vector(text)) for text in texts]
         assert len(upstream.seen) == 11
-        assert metrics['nightshift_batcher_bisections_total{endpoint="embeddings"}'] == 5
+        assert metrics['nightshift_batcher_refused_total{endpoint="embeddings"}'] == 1
 
     async def test_also_if_the_server_fails_on_it(self) -> None:
         with Upstream(refusing("b", 500)) as upstream, BatcherProcess(upstream.url, "--max-batch-size", 4, *LONG) as batcher:
@@ -265,9 +265,15 @@ class TestFailures:
         ],
     )
     async def test_a_reply_that_does_not_fit_is_nobodys(self, body: bytes, why: str) -> None:
-        for got, _, parsed in await self._two(always(200, body)):
-            assert got == 502
-            assert why in parsed["error"]["message"]
+        """Each is asked for again alone, and later ones at once. An answer does not depend on who else asks."""
+        with Upstream(always(200, body)) as upstream, BatcherProcess(upstream.url, "--max-batch-size", 2, *LONG) as batcher:
+            async with Callers(batcher) as callers:
+                for _ in range(2):
+                    for text in await asyncio.gather(*(callers.raw({"model": "m", "input": text}) for text in "ab")):
+                        assert text == body
+
+        assert [len(each.items) for each in upstream.seen] == [2, 1, 1, 1, 1]
+        assert why in batcher.said
 
     async def test_a_server_that_does_not_answer_in_time(self) -> None:
         async def hang(_: web.Request, __: list[Any]) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 RATE_WINDOW_S: Final = 10.0
 RETRY_AFTER_MOST_S: Final = 60
 COPIES: Final = 3
 """Of a request's bytes: its body, its items until they are sent, and the merged request in the connection's buffer."""
+SLOW_S: Final = 2.0
+"""A request that has been arriving for longer gives way when its memory is needed."""
 
 
 class Rate:
@@ -35,41 +39,89 @@ class Rate:
             self._sum -= self._answered.popleft()[1]
 
 
-class Admission:
-    """Bounds what is in hand: `callers_most` from when their request begins until their answer is written, and `bytes_most`.
+@dataclass(eq=False, slots=True)
+class Place:
+    """What one request takes. since: when it began to arrive. size: its bytes so far. whole: it has arrived, and is a caller's.
+    give_way: ends its arrival early; it is called after `turned_away` is set."""
 
-    What is larger than all bytes together is refused, so `bytes_most` has to be `COPIES` times the largest body at least.
+    since: float
+    size: int = 0
+    whole: bool = False
+    turned_away: bool = False
+    give_way: Callable[[], None] = lambda: None
+
+
+class Admission:
+    """Bounds what is in hand: `callers_most` from their whole request until their answer is written, and `bytes_most`.
+
+    Bytes are charged when they have arrived, not when they are announced, and a request counts as a caller when it is whole: if
+    it is sent slowly, or never, it keeps no other out. If memory is full, requests that arrive slowly give way, oldest first.
     """
 
     def __init__(self, *, callers_most: int, bytes_most: int) -> None:
         self._callers_most = callers_most
         self._bytes_most = bytes_most
+        # In the order in which they began.
+        self._arriving: OrderedDict[Place, None] = OrderedDict()
         self.callers = 0
         self.bytes = 0
         self.rate = Rate()
 
     def __repr__(self) -> str:
-        return f"<Admission callers={self.callers}/{self._callers_most} bytes={self.bytes}/{self._bytes_most}>"
+        arriving = f"arriving={len(self._arriving)}"
+        return f"<Admission {arriving} callers={self.callers}/{self._callers_most} bytes={self.bytes}/{self._bytes_most}>"
 
-    def enter(self, size: int) -> str | None:
-        """Takes in a caller whose body has that many bytes, at most; otherwise says what is full: "queue" or "memory"."""
-        if self.callers >= self._callers_most:
-            return "queue"
-        if self.bytes + COPIES * size > self._bytes_most:
-            return "memory"
-        self.callers += 1
+    @property
+    def in_hand(self) -> int:
+        """Requests that arrive, and callers."""
+        return len(self._arriving) + self.callers
+
+    @property
+    def full(self) -> bool:
+        """Whether no more callers are taken in."""
+        return self.callers >= self._callers_most
+
+    def begin(self, now: float) -> Place:
+        """A request begins to arrive. now: seconds of any steady clock, never less than before."""
+        place = Place(now)
+        self._arriving[place] = None
+        return place
+
+    def grow(self, place: Place, size: int, now: float) -> bool:
+        """Takes in that many more bytes of a request; False if there is no room for them."""
+        while not place.turned_away and self.bytes + COPIES * size > self._bytes_most:
+            oldest = next(iter(self._arriving))
+            if oldest is place or now - oldest.since < SLOW_S:
+                return False
+            self._give_back(oldest)
+            oldest.turned_away = True
+            oldest.give_way()
+        if place.turned_away:
+            return False
         self.bytes += COPIES * size
-        return None
+        place.size += size
+        return True
 
-    def shrink(self, asked: int, size: int) -> None:
-        """The body that was taken to have `asked` bytes has only `size`."""
-        self.bytes -= COPIES * (asked - size)
+    def enter(self, place: Place) -> bool:
+        """The request is whole; False if no more callers are taken in."""
+        if self.full:
+            return False
+        del self._arriving[place]
+        place.whole = True
+        self.callers += 1
+        return True
 
-    def leave(self, size: int, now: float) -> None:
-        """Its answer is written, or it has gone. size: as it was last said."""
-        self.callers -= 1
-        self.bytes -= COPIES * size
-        self.rate.add(1, now)
+    def leave(self, place: Place, now: float) -> None:
+        """It has its answer, or has gone."""
+        if place.whole:
+            self.callers -= 1
+            self.rate.add(1, now)
+        self._give_back(place)
+
+    def _give_back(self, place: Place) -> None:
+        self._arriving.pop(place, None)
+        self.bytes -= COPIES * place.size
+        place.size = 0
 
     def retry_after_s(self, now: float) -> int:
         """Whole seconds in which what is in hand should be answered, at the rate of late; 1 while nothing is known of it."""

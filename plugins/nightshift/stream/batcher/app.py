@@ -15,14 +15,18 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 
 from nightshift.driver.http import HttpClient
-from nightshift.stream.batcher.admission import Admission
+from nightshift.stream.batcher.admission import COPIES, Admission, Place
+from nightshift.stream.batcher.connections import HEAD_MAX_BYTES
 from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
 from nightshift.stream.batcher.endpoint import Endpoint
 from nightshift.stream.batcher.headers import HeaderRules, of_one, sendable
 from nightshift.stream.batcher.metrics import Metrics
 from nightshift.stream.batcher.passing import Passer, Receive, Scope, Send, respond
+from nightshift.stream.batcher.readiness import Readiness
 from nightshift.stream.batcher.routes import Routes, error_body
+from nightshift.stream.batcher.separate import Separate
 from nightshift.stream.batcher.upstream import REPLY_MAX_BYTES, Upstream, error_answer
+from nightshift.stream.batcher.whole import in_pieces
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +40,14 @@ _PATH: Final = re.compile(rb"/[\x21-\x22\x24-\x7e]*")
 @dataclass(frozen=True)
 class Limits:
     """batch_items: in a merged request. latency_s: how long a caller waits for others. upstream: requests at once. queue:
-    callers in hand. body_bytes: of one request. memory_bytes: of all requests in hand. timeout_s: of one to the upstream."""
+    callers whose whole request is in hand. connections: from callers. body_bytes: of one request. memory_bytes: of all requests
+    in hand. timeout_s: of one to the upstream."""
 
     batch_items: int = 32
     latency_s: float = 0.02
     upstream: int = 8
     queue: int = 1024
+    connections: int = 2048
     body_bytes: int = 8 << 20
     memory_bytes: int = 512 << 20
     timeout_s: float = 600.0
@@ -58,8 +64,12 @@ class Batcher:
         self._rules = rules
         self._limits = limits
         self._client = HttpClient(upstream, headers={"Content-Type": "application/json"}, body_max_bytes=REPLY_MAX_BYTES)
+        self._readiness = Readiness(self._client)
         self._passer = Passer(upstream, limits.timeout_s)
-        self._admission = Admission(callers_most=limits.queue, bytes_most=limits.memory_bytes)
+        # With room for the largest head, besides: the largest body has to fit.
+        most = limits.memory_bytes + COPIES * HEAD_MAX_BYTES
+        self._admission = Admission(callers_most=limits.queue, bytes_most=most)
+        self._separate = Separate()
         self.metrics = Metrics()
         self._dispatcher: Dispatcher
         self._draining = False
@@ -77,7 +87,7 @@ class Batcher:
     @property
     def in_hand(self) -> int:
         """Callers who have no whole answer yet, also of what is passed through."""
-        return self._admission.callers + self._passing
+        return self._admission.in_hand + self._passing
 
     def drain(self) -> None:
         """From now on it is not ready, and nobody waits for others. It serves callers that still come."""
@@ -93,7 +103,7 @@ class Batcher:
     def _life(self, _: Router) -> contextlib.AbstractAsyncContextManager[None]:
         @contextlib.asynccontextmanager
         async def life() -> AsyncIterator[None]:
-            upstream = Upstream(self._client, self.metrics, self._limits.timeout_s)
+            upstream = Upstream(self._client, self.metrics, self._separate, self._limits.timeout_s)
             self._dispatcher = Dispatcher(
                 upstream.send,
                 self.metrics,
@@ -112,7 +122,8 @@ class Batcher:
         return PlainTextResponse("alive\n")
 
     async def _ready(self, _: Request) -> Response:
-        return PlainTextResponse("draining\n", 503) if self._draining else PlainTextResponse("ready\n")
+        problem = "draining" if self._draining else await self._readiness.problem()
+        return PlainTextResponse(f"{problem}\n", 503) if problem else PlainTextResponse("ready\n")
 
     async def _page(self, _: Request) -> Response:
         self.metrics.in_hand.set(self.in_hand)
@@ -127,6 +138,11 @@ class Batcher:
             message = "the path or a header has characters that HTTP does not allow"
             await respond(send, 400, {}, error_body(scope["path"])(400, message))
             return
+        if (name := self._rules.dropped(scope["headers"])) is not None:
+            message = f"the header Connection must not name {name!r}: it says who the caller is, and would be dropped"
+            self.metrics.rejected.labels("connection").inc()
+            await respond(send, 400, {}, error_body(scope["path"])(400, message))
+            return
         endpoint = self._routes.find(scope["method"], path.decode())
         counting = None if endpoint is None else self._rules.counting(scope["headers"])
         if endpoint is None or counting is None:
@@ -137,22 +153,23 @@ class Batcher:
             finally:
                 self._passing -= 1
             return
-        size = _length(scope)
-        if size is not None and size > self._limits.body_bytes:
+        if _announced(scope) > self._limits.body_bytes:
             await self._reject(send, endpoint, "body", 413, self._too_large())
             return
-        held = self._limits.body_bytes if size is None else size
-        if (full := self._admission.enter(held)) is not None:
-            await self._reject(send, endpoint, full, 429, f"the batcher has no room now: its {full} is full")
+        if self._admission.full:
+            await self._no_room(send, endpoint, "queue")
             return
+        loop = asyncio.get_running_loop()
+        place = self._admission.begin(loop.time())
         try:
-            body = await self._body(endpoint, receive, send)
-            if body is not None:
-                self._admission.shrink(held, len(body))
-                held = len(body)
+            if (body := await self._body(place, endpoint, scope, receive, send)) is None:
+                return
+            if self._admission.enter(place):
                 await self._collect(endpoint, target.decode(), counting, body, scope, receive, send)
+            else:
+                await self._no_room(send, endpoint, "queue")
         finally:
-            self._admission.leave(held, asyncio.get_running_loop().time())
+            self._admission.leave(place, loop.time())
 
     async def _collect(
         self,
@@ -170,11 +187,9 @@ class Batcher:
             self.metrics.passed.labels("body").inc()
             await self._passer(scope, receive, send, body)
             return
-        loop = asyncio.get_running_loop()
-        caller = Caller(
-            endpoint, target, counting, of_one(scope["headers"]), body, asked, loop.time(), answer=loop.create_future()
-        )
-        self._dispatcher.submit(caller)
+        now = asyncio.get_running_loop().time()
+        alone = self._separate.holds(endpoint, target, asked, now)
+        caller = Caller(endpoint, target, counting, of_one(scope["headers"]), body, asked, now, _future(), alone)
         answer = await self._answer(caller, receive)
         if answer is not None:
             self.metrics.callers.labels(endpoint.name, str(answer.status)).inc()
@@ -185,37 +200,70 @@ class Batcher:
     async def _answer(self, caller: Caller, receive: Receive) -> Answer | None:
         """The caller's answer; None if it leaves before."""
         left = asyncio.ensure_future(receive())
+        most = self._limits.batch_items
+        if caller.alone or caller.asked.count <= most:
+            self._dispatcher.submit(caller)
+            answer = caller.answer
+        else:
+            answer = asyncio.ensure_future(in_pieces(caller, self._dispatcher, self._separate, most))
         try:
-            await asyncio.wait((caller.answer, left), return_when=asyncio.FIRST_COMPLETED)
-            return caller.answer.result() if caller.answer.done() else None
+            await asyncio.wait((answer, left), return_when=asyncio.FIRST_COMPLETED)
+            return answer.result() if answer.done() else None
         finally:
             left.cancel()
             # Also if this task is cancelled, as the server does at the end of a drain.
-            if not caller.answer.done():
+            if answer is not caller.answer:
+                answer.cancel()
+            elif caller.waits:
                 self._dispatcher.leave(caller)
 
-    async def _body(self, endpoint: Endpoint, receive: Receive, send: Send) -> bytes | None:
+    async def _body(self, place: Place, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> bytes | None:
         """A caller's whole request; None if there is none: then it has its answer, or has left."""
-        body = bytearray()
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                while True:
-                    message = await receive()
-                    if message["type"] != "http.request":
-                        self.metrics.gone.labels("sending").inc()
-                        return None
-                    body += message.get("body", b"")
-                    if len(body) > self._limits.body_bytes:
-                        await self._reject(send, endpoint, "body", 413, self._too_large())
-                        return None
-                    if not message.get("more_body", False):
-                        return bytes(body)
+            async with asyncio.timeout(BODY_TIMEOUT_S) as limit:
+                place.give_way = lambda: limit.reschedule(loop.time())
+                body = await self._arrive(place, scope, receive)
         except TimeoutError:
-            await self._reject(send, endpoint, "slow", 408, f"the request took longer than {BODY_TIMEOUT_S:g} s to arrive")
-            return None
+            body = "memory" if place.turned_away else "slow"
+        finally:
+            place.give_way = _nothing
+        match body:
+            case "gone":
+                self.metrics.gone.labels("sending").inc()
+            case "body":
+                await self._reject(send, endpoint, "body", 413, self._too_large())
+            case "slow":
+                message = f"the request took longer than {BODY_TIMEOUT_S:g} s to arrive"
+                await self._reject(send, endpoint, "slow", 408, message)
+            case "memory":
+                await self._no_room(send, endpoint, "memory")
+            case bytes():
+                return body
+        return None
+
+    async def _arrive(self, place: Place, scope: Scope, receive: Receive) -> bytes | str:
+        """The whole body, or why there is none."""
+        loop = asyncio.get_running_loop()
+        body = bytearray()
+        room = self._admission.grow(place, sum(len(name) + len(value) for name, value in scope["headers"]), loop.time())
+        while room:
+            message = await receive()
+            if message["type"] != "http.request":
+                return "gone"
+            body += message.get("body", b"")
+            if len(body) > self._limits.body_bytes:
+                return "body"
+            room = self._admission.grow(place, len(message.get("body", b"")), loop.time())
+            if room and not message.get("more_body", False):
+                return bytes(body)
+        return "memory"
 
     def _too_large(self) -> str:
         return f"the request has more than {self._limits.body_bytes} bytes (--max-body-mb)"
+
+    async def _no_room(self, send: Send, endpoint: Endpoint, full: str) -> None:
+        await self._reject(send, endpoint, full, 429, f"the batcher has no room now: its {full} is full")
 
     async def _reject(self, send: Send, endpoint: Endpoint, reason: str, status: int, message: str) -> None:
         self.metrics.rejected.labels(reason).inc()
@@ -226,7 +274,15 @@ class Batcher:
         await respond(send, status, headers, endpoint.error(status, message))
 
 
-def _length(scope: Scope) -> int | None:
-    """The length that a request announces."""
-    found = next((value for name, value in scope["headers"] if name == b"content-length"), None)
-    return int(found) if found is not None and found.isdigit() else None
+def _future() -> asyncio.Future[Answer]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _nothing() -> None:
+    """It has arrived, or is refused already."""
+
+
+def _announced(scope: Scope) -> int:
+    """The length that a request says its body has; 0 if it says none."""
+    found = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return int(found) if found.isdigit() else 0

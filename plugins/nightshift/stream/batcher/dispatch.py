@@ -1,14 +1,17 @@
 """Collects callers into bundles and sends them: several requests at once, each with callers that may share one.
 
 Callers wait in lanes, one for each key. A lane's bundle is taken only when there is room for another request to the upstream,
-so while the upstream is busy bundles grow, up to their limit, instead of queuing half full. Lanes that are due take turns.
+so while the upstream is busy bundles grow, up to their limit, instead of queuing half full. Lanes that are due take turns, with
+each other and with bundles that need more than one request.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from nightshift.stream.batcher.endpoint import Asked, Endpoint
@@ -28,7 +31,7 @@ class Answer:
 @dataclass(eq=False, slots=True)
 class Caller:
     """One request that waits. target: its path and query as they are sent. counting, own: headers of a merged request, and of
-    this one alone. since: loop time."""
+    this one alone. since: loop time. alone: it shares its request with no other."""
 
     endpoint: Endpoint
     target: str
@@ -38,11 +41,12 @@ class Caller:
     asked: Asked
     since: float
     answer: asyncio.Future[Answer]
+    alone: bool = False
 
     @property
     def key(self) -> Hashable:
         """Equal for callers whose requests may be merged."""
-        return self.endpoint.name, self.target, self.counting, self.asked.shared
+        return self.alone, self.endpoint.name, self.target, self.counting, self.asked.shared
 
     @property
     def waits(self) -> bool:
@@ -54,8 +58,10 @@ class Caller:
             self.answer.set_result(answer)
 
 
-Send = Callable[[list[Caller]], Awaitable[None]]
-"""Sends a bundle and settles every caller in it that still waits."""
+Seat = Callable[[], AbstractAsyncContextManager[None]]
+"""A place for one more request at the upstream, as soon as it is this one's turn."""
+Send = Callable[[list[Caller], Seat], Awaitable[None]]
+"""Sends a bundle and settles every caller in it that still waits. It has a place for one request, and may ask for more."""
 
 
 @dataclass(eq=False)
@@ -66,12 +72,15 @@ class _Lane:
 
 @dataclass(eq=False)
 class _Flight:
+    """asking: for a place for one more request."""
+
     bundle: list[Caller]
     task: asyncio.Task[None] = field(init=False)
+    asking: deque[asyncio.Future[None]] = field(default_factory=deque)
 
 
 class Dispatcher:
-    """items_most: in one merged request; a caller with more goes alone. wait_s: how long a caller waits for others.
+    """items_most: in one merged request; a caller with more is alone in it. wait_s: how long a caller waits for others.
     upstream_most: requests at once."""
 
     def __init__(self, send: Send, metrics: Metrics, *, items_most: int, wait_s: float, upstream_most: int) -> None:
@@ -91,12 +100,24 @@ class Dispatcher:
         waiting = sum(len(lane.bundles) for lane in self._lanes.values())
         return f"<Dispatcher lanes={len(self._lanes)} waiting={waiting} in_flight={self._in_flight}/{self._upstream_most}>"
 
+    async def ask(self, caller: Caller) -> Answer:
+        """Submits a caller, and waits for its answer. If this is cancelled, it leaves."""
+        self.submit(caller)
+        try:
+            # Not the future itself, which a cancellation would end: `leave` has to know whether it waits.
+            await asyncio.wait((caller.answer,))
+            return caller.answer.result()
+        finally:
+            if caller.waits:
+                self.leave(caller)
+
     def submit(self, caller: Caller) -> None:
         """Its `Caller.answer` is settled later, whatever happens."""
         lane = self._lanes.get(caller.key)
         if lane is None:
             # Sizes are items here: a caller with several takes the room of several.
-            bundles = Bundler[Caller](items_most=self._items_most, size_most=self._items_most, wait_s=self._wait_s)
+            most = 1 if caller.alone else self._items_most
+            bundles = Bundler[Caller](items_most=most, size_most=most, wait_s=self._wait_s)
             lane = self._lanes[caller.key] = _Lane(bundles)
         lane.bundles.add(caller, caller.asked.count, caller.since)
         self._metrics.waiting.inc()
@@ -159,6 +180,9 @@ class Dispatcher:
         """Sends bundles that are due while there is room."""
         while self._due and self._in_flight < self._upstream_most:
             key, _ = self._due.popitem(last=False)
+            if isinstance(key, _Flight):
+                self._grant(key)
+                continue
             lane = self._lanes[key]
             bundle = lane.bundles.flush() if self._draining else lane.bundles.due(self._loop.time())
             if bundle:
@@ -179,11 +203,39 @@ class Dispatcher:
         flight.task.add_done_callback(lambda _: self._landed(flight))
 
     async def _fly(self, flight: _Flight) -> None:
-        await self._send(flight.bundle)
+        await self._send(flight.bundle, lambda: self._seat(flight))
 
     def _landed(self, flight: _Flight) -> None:
         for caller in flight.bundle:
             del self._flights[caller]
+        self._vacate()
+
+    @contextlib.asynccontextmanager
+    async def _seat(self, flight: _Flight) -> AsyncIterator[None]:
+        given = self._loop.create_future()
+        flight.asking.append(given)
+        self._due[flight] = None
+        self._pump()
+        try:
+            await given
+            yield
+        finally:
+            if given.done() and not given.cancelled():
+                self._vacate()
+
+    def _grant(self, flight: _Flight) -> None:
+        """A place for one of a flight's further requests, if one still asks."""
+        while flight.asking:
+            given = flight.asking.popleft()
+            if not given.done():
+                given.set_result(None)
+                self._in_flight += 1
+                self._metrics.in_flight.set(self._in_flight)
+                break
+        if flight.asking:
+            self._due[flight] = None
+
+    def _vacate(self) -> None:
         self._in_flight -= 1
         self._metrics.in_flight.set(self._in_flight)
         self._pump()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -51,6 +51,12 @@ class Endpoint(Protocol):
     def split(self, reply: bytes, asked: Sequence[Asked]) -> list[bytes]:
         """Each caller's part of the reply to a merged request, in the order of `asked`. Raises WrongReply."""
 
+    def cut(self, asked: Asked, most: int) -> list[Asked]:
+        """One caller's request as several of so many items at most, in order."""
+
+    def join(self, replies: Sequence[bytes], asked: Sequence[Asked]) -> bytes:
+        """The reply to what was `cut`, from the replies to its pieces. asked: the pieces. Raises WrongReply."""
+
 
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _WHOLE: Final = range(-(1 << 63), 1 << 64)
@@ -83,6 +89,20 @@ def parsed_reply(reply: bytes) -> dict[str, Any]:
     return value
 
 
+def same_for_all(whole: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reply says besides its results. Raises WrongReply if that may be something about each item: then nobody can know
+    whose it is."""
+    if wrong := next((name for name, value in whole.items() if not _is_plain(value)), None):
+        raise WrongReply(f"its field {wrong!r} may be about single items")
+    return dict(whole)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return not any(isinstance(each, dict | list) for each in value.values())
+    return not isinstance(value, list) or not value
+
+
 def canonical(value: Any) -> bytes | None:
     """JSON that is equal for equal contents; None for what is nested too deeply to be written."""
     try:
@@ -94,6 +114,12 @@ def canonical(value: Any) -> bytes | None:
 def bare(items: list[Any]) -> bytes:
     """The JSON of a list without the brackets around it."""
     return orjson.dumps(items)[1:-1]
+
+
+def pieces(items: bytes, most: int, each: int = 1) -> list[bytes]:
+    """What `bare` has written, in pieces of `most` items. each: elements of the list that make up an item."""
+    elements = orjson.loads(b"[" + items + b"]")
+    return [bare(elements[start : start + most * each]) for start in range(0, len(elements), most * each)]
 
 
 def joined(parts: Sequence[bytes]) -> orjson.Fragment:

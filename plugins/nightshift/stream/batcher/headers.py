@@ -1,16 +1,16 @@
 """Which headers decide whether two requests may be merged, and which are passed on. Pure.
 
 Names are in lower case, values as they were sent. All end-to-end headers count, for any of them may name a tenant, except a
-short list that names the caller's software, its route or its trace.
+short list of names, each in full, that say something of the caller's software, its route or its trace.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
-Headers = Iterable[tuple[bytes, bytes]]
+Headers = Collection[tuple[bytes, bytes]]
 """As ASGI has them."""
 
 HOP_BY_HOP: Final = frozenset(
@@ -32,34 +32,102 @@ IGNORED: Final = frozenset(
     [
         "accept-language",
         "b3",
-        "baggage",
         "cache-control",
         "date",
         "dnt",
         "forwarded",
-        "origin",
         "pragma",
-        "referer",
+        "sec-ch-ua",
+        "sec-ch-ua-arch",
+        "sec-ch-ua-bitness",
+        "sec-ch-ua-form-factors",
+        "sec-ch-ua-full-version-list",
+        "sec-ch-ua-mobile",
+        "sec-ch-ua-model",
+        "sec-ch-ua-platform",
+        "sec-ch-ua-platform-version",
+        "sec-ch-ua-wow64",
+        "sec-fetch-dest",
+        "sec-fetch-mode",
+        "sec-fetch-site",
+        "sec-fetch-storage-access",
+        "sec-fetch-user",
+        "sec-gpc",
         "traceparent",
         "tracestate",
         "user-agent",
         "via",
         "x-amzn-trace-id",
+        "x-b3-flags",
+        "x-b3-parentspanid",
+        "x-b3-sampled",
+        "x-b3-spanid",
+        "x-b3-traceid",
         "x-cloud-trace-context",
         "x-correlation-id",
+        "x-forwarded-for",
+        "x-forwarded-port",
+        "x-forwarded-proto",
         "x-real-ip",
         "x-request-id",
+        "x-stainless-arch",
+        "x-stainless-async",
+        "x-stainless-custom-poll-interval",
+        "x-stainless-helper-method",
+        "x-stainless-lang",
+        "x-stainless-os",
+        "x-stainless-package-version",
+        "x-stainless-poll-helper",
+        "x-stainless-raw-response",
+        "x-stainless-read-timeout",
+        "x-stainless-retry-count",
+        "x-stainless-runtime",
+        "x-stainless-runtime-version",
+        "x-stainless-streamed-raw-response",
+        "x-stainless-timeout",
     ]
 )
-IGNORED_PREFIXES: Final = ("sec-", "x-b3-", "x-envoy-", "x-forwarded-", "x-stainless-")
-"""The last are what OpenAI's client libraries say of themselves."""
-ALWAYS_COUNT: Final = frozenset(("api-key", "authorization", "cookie", "x-api-key"))
-"""The caller may not choose to ignore these: an answer would be computed with another caller's rights."""
+"""By their whole names: of a family such as X-Forwarded-*, some name the caller."""
+ALWAYS_COUNT: Final = frozenset(
+    [
+        "api-key",
+        "authorization",
+        "cf-access-jwt-assertion",
+        "cookie",
+        "x-access-token",
+        "x-amzn-oidc-accesstoken",
+        "x-amzn-oidc-data",
+        "x-amzn-oidc-identity",
+        "x-api-key",
+        "x-auth-request-access-token",
+        "x-auth-request-email",
+        "x-auth-request-groups",
+        "x-auth-request-preferred-username",
+        "x-auth-request-user",
+        "x-auth-token",
+        "x-forwarded-access-token",
+        "x-forwarded-client-cert",
+        "x-forwarded-email",
+        "x-forwarded-groups",
+        "x-forwarded-preferred-username",
+        "x-forwarded-user",
+        "x-goog-api-key",
+        "x-goog-authenticated-user-email",
+        "x-goog-authenticated-user-id",
+        "x-goog-iap-jwt-assertion",
+        "x-remote-group",
+        "x-remote-user",
+    ]
+)
+"""What callers, and the proxies that have checked them, say of who they are. These can never be ignored: an answer would be
+computed with another caller's rights."""
 _CLIENTS_OWN: Final = frozenset(("accept", "accept-encoding", "content-length", "content-type", "host"))
 """The client to the upstream writes these itself."""
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _SENDABLE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _JSON: Final = re.compile(r'application/json(?:\s*;\s*charset="?utf-?8"?)?', re.IGNORECASE)
+_OF_A_CONNECTION: Final = re.compile(r"(?:ntlm|negotiate)(?![^\s,])", re.IGNORECASE)
+"""Schemes whose credentials hold for all later requests of a connection: it must not be shared."""
 _ACCEPTS_JSON: Final = ("*/*", "application/*", "application/json")
 
 
@@ -82,6 +150,9 @@ class HeaderRules:
         found: dict[str, str] = {}
         accepts = []
         content_type = ""
+        if _named(headers) - HOP_BY_HOP - {"close"}:
+            # A proxy has to drop what is named so. What is left must not be taken for a request that never had it.
+            return None
         for name, value in end_to_end(headers):
             match name:
                 case "accept":
@@ -90,16 +161,20 @@ class HeaderRules:
                     content_type = value
                 case "content-encoding" | "inference-header-content-length":
                     return None
+                case "authorization" if _OF_A_CONNECTION.match(value.strip()):
+                    return None
                 case _ if name not in _CLIENTS_OWN and self._counts(name):
                     found[name] = _with(found.get(name), name, value)
         if not _JSON.fullmatch(content_type.strip()) or not _accepts_json(accepts):
             return None
         return tuple(sorted(found.items()))
 
+    def dropped(self, headers: Headers) -> str | None:
+        """A header that names the caller, and that ``Connection`` would have dropped: a request with it must be refused."""
+        return min(_named(headers) & (ALWAYS_COUNT | self._key), default=None)
+
     def _counts(self, name: str) -> bool:
-        if name in self._key:
-            return True
-        return name not in IGNORED and name not in self._ignored and not name.startswith(IGNORED_PREFIXES)
+        return name in self._key or (name not in IGNORED and name not in self._ignored)
 
 
 def sendable(headers: Headers) -> bool:
@@ -110,8 +185,14 @@ def sendable(headers: Headers) -> bool:
 def end_to_end(headers: Headers) -> list[tuple[str, str]]:
     """All but those that concern the caller's connection, in their order."""
     decoded = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
-    named = {each.strip().lower() for name, value in decoded if name == "connection" for each in value.split(",")}
-    return [(name, value) for name, value in decoded if name not in HOP_BY_HOP and name not in named]
+    unsent = HOP_BY_HOP | _named(headers)
+    return [(name, value) for name, value in decoded if name not in unsent]
+
+
+def _named(headers: Headers) -> set[str]:
+    """What the header Connection names."""
+    values = [value.decode("latin-1") for name, value in headers if name.lower() == b"connection"]
+    return {each.strip().lower() for value in values for each in value.split(",")} - {""}
 
 
 def of_one(headers: Headers) -> dict[str, str]:

@@ -19,6 +19,8 @@ from nightshift.stream.batcher.endpoint import (
     kserve_error,
     parsed,
     parsed_reply,
+    pieces,
+    same_for_all,
     slices,
 )
 
@@ -55,13 +57,18 @@ class Predict:
         return orjson.dumps({**orjson.loads(asked[0].shared), "instances": joined([each.items[0] for each in asked])})
 
     def split(self, reply: bytes, asked: Sequence[Asked]) -> list[bytes]:
-        whole = parsed_reply(reply)
-        predictions = whole.pop("predictions", None)
-        count = sum(each.count for each in asked)
-        if not isinstance(predictions, list) or len(predictions) != count:
-            found = len(predictions) if isinstance(predictions, list) else "no list of"
-            raise WrongReply(f"it has {found} predictions for {count} instances")
-        return [orjson.dumps({**whole, "predictions": predictions[place]}) for place in slices(asked)]
+        predictions, rest = _predictions(reply, sum(each.count for each in asked))
+        return [orjson.dumps({**rest, "predictions": predictions[place]}) for place in slices(asked)]
+
+    def cut(self, asked: Asked, most: int) -> list[Asked]:
+        return [
+            Asked(asked.shared, (items,), min(most, asked.count - number * most))
+            for number, items in enumerate(pieces(asked.items[0], most))
+        ]
+
+    def join(self, replies: Sequence[bytes], asked: Sequence[Asked]) -> bytes:
+        found = [_predictions(reply, piece.count) for reply, piece in zip(replies, asked, strict=True)]
+        return orjson.dumps({**found[0][1], "predictions": [each for predictions, _ in found for each in predictions]})
 
 
 @dataclass(frozen=True)
@@ -103,17 +110,7 @@ class Infer:
         return orjson.dumps({**rest, "inputs": inputs})
 
     def split(self, reply: bytes, asked: Sequence[Asked]) -> list[bytes]:
-        whole = parsed_reply(reply)
-        outputs = whole.pop("outputs", None)
-        count = sum(each.count for each in asked)
-        if not isinstance(outputs, list) or not all(isinstance(each, dict) for each in outputs):
-            raise WrongReply("it has no list of objects as 'outputs'")
-        for each in outputs:
-            shape = each.get("shape")
-            if not _is_shape(shape) or shape[0] != count:
-                raise WrongReply(f"the output {each.get('name')!r} has the shape {shape}, but {count} rows were sent")
-            if not _fits(each.get("data"), shape):
-                raise WrongReply(f"the output {each.get('name')!r} has data that do not fill its shape {shape}")
+        outputs, whole = _outputs(reply, sum(each.count for each in asked))
         name = whole.pop("id", None)
         answers = []
         for number, (caller, place) in enumerate(zip(asked, slices(asked), strict=True)):
@@ -124,6 +121,60 @@ class Infer:
                 own["id"] = f"{name}-{number}"
             answers.append(orjson.dumps(own))
         return answers
+
+    def cut(self, asked: Asked, most: int) -> list[Asked]:
+        _, inputs = orjson.loads(asked.shared)
+        widths = [1 if each["nested"] else math.prod(each["shape"]) for each in inputs]
+        columns = [pieces(items, most, width) for items, width in zip(asked.items, widths, strict=True)]
+        return [
+            Asked(asked.shared, items, min(most, asked.count - number * most), asked.own)
+            for number, items in enumerate(zip(*columns, strict=True))
+        ]
+
+    def join(self, replies: Sequence[bytes], asked: Sequence[Asked]) -> bytes:
+        found = [_outputs(reply, piece.count) for reply, piece in zip(replies, asked, strict=True)]
+        first, whole = found[0]
+        for number, output in enumerate(first):
+            for others, _ in found[1:]:
+                other = others[number] if len(others) == len(first) else {}
+                if _form(other) != _form(output):
+                    raise WrongReply(f"the output {output.get('name')!r} has another form for other rows")
+                output["data"] += other["data"]
+                output["shape"][0] += other["shape"][0]
+        own = {} if asked[0].own is None else {"id": asked[0].own}
+        return orjson.dumps({**whole, **own, "outputs": first})
+
+
+def _predictions(reply: bytes, count: int) -> tuple[list[Any], dict[str, Any]]:
+    """So many predictions, and what else a V1 reply says. Raises WrongReply."""
+    whole = parsed_reply(reply)
+    predictions = whole.pop("predictions", None)
+    if not isinstance(predictions, list) or len(predictions) != count:
+        found = len(predictions) if isinstance(predictions, list) else "no list of"
+        raise WrongReply(f"it has {found} predictions for {count} instances")
+    return predictions, same_for_all(whole)
+
+
+def _outputs(reply: bytes, count: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Tensors of so many rows, and what else a V2 reply says. Raises WrongReply."""
+    whole = parsed_reply(reply)
+    outputs = whole.pop("outputs", None)
+    if not isinstance(outputs, list) or not all(isinstance(each, dict) for each in outputs):
+        raise WrongReply("it has no list of objects as 'outputs'")
+    for each in outputs:
+        shape = each.get("shape")
+        if not _is_shape(shape) or shape[0] != count:
+            raise WrongReply(f"the output {each.get('name')!r} has the shape {shape}, but {count} rows were sent")
+        if not _fits(each.get("data"), shape):
+            raise WrongReply(f"the output {each.get('name')!r} has data that do not fill its shape {shape}")
+        same_for_all({name: value for name, value in each.items() if name not in ("shape", "data")})
+    return outputs, same_for_all(whole)
+
+
+def _form(output: Mapping[str, Any]) -> Any:
+    """What has to be equal in tensors that become one."""
+    rest = {name: value for name, value in output.items() if name not in ("shape", "data")}
+    return rest, output.get("shape", [])[1:], [isinstance(each, list) for each in output.get("data", [])[:1]]
 
 
 def _mergeable(rest: Mapping[str, Any], inputs: list[Any]) -> bool:

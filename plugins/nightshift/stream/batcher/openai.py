@@ -22,9 +22,11 @@ from nightshift.stream.batcher.endpoint import (
     openai_error,
     parsed,
     parsed_reply,
+    pieces,
+    same_for_all,
     slices,
 )
-from nightshift.stream.batcher.usage import estimated
+from nightshift.stream.batcher.usage import estimated, summed
 
 Neutral = Mapping[str, tuple[Any, ...]]
 """Of a parameter, the values with which requests may be merged. With another value, a request goes alone."""
@@ -86,19 +88,34 @@ class ListEndpoint:
         parts = [results[place] for place in slices(asked)]
         usages = None
         usage = whole.pop("usage", None)
+        whole = same_for_all(whole)
         if self.estimate:
             usages = estimated(usage, [len(each.items[0]) for each in asked], [len(orjson.dumps(part)) for part in parts])
         answers = []
         for number, part in enumerate(parts):
-            for index, result in enumerate(part):
-                result["index"] = index
-            own = {**whole, self.results: part}
+            own = {**whole, self.results: _numbered(part)}
             if isinstance(whole.get("id"), str):
                 own["id"] = f"{whole['id']}-{number}"
             if usages is not None:
                 own["usage"] = usages[number]
             answers.append(orjson.dumps(own))
         return answers
+
+    def cut(self, asked: Asked, most: int) -> list[Asked]:
+        return [
+            Asked(asked.shared, (items,), min(most, asked.count - number * most))
+            for number, items in enumerate(pieces(asked.items[0], most))
+        ]
+
+    def join(self, replies: Sequence[bytes], asked: Sequence[Asked]) -> bytes:
+        wholes = [parsed_reply(reply) for reply in replies]
+        usage = summed([whole.pop("usage", None) for whole in wholes])
+        results: list[dict[str, Any]] = []
+        for whole, piece in zip(wholes, asked, strict=True):
+            results += in_order(whole.pop(self.results, None), self.results, piece.count)
+            same_for_all(whole)
+        own = {**wholes[0], self.results: _numbered(results)}
+        return orjson.dumps(own if usage is None else {**own, "usage": usage})
 
 
 class Score(ListEndpoint):
@@ -179,6 +196,12 @@ def in_order(results: Any, name: str, count: int) -> list[dict[str, Any]]:
     if not all(type(index) is int for index in indexes) or sorted(indexes) != list(range(count)):
         raise WrongReply(f"its results are not numbered from 0 to {count - 1}")
     return sorted(results, key=lambda each: int(each["index"]))
+
+
+def _numbered(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for index, result in enumerate(results):
+        result["index"] = index
+    return results
 
 
 def _are_tokens(value: list[Any]) -> bool:

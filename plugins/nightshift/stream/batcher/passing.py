@@ -36,7 +36,8 @@ class Broken(Exception):
 
 
 class Passer:
-    """base_url: as for `nightshift.driver.http.HttpClient`, which checks it. idle_s: how long a reply may be silent."""
+    """base_url: as for `nightshift.driver.http.HttpClient`, which checks it. idle_s: how long the server may be
+    silent, and the caller take nothing."""
 
     def __init__(self, base_url: str, idle_s: float) -> None:
         url = urlsplit(base_url)
@@ -130,7 +131,11 @@ class Passer:
                 raise Broken(504, f"the server was silent for {self._idle_s:g} s") from None
             except OSError as error:
                 raise Broken(502, f"the server broke off: {error}") from error
-            await reply.feed(data)
+            try:
+                async with asyncio.timeout(self._idle_s):
+                    await reply.feed(data)
+            except TimeoutError:
+                raise Broken(504, f"the caller took nothing for {self._idle_s:g} s") from None
 
 
 class _Reply:

@@ -13,13 +13,14 @@ SIGINT (Ctrl-C) stops accepting at once. A second signal ends the process withou
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import signal
 import socket
 import sys
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Final
+from typing import Final, cast
 
 import uvicorn
 import uvloop
@@ -27,6 +28,7 @@ import uvloop
 from nightshift.driver import descriptors
 from nightshift.stream.batcher.admission import COPIES
 from nightshift.stream.batcher.app import Batcher, Limits
+from nightshift.stream.batcher.connections import KEEP_ALIVE_S, Connection, Connections
 from nightshift.stream.batcher.headers import HeaderRules
 from nightshift.stream.batcher.routes import NAMES, Routes
 
@@ -35,8 +37,6 @@ log = logging.getLogger("nightshift.batcher")
 ACCEPTING_S: Final = 3.0
 ANSWERING_S: Final = 12.0
 GONE_S: Final = 13.0
-KEEP_ALIVE_S: Final = 75
-"""Longer than load balancers keep an idle connection: otherwise they send a request into one that is being closed."""
 BAD_USAGE: Final = 2
 CUT_OFF: Final = 1
 BACKLOG: Final = 2048
@@ -63,9 +63,8 @@ class Usage(ValueError):
 def run(options: Options) -> int:
     """Serves until a signal. Returns 0, 1 if callers were left without an answer, or 2 for a wrong command."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    # uvicorn tells each of its own steps.
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    descriptors.raise_limit()
+    # uvicorn tells each of its own steps, and each request that is not HTTP: the metrics count those.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(options))
@@ -77,10 +76,12 @@ def run(options: Options) -> int:
 async def _serve(options: Options) -> int:
     batcher = batcher_of(options)
     listener = _listen(options.host, options.port)
+    most = connections_most(options.limits.connections, descriptors.raise_limit())
+    connections = Connections(most, lambda reason: batcher.metrics.rejected.labels(reason).inc())
     config = uvicorn.Config(
         batcher.app,
         loop="uvloop",
-        http="httptools",
+        http=cast(type[asyncio.Protocol], functools.partial(Connection, connections=connections)),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -95,6 +96,14 @@ async def _serve(options: Options) -> int:
     log.info("listening on http://%s:%d, in front of %s", options.host, listener.getsockname()[1], options.upstream)
     await server.serve(sockets=[listener])
     return CUT_OFF if server.cut_off else 0
+
+
+def connections_most(wanted: int, limit: int) -> int:
+    """How many connections from callers fit into that many file descriptors: one that is passed through needs two."""
+    most = max(1, (limit - descriptors.RESERVED) // 2)
+    if most < wanted:
+        log.warning("%d connections at most, not %d: raise the limit of file descriptors (ulimit -n)", most, wanted)
+    return min(most, wanted)
 
 
 def batcher_of(options: Options) -> Batcher:

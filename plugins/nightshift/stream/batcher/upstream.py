@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
 from nightshift.driver.engine import Busy, Failed, Gone, judge
 from nightshift.driver.http import ConnectionLost, HttpClient, NoDescriptors, Response
-from nightshift.stream.batcher.bisection import Bisection
-from nightshift.stream.batcher.dispatch import Answer, Caller
+from nightshift.stream.batcher.dispatch import Answer, Caller, Seat
 from nightshift.stream.batcher.endpoint import WrongReply
 from nightshift.stream.batcher.headers import end_to_end
 from nightshift.stream.batcher.metrics import Metrics
+from nightshift.stream.batcher.parting import parts_of
+from nightshift.stream.batcher.separate import Separate
 
 log = logging.getLogger(__name__)
 
@@ -21,43 +24,98 @@ CALLERS: Final = "x-nightshift-batch-callers"
 """Says in an answer how many callers shared the request to the upstream."""
 REFUSED: Final = (400, 413, 422, 500)
 """What may be one request's fault. 500 too: servers answer it for an input that their model cannot use. If the server itself is
-ill, the halves are less than twice the requests that it would get without a batcher."""
+ill, the parts are no more than twice the requests that it would get without a batcher."""
 BUSY: Final = (429, 503)
 TIMEOUT: Final = (408, 504)
+_NO_ANSWER: Final = (429, 500, 502, 504)
+"""What a caller is told when there is no answer; another part may still bring it one."""
 
 
 class Upstream:
-    """client: to the server. timeout_s: of one request."""
+    """client: to the server. separate: which requests it cannot answer together; more are noted. timeout_s: of one request."""
 
-    def __init__(self, client: HttpClient, metrics: Metrics, timeout_s: float) -> None:
+    def __init__(self, client: HttpClient, metrics: Metrics, separate: Separate, timeout_s: float) -> None:
         self._client = client
         self._metrics = metrics
+        self._separate = separate
         self._timeout_s = timeout_s
 
-    async def send(self, bundle: list[Caller]) -> None:
-        """Sends it, in parts if it is refused, and settles every caller in it."""
-        parts = Bisection(bundle)
-        while (part := parts.next()) is not None:
-            # Those that went while an earlier part was with the upstream cost nothing.
-            callers = [caller for caller in part if caller.waits]
-            if not callers:
-                continue
-            try:
-                answers = await self._ask(callers)
-            except _Refused:
-                self._metrics.bisections.labels(callers[0].endpoint.name).inc()
-                parts.refused(callers)
-                continue
-            except Exception:
-                # A fault of this program must not leave callers without an answer.
-                log.exception("a request to the upstream failed unexpectedly")
-                self._metrics.errors.labels("internal").inc()
-                answers = [error_answer(caller, 500, "the batcher failed; its log says how") for caller in callers]
-            for caller, answer in zip(callers, answers, strict=True):
-                caller.settle(answer)
+    async def send(self, bundle: list[Caller], seat: Seat) -> None:
+        """Sends it, in parts if it is refused, and settles every caller in it. Each further request at once takes a seat."""
+        failures = await self._send(bundle)
+        if failures is None and self._divisible(bundle):
+            self._metrics.refused.labels(bundle[0].endpoint.name).inc()
+            failures = await self._send_all(parts_of(bundle), seat)
+        _settle(failures or {})
+        # Those that were refused beside others each time, or whose replies cannot be told apart.
+        _settle(await self._send_all([[caller] for caller in bundle if caller.waits], seat))
+
+    async def _send_all(self, parts: list[list[Caller]], seat: Seat) -> dict[Caller, Answer]:
+        """Sends them at once, as far as there are seats. Returns what those are to be told to whom no part brings an answer."""
+        left = deque(parts)
+        failures: dict[Caller, Answer] = {}
+        asking: set[asyncio.Task[None]] = set()
+
+        async def send_next() -> None:
+            if left:
+                failures.update(await self._send(left.popleft()) or {})
+
+        async def send_beside() -> None:
+            async with seat():
+                if (own := asyncio.current_task()) is not None:
+                    asking.discard(own)
+                await send_next()
+
+        async with asyncio.TaskGroup() as group:
+            asking |= {group.create_task(send_beside()) for _ in parts[1:]}
+            while left:
+                await send_next()
+            for each in asking:
+                each.cancel()
+        return failures
+
+    async def _send(self, part: list[Caller]) -> dict[Caller, Answer] | None:
+        """One request. Settles those whom it brings an answer; returns what the others are to be told if nothing else does.
+
+        None: it cannot be answered for all of them together.
+        """
+        callers = [caller for caller in part if caller.waits]
+        if not callers:
+            return {}
+        try:
+            answers = await self._ask(callers)
+        except _Refused:
+            return None
+        except WrongReply as error:
+            log.warning(
+                "the reply to a request of %d callers cannot be divided, so each is sent alone: %s", len(callers), error
+            )
+            self._metrics.errors.labels("reply").inc()
+            self._note_separate(callers[0])
+            return None
+        except Exception:
+            # A fault of this program must not leave callers without an answer.
+            log.exception("a request to the upstream failed unexpectedly")
+            self._metrics.errors.labels("internal").inc()
+            answers = [error_answer(caller, 500, "the batcher failed; its log says how") for caller in callers]
+        found = dict(zip(callers, answers, strict=True))
+        failures = {caller: answer for caller, answer in found.items() if answer.status in _NO_ANSWER}
+        _settle({caller: answer for caller, answer in found.items() if caller not in failures})
+        return failures
+
+    def _note_separate(self, caller: Caller) -> None:
+        self._separate.add(caller.endpoint, caller.target, caller.asked, asyncio.get_running_loop().time())
+
+    def _divisible(self, bundle: list[Caller]) -> bool:
+        """Whether parts of it may be answered together."""
+        first, now = bundle[0], asyncio.get_running_loop().time()
+        return not self._separate.holds(first.endpoint, first.target, first.asked, now)
 
     async def _ask(self, callers: list[Caller]) -> list[Answer]:
-        """One request, and the answer for each. Raises _Refused if the request of one of them may be at fault for all."""
+        """One request, and the answer for each.
+
+        Raises _Refused if the request of one of them may be at fault for all, WrongReply if the reply is not one for each.
+        """
         first, alone = callers[0], len(callers) == 1
         # Alone, it is sent as it came: the answer is what the upstream would have given without a batcher.
         body = first.body if alone else first.endpoint.merge([caller.asked for caller in callers])
@@ -78,6 +136,7 @@ class Upstream:
         return self._answers(callers, reply)
 
     def _answers(self, callers: list[Caller], reply: Response) -> list[Answer]:
+        """Raises WrongReply."""
         status = reply.status
         if status in BUSY:
             wait = {"retry-after": reply.headers.get("retry-after", "1")}
@@ -90,10 +149,7 @@ class Upstream:
         if len(callers) == 1 or not 200 <= status < 300:
             # An error that concerns what all of them share, such as an unknown model, is everybody's.
             return [Answer(status, headers, reply.body)] * len(callers)
-        try:
-            bodies = callers[0].endpoint.split(reply.body, [caller.asked for caller in callers])
-        except WrongReply as error:
-            return self._failed(callers, "reply", 502, f"the server's reply to a merged request cannot be used: {error}")
+        bodies = callers[0].endpoint.split(reply.body, [caller.asked for caller in callers])
         return [Answer(status, headers, body) for body in bodies]
 
     def _failed(
@@ -107,6 +163,11 @@ class Upstream:
 
 class _Refused(Exception):
     """The upstream refused a merged request."""
+
+
+def _settle(answers: Mapping[Caller, Answer]) -> None:
+    for caller, answer in answers.items():
+        caller.settle(answer)
 
 
 def error_answer(caller: Caller, status: int, message: str, headers: Mapping[str, str] | None = None) -> Answer:

@@ -1,4 +1,4 @@
-"""A merged request's tokens, of which the server reports only the sum. Pure."""
+"""Tokens: of a merged request the server reports only the sum, and of one in pieces the parts. Pure."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ def estimated(usage: Any, inputs: Sequence[int], outputs: Sequence[int]) -> list
         {"prompt_tokens": one, "completion_tokens": other, "total_tokens": one + other}
         for one, other in zip(shares(prompt, inputs), shares(completion, outputs), strict=True)
     ]
+
+
+def summed(usages: Sequence[Any]) -> dict[str, int] | None:
+    """The tokens of one caller's requests together; None unless all report them, and the same kinds of them."""
+    if not all(isinstance(usage, dict) for usage in usages):
+        return None
+    counts = [{name: count for name, count in usage.items() if type(count) is int} for usage in usages]
+    if any(each.keys() != counts[0].keys() for each in counts):
+        return None
+    return {name: sum(each[name] for each in counts) for name in counts[0]} or None
 
 
 def shares(total: int, weights: Sequence[int]) -> list[int]:

@@ -1,0 +1,58 @@
+"""One caller's request that has more items than a request to the upstream may have: sent in pieces, answered as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
+from nightshift.stream.batcher.endpoint import Asked, WrongReply
+from nightshift.stream.batcher.separate import Separate
+from nightshift.stream.batcher.upstream import CALLERS
+
+AT_ONCE: Final = 2
+"""Pieces of one caller that wait or are with the upstream: those who come later do not wait for all of them."""
+
+
+async def in_pieces(caller: Caller, dispatcher: Dispatcher, separate: Separate, items_most: int) -> Answer:
+    """Its answer: of the first piece that got an error, or of all. If they cannot be put together, it is sent as it came."""
+    endpoint, loop = caller.endpoint, asyncio.get_running_loop()
+    asked = endpoint.cut(caller.asked, items_most)
+    answers: list[Answer | None] = [None] * len(asked)
+    left = iter(enumerate(asked))
+    failed: list[Answer] = []
+
+    async def work() -> None:
+        for number, piece in left:
+            answers[number] = answer = await dispatcher.ask(_piece(caller, piece, loop))
+            if not 200 <= answer.status < 300:
+                failed.append(answer)
+                raise _Unanswered
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(work())
+    except* _Unanswered:
+        pass  # The other piece has been cancelled.
+    if failed:
+        return failed[0]
+    found = [answer for answer in answers if answer is not None]
+    try:
+        body = endpoint.join([answer.body for answer in found], asked)
+    except WrongReply:
+        separate.add(endpoint, caller.target, caller.asked, loop.time())
+        return await dispatcher.ask(replace(caller, alone=True, since=loop.time()))
+    most = max(found, key=lambda answer: int(answer.headers[CALLERS]))
+    return Answer(found[0].status, {**found[0].headers, CALLERS: most.headers[CALLERS]}, body)
+
+
+def _piece(caller: Caller, asked: Asked, loop: asyncio.AbstractEventLoop) -> Caller:
+    """A caller of its own, for some of the items."""
+    body = caller.endpoint.merge([asked])
+    return replace(caller, asked=asked, body=body, since=loop.time(), answer=loop.create_future())
+
+
+class _Unanswered(Exception):
+    """A piece got an error, and with it the whole request."""
