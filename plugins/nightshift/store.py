@@ -39,8 +39,8 @@ def open_store(
     """Opens ``gs://BUCKET[/PREFIX]``, ``file:///FOLDER`` (created if missing) or ``memory:///``.
 
     headers: sent with every request to Cloud Storage. credentials: gives its tokens; None: this machine's own account, in a
-    pod that of Workload Identity, and none for the emulator. Raises ValueError for any other URL. Nothing is sent yet: a
-    wrong bucket shows at the first call.
+    pod that of Workload Identity, and none for the emulator. Raises ValueError for any other URL, and for a file of
+    credentials that cannot be read. Nothing is sent yet: a wrong bucket shows at the first call.
     """
     _note_process()
     parts = urlsplit(url)
@@ -118,11 +118,32 @@ _STATUSES: Final[dict[type[Exception], int]] = {
     obstore.exceptions.AlreadyExistsError: 409,
     obstore.exceptions.PreconditionError: 412,
 }
+_TOKEN_REQUEST: Final = "Generic GCS error: Error performing token request: "
 _NO_TOKEN: Final = "The operation lacked valid authentication credentials for path External GCP credential provider: "
 # Within the URL, spaces are escaped.
 _REFUSED: Final = re.compile(
-    r"Generic GCS error: Error performing [A-Z]+ \S+ in [^ ,]+(?:, after [^-]*)? - Server returned non-2xx status code: (\d{3})"
+    r"Generic GCS error: (?:Error performing list request: )?Error performing [A-Z]+ \S+ in [^ ,]+(?:, after [^-]*)?"
+    r" - Server returned non-2xx status code: (\d{3})"
 )
+
+
+def first_words(error: Exception | str) -> str:
+    """An error of obstore as text, without what its objects look like inside, which it adds: 25 lines of Rust."""
+    return str(error).partition("\n\nDebug source")[0]
+
+
+def what_to_do(error: BaseException | None) -> str | None:
+    """What a person can do about an error of obstore after which trying again cannot help; None if it may."""
+    if not isinstance(error, Exception) or not isinstance(error, (obstore.exceptions.BaseError, FileNotFoundError)):
+        return None
+    said, status = first_words(error), status_of(error)
+    if said.startswith((_NO_TOKEN, _TOKEN_REQUEST)):
+        refused = "Server returned non-2xx status code: 4" in said
+        return "Log in with `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS" if refused else None
+    if status in (401, 403):
+        return "Give this account the right to read and write there, or use another account"
+    # A local folder that is gone has the same class, and is not refused by a server.
+    return "Check the name of the bucket" if status == 404 and "Error performing" in said else None
 
 
 def get_bytes(store: ObjectStore, path: str) -> bytes | None:
@@ -172,19 +193,22 @@ def _cloud_storage(
         config["service_account_key"] = json.dumps(key)
         if token := os.environ.get("STORAGE_EMULATOR_TOKEN"):
             credentials = partial(_bearer, token)
-    return GCSStore(
-        bucket,
-        prefix=prefix,
-        config=config,  # type: ignore[arg-type]
-        credential_provider=credentials,
-        client_options={
-            "allow_http": bool(emulator),
-            "timeout": REQUEST_TIMEOUT,
-            "connect_timeout": timedelta(seconds=10),
-            "default_headers": dict(headers),
-        },
-        retry_config={"max_retries": 8, "retry_timeout": RETRY_TIMEOUT},
-    )
+    try:
+        return GCSStore(
+            bucket,
+            prefix=prefix,
+            config=config,  # type: ignore[arg-type]
+            credential_provider=credentials,
+            client_options={
+                "allow_http": bool(emulator),
+                "timeout": REQUEST_TIMEOUT,
+                "connect_timeout": timedelta(seconds=10),
+                "default_headers": dict(headers),
+            },
+            retry_config={"max_retries": 8, "retry_timeout": RETRY_TIMEOUT},
+        )
+    except obstore.exceptions.BaseError as error:
+        raise ValueError(first_words(error)) from error
 
 
 def _bearer(token: str) -> GCSCredential:
@@ -266,8 +290,7 @@ class StoreUnavailable(Exception):
     """The store could not be asked or did not answer; whether a create took effect is unknown. Trying again is safe."""
 
     def __init__(self, problem: str) -> None:
-        # obstore adds what its objects look like inside, 25 lines of it.
-        super().__init__(problem.partition("\n\nDebug source")[0])
+        super().__init__(first_words(problem))
 
 
 class ObjectTooLarge(ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import obstore
@@ -9,7 +10,7 @@ import pytest
 from obstore.exceptions import GenericError, UnauthenticatedError
 from obstore.store import MemoryStore
 
-from nightshift.store import StoreUnavailable, open_store, split_object_url, status_of
+from nightshift.store import StoreUnavailable, open_store, split_object_url, status_of, what_to_do
 
 pytestmark = pytest.mark.unit
 
@@ -104,6 +105,7 @@ def test_only_what_the_store_itself_answers_is_a_status() -> None:
     assert status_of(GenericError(f"{got}{again}{says}500 Error: x{says}404 Not Found")) == 500
     assert status_of(GenericError(f"{got}{again} - HTTP error: error sending request{says}404 Not Found")) is None
     assert status_of(GenericError(f"Generic GCS error: Error performing token request: {got[19:]}{says}404 Not Found")) is None
+    assert status_of(GenericError(f"Generic GCS error: Error performing list request: {got[19:]}{says}404 Not Found")) == 404
     assert status_of(OSError("404")) is None
 
 
@@ -115,3 +117,40 @@ def test_a_token_that_could_not_be_had_is_no_answer_of_the_store() -> None:
         obstore.get(open_store("gs://bucket", credentials=no_token), "a")
 
     assert status_of(told.value) is None
+
+
+GCS = "Generic GCS error: Error performing "
+TOKEN = "token request: Error performing GET http://169.254.169.254/token in 1ms - "
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (GenericError(f"{GCS}{TOKEN}Server returned non-2xx status code: 403 Forbidden: no"), "gcloud auth"),
+        (GenericError(f"{GCS}{TOKEN}HTTP error: error sending request"), None),
+        (UnauthenticatedError("Error performing GET http://x in 1ms - Server returned non-2xx status code: 401"), "the right"),
+        (FileNotFoundError("Object at location x not found: Error performing GET http://x in 1ms - Server returned"), "bucket"),
+        (FileNotFoundError("Object at location /x not found: No such file or directory"), None),
+        (GenericError(f"{GCS}GET http://x in 1ms - Server returned non-2xx status code: 503 Busy: wait"), None),
+        (OSError(28, "No space left on device"), None),
+        (None, None),
+    ],
+)
+def test_what_a_person_can_do_about_a_refusal(error: Exception | None, advice: str | None) -> None:
+    said = what_to_do(error)
+
+    assert (said is None) == (advice is None)
+    assert (advice or "") in (said or "")
+
+
+def test_an_error_of_the_store_is_one_line() -> None:
+    assert str(StoreUnavailable("read x: no\n\nDebug source:\nGeneric {\n    store")) == "read x: no"
+
+
+def test_credentials_that_cannot_be_read_are_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+
+    with pytest.raises(ValueError, match=r"Unable to open service account file from .*none\.json") as raised:
+        open_store("gs://bucket")
+    assert "\n" not in str(raised.value)

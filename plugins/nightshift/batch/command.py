@@ -18,6 +18,7 @@ from nightshift.batch.engine import About, Server
 from nightshift.batch.kind import KEY, BatchLines
 from nightshift.batch.output import ChunkMissing, Incomplete, write
 from nightshift.batch.preparation import Options, Prepared, Usage, prepared
+from nightshift.batch.presence import proxy_not_used
 from nightshift.batch.progress import Progress, format_duration, log_to_stderr, say, summary
 from nightshift.batch.source import LineReader
 from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch
@@ -29,7 +30,7 @@ from nightshift.driver.stats import Stats
 from nightshift.formats import UnreadableFormat
 from nightshift.run.inputs import InputChanged
 from nightshift.run.ledger import ForeignObject, Ledger
-from nightshift.store import ObjectStorage, StoreUnavailable
+from nightshift.store import ObjectStorage, StoreUnavailable, what_to_do
 
 FAILED_LINES: Final = 1
 BAD_USAGE: Final = 2
@@ -54,7 +55,11 @@ def run(options: Options) -> int:
     except BrokenPipeError:
         say(f"whatever read from {places.shown(options.output, 'standard output')} is gone. {_AGAIN}")
         return exits.RESUME
-    except (ChunkMissing, StoreUnavailable, OSError) as error:
+    except StoreUnavailable as error:
+        advice = what_to_do(error.__cause__)
+        say(f"{error}. {advice or _AGAIN}")
+        return BAD_USAGE if advice else exits.RESUME
+    except (ChunkMissing, OSError) as error:
         say(f"{error}. {_AGAIN}")
         return exits.RESUME
 
@@ -102,15 +107,16 @@ class _Command:
 
     async def _meet(self, server: Server, drain: DrainOnSignal) -> bool:
         """Waits for the server; False if it does not answer in time, or if the command must end first."""
-        say(f"waiting for {self._options.base_url} to answer, at most {format_duration(self._options.wait_s)}")
-        waiting = asyncio.create_task(server.wait_healthy(self._options.wait_s))
+        url, presence = self._options.base_url, server.presence
+        say(f"waiting for {url} to answer, at most {format_duration(self._options.wait_s)}: {presence.problem}")
+        waiting = asyncio.create_task(presence.wait(self._options.wait_s))
         asked = asyncio.create_task(drain.asked.wait())
         await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
         up = waiting.done() and waiting.result()
         waiting.cancel()
         if not up and not drain.asked.is_set():
-            say(f"{self._options.base_url} does not answer. {_AGAIN}")
+            say(f"{url} does not answer: {presence.problem}.{proxy_not_used(url)} {_AGAIN}")
         return up
 
     def _worker(self, batch: Batch, reader: LineReader, server: Server, about: About, *, known: bool) -> Worker:

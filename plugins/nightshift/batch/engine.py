@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.batch.kind import Whole
+from nightshift.batch.presence import MODELS, PROBE_TIMEOUT_S, Presence
 from nightshift.driver.engine import EngineClient, Load, Refused, Replied, SendResult, WrongEngine
-from nightshift.driver.http import HttpClient, NoDescriptors
+from nightshift.driver.http import HttpClient
 from nightshift.tasks.base import Reason
 
-PROBE_TIMEOUT_S: Final = 5.0
-POLL_S: Final = 0.1
 HEADER: Final = "Authorization"
 LINES_OWN: Final = (404, 405)
 """For a job these statuses concern every row; for a batch only one line, because each line names its own path and model."""
@@ -37,13 +35,14 @@ class About:
 
 
 class Server:
-    """`nightshift.driver.health.EngineLike`. Use as an async context manager."""
+    """`nightshift.driver.health.EngineLike`. Use as an async context manager. presence: whether it is there."""
 
     def __init__(self, base_url: str, key: str | None, timeout_s: float) -> None:
         headers = headers_of(key)
         # Each line names its model: this name is for `version`, which is not called here.
         self._engine = EngineClient(base_url, "", request_timeout_s=timeout_s, headers=headers)
         self._probe = HttpClient(base_url, headers=headers)
+        self.presence = Presence(base_url, self._probe, self._engine.load)
 
     async def __aenter__(self) -> Server:
         await self._engine.__aenter__()
@@ -57,6 +56,7 @@ class Server:
         """Raises WrongEngine if the key is refused. A path or model that the server lacks is the line's own mistake."""
         try:
             outcome = await self._engine.send(path, body, canary=canary)
+            self.presence.note(outcome)
         except WrongEngine as error:
             if error.status not in LINES_OWN:
                 raise
@@ -64,35 +64,16 @@ class Server:
         return Replied(Whole(outcome.body, outcome.raw)) if isinstance(outcome, Replied) else outcome
 
     async def healthy(self) -> bool:
-        """Whether ``/health`` says so; for a server without that path, whether it answers.
-
-        True also if this process could not ask for want of a file descriptor.
-        """
-        try:
-            status = (await self._probe.request("GET", "/health", timeout_s=PROBE_TIMEOUT_S)).status
-        except NoDescriptors:
-            return True
-        except (OSError, TimeoutError):
-            return False
-        return status == 200 or 300 <= status < 500
+        """`Presence.healthy`."""
+        return await self.presence.healthy()
 
     async def load(self) -> Load | None:
         return await self._engine.load()
 
-    async def wait_healthy(self, budget_s: float) -> bool:
-        """Waits until the server answers, at most `budget_s` seconds."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + budget_s
-        while not await self.healthy():
-            if loop.time() >= deadline:
-                return False
-            await asyncio.sleep(POLL_S)
-        return True
-
     async def about(self) -> About:
         """Asks for version and models; a server need not report either."""
         version = (await self._json("/version")).get("version")
-        models = (await self._json("/v1/models")).get("data")
+        models = (await self._json(MODELS)).get("data")
         listed = [item for item in models if isinstance(item, dict)] if isinstance(models, list) else []
         # LoRA adapters have a parent; they may come and go while the model stays.
         base = [item for item in listed if not item.get("parent")]

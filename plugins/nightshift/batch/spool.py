@@ -61,7 +61,8 @@ def ready(name: str, folder: str, say: Callable[[str], None]) -> BatchFile:
         say(f"{shown} can be read only once, so it is copied into {folder}. To resume, send the same again")
         with stream:
             file = _copied(shown, stream, folder)
-    start = file.read(0, START_BYTES)
+    with file.open() as opened:
+        start = opened.read(START_BYTES)
     if not start.startswith((GZIP, ZSTD)):
         return file
     if stream is None:

@@ -17,6 +17,7 @@ import obstore
 
 from nightshift.batch import places
 from nightshift.batch.source import store_of
+from nightshift.store import StoreUnavailable
 
 
 class Target(Protocol):
@@ -26,7 +27,7 @@ class Target(Protocol):
     passing: bool
 
     def open(self) -> None:
-        """Opens what can be opened only once. May wait for a reader. Raises OSError."""
+        """Opens what can be opened only once. May wait for a reader. Raises OSError, StoreUnavailable."""
         ...
 
     def write(self, blocks: Iterator[bytes]) -> None:
@@ -93,7 +94,13 @@ class _Object:
         self._store, self._path = store_of(url)
 
     def open(self) -> None:
-        pass
+        """Raises StoreUnavailable if the bucket is not there: after the run is too late to say so."""
+        try:
+            next(iter(obstore.list(self._store, self._path, chunk_size=1)), None)
+        except obstore.exceptions.PermissionDeniedError:
+            pass  # It may be allowed to write and not to look.
+        except (obstore.exceptions.BaseError, FileNotFoundError) as error:
+            raise StoreUnavailable(f"look at {self.name}: {error}") from error
 
     def write(self, blocks: Iterator[bytes]) -> None:
         obstore.put(self._store, self._path, blocks, use_multipart=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from types import TracebackType
 from typing import Final, Self
@@ -19,6 +20,7 @@ class ThreadedServer:
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self.port = port
         self.host = host
+        self.tls: ssl.SSLContext | None = None
 
     def routes(self) -> list[web.RouteDef]:
         raise AssertionError("every server says what it serves")
@@ -42,7 +44,7 @@ class ThreadedServer:
         app.add_routes(self.routes())
         runner = web.AppRunner(app, shutdown_timeout=0, access_log=None)
         self._loop.run_until_complete(runner.setup())
-        self._loop.run_until_complete(web.TCPSite(runner, self.host, self.port, backlog=BACKLOG).start())
+        self._loop.run_until_complete(web.TCPSite(runner, self.host, self.port, backlog=BACKLOG, ssl_context=self.tls).start())
         self.port = runner.addresses[0][1]
         started.set()
         self._loop.run_forever()

@@ -328,3 +328,24 @@ def test_files_and_progress_in_cloud_storage(
     assert_complete(out, 50)
     left = [meta["path"] for page in obstore.list(store) for meta in page]
     assert sorted(left) == ["files/in.jsonl", "files/out.jsonl"]
+
+    here = ("-i", tmp_path / "in.jsonl", "--base-url", "http://127.0.0.1:9", "--wait", 0.1)
+    for wrong in (
+        (*here, "-o", "gs://no-such-bucket/out.jsonl", "--state", tmp_path / "state"),
+        (*here, "-o", "gs://no-such-bucket/out.jsonl"),
+        (*here, "-o", tmp_path / "other.jsonl", "--state", "gs://no-such-bucket/state"),
+    ):
+        missing = BatchProcess(*wrong, storage=storage_emulator.url)
+        assert missing.finish() == 2, missing.said
+        assert "Check the name of the bucket" in missing.said
+        assert "Debug source" not in missing.said
+    obstore.put(store, "empty.jsonl", b"")
+    with ChatServer() as server:
+        empty = BatchProcess(
+            *("-i", "gs://batches/empty.jsonl", "-o", "gs://batches/empty.out", "--base-url", server.url),
+            storage=storage_emulator.url,
+        )
+        assert empty.finish() == 0, empty.said
+    gone = BatchProcess(*here[2:], "-i", "gs://batches/none.jsonl", "-o", "gs://batches/x.jsonl", storage=storage_emulator.url)
+    assert gone.finish() == 2
+    assert "gs://batches/none.jsonl does not exist" in gone.said
