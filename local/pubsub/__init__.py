@@ -33,9 +33,10 @@ Where the service may do one thing or another, the emulator does what is worse f
 effect, a Pull gets one batch of an ordering key, a seek ends all leases. What the service does at its own discretion, the
 emulator does only on order: duplicates, acks that are forgotten, lost replies, times without service, delays.
 
-Missing: identity and IAM, push, BigQuery and Cloud Storage subscriptions, schemas, ingestion, transforms and encryption keys
-(refused with UNIMPLEMENTED), the REST API, quotas and throughput limits for each key, regions, expiry of unused subscriptions
-(stored, never carried out), acks that fail for a while (``temporary_failed_ack_ids``). The server never ends a stream itself,
-which the real service does about every half hour: order ``unavailable`` for it. Order and exactly-once delivery hold over all
-clients, as if there were one region. All messages are held in memory as well: about 0.9 kB for one of 500 bytes.
+Missing: identity and IAM (TestIamPermissions grants whatever is asked of what exists), push, BigQuery and Cloud Storage
+subscriptions, schemas, ingestion, transforms and encryption keys (refused with UNIMPLEMENTED), the REST API, quotas and
+throughput limits for each key, regions, expiry of unused subscriptions (stored, never carried out), acks that fail for a while
+(``temporary_failed_ack_ids``). The server never ends a stream itself, which the real service does about every half hour: order
+``unavailable`` for it. Order and exactly-once delivery hold over all clients, as if there were one region. All messages are
+held in memory as well: about 0.9 kB for one of 500 bytes.
 """

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc
+from google.iam.v1 import iam_policy_pb2
 from google.protobuf import any_pb2, empty_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -25,6 +26,7 @@ DETAILS: Final = "grpc-status-details-bin"
 """The trailing metadata in which clients look for a google.rpc.Status."""
 
 Answer = Callable[[Any], Any]
+_IAM: Final = "google.iam.v1.IAMPolicy"
 _PUBLISHER: Final = "google.pubsub.v1.Publisher"
 _SUBSCRIBER: Final = "google.pubsub.v1.Subscriber"
 # (service, method, request, function of the state)
@@ -69,12 +71,18 @@ class Services:
         ]
         for service, method, request, answer in _ADMIN:
             own.append((service, method, request, self._with_state(answer)))
-        return {
+        found = {
             (service, method): grpc.unary_unary_rpc_method_handler(
                 self._guarded(method, answer), raw(request).FromString, lambda reply: reply.SerializeToString()
             )
             for service, method, request, answer in own
         }
+        found[_IAM, "TestIamPermissions"] = grpc.unary_unary_rpc_method_handler(
+            self._guarded("TestIamPermissions", self._permissions),
+            iam_policy_pb2.TestIamPermissionsRequest.FromString,
+            lambda reply: reply.SerializeToString(),
+        )
+        return found
 
     def repeats(self, method: str, subscription: SubscriptionState) -> Repeats:
         """Which of a subscription's deliveries by a method are made twice."""
@@ -128,6 +136,14 @@ class Services:
 
         return answered
 
+    def _permissions(self, request: Any) -> Any:
+        """Without identities everybody may do everything, but with what does not exist: of that, nobody has a permission."""
+        if any("*" in each for each in request.permissions):
+            raise invalid("Permissions with wildcards are not allowed.")
+        state = self._state
+        there = any(request.resource in each for each in (state.topics, state.subscriptions, state.snapshots))
+        return iam_policy_pb2.TestIamPermissionsResponse(permissions=request.permissions if there else [])
+
     def _publish(self, request: Any) -> Any:
         return raw("PublishResponse")(message_ids=self.broker.publish(request))
 
@@ -167,7 +183,7 @@ class Services:
 
 def _resource_of(request: Any) -> str:
     """The name of the subscription, topic or snapshot that a request is about."""
-    for field in ("name", "subscription", "topic", "snapshot"):
+    for field in ("name", "subscription", "topic", "snapshot", "resource"):
         value = getattr(request, field, "")
         if value:
             return value if isinstance(value, str) else str(value.name)

@@ -66,7 +66,7 @@ def _not_announced() -> tuple[Change, ...]:
 
 
 def _never_extended() -> tuple[Change, ...]:
-    return ((Leases, "due", lambda self, now: []),)
+    return ((Leases, "due", lambda self, now: {}),)
 
 
 def _extended_too_late() -> tuple[Change, ...]:
@@ -137,7 +137,7 @@ def _a_duplicate_is_new() -> tuple[Change, ...]:
         fresh = []
         for delivery in deliveries:
             self.leases.received(delivery.message.id, delivery.ack_id, now)
-            fresh.append(held := Held(delivery.message))
+            fresh.append(held := Held(delivery.message, delivery.message.size))
             self._held[delivery.message.id] = held
         return fresh
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from nightshift.stream.messages import Answered, Dead, Delivery, Message
-from nightshift.stream.parts import Collect, Standing, Unavailable, Unwritable
+from nightshift.stream.parts import Collect, Standing, Unavailable, Unsettled, Unwritable
 from tests.simulation.virtual import VirtualLoop
 
 T = TypeVar("T")
@@ -248,11 +248,13 @@ class Source:
                 return found
             await self._subscription.news(end)
 
-    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+    async def acknowledge(self, ack_ids: Sequence[str]) -> Unsettled:
         await self._network.call(lambda: self._subscription.acknowledge(list(ack_ids)))
+        return Unsettled()
 
-    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> Unsettled:
         await self._network.call(lambda: self._subscription.extend(list(ack_ids), seconds))
+        return Unsettled()
 
 
 class Database:
@@ -333,5 +335,6 @@ class Topic:
         self._published = published
         self._network = network
 
-    async def publish(self, dead: Sequence[Dead]) -> None:
+    async def publish(self, dead: Sequence[Dead]) -> dict[str, str]:
         await self._network.call(lambda: self._published.update(each.message.id for each in dead))
+        return {}

@@ -155,7 +155,7 @@ def draw(seed: int) -> Scenario:
             window_most=rng.choice((1, 8, 32)),
             requests_most=rng.choice((1, 16)),
             flush_s=rng.choice((0.05, 0.5, 5.0)),
-            buffer_bytes=60 if few else 1 << 20,
+            buffer_bytes=600 if few else 1 << 20,
         ),
         ordered,
         _weather(rng, PULL_FAULTS, calm_at),

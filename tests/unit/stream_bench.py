@@ -14,7 +14,7 @@ import pyarrow as pa
 from nightshift.driver.engine import Load, Refused, Replied, SendResult
 from nightshift.driver.stats import Stats
 from nightshift.stream.messages import Answered, Dead, Delivery, Message
-from nightshift.stream.parts import Collect, Standing, Unavailable, Unwritable
+from nightshift.stream.parts import Collect, Standing, Unavailable, Unsettled, Unwritable
 from nightshift.stream.stats import StreamStats
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, Reason, RowName
@@ -99,13 +99,19 @@ class Engine:
 
 
 class Source:
-    """acknowledged: ack ids in order. given_back, extended: ack ids with the seconds. gate: acknowledging waits for it."""
+    """acknowledged: ack ids in order; asked: those of each call. given_back, extended: ack ids with the seconds.
+
+    gate: acknowledging waits for it. over, for_now: ack ids of which that is said.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[Delivery] = []
         self._came = asyncio.Event()
         self.acknowledged: list[str] = []
         self.acknowledging = 0
+        self.asked: list[list[str]] = []
+        self.over: set[str] = set()
+        self.for_now: set[str] = set()
         self.given_back: list[tuple[str, int]] = []
         self.extended: list[tuple[str, int]] = []
         self.gate = asyncio.Event()
@@ -122,14 +128,21 @@ class Source:
         taken, self._waiting = self._waiting[:most], self._waiting[most:]
         return taken
 
-    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+    async def acknowledge(self, ack_ids: Sequence[str]) -> Unsettled:
         self.acknowledging += 1
+        self.asked.append(list(ack_ids))
         await self.gate.wait()
-        self.acknowledged += ack_ids
+        unsettled = self._unsettled(ack_ids)
+        self.acknowledged += [each for each in ack_ids if each not in unsettled.over | unsettled.for_now]
+        return unsettled
 
-    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> Unsettled:
         given_back = seconds == 0
         (self.given_back if given_back else self.extended).extend((ack_id, seconds) for ack_id in ack_ids)
+        return self._unsettled(ack_ids)
+
+    def _unsettled(self, ack_ids: Sequence[str]) -> Unsettled:
+        return Unsettled(frozenset(ack_ids) & self.over, frozenset(ack_ids) & self.for_now)
 
 
 class Sink:
@@ -172,24 +185,31 @@ class Sink:
 
 
 class Topic:
-    """published: dead letters. away: nothing is answered."""
+    """published: dead letters. away: nothing is answered. refused: ids of messages that it does not take."""
 
     def __init__(self) -> None:
         self.published: list[Dead] = []
         self.away = False
+        self.refused: set[str] = set()
         self.tries = 0
 
-    async def publish(self, dead: Sequence[Dead]) -> None:
+    async def publish(self, dead: Sequence[Dead]) -> dict[str, str]:
         self.tries += 1
         if self.away:
             raise Unavailable("the topic is away")
-        self.published += dead
+        self.published += [each for each in dead if each.message.id not in self.refused]
+        return {each.message.id: "InvalidArgument: no" for each in dead if each.message.id in self.refused}
 
 
 class Decoder:
-    """The column text is the data; data that begins with ? is unreadable."""
+    """The column text is the data; data that begins with ? is unreadable. raises: what reading a message raises, by its id."""
+
+    def __init__(self) -> None:
+        self.raises: dict[str, Exception] = {}
 
     def row(self, message: Message) -> Mapping[str, Any]:
+        if (error := self.raises.get(message.id)) is not None:
+            raise error
         text = message.data.decode()
         if text.startswith("?"):
             raise BadInput("the message is a question")
@@ -216,13 +236,14 @@ class Bench:
         self.engine = Engine(loop, reply)
         self.source, self.sink, self.topic = Source(), Sink(collect), Topic()
         self.stats = StreamStats()
+        self.decoder = Decoder()
         self.subscriber = Subscriber(
             kind=kind or Kind(4),
             engine=self.engine,
             source=self.source,
             sink=self.sink,
             dead_letters=self.topic,
-            decoder=Decoder(),  # type: ignore[arg-type]
+            decoder=self.decoder,  # type: ignore[arg-type]
             ordered=ordered,
             limits=SubscriberLimits(window_start=32, flush_s=flush_s),
             rng=random.Random(1),

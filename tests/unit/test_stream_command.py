@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 from nightshift import cli
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.stream import command, postgres
+from nightshift.stream.channel import PubSubRefused
 from nightshift.stream.command import Options
 from nightshift.stream.parts import Locked, SinkRefused, Unavailable
 from tests.unit.spec_file import DEMO, ROOT, write
@@ -229,3 +232,71 @@ def test_files_need_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 
     assert command.run(Options(file, "", "", None)) == 2
     assert capsys.readouterr().err == "ENGINE_URL, or --engine-url is not set.\n"
+
+
+class TestTheEnd:
+    """Which exit code an error means, and what the log says."""
+
+    def lines(self, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+
+    def ends(self, monkeypatch: pytest.MonkeyPatch, error: Exception, tmp_path: Path) -> int:
+        async def work(*_: Any) -> int:
+            raise error
+
+        monkeypatch.setattr(command, "_work", work)
+        file = write(tmp_path, stream(**LONG))
+        return command.run(Options(file, ENGINE, SINK, None))
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            PubSubRefused("NotFound: no such topic"),
+            ExceptionGroup("parts", [PubSubRefused("NotFound: no such topic")]),
+            ExceptionGroup("parts", [ExceptionGroup("more", [ValueError("x"), PubSubRefused("NotFound: no such topic")])]),
+        ],
+        ids=["alone", "in a group", "beside another one"],
+    )
+    def test_what_cannot_be_helped_ends_with_78_and_its_words(
+        self, error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        """Parts of a subscriber fail in groups."""
+        logging.getLogger().handlers.clear()
+
+        assert self.ends(monkeypatch, error, tmp_path) == 78
+        (line,) = [line for line in self.lines(capsys) if line["message"] == "cannot continue"]
+        assert line["error"] == "PubSubRefused: NotFound: no such topic"
+
+    def test_anything_else_ends_with_75_and_says_what_it_was(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        logging.getLogger().handlers.clear()
+
+        assert self.ends(monkeypatch, ExceptionGroup("parts", [KeyError("a"), TypeError("b")]), tmp_path) == 75
+        (line,) = [line for line in self.lines(capsys) if line["message"] == "unexpected error"]
+        assert line["error"] == "KeyError('a'); TypeError('b')"
+        assert "Traceback" in line["traceback"]
+
+
+async def test_pubsub_is_waited_for_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "AGAIN_S", 0.001)
+    tries: list[None] = []
+
+    async def check() -> None:
+        tries.append(None)
+        if len(tries) < 20:
+            raise Unavailable("no route")
+
+    assert await command._answered(check, DrainOnSignal())
+    assert len(tries) == 20
+
+
+async def test_pubsub_is_not_waited_for_once_the_process_must_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "AGAIN_S", 0.001)
+    drain = DrainOnSignal()
+
+    async def check() -> None:
+        drain.asked.set()
+        raise Unavailable("no route")
+
+    assert not await command._answered(check, drain)

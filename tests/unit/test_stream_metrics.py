@@ -49,6 +49,8 @@ def test_every_count_has_a_metric() -> None:
         ("deliveries_total", ""): stats.delivered,
         ("deliveries_repeated_total", ""): stats.repeated,
         ("deliveries_over_total", ""): stats.over,
+        ("deliveries_late_total", ""): stats.late,
+        ("dead_letters_unannounced_total", ""): stats.unannounced,
         ("messages_total", "answered"): stats.answered,
         ("messages_total", "dead_letter"): stats.dead,
         ("dead_letters_total", "too_long"): 101,

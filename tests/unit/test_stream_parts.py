@@ -15,9 +15,9 @@ from nightshift.driver.patience import Patience
 from nightshift.stream.announcement import ATTRIBUTES_MOST, MESSAGE_BYTES_MOST, VALUE_BYTES_MOST, Announcement
 from nightshift.stream.hold import PULL_MOST, SIZE_GUESS, Hold
 from nightshift.stream.lanes import Lanes
-from nightshift.stream.leases import FIRST_S, LEAST_S, MOST_S, Leases
+from nightshift.stream.leases import KEPT, LEAST_S, MOST_S, Leases
 from nightshift.stream.messages import Dead, Delivery, Message
-from nightshift.stream.parts import Collect
+from nightshift.stream.parts import Collect, Unsettled
 from nightshift.stream.postgres import BadUrl, check_url
 from nightshift.stream.schema import literal
 from nightshift.stream.settle import Settler
@@ -35,13 +35,13 @@ def a_message(name: str = "1", data: bytes = b"data", attributes: Mapping[str, s
 
 
 class TestLeases:
-    def test_a_message_that_is_held_longer_than_most_is_extended_first(self) -> None:
+    def test_a_message_is_extended_on_receipt(self) -> None:
+        """Part of its lease may have passed on the way, and what was pulled may wait."""
         leases = Leases()
         assert leases.received("a", "a1", 100.0)
 
-        assert leases.due(100.0 + FIRST_S - 0.1) == []
-        assert leases.due(100.0 + FIRST_S) == ["a"]
-        assert leases.due(100.0 + FIRST_S) == [], "it counts as extended"
+        assert leases.due(100.0) == {"a1": "a"}
+        assert leases.due(100.0) == {}, "it counts as extended"
 
     @pytest.mark.parametrize(
         ("held_s", "lease_s"), [(0, LEAST_S), (10, LEAST_S), (11, 22), (60.9, 121), (299, 598), (300, MOST_S), (90_000, MOST_S)]
@@ -58,7 +58,7 @@ class TestLeases:
         leases = Leases()
         leases.received("old", "o1", 0.0)
         leases.received("young", "y1", 100.0)
-        leases.over("old")
+        leases.end("old")
 
         assert leases.lease_s(110.0) == LEAST_S
 
@@ -67,8 +67,8 @@ class TestLeases:
         leases.received("a", "a1", 0.0)
         times = [float(now) for now in range(2000) if leases.due(float(now))]
 
-        # Leases of 20, 28, 56, 112, 224, 448, and then of 600 seconds.
-        assert times == [4, 14, 28, 56, 112, 224, 448, 748, 1048, 1348, 1648, 1948]
+        # Leases of 20, 20, 40, 80, 160, 320, and then of 600 seconds.
+        assert times == [0, 10, 20, 40, 80, 160, 320, 620, 920, 1220, 1520, 1820]
 
     def test_no_lease_runs_out_while_its_message_is_held(self) -> None:
         leases, rng = Leases(), random.Random(5)
@@ -77,60 +77,70 @@ class TestLeases:
             if now < 1000 and rng.random() < 0.3:
                 leases.received(f"m{now}", f"a{now}", now)
                 ends[f"m{now}"] = now + OWN_LEASE_S
-            for name in leases.due(now):
+            for name in leases.due(now).values():
                 ends[name] = now + leases.lease_s(now)
             assert all(end > now for end in ends.values()), now
             for name in [name for name in ends if rng.random() < 0.002]:
-                leases.over(name)
+                leases.end(name)
                 del ends[name]
             assert len(leases) == len(ends)
 
-    def test_a_delivery_of_a_message_that_is_held_is_held_too(self) -> None:
+    def test_of_several_deliveries_the_newest_is_extended_and_acknowledged_and_all_are_given_back(self) -> None:
         leases = Leases()
         assert leases.received("a", "a1", 0.0)
+        assert leases.due(0.0) == {"a1": "a"}
         assert not leases.received("a", "a2", 1.0)
 
-        assert leases.ack_ids("a") == ["a1", "a2"]
+        assert leases.ack_id("a") == "a2"
+        assert leases.due(1.0) == {"a2": "a"}, "on receipt, too"
         assert len(leases) == 1
-        assert leases.over("a") == ["a1", "a2"]
+        assert leases.end("a") == ["a1", "a2"]
         assert len(leases) == 0
 
-    def test_a_repeated_delivery_is_extended_before_its_own_lease_ends(self) -> None:
+    def test_a_message_that_comes_again_and_again_has_a_few_ack_ids(self) -> None:
+        leases = Leases()
+        for n in range(100):
+            leases.received("a", f"a{n}", float(n))
+
+        assert leases.end("a") == [f"a{n}" for n in range(100 - KEPT, 100)]
+
+    def test_a_lease_that_is_over_is_extended_and_acknowledged_no_more_until_the_message_comes_again(self) -> None:
         leases = Leases()
         leases.received("a", "a1", 0.0)
-        assert [leases.due(4.0), leases.due(14.0), leases.due(28.0)] == [["a"]] * 3
-        leases.received("a", "a2", 30.0)
+        leases.due(0.0)
+        assert leases.lost("a", "a1")
 
-        assert leases.due(30.0 + FIRST_S) == ["a"]
-
-    def test_a_repeated_delivery_does_not_put_the_extension_of_the_first_off(self) -> None:
-        leases = Leases()
-        leases.received("a", "a1", 0.0)
-        for now in (3.0, 3.9):
-            leases.received("a", f"a {now}", now)
-
-        assert leases.due(4.0) == ["a"]
+        assert leases.ack_id("a") is None
+        assert [leases.due(now) for now in (10.0, 1000.0)] == [{}, {}]
+        leases.received("a", "a2", 1000.0)
+        assert leases.ack_id("a") == "a2"
+        assert leases.due(1000.0) == {"a2": "a"}
+        assert not leases.lost("a", "a1"), "of an older delivery, it says nothing"
+        assert leases.ack_id("a") == "a2"
+        assert leases.lost("a", "a2")
+        assert leases.end("a") == ["a1"]
+        assert not leases.lost("a", "a2"), "nor of a message that is not held"
 
     def test_those_whose_extension_failed_are_due_at_once_unless_they_are_over(self) -> None:
         leases = Leases()
         for name in ("a", "b", "c"):
             leases.received(name, name, 0.0)
-        assert leases.due(5.0) == ["a", "b", "c"]
-        leases.over("b")
+        assert leases.due(5.0) == {"a": "a", "b": "b", "c": "c"}
+        leases.end("b")
         leases.failed(["a", "b"], 5.0)
 
-        assert leases.due(5.0) == ["a"]
-        assert leases.due(5.0) == []
+        assert leases.due(5.0) == {"a": "a"}
+        assert leases.due(5.0) == {}
 
     def test_a_message_that_is_over_is_not_due_and_begins_again_when_it_comes_again(self) -> None:
         leases = Leases()
         leases.received("a", "a1", 0.0)
-        leases.over("a")
-        assert leases.due(1000.0) == []
+        leases.end("a")
+        assert leases.due(1000.0) == {}
         assert leases.received("a", "a2", 1000.0)
 
-        assert leases.ack_ids("a") == ["a2"]
-        assert (leases.due(1003.9), leases.due(1004.0)) == ([], ["a"])
+        assert leases.ack_id("a") == "a2"
+        assert leases.due(1000.0) == {"a2": "a"}
 
 
 class TestRoom:
@@ -173,6 +183,17 @@ class TestRoom:
         hold.take([Delivery("a", a_message("1", b"xxxx", {"abc": "def"}))], 0.0)
 
         assert stats.held_bytes == 10
+
+    def test_what_a_message_is_decoded_to_takes_room_until_it_is_let_go(self) -> None:
+        """JSON of a few bytes may become twenty times as many, and all that is held must fit the pod."""
+        hold, stats = self.hold(1000)
+        (held,) = self.take(hold, 20)
+        hold.decoded(held, 480)
+
+        assert stats.held_bytes == 500
+        assert hold.room(100) == 0, "what comes next may be as large"
+        hold.let_go(held)
+        assert stats.held_bytes == 0
 
     def test_a_message_larger_than_all_room_is_pulled_when_nothing_else_is_held(self) -> None:
         hold, _ = self.hold(100)
@@ -382,10 +403,11 @@ async def test_a_delivery_during_the_acknowledgement_is_acknowledged_too() -> No
     stats, message, acknowledged = StreamStats(), a_message(), list[list[str]]()
     hold = Hold(1 << 20, stats)
 
-    async def acknowledge(ack_ids: Sequence[str]) -> None:
+    async def acknowledge(ack_ids: Sequence[str]) -> Unsettled:
         acknowledged.append(list(ack_ids))
         if len(acknowledged) == 1:
             assert hold.take([Delivery("second", message)], 0.0) == []
+        return Unsettled()
 
     source: Any = SimpleNamespace(acknowledge=acknowledge)
     sink: Any = SimpleNamespace(collect=Collect(rows=1, size=1, age_s=0, aside=0))
@@ -400,5 +422,5 @@ async def test_a_delivery_during_the_acknowledgement_is_acknowledged_too() -> No
             await asyncio.sleep(0.01)
     working.cancel()
 
-    assert acknowledged == [["first"], ["first", "second"]]
+    assert acknowledged == [["first"], ["second"]]
     assert stats.acknowledged == 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +15,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
 from google.rpc.error_details_pb2 import ErrorInfo
 
+from nightshift.stream import pubsub, redriven
 from nightshift.stream.announcement import Announcement
+from nightshift.stream.channel import _OPTIONS, SILENT_MOST, NotOffered, PubSubRefused
 from nightshift.stream.messages import Dead, Delivery, Message
-from nightshift.stream.parts import Unavailable
-from nightshift.stream.pubsub import MessageRefused, PubSubRefused, Subscription, Topic
+from nightshift.stream.parts import Unavailable, Unsettled
+from nightshift.stream.pubsub import Subscription, Topic, TopicDeleted, check_topic
 from nightshift.stream.redriven import attributes_of
 
 pytestmark = pytest.mark.unit
@@ -27,22 +32,22 @@ REQUEST_BYTES_MOST = 10_000_000
 
 
 class Client:
-    """In place of Google's. requests: what was sent; each call raises the next error, if there is one."""
+    """In place of Google's. requests: what was sent; each call raises the next error; None: it is answered."""
 
-    def __init__(self, *errors: Exception) -> None:
+    def __init__(self, *errors: Exception | None) -> None:
         self.requests: list[Any] = []
         self.errors = list(errors)
-        self.reply = PullResponse()
+        self.reply: Any = PullResponse()
 
-    async def _call(self, request: Any, *, retry: Any, **options: float) -> PullResponse:
+    async def _call(self, request: Any, *, retry: Any, **options: float) -> Any:
         assert retry is None, "the library does not retry: the subscriber does"
         assert options["timeout"] > 0
         self.requests.append(request)
-        if self.errors:
-            raise self.errors.pop(0)
+        if self.errors and (error := self.errors.pop(0)) is not None:
+            raise error
         return self.reply
 
-    pull = acknowledge = modify_ack_deadline = publish = _call
+    pull = acknowledge = modify_ack_deadline = publish = get_subscription = test_iam_permissions = _call
 
 
 @pytest.fixture(autouse=True)
@@ -52,13 +57,13 @@ def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_subscription(client: Client) -> Subscription:
     subscription = Subscription(NAME)
-    subscription._client = client  # type: ignore[assignment]
+    subscription._channel.client = client
     return subscription
 
 
 def a_topic(client: Client) -> Topic:
     topic = Topic("projects/p/topics/t", Announcement("texts", ("subscription", "texts-sub"), "the table texts_dead_letters"))
-    topic._client = client  # type: ignore[assignment]
+    topic._channel.client = client
     return topic
 
 
@@ -94,6 +99,24 @@ async def test_a_redriven_message_has_its_own_id_and_the_time_of_the_original() 
     (found,) = await a_subscription(client).pull(7)
 
     assert found == Delivery("ack", Message("17.r1", b"x", attributes, "", PUBLISHED, PUBLISHED + timedelta(days=3)))
+
+
+async def test_what_is_in_one_message_concerns_that_message_alone() -> None:
+    """Whatever its attributes say, and were it that Pub/Sub's own fields were out of their range."""
+    said = ["x.r1 0001-01-01T00:00:00+14:00", "\0.r1 2026-11-20T12:30:00+00:00", "1.r1 9999-12-30T00:00:00+00:00"]
+    messages = [
+        PubsubMessage(data=b"x", attributes={redriven.ATTRIBUTE: value}, message_id=f"{n}") for n, value in enumerate(said)
+    ]
+    for message in messages:
+        PubsubMessage.pb(message).publish_time.FromDatetime(PUBLISHED)
+    strange = PubsubMessage(data=b"x", message_id="9")
+    PubsubMessage.pb(strange).publish_time.seconds = 1 << 60
+    client = Client()
+    client.reply = PullResponse(received_messages=[ReceivedMessage(ack_id="a", message=each) for each in (*messages, strange)])
+    found = await a_subscription(client).pull(7)
+
+    assert [delivery.message.id for delivery in found] == ["0", "1", "2", "9"]
+    assert [delivery.message.published for delivery in found[:3]] == [PUBLISHED] * 3
 
 
 async def test_ack_ids_go_in_requests_of_a_thousand_each_once() -> None:
@@ -164,10 +187,10 @@ PASSING = [
 ]
 FOR_GOOD = [
     an_error(exceptions.NotFound),
-    an_error(exceptions.InvalidArgument),
     an_error(exceptions.PermissionDenied),
     an_error(exceptions.PermissionDenied, permission="pubsub.subscriptions.consume", resource=NAME),
     an_error(exceptions.Unauthenticated, service="pubsub.googleapis.com"),
+    an_error(exceptions.MethodNotImplemented),
 ]
 
 
@@ -178,16 +201,16 @@ def named(error: Exception) -> str:
 CALLS = ["pull", "acknowledge", "extend", "publish"]
 
 
-async def make(call: str, client: Client) -> None:
+async def make(call: str, client: Client) -> Any:
     match call:
         case "pull":
-            await a_subscription(client).pull(1)
+            return await a_subscription(client).pull(1)
         case "acknowledge":
-            await a_subscription(client).acknowledge(["1"])
+            return await a_subscription(client).acknowledge(["1", "2", "3"])
         case "extend":
-            await a_subscription(client).extend(["1"], 60)
+            return await a_subscription(client).extend(["1", "2", "3"], 60)
         case _:
-            await a_topic(client).publish([a_death("1")])
+            return await a_topic(client).publish([a_death("1")])
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -199,25 +222,118 @@ class TestErrors:
 
     @pytest.mark.parametrize("error", FOR_GOOD, ids=named)
     async def test_what_will_not_pass_is_refused_in_the_servers_words(self, call: str, error: Exception) -> None:
-        with pytest.raises(PubSubRefused, match=f"^{type(error).__name__}: said by the server$"):
+        """But for the topic of dead letters: while a subscriber runs, they are held."""
+        with pytest.raises(
+            Unavailable if call == "publish" else PubSubRefused, match=f"{type(error).__name__}: said by the server$"
+        ):
             await make(call, Client(error))
 
     async def test_without_credentials_it_is_refused(self, call: str) -> None:
-        with pytest.raises(PubSubRefused, match="no credentials for Pub/Sub: none found"):
-            await make(call, Client(DefaultCredentialsError("none found")))  # type: ignore[no-untyped-call]
+        error = DefaultCredentialsError("none found")  # type: ignore[no-untyped-call]
+        with pytest.raises(Unavailable if call == "publish" else PubSubRefused, match="no credentials for Pub/Sub: none found"):
+            await make(call, Client(error))
 
 
-async def test_a_message_that_is_refused_as_it_is_is_told_from_a_topic_that_refuses_everything() -> None:
-    refused = await refusal_of(an_error(exceptions.InvalidArgument))
-    gone = await refusal_of(an_error(exceptions.NotFound))
+@pytest.mark.parametrize("words", ["The subscription is detached from its topic.", "Subscription is a push subscription."])
+async def test_a_subscription_that_cannot_be_pulled_from_is_refused_in_the_servers_words(words: str) -> None:
+    with pytest.raises(PubSubRefused, match=f"^{NAME} cannot be pulled from: .*FailedPrecondition: .*{words}"):
+        await make("pull", Client(exceptions.FailedPrecondition(words)))  # type: ignore[no-untyped-call]
 
-    assert (type(refused), type(gone)) == (MessageRefused, PubSubRefused)
+
+class TestDeadLettersThatAreRefused:
+    async def published(self, client: Client, *names: str) -> dict[str, str]:
+        return await a_topic(client).publish([a_death(name) for name in names])
+
+    def names(self, client: Client) -> list[list[str]]:
+        return [[each.attributes["nightshift_message_id"] for each in request.messages] for request in client.requests]
+
+    async def test_one_that_is_refused_as_it_is_costs_the_others_nothing(self) -> None:
+        no = an_error(exceptions.InvalidArgument)
+        client = Client(no, None, no, None)
+        refused = await self.published(client, "1", "2", "3")
+
+        assert refused == {"2": "InvalidArgument: said by the server"}
+        assert self.names(client) == [["1", "2", "3"], ["1"], ["2"], ["3"]]
+
+    async def test_that_it_is_alone_does_not_make_it_the_topics(self) -> None:
+        assert await self.published(Client(an_error(exceptions.InvalidArgument)), "1") == {
+            "1": "InvalidArgument: said by the server"
+        }
+
+    @pytest.mark.parametrize("kind", [exceptions.PermissionDenied, exceptions.NotFound])
+    async def test_whether_others_are_taken_says_what_another_refusal_concerns(
+        self, kind: type[exceptions.GoogleAPICallError]
+    ) -> None:
+        no = an_error(kind)
+        assert await self.published(Client(no, no, None), "1", "2") == {"1": f"{kind.__name__}: said by the server"}
+
+        with pytest.raises(
+            Unavailable, match=f"^projects/p/topics/t refuses dead letters, which are held: {kind.__name__}: said"
+        ):
+            await self.published(Client(no, no, no), "1", "2")
+
+    async def test_what_comes_back_from_the_topic_is_not_announced_again(self, caplog: pytest.LogCaptureFixture) -> None:
+        client = Client()
+        topic = a_topic(client)
+        _, attributes = topic._announcement.of(a_death("1"))
+        again = Dead(Message("99", b"data", attributes, "", PUBLISHED), "rejected", "no", 400, 1)
+        await topic.publish([again, a_death("2")])
+
+        assert self.names(client) == [["2"]]
+        assert [record.getMessage() for record in caplog.records] == [
+            "the topic of dead letters leads back here; not announced again"
+        ]
 
 
-async def refusal_of(error: Exception) -> PubSubRefused:
-    with pytest.raises(PubSubRefused) as caught:
-        await make("publish", Client(error))
-    return caught.value
+class TestTheTopicAtTheStart:
+    async def check(self, client: Client, monkeypatch: pytest.MonkeyPatch, own: Any = None) -> None:
+        """own: what Pub/Sub says of the subscription."""
+
+        async def topic_of(subscription: str) -> str:
+            assert subscription == NAME
+            if isinstance(own, Exception):
+                raise own
+            return str(own)
+
+        monkeypatch.setattr(pubsub, "topic_of", topic_of)
+        await check_topic(a_topic(client), NAME if own else None)
+
+    def allowing(self, *permissions: str) -> Client:
+        client = Client()
+        client.reply = SimpleNamespace(permissions=permissions)
+        return client
+
+    async def test_one_that_may_be_published_on_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        client = self.allowing("pubsub.topics.publish")
+        await self.check(client, monkeypatch, "projects/p/topics/texts")
+
+        assert client.requests == [{"resource": "projects/p/topics/t", "permissions": ["pubsub.topics.publish"]}]
+
+    async def test_one_that_may_not_or_is_not_there_is_refused_with_what_to_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Pub/Sub says the same of both: that none of the permissions is there."""
+        with pytest.raises(PubSubRefused, match=r"^projects/p/topics/t cannot be published on: .*roles/pubsub\.publisher"):
+            await self.check(self.allowing(), monkeypatch)
+        with pytest.raises(PubSubRefused, match=r"^projects/p/topics/t: NotFound: said by the server"):
+            await self.check(Client(an_error(exceptions.NotFound)), monkeypatch)
+
+    async def test_the_topic_of_the_streams_own_subscription_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(PubSubRefused, match=r"dead_letters\.topic is projects/p/topics/t, the topic of the stream's own"):
+            await self.check(self.allowing("pubsub.topics.publish"), monkeypatch, "projects/p/topics/t")
+
+    async def test_who_may_not_read_the_subscription_need_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        denied = PubSubRefused("PermissionDenied: no")
+        denied.__cause__ = an_error(exceptions.PermissionDenied)
+        for error in (denied, TopicDeleted("gone"), NotOffered("UNIMPLEMENTED")):
+            await self.check(self.allowing("pubsub.topics.publish"), monkeypatch, error)
+        with pytest.raises(PubSubRefused, match="no such subscription"):
+            await self.check(self.allowing("pubsub.topics.publish"), monkeypatch, PubSubRefused("no such subscription"))
+
+    async def test_an_emulator_without_rights_says_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        await self.check(Client(an_error(exceptions.MethodNotImplemented)), monkeypatch)
+
+    async def test_no_answer_is_unavailable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(Unavailable):
+            await self.check(Client(an_error(exceptions.ServiceUnavailable)), monkeypatch)
 
 
 @pytest.mark.parametrize("call", ["acknowledge", "extend"])
@@ -225,14 +341,71 @@ class TestLeasesThatAreOver:
     """Of a subscription that delivers exactly once."""
 
     @pytest.mark.parametrize("kind", [exceptions.InvalidArgument, exceptions.FailedPrecondition])
-    async def test_a_lease_that_is_over_is_no_error(self, call: str, kind: type[exceptions.GoogleAPICallError]) -> None:
-        client = Client(an_error(kind, **{"1": "PERMANENT_FAILURE_INVALID_ACK_ID"}))
-        await make(call, client)
+    async def test_each_lease_is_said_by_itself(self, call: str, kind: type[exceptions.GoogleAPICallError]) -> None:
+        failures = {"1": "PERMANENT_FAILURE_INVALID_ACK_ID", "2": "TRANSIENT_FAILURE_UNORDERED_ACK_ID", "9": "PERMANENT_X"}
+        client = Client(an_error(kind, **failures))
 
+        assert await make(call, client) == Unsettled(over=frozenset({"1"}), for_now=frozenset({"2"}))
         assert len(client.requests) == 1
 
-    async def test_one_that_fails_for_now_is_tried_again_though_another_is_over(self, call: str) -> None:
-        failures = {"1": "PERMANENT_FAILURE_INVALID_ACK_ID", "2": "TRANSIENT_FAILURE_UNORDERED_ACK_ID"}
+    async def test_a_reply_whose_details_do_not_fit_is_asked_for_in_parts(self, call: str) -> None:
+        """As gRPC says it if something on the way takes less metadata than we do."""
+        long = exceptions.ResourceExhausted("received metadata size exceeds hard limit (21483 vs. 16384)")  # type: ignore[no-untyped-call]
+        over = an_error(exceptions.InvalidArgument, **{"3": "PERMANENT_FAILURE_INVALID_ACK_ID"})
+        client = Client(long, None, long, None, over)
 
-        with pytest.raises(Unavailable):
-            await make(call, Client(an_error(exceptions.InvalidArgument, **failures)))
+        assert await make(call, client) == Unsettled(over=frozenset({"3"}))
+        assert [list(request.ack_ids) for request in client.requests] == [["1", "2", "3"], ["1"], ["2", "3"], ["2"], ["3"]]
+
+    async def test_an_ack_id_that_is_refused_costs_itself_alone(self, call: str) -> None:
+        no = an_error(exceptions.InvalidArgument)
+        client = Client(no, None, no, no, None)
+
+        assert await make(call, client) == Unsettled(over=frozenset({"2"}))
+        assert [list(request.ack_ids) for request in client.requests] == [["1", "2", "3"], ["1"], ["2", "3"], ["2"], ["3"]]
+
+
+class TestTheChannel:
+    async def test_after_calls_without_a_reply_there_is_a_new_one(self) -> None:
+        subscription = a_subscription(Client())
+        first = Silent()
+        subscription._channel.client = first
+        for _ in range(SILENT_MOST):
+            with pytest.raises(Unavailable):
+                await subscription.pull(1)
+        await asyncio.sleep(0)
+
+        assert subscription._channel.client is not first
+        assert first.closed_after_s == [pytest.approx(91.0)], "other calls on it may go on to their ends"
+
+    async def test_a_reply_or_a_refusal_between_them_shows_that_it_lives(self) -> None:
+        for between in (None, an_error(exceptions.ServiceUnavailable), an_error(exceptions.NotFound)):
+            timed_out = an_error(exceptions.DeadlineExceeded)
+            client = Client(*[timed_out, between] * 5)
+            subscription = a_subscription(client)
+            for _ in range(10):
+                with contextlib.suppress(Unavailable, PubSubRefused):
+                    await subscription.pull(1)
+            assert subscription._channel.client is client
+
+    def test_it_takes_what_googles_own_channel_takes(self) -> None:
+        """Exactly-once delivery says what it thinks of a thousand leases in the metadata of one reply; gRPC takes 8 KiB."""
+        options = dict(_OPTIONS)
+
+        assert options["grpc.max_metadata_size"] == 4 << 20
+        assert options["grpc.keepalive_time_ms"] == 30_000
+        assert options["grpc.use_local_subchannel_pool"] == 1
+
+
+class Silent:
+    """A client of a channel that is dead. closed_after_s: seconds that calls under way get when it is closed."""
+
+    def __init__(self) -> None:
+        self.closed_after_s: list[float] = []
+        self.transport = SimpleNamespace(grpc_channel=SimpleNamespace(close=self._close))
+
+    async def pull(self, *_: Any, **__: Any) -> None:
+        raise an_error(exceptions.DeadlineExceeded)
+
+    async def _close(self, grace: float) -> None:
+        self.closed_after_s.append(grace)

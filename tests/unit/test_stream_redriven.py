@@ -7,17 +7,21 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from google.pubsub_v1.types import PubsubMessage
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nightshift.stream.announcement import Announcement
+from nightshift.stream.channel import MessageRefused
 from nightshift.stream.graves import Grave
 from nightshift.stream.messages import Dead, Message
-from nightshift.stream.pubsub import MessageRefused, Publisher
+from nightshift.stream.pubsub import Publisher
 from nightshift.stream.redrive import Redriven, _publish, again, parts_of
 from nightshift.stream.redriven import ATTRIBUTE, attributes_of, identity, next_id
 
 pytestmark = pytest.mark.unit
 
 PUBLISHED = datetime(2026, 11, 20, 12, 30, 0, 123456, tzinfo=UTC)
+LATER = PUBLISHED + timedelta(days=1)
 
 
 def a_message(name: str, key: str = "", data: bytes = b"data", **attributes: str) -> Message:
@@ -38,8 +42,8 @@ class TestTheId:
     def test_a_subscriber_reads_what_was_written(self) -> None:
         elsewhere = PUBLISHED.astimezone(timezone(timedelta(hours=5)))
 
-        assert identity(attributes_of("17", PUBLISHED, {"tenant": "t"})) == ("17.r1", PUBLISHED)
-        assert identity(attributes_of("17", elsewhere, {})) == ("17.r1", PUBLISHED)
+        assert identity(attributes_of("17", PUBLISHED, {"tenant": "t"}), PUBLISHED) == ("17.r1", PUBLISHED)
+        assert identity(attributes_of("17", elsewhere, {}), LATER) == ("17.r1", PUBLISHED)
 
     @pytest.mark.parametrize(
         "value",
@@ -51,11 +55,31 @@ class TestTheId:
             "17.r0 2026-11-20T12:30:00Z",
             "17.r1 2026-11-20T12:30:00",
             "17.r1 now",
+            "17.r1 0001-01-01T00:00:00+14:00",
+            "17.r1 9999-12-31T23:59:59-14:00",
+            "17.r1 0001-01-01T00:00:00+00:00",
+            "17.r1 2009-12-31T23:59:59+00:00",
+            "17.r1 2026-11-20T12:30:00+01:00",
+            "17\x00.r1 2026-11-20T12:30:00+00:00",
+            "\x1b[2J.r1 2026-11-20T12:30:00+00:00",
+            "17é.r1 2026-11-20T12:30:00+00:00",
+            f"{'1' * 900}.r1 2026-11-20T12:30:00+00:00",
+            f"17.r{'9' * 900} 2026-11-20T12:30:00+00:00",
         ],
     )
     def test_what_nightshift_does_not_write_says_nothing(self, value: str) -> None:
-        assert identity({ATTRIBUTE: value}) is None
-        assert identity({"other": "17.r1 2026-11-20T12:30:00Z"}) is None
+        assert identity({ATTRIBUTE: value}, LATER) is None
+        assert identity({"other": "17.r1 2026-11-20T12:30:00Z"}, LATER) is None
+
+    def test_a_time_after_that_of_the_copy_says_nothing(self) -> None:
+        """Else a message could be the newest of its key until the year 9999."""
+        for later in (PUBLISHED + timedelta(microseconds=1), datetime(9999, 12, 30, tzinfo=UTC)):
+            assert identity({ATTRIBUTE: f"1.r1 {later.isoformat()}"}, PUBLISHED) is None
+        assert identity({ATTRIBUTE: f"1.r1 {PUBLISHED.isoformat()}"}, PUBLISHED) == ("1.r1", PUBLISHED)
+
+    @given(st.text() | st.from_regex(r"1\.r1 [-+0-9T:.Z]{10,40}"))
+    def test_no_value_raises(self, value: str) -> None:
+        identity({ATTRIBUTE: value}, PUBLISHED)
 
 
 class TestTheMessage:
@@ -73,7 +97,7 @@ class TestTheMessage:
         first = again(a_message("17"))
         second = again(Message("17.r1", b"data", dict(first.attributes), "", PUBLISHED))
 
-        assert identity(dict(second.attributes)) == ("17.r2", PUBLISHED)
+        assert identity(dict(second.attributes), LATER) == ("17.r2", PUBLISHED)
         assert len(second.attributes) == 1
 
     def test_attributes_that_only_pubsub_may_publish_are_left_out(self) -> None:
@@ -111,7 +135,7 @@ class TestRequests:
         refused = await _publish(publisher, messages)
 
         assert refused == {"2": "InvalidArgument: not that one"}
-        assert [identity(dict(each.attributes)) for each in publisher.taken] == [
+        assert [identity(dict(each.attributes), LATER) for each in publisher.taken] == [
             ("1.r1", PUBLISHED),
             ("3.r1", PUBLISHED),
             ("4.r1", PUBLISHED),

@@ -12,6 +12,7 @@ from nightshift.driver.engine import Replied, SendResult
 from nightshift.driver.patience import Patience
 from nightshift.stream.messages import Dead
 from nightshift.stream.parts import Standing, Unavailable, insist
+from nightshift.tasks.base import BadInput
 from tests.simulation.virtual import VirtualLoop
 from tests.unit.stream_bench import GARBAGE, Bench, FillingKind, Kind, capitals, refuses_bad, run
 
@@ -85,9 +86,25 @@ class TestMessagesThatShareARequest:
 
         run(main)
 
+    def test_whatever_reading_a_message_raises_costs_that_message_alone(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            for error in (OverflowError("date value out of range"), RecursionError(), KeyError("x" * 10_000), BadInput("")):
+                bench = Bench(loop)
+                bench.decoder.raises["strange"] = error
+                acks = bench.deliver("a", "strange", "b")
+                bench.start()
+                await bench.until(lambda bench=bench, acks=acks: set(bench.source.acknowledged) == set(acks))  # type: ignore[misc]
+
+                assert bench.engine.asked == [["a", "b"]]
+                assert bench.sink.dead["strange"].reason == "bad_input"
+                assert 0 < len(bench.sink.dead["strange"].text) <= 1000
+                await bench.end()
+
+        run(main)
+
 
 class TestAMessageThatComesAgain:
-    def test_while_it_is_held_both_deliveries_are_acknowledged_and_it_is_computed_once(self) -> None:
+    def test_while_it_is_held_the_newest_delivery_is_acknowledged_and_it_is_computed_once(self) -> None:
         async def main(loop: VirtualLoop) -> None:
             release = asyncio.Event()
 
@@ -101,11 +118,13 @@ class TestAMessageThatComesAgain:
             await bench.until(lambda: bench.engine.asked)
             second = bench.deliver("a")
             await bench.until(lambda: bench.stats.repeated == 1)
+            await asyncio.sleep(2.0)
             assert bench.source.acknowledged == []
             release.set()
             await bench.until(lambda: bench.stats.held == 0)
 
-            assert bench.source.acknowledged == [*first, *second]
+            assert bench.source.acknowledged == second
+            assert dict.fromkeys(name for name, _ in bench.source.extended) == dict.fromkeys([*first, *second])
             assert bench.engine.asked == [["a"]]
             assert bench.sink.writes == [["a"]]
 
@@ -158,6 +177,144 @@ class TestAMessageThatComesAgain:
 
             assert bench.topic.published == [dead]
             assert bench.engine.asked == []
+
+        run(main)
+
+
+class TestLeasesThatAreOver:
+    """As a subscription with exactly-once delivery says it."""
+
+    def test_a_message_whose_lease_is_over_on_receipt_is_not_worked_on(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            late, good = bench.deliver("late", "good")
+            bench.source.over = {late}
+            bench.start()
+            await bench.until(lambda: bench.source.acknowledged == [good])
+
+            assert bench.engine.asked == [["good"]]
+            assert (bench.stats.held, bench.stats.late, bench.stats.acknowledged) == (0, 1, 1)
+            (again,) = bench.deliver("late")
+            await bench.until(lambda: bench.source.acknowledged == [good, again])
+            assert bench.sink.rows.keys() == {"late", "good"}
+
+        run(main)
+
+    def test_a_lease_that_is_over_is_neither_extended_nor_acknowledged_again(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            release = asyncio.Event()
+
+            async def slow(texts: list[str]) -> SendResult:
+                await release.wait()
+                return await capitals(texts)
+
+            bench = Bench(loop, reply=slow)
+            first, other = bench.deliver("a", "b")
+            bench.start()
+            await bench.until(lambda: bench.engine.asked)
+            bench.source.over = {first}
+            await asyncio.sleep(300.0)
+            said = [name for name, _ in bench.source.extended]
+            assert said.count(first) == 2, "on receipt, and when it was found to be over"
+            assert said.count(other) > 4
+            (second,) = bench.deliver("a")
+            await bench.until(lambda: bench.stats.repeated == 1)
+            release.set()
+            await bench.until(lambda: bench.stats.held == 0)
+
+            assert set(bench.source.acknowledged) == {second, other}
+            assert first not in [name for call in bench.source.asked for name in call]
+            assert bench.engine.asked == [["a", "b"]], "it is computed once"
+
+        run(main)
+
+    def test_one_that_has_no_other_lease_is_let_go_once_the_sink_has_it(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.sink.away = True
+            (first,) = bench.deliver("a")
+            bench.start()
+            await bench.until(lambda: bench.sink.tries)
+            bench.source.over = {first}
+            await asyncio.sleep(60.0)
+            bench.sink.away = False
+            await bench.until(lambda: bench.stats.held == 0)
+
+            assert bench.source.asked == []
+            assert (bench.stats.answered, bench.stats.acknowledged) == (1, 0)
+
+        run(main)
+
+    def test_after_a_mixed_reply_only_what_failed_for_now_is_acknowledged_again(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            one, two, three = bench.deliver("1", "2", "3")
+            bench.source.gate.clear()
+            bench.start()
+            await bench.until(lambda: bench.source.asked)
+            bench.source.for_now, bench.source.over = {one}, {two}
+            bench.source.gate.set()
+            await bench.until(lambda: len(bench.source.asked) > 3)
+            assert bench.source.asked[0] == [one, two, three]
+            assert {tuple(call) for call in bench.source.asked[1:]} == {(one,)}
+            (four,) = bench.deliver("4")
+            await bench.until(lambda: four in bench.source.acknowledged)
+            bench.source.for_now = set()
+            await bench.until(lambda: bench.stats.held == 0)
+
+            assert bench.source.acknowledged == [three, four, one], "nobody waits for one that fails for now"
+            assert bench.stats.acknowledged == 3
+
+        run(main)
+
+
+class TestADeadLetterThatItsTopicRefuses:
+    def test_it_is_acknowledged_because_the_sink_has_it(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            acks = bench.deliver("?1", "?2", "good")
+            bench.topic.refused = {"?1"}
+            bench.start()
+            await bench.until(lambda: set(bench.source.acknowledged) == set(acks))
+
+            assert bench.sink.dead.keys() == {"?1", "?2"}
+            assert [dead.message.id for dead in bench.topic.published] == ["?2"]
+            assert bench.stats.unannounced == 1
+
+        run(main)
+        (said,) = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert said.getMessage() == "the topic refuses a dead letter; only the sink has it"
+        assert said.__dict__["fields"] == {"message_id": "?1", "reason": "bad_input", "error": "InvalidArgument: no"}
+
+    def test_while_the_topic_is_away_those_that_come_meanwhile_go_along(self) -> None:
+        """Whether others are taken shows if one of them is to blame, or the topic."""
+
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.topic.away = True
+            bench.deliver("?1")
+            bench.start()
+            await bench.until(lambda: bench.topic.tries > 2)
+            bench.deliver("?2")
+            await bench.until(lambda: "?2" in bench.sink.dead)
+            bench.topic.refused, bench.topic.away = {"?1"}, False
+            await bench.until(lambda: bench.stats.held == 0)
+
+            assert [dead.message.id for dead in bench.topic.published] == ["?2"]
+
+        run(main)
+
+    def test_one_that_comes_again_is_not_announced_again_by_the_same_process(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            first = bench.deliver("?1")
+            bench.start()
+            await bench.until(lambda: bench.source.acknowledged == first)
+            bench.sink.standings["?1"] = bench.sink.dead["?1"]
+            again = bench.deliver("?1")
+            await bench.until(lambda: bench.source.acknowledged == [*first, *again])
+
+            assert [dead.message.id for dead in bench.topic.published] == ["?1"]
 
         run(main)
 

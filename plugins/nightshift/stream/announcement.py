@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from nightshift.stream.messages import Dead
+from nightshift.stream.messages import Dead, Message
 
 ATTRIBUTES_MOST: Final = 100
 VALUE_BYTES_MOST: Final = 1024
@@ -27,6 +27,10 @@ class Announcement:
     origin: tuple[str, str]
     place: str
 
+    def comes_back(self, message: Message) -> bool:
+        """Whether the message is an announcement of this stream's own, or of another's that followed from one."""
+        return self.job in _jobs(message)
+
     def of(self, dead: Dead) -> tuple[bytes, dict[str, str]]:
         """Data and attributes of the message. What would make it too large is left out, and an attribute says so."""
         message = dead.message
@@ -38,6 +42,7 @@ class Announcement:
             "message_id": message.id,
             "publish_time": message.published.isoformat(),
             "job": self.job,
+            "jobs": ",".join((*before, self.job)) if (before := _jobs(message)) else "",
             self.origin[0]: self.origin[1],
         }
         attributes = {f"{PREFIX}{name}": _cut(value) for name, value in own.items() if value}
@@ -54,6 +59,14 @@ class Announcement:
         if left_out:
             attributes[f"{PREFIX}left_out"] = _cut(f"{' and '.join(left_out)}; {self.place} has the whole message")
         return data, kept | attributes
+
+
+def _jobs(message: Message) -> list[str]:
+    """The streams in which an announcement died, first to last; none of any other message."""
+    if f"{PREFIX}reason" not in message.attributes:
+        return []
+    said = message.attributes.get(f"{PREFIX}jobs") or message.attributes.get(f"{PREFIX}job", "")
+    return said.split(",") if said else []
 
 
 def _cut(text: str) -> str:

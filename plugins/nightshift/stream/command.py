@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +39,7 @@ log = logging.getLogger("nightshift.stream")
 
 BAD_INPUT: Final = 2
 AGAIN_S: Final = 5.0
-"""Between two tries to open the sink as the process starts."""
+"""Between two tries to open the sink, or to ask Pub/Sub, as the process starts."""
 LOCKED_TRIES: Final = 6
 """So often in a row the sink itself must say that it does not let us in: somebody may be changing a password."""
 
@@ -81,8 +83,7 @@ def run(options: Options) -> int:
         print(f"{options.file}: {error}", file=sys.stderr)
         return BAD_INPUT
     try:
-        from nightshift.stream import postgres, pubsub
-        from nightshift.stream.parts import SinkRefused
+        from nightshift.stream import postgres, pubsub  # noqa: F401 - whether they are installed
     except ModuleNotFoundError as error:
         print(f"The package {error.name} is not installed. Install nightshift[driver,stream].", file=sys.stderr)
         return BAD_INPUT
@@ -93,17 +94,32 @@ def run(options: Options) -> int:
         # Never closed, as the driver's: that would wait for threads.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         code = runner.run(_work(options, spec, kind, decoder, (place, topic)))
-    except (WrongEngine, WrongModel, pubsub.PubSubRefused, SinkRefused) as error:
-        log.error("cannot continue", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
-        code = exits.CONFIG
-    except postgres.BadUrl as error:
-        print(error, file=sys.stderr)
-        code = BAD_INPUT
-    except Exception:
-        log.exception("unexpected error")
-        code = exits.RESUME
+    except Exception as error:
+        code = _judged(error)
     log.info("exit", extra={"fields": {"code": code, "seconds": round(time.monotonic() - started, 1)}})
     return code
+
+
+def _judged(error: Exception) -> int:
+    """The exit code after an error. Parts of a subscriber fail in groups, in which what cannot be helped counts."""
+    from nightshift.stream.channel import PubSubRefused
+    from nightshift.stream.parts import SinkRefused
+    from nightshift.stream.postgres import BadUrl
+
+    for each in _each(error):
+        if isinstance(each, BadUrl):
+            print(each, file=sys.stderr)
+            return BAD_INPUT
+        if isinstance(each, WrongEngine | WrongModel | PubSubRefused | SinkRefused):
+            log.error("cannot continue", extra={"fields": {"error": f"{type(each).__name__}: {each}"}})
+            return exits.CONFIG
+    log.error("unexpected error", exc_info=error, extra={"fields": {"error": "; ".join(map(repr, _each(error)))}})
+    return exits.RESUME
+
+
+def _each(error: BaseException) -> list[BaseException]:
+    """The error, or those of a group."""
+    return [one for part in error.exceptions for one in _each(part)] if isinstance(error, BaseExceptionGroup) else [error]
 
 
 def _missing(spec: StreamSpec, options: Options) -> list[str]:
@@ -116,7 +132,7 @@ def _missing(spec: StreamSpec, options: Options) -> list[str]:
 async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Decoder, names: tuple[str, str]) -> int:
     from nightshift.stream.announcement import Announcement
     from nightshift.stream.metrics import StreamCollector
-    from nightshift.stream.pubsub import Topic
+    from nightshift.stream.pubsub import Topic, check_topic
     from nightshift.stream.stats import StreamStats
     from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 
@@ -132,7 +148,13 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
         request_timeout_s=spec.request.timeout_seconds,
         connection_life_s=CONNECTION_LIFE_S,
     ) as engine:
-        if not await _open(sink, drain) or not await meet(engine, drain, float("inf")):
+        topic = Topic(names[1], Announcement(spec.job, spec.source.origin, spec.sink.dead_letters_place))
+        subscription = names[0] if isinstance(spec.source, Messages) else None
+        if not (
+            await _open(sink, drain)
+            and await _answered(lambda: check_topic(topic, subscription), drain)
+            and await meet(engine, drain, float("inf"))
+        ):
             return exits.DONE
         await engine.version(max_model_len=spec.engine.max_model_len, answer_tokens=getattr(spec.request, "max_tokens", 0))
         subscriber = Subscriber(
@@ -140,7 +162,7 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
             engine=engine,
             source=_source(spec, names[0]),
             sink=sink,
-            dead_letters=Topic(names[1], Announcement(spec.job, spec.source.origin, spec.sink.dead_letters_place)),
+            dead_letters=topic,
             decoder=decoder,
             ordered=isinstance(spec.source, Messages) and spec.source.ordering,
             limits=SubscriberLimits(
@@ -204,9 +226,26 @@ async def _open(sink: AnySink, drain: DrainOnSignal) -> bool:
             if locked == LOCKED_TRIES:
                 raise SinkRefused(f"the sink said so {locked} times: {error}") from error
             log.warning("waiting for the sink", extra={"fields": {"error": str(error)}})
-        try:
-            async with asyncio.timeout(AGAIN_S):
-                await drain.asked.wait()
-        except TimeoutError:
-            continue
+        await _pause(drain)
     return False
+
+
+async def _answered(check: Callable[[], Awaitable[None]], drain: DrainOnSignal) -> bool:
+    """Makes a check of Pub/Sub, however long that is away; False if the process must end first. Raises PubSubRefused."""
+    from nightshift.stream.parts import Unavailable
+
+    while not drain.asked.is_set():
+        try:
+            await check()
+            return True
+        except Unavailable as error:
+            log.warning("waiting for Pub/Sub", extra={"fields": {"error": str(error)}})
+        await _pause(drain)
+    return False
+
+
+async def _pause(drain: DrainOnSignal) -> None:
+    """AGAIN_S, unless the process must end first."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(AGAIN_S):
+            await drain.asked.wait()

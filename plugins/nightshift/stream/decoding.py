@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import sys
 from collections.abc import Mapping
 from datetime import date, time
 from decimal import Decimal
@@ -38,7 +39,7 @@ class Decoder:
         self._columns = tuple(dict.fromkeys((*columns, *source.key)))
         schema, keys = (source.avro_schema, source.ordering_keys) if isinstance(source, Messages) else (None, None)
         self._avro = None if schema is None else _AvroReader(schema)
-        self._patterns = None if keys is None else tuple(map(_pattern, keys))
+        self._keys = keys
 
     def row(self, message: Message) -> Row:
         """The message's columns. Raises BadInput, whose message says what is wrong with it."""
@@ -47,11 +48,11 @@ class Decoder:
             values = {**self._data(message), **self._attributes(message, self._source), **_own(message)}
         else:
             values = {**self._of_folder(message), **_own(message)}
-        lacking = [name for name in self._columns if name not in values]
         optional = self._source.optional
-        if missing := [name for name in lacking if name not in optional]:
+        if missing := [name for name in self._columns if name not in values and name not in optional]:
             raise BadInput(f"the message has no {' and no '.join(map(repr, missing))}; it has {_listed(values)}")
-        return {**values, **dict.fromkeys(lacking)}
+        # Only these: the objects of a few bytes of JSON may take twenty times as many.
+        return {name: values.get(name) for name in self._columns}
 
     def key(self, message: Message, row: Row) -> tuple[str, ...]:
         """What tells its row in the sink from others, as text. Raises BadInput for a value that cannot."""
@@ -64,7 +65,7 @@ class Decoder:
             return
         if not message.ordering_key:
             raise BadInput("the message has no ordering key, but the stream answers in order")
-        if self._patterns is not None and not any(fits(message.ordering_key) for fits in self._patterns):
+        if self._keys is not None and not any(fits(message.ordering_key, each) for each in self._keys):
             raise BadInput(f"the ordering key {message.ordering_key!r} is not among those that the stream allows")
 
     def _data(self, message: Message) -> Mapping[str, Any]:
@@ -177,10 +178,35 @@ def _number_text(name: str, value: float) -> str:
     return orjson.dumps(value).decode()
 
 
-def _pattern(text: str) -> Any:
-    import re
+def fits(text: str, pattern: str) -> bool:
+    """Whether a text is what a pattern allows, in which * stands for any characters. One pass: others choose the text."""
+    first, *parts = pattern.split("*")
+    if not parts:
+        return text == first
+    last = parts.pop()
+    if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for part in parts:
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
 
-    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL).fullmatch
+
+def memory_of(row: Row) -> int:
+    """Bytes that a row takes, with all that is in it."""
+    size, waiting = 0, list(row.values())
+    while waiting:
+        value = waiting.pop()
+        size += sys.getsizeof(value)
+        if isinstance(value, dict):
+            waiting += value.keys()
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return size
 
 
 def _listed(values: Mapping[str, Any]) -> str:

@@ -19,14 +19,16 @@ SIZE_GUESS: Final = 4096
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A message on its way. key, row: once it is decoded. lane: where it is in order, or waits to be; "" for no order.
+    """A message on its way. key, row: once it is decoded. problem: why it cannot be. size: bytes that it counts for.
 
-    judged: it has an outcome; settled: the outcome is in the sink.
+    lane: where it is in order, or waits to be; "" for no order. judged: it has an outcome; settled: the outcome is in the sink.
     """
 
     message: Message
+    size: int
     key: tuple[str, ...] = ()
     row: Row | None = None
+    problem: str | None = None
     lane: str = ""
     judged: bool = False
     settled: bool = False
@@ -64,23 +66,32 @@ class Hold:
             if not self.leases.received(message.id, delivery.ack_id, now):
                 self._stats.repeated += 1
                 continue
-            fresh.append(held := Held(message))
+            fresh.append(held := Held(message, message.size))
             self._held[message.id] = held
-            self._bytes += message.size
             self._seen += 1
-            self._seen_bytes += message.size
+            self._weigh(message.size)
         self._count()
         return fresh
 
-    def let_go(self, held: Held) -> list[str]:
-        """Returns the ack ids of every delivery of the message, which is not held any more."""
-        del self._held[held.message.id]
-        self._bytes -= held.message.size
+    def decoded(self, held: Held, size: int) -> None:
+        """The message's row takes so many bytes, beside the message itself."""
+        held.size += size
+        self._weigh(size)
         self._count()
-        return self.leases.over(held.message.id)
+
+    def let_go(self, held: Held) -> list[str]:
+        """Returns the ack ids of the message's deliveries; it is not held any more."""
+        del self._held[held.message.id]
+        self._bytes -= held.size
+        self._count()
+        return self.leases.end(held.message.id)
 
     def has(self, held: Held) -> bool:
         return self._held.get(held.message.id) is held
+
+    def _weigh(self, size: int) -> None:
+        self._bytes += size
+        self._seen_bytes += size
 
     def _count(self) -> None:
         self._stats.held, self._stats.held_bytes = len(self._held), self._bytes

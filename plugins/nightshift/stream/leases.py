@@ -1,14 +1,19 @@
 """The leases of the messages that a subscriber holds: when each must be extended, and by how much. Pure.
 
-A message whose lease runs out is delivered again, perhaps to somebody else, and that counts as an attempt. So leases are
-extended when half of them is left, by twice the time that the oldest message has been held. Not by the most that Pub/Sub
-allows: when a subscriber dies, its messages come back only when their leases run out.
+A message whose lease runs out is delivered again, perhaps to another subscriber, and that counts as an attempt. So a lease is
+extended as soon as its message comes, for part of a subscription's own ten seconds may have passed on the way; and again when
+half of it is left, by twice the time that the oldest message has been held. Not by the most that Pub/Sub allows: when a
+subscriber dies, its messages come back only when their leases run out.
+
+Of a message that was delivered several times, the newest delivery counts: usually it means that the lease of the one before is
+over, which a subscription with exactly-once delivery says of each of its ack ids, every time that one is sent.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,17 +21,20 @@ from typing import Final
 LEAST_S: Final = 20
 MOST_S: Final = 600
 """Pub/Sub extends a lease by at most ten minutes at a time."""
-FIRST_S: Final = 4.0
-"""A subscription's own deadline is 10 s or more, and what is answered sooner needs no extension."""
 BEYOND: Final = 2
 """A lease is so many times the longest hold now."""
+KEPT: Final = 4
+"""Ack ids of a message, the newest ones: Pub/Sub may have delivered it again though its lease lives."""
 
 
 @dataclass(slots=True)
 class _Lease:
-    ack_ids: list[str]
+    """ack_ids: of its deliveries, the newest one last. over: the lease of the newest is."""
+
+    ack_ids: deque[str]
     received: float
     due: float = field(default=0.0)
+    over: bool = False
 
 
 class Leases:
@@ -47,26 +55,25 @@ class Leases:
         return int(min(max(BEYOND * held_s, LEAST_S), MOST_S))
 
     def received(self, message: str, ack_id: str, now: float) -> bool:
-        """A message was delivered. False if it is held already: then this delivery is held, too."""
+        """A message was delivered. False if it is held already: then this delivery takes the place of the one before."""
         lease = self._held.get(message)
-        if lease is not None:
-            lease.ack_ids.append(ack_id)
-            # Not later than the leases of the other deliveries need it.
-            self._schedule(message, lease, min(lease.due, now + FIRST_S))
-            return False
-        self._held[message] = lease = _Lease([ack_id], now)
-        self._schedule(message, lease, now + FIRST_S)
-        return True
+        fresh = lease is None
+        if lease is None:
+            self._held[message] = lease = _Lease(deque(maxlen=KEPT), now)
+        lease.ack_ids.append(ack_id)
+        lease.over = False
+        self._schedule(message, lease, now)
+        return fresh
 
-    def due(self, now: float) -> list[str]:
-        """The messages whose leases must be extended now, by `lease_s`; they count as extended."""
-        messages: list[str] = []
+    def due(self, now: float) -> dict[str, str]:
+        """The leases that must be extended now, by `lease_s`: messages by ack id. They count as extended."""
+        messages: dict[str, str] = {}
         next_due = now + self.lease_s(now) / 2
         while self._queue and self._queue[0][0] <= now:
             due, _, message, lease = heapq.heappop(self._queue)
-            if self._held.get(message) is not lease or lease.due != due:
+            if self._held.get(message) is not lease or lease.due != due or lease.over:
                 continue  # It is over, or was extended meanwhile.
-            messages.append(message)
+            messages[lease.ack_ids[-1]] = message
             self._schedule(message, lease, next_due)
         return messages
 
@@ -76,13 +83,25 @@ class Leases:
             if (lease := self._held.get(message)) is not None:
                 self._schedule(message, lease, now)
 
-    def ack_ids(self, message: str) -> list[str]:
-        """Of every delivery of a message that is held."""
-        return list(self._held[message].ack_ids)
+    def lost(self, message: str, ack_id: str) -> bool:
+        """Pub/Sub says that this lease is over. True if the message has no other: it will be delivered again."""
+        lease = self._held.get(message)
+        if lease is not None and lease.ack_ids[-1] == ack_id:
+            lease.over = True
+            return True
+        return False
 
-    def over(self, message: str) -> list[str]:
-        """The message is not held any more; returns its ack ids."""
-        return self._held.pop(message).ack_ids
+    def ack_id(self, message: str) -> str | None:
+        """Of the newest delivery of a message that is held; None if its lease is over."""
+        lease = self._held[message]
+        return None if lease.over else lease.ack_ids[-1]
+
+    def end(self, message: str) -> list[str]:
+        """The message is not held any more; returns the ack ids of its deliveries, but for one whose lease is over."""
+        lease = self._held.pop(message)
+        if lease.over:
+            lease.ack_ids.pop()
+        return list(lease.ack_ids)
 
     def _schedule(self, message: str, lease: _Lease, due: float) -> None:
         lease.due = due

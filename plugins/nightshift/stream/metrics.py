@@ -28,6 +28,7 @@ class StreamCollector(Collector):
         yield _counter("deliveries", "Deliveries, repeated ones included.", stats.delivered)
         yield _counter("deliveries_repeated", "Deliveries of a message that was held already.", stats.repeated)
         yield _counter("deliveries_over", "Deliveries of a message that had its outcome already.", stats.over)
+        yield _counter("deliveries_late", "Deliveries of a message whose lease was over when it came.", stats.late)
         outcomes = CounterMetricFamily(_PREFIX + "messages", "Messages with an outcome in the sink.", labels=["outcome"])
         outcomes.add_metric(["answered"], stats.answered)
         outcomes.add_metric(["dead_letter"], stats.dead)
@@ -36,6 +37,7 @@ class StreamCollector(Collector):
         for reason, count in dict(stats.dead_reasons).items():
             dead.add_metric([reason], count)
         yield dead
+        yield _counter("dead_letters_unannounced", "Dead letters that their topic refuses.", stats.unannounced)
         yield _counter("acknowledged", "Messages acknowledged.", stats.acknowledged)
         yield _counter("given_back", "Messages returned without an outcome.", stats.given_back)
         yield _counter("leases_extended", "Leases extended.", stats.extended)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol, TypeVar
@@ -46,27 +46,39 @@ class Standing(Enum):
     """It is answered, or a newer message of its key is."""
 
 
+@dataclass(frozen=True)
+class Unsettled:
+    """Ack ids of a call that had no effect for them; for all others it had. over: their leases are, and stay so. for_now: the
+    same call may succeed for them."""
+
+    over: frozenset[str] = frozenset()
+    for_now: frozenset[str] = frozenset()
+
+
 class Source(Protocol):
-    """A subscription. Every method raises Unavailable."""
+    """A subscription. Every method raises Unavailable, and may have had its effect then."""
 
     async def pull(self, most: int) -> list[Delivery]:
         """Up to `most` messages; waits a moment if there is none, and may return none."""
         ...
 
-    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+    async def acknowledge(self, ack_ids: Sequence[str]) -> Unsettled:
         """The messages need not be delivered again. They may be, all the same."""
         ...
 
-    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
-        """Their leases end in so many seconds; 0 gives them back now. A lease that is over stays so, without an error."""
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> Unsettled:
+        """Their leases end in so many seconds; 0 gives them back now. A lease that is over stays so, said or unsaid."""
         ...
 
 
 class DeadLetters(Protocol):
     """The topic of dead letters."""
 
-    async def publish(self, dead: Sequence[Dead]) -> None:
-        """Raises Unavailable; some of them may have been published then."""
+    async def publish(self, dead: Sequence[Dead]) -> Mapping[str, str]:
+        """Returns the ids of those that the topic does not take as they are, with its words.
+
+        Raises Unavailable; some of them may have been published then.
+        """
         ...
 
 

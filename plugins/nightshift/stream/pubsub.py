@@ -1,4 +1,4 @@
-"""Pub/Sub, through Google's own client: a subscription to pull from, and the topic of dead letters.
+"""Pub/Sub: a subscription to pull from, and the topic of dead letters.
 
 Unary Pull and not StreamingPull, because it takes exactly as many messages as there is room for. The library's lease manager
 belongs to StreamingPull; `nightshift.stream.leases` does its work here.
@@ -6,17 +6,13 @@ belongs to StreamingPull; `nightshift.stream.leases` does its work here.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
-from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
-import grpc
 from google.api_core import exceptions
-from google.auth.exceptions import GoogleAuthError, TransportError
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
-from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
-from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 from google.pubsub_v1.types import (
     AcknowledgeRequest,
     GetSubscriptionRequest,
@@ -30,42 +26,34 @@ from google.rpc.error_details_pb2 import ErrorInfo
 
 from nightshift.stream import redriven
 from nightshift.stream.announcement import Announcement
+from nightshift.stream.channel import LONGEST_S, Channel, MessageRefused, NotOffered, PubSubRefused
 from nightshift.stream.messages import Dead, Delivery, Message
-from nightshift.stream.parts import Unavailable
+from nightshift.stream.parts import Unavailable, Unsettled
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
-T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 IDS_MOST: Final = 1000
 """Ack ids in a request, whose limit is 512 KiB (Pub/Sub's "Quotas and limits"): an ack id has about 200 bytes."""
-PULL_S: Final = 90.0
-"""Longer than Pub/Sub keeps a pull waiting: a reply that nobody waits for takes its messages' leases along."""
 CALL_S: Final = 15.0
-REPLY_BYTES_MOST: Final = 64 << 20
-"""Of a pull. Pub/Sub sends about 10 MB, and one message may have as much by itself."""
 PUBLISH_MOST: Final = 100
 PUBLISH_BYTES_MOST: Final = 9_000_000
 """Of a publish request, whose limit is 10 MB."""
-_HOPELESS: Final = (
-    exceptions.NotFound,
-    exceptions.PermissionDenied,
-    exceptions.Unauthenticated,
-)
+PUBLISH: Final = "pubsub.topics.publish"
 _DELETED: Final = "_deleted-topic_"
 """In place of the name of a topic that is gone (`Subscription.topic` in Pub/Sub's API)."""
 _FOR_NOW: Final = "TRANSIENT_"
 _OVER: Final = "PERMANENT_"
 """How Pub/Sub's words for single leases begin; Google's own client tells them apart by the same."""
+_TOO_LONG: Final = "metadata size exceeds"
+"""What gRPC says of a reply whose details it does not take: something between Pub/Sub and here may take less than we do."""
+_NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class PubSubRefused(Exception):
-    """Pub/Sub refuses the call for good: there is no such subscription or topic, or this account may not use it."""
-
-
-class MessageRefused(PubSubRefused):
-    """Pub/Sub does not take a message, or a request, as it is."""
+class TopicDeleted(PubSubRefused):
+    """The subscription has no topic any more."""
 
 
 class Subscription:
@@ -73,25 +61,55 @@ class Subscription:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._client = SubscriberAsyncClient(transport=_transport(SubscriberGrpcAsyncIOTransport))
+        self._channel = Channel(SubscriberAsyncClient)
 
     async def pull(self, most: int) -> list[Delivery]:
         request = PullRequest(subscription=self._name, max_messages=most)
-        reply = await _call(self._client.pull(request, retry=None, timeout=PULL_S))
+        try:
+            reply = await self._channel.call("pull", request, LONGEST_S)
+        except Unavailable as error:
+            if isinstance(error.__cause__, exceptions.FailedPrecondition):
+                # It is detached, or is no subscription to pull from.
+                raise PubSubRefused(f"{self._name} cannot be pulled from: {error}") from error
+            raise
         return [Delivery(each.ack_id, _message(each.message)) for each in PullResponse.pb(reply).received_messages]
 
-    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
-        for part in _parts(ack_ids):
-            request = AcknowledgeRequest(subscription=self._name, ack_ids=part)
-            await _settle(self._client.acknowledge(request, retry=None, timeout=CALL_S))
+    async def acknowledge(self, ack_ids: Sequence[str]) -> Unsettled:
+        return await self._settle(
+            "acknowledge", lambda part: AcknowledgeRequest(subscription=self._name, ack_ids=part), ack_ids
+        )
 
-    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
-        for part in _parts(ack_ids):
-            request = ModifyAckDeadlineRequest(subscription=self._name, ack_ids=part, ack_deadline_seconds=seconds)
-            await _settle(self._client.modify_ack_deadline(request, retry=None, timeout=CALL_S))
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> Unsettled:
+        def request(part: list[str]) -> ModifyAckDeadlineRequest:
+            return ModifyAckDeadlineRequest(subscription=self._name, ack_ids=part, ack_deadline_seconds=seconds)
+
+        return await self._settle("modify_ack_deadline", request, ack_ids)
 
     async def close(self) -> None:
-        await self._client.transport.close()  # type: ignore[no-untyped-call]
+        await self._channel.close()
+
+    async def _settle(self, method: str, request: Callable[[list[str]], Any], ack_ids: Sequence[str]) -> Unsettled:
+        """In parts. Of a subscription with exactly-once delivery, the error says what had no effect: all other ids had it."""
+        over: set[str] = set()
+        for_now: set[str] = set()
+        parts = [list(ack_ids[first : first + IDS_MOST]) for first in range(0, len(ack_ids), IDS_MOST)]
+        while parts:
+            part = parts.pop(0)
+            try:
+                await self._channel.call(method, request(part), CALL_S)
+            except (PubSubRefused, Unavailable) as error:
+                if failures := _failures(error.__cause__):
+                    over |= {ack_id for ack_id in part if failures.get(ack_id, "").startswith(_OVER)}
+                    for_now |= {ack_id for ack_id in part if failures.get(ack_id, "").startswith(_FOR_NOW)}
+                elif len(part) > 1 and (isinstance(error, MessageRefused) or _TOO_LONG in str(error)):
+                    middle = len(part) // 2
+                    parts[:0] = [part[:middle], part[middle:]]
+                elif isinstance(error, MessageRefused):
+                    log.warning("ack id refused", extra={"fields": {"method": method, "error": str(error)}})
+                    over |= {*part}
+                else:
+                    raise
+        return Unsettled(frozenset(over), frozenset(for_now))
 
 
 class Publisher:
@@ -101,16 +119,30 @@ class Publisher:
     """
 
     def __init__(self, name: str, credentials: Credentials | None = None) -> None:
-        self._name = name
-        self._client = PublisherAsyncClient(transport=_transport(PublisherGrpcAsyncIOTransport, credentials))
+        self.name = name
+        self._channel = Channel(PublisherAsyncClient, credentials)
+
+    async def check(self) -> None:
+        """Raises PubSubRefused if the topic does not exist, or this account may not publish on it. To ask takes no right."""
+        request = {"resource": self.name, "permissions": [PUBLISH]}
+        try:
+            reply = await self._channel.call("test_iam_permissions", request, CALL_S)
+        except NotOffered:
+            return
+        except PubSubRefused as error:
+            raise PubSubRefused(f"{self.name}: {error}") from error
+        if PUBLISH not in reply.permissions:
+            raise PubSubRefused(
+                f"{self.name} cannot be published on: it does not exist, or this account lacks the permission {PUBLISH} on it. "
+                "Create the topic, or grant roles/pubsub.publisher"
+            )
 
     async def send(self, messages: Sequence[PubsubMessage]) -> None:
         """One request: all of them, or none."""
-        request = PublishRequest(topic=self._name, messages=messages)
-        await _call(self._client.publish(request, retry=None, timeout=4 * CALL_S))
+        await self._channel.call("publish", PublishRequest(topic=self.name, messages=messages), 4 * CALL_S)
 
     async def close(self) -> None:
-        await self._client.transport.close()  # type: ignore[no-untyped-call]
+        await self._channel.close()
 
 
 class Topic(Publisher):
@@ -120,10 +152,41 @@ class Topic(Publisher):
         super().__init__(name)
         self._announcement = announcement
 
-    async def publish(self, dead: Sequence[Dead]) -> None:
+    async def publish(self, dead: Sequence[Dead]) -> dict[str, str]:
+        """Raises Unavailable if the topic refuses all of them: it may be there again, and may be ours again.
+
+        What was announced before is not announced again: the topic of dead letters leads back to this stream.
+        """
+        if back := [each.message.id for each in dead if self._announcement.comes_back(each.message)]:
+            said = {"topic": self.name, "messages": len(back), "first": back[0]}
+            log.error("the topic of dead letters leads back here; not announced again", extra={"fields": said})
+            dead = [each for each in dead if not self._announcement.comes_back(each.message)]
+        refused: dict[str, PubSubRefused] = {}
+        taken = 0
         for key in dict.fromkeys(each.message.ordering_key for each in dead):
-            for part in requests_of(self._announced(each) for each in dead if each.message.ordering_key == key):
-                await self.send(part)
+            own = [each for each in dead if each.message.ordering_key == key]
+            sent = iter(own)
+            for part in requests_of(self._announced(each) for each in own):
+                together = [next(sent) for _ in part]
+                failed = await self._send(part)
+                taken += len(part) - len(failed)
+                refused |= {together[place].message.id: error for place, error in failed.items()}
+        whole = [error for error in refused.values() if not isinstance(error, MessageRefused)]
+        if whole and not taken:
+            raise Unavailable(f"{self.name} refuses dead letters, which are held: {whole[0]}") from whole[0]
+        return {name: str(error) for name, error in refused.items()}
+
+    async def _send(self, messages: Sequence[PubsubMessage]) -> dict[int, PubSubRefused]:
+        """Those that are refused, by their places."""
+        try:
+            await self.send(messages)
+        except PubSubRefused as error:
+            if len(messages) == 1:
+                return {0: error}
+            # Which of them is to blame, only Pub/Sub knows.
+            alone = [await self._send([message]) for message in messages]
+            return {place: error for place, failed in enumerate(alone) for error in failed.values()}
+        return {}
 
     def _announced(self, dead: Dead) -> PubsubMessage:
         data, attributes = self._announcement.of(dead)
@@ -147,66 +210,55 @@ def requests_of(messages: Iterable[PubsubMessage]) -> Iterator[list[PubsubMessag
 
 async def topic_of(subscription: str, credentials: Credentials | None = None) -> str:
     """The topic of a subscription; both as projects/PROJECT/.../NAME. Raises Unavailable, PubSubRefused."""
-    client = SubscriberAsyncClient(transport=_transport(SubscriberGrpcAsyncIOTransport, credentials))
+    channel = Channel(SubscriberAsyncClient, credentials)
     try:
-        request = GetSubscriptionRequest(subscription=subscription)
-        found = await _call(client.get_subscription(request, retry=None, timeout=CALL_S))
+        found = await channel.call("get_subscription", GetSubscriptionRequest(subscription=subscription), CALL_S)
     finally:
-        await client.transport.close()  # type: ignore[no-untyped-call]
+        await channel.close()
     if found.topic == _DELETED:
-        raise PubSubRefused(f"the topic of {subscription} has been deleted")
+        raise TopicDeleted(f"the topic of {subscription} has been deleted")
     return str(found.topic)
 
 
-async def _call(call: Awaitable[T]) -> T:
-    try:
-        return await call
-    except exceptions.InvalidArgument as error:
-        raise MessageRefused(f"{type(error).__name__}: {error.message}") from error
-    except _HOPELESS as error:
-        raise PubSubRefused(f"{type(error).__name__}: {error.message}") from error
-    except (exceptions.GoogleAPICallError, exceptions.RetryError, TransportError, grpc.RpcError) as error:
-        raise Unavailable(f"{type(error).__name__}: {error}") from error
-    except GoogleAuthError as error:
-        raise PubSubRefused(f"no credentials for Pub/Sub: {error}") from error
-
-
-async def _settle(call: Awaitable[None]) -> None:
-    """With exactly-once delivery, a lease that is over is not an error: its message comes again, and has its outcome then."""
-    try:
-        await _call(call)
-    except (PubSubRefused, Unavailable) as error:
-        failures = _failures(error.__cause__)
-        if not failures:
-            raise
-        if any(each.startswith(_FOR_NOW) for each in failures):
-            raise Unavailable(str(error)) from error
-
-
-def _failures(error: BaseException | None) -> list[str]:
+def _failures(error: BaseException | None) -> dict[str, str]:
     """What an error says of single leases. Errors about quotas and rights have details, too, which say nothing of leases."""
     details = error.details if isinstance(error, exceptions.GoogleAPICallError) else ()
-    said = [text for info in details if isinstance(info, ErrorInfo) for text in info.metadata.values()]
-    return [text for text in said if text.startswith((_FOR_NOW, _OVER))]
+    said = {ack_id: text for info in details if isinstance(info, ErrorInfo) for ack_id, text in info.metadata.items()}
+    return {ack_id: text for ack_id, text in said.items() if text.startswith((_FOR_NOW, _OVER))}
 
 
 def _message(raw: Any) -> Message:
-    attributes, published = dict(raw.attributes), raw.publish_time.ToDatetime(UTC)
-    if (own := redriven.identity(attributes)) is not None:
+    """Never raises: whatever is in one message concerns that message alone."""
+    attributes = dict(raw.attributes)
+    try:
+        published = raw.publish_time.ToDatetime(UTC)
+    except (ValueError, OverflowError):
+        published = _NO_TIME
+    if (own := redriven.identity(attributes, published)) is not None:
         return Message(own[0], raw.data, attributes, raw.ordering_key, own[1], again=published)
     return Message(raw.message_id, raw.data, attributes, raw.ordering_key, published)
 
 
-def _parts(ack_ids: Sequence[str]) -> Iterator[list[str]]:
-    for first in range(0, len(ack_ids), IDS_MOST):
-        yield list(ack_ids[first : first + IDS_MOST])
+async def check_topic(topic: Publisher, subscription: str | None) -> None:
+    """Raises PubSubRefused if dead letters cannot be published there, or would come back to the stream; Unavailable.
 
-
-def _transport(kind: Any, credentials: Credentials | None = None) -> Any:
-    """The clients of `google.pubsub_v1` do not read this variable themselves; those of `google.cloud.pubsub_v1` do."""
-    emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
-    options = [("grpc.max_receive_message_length", REPLY_BYTES_MOST)]
-    if emulator:
-        return kind(channel=grpc.aio.insecure_channel(emulator, options=options))
-    channel = kind.create_channel(kind.DEFAULT_HOST, credentials=credentials, scopes=kind.AUTH_SCOPES, options=options)
-    return kind(channel=channel)
+    subscription: the stream's; None if it has none. Whether a subscription has the same topic is known only to those who may
+    read it, and a subscriber need not.
+    """
+    await topic.check()
+    if subscription is None:
+        return
+    try:
+        own = await topic_of(subscription)
+    except TopicDeleted:
+        return
+    except PubSubRefused as error:
+        if isinstance(error, NotOffered) or isinstance(error.__cause__, exceptions.PermissionDenied):
+            log.info("not known whether dead letters would come back", extra={"fields": {"error": str(error)}})
+            return
+        raise
+    if own == topic.name:
+        raise PubSubRefused(
+            f"dead_letters.topic is {own}, the topic of the stream's own subscription, so each dead letter would come back to "
+            "the stream: name another topic"
+        )

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from google.pubsub_v1.types import PubsubMessage
 
 from nightshift.stream import redriven
+from nightshift.stream.channel import MessageRefused
 from nightshift.stream.graves import Grave, Graves, Selection
 from nightshift.stream.messages import Message
-from nightshift.stream.pubsub import PUBLISH_BYTES_MOST, PUBLISH_MOST, MessageRefused, Publisher, requests_of, topic_of
+from nightshift.stream.pubsub import PUBLISH_BYTES_MOST, PUBLISH_MOST, Publisher, requests_of, topic_of
 from nightshift.stream.settle import UNWRITABLE
 from nightshift.tasks.base import Reason
 

@@ -44,10 +44,10 @@ def run(options: Options) -> int:
         print(error, file=sys.stderr)
         return BAD_INPUT
     try:
+        from nightshift.stream.channel import PubSubRefused
         from nightshift.stream.graves import Selection
         from nightshift.stream.parts import SinkRefused, Unavailable
         from nightshift.stream.postgres import BadUrl
-        from nightshift.stream.pubsub import PubSubRefused
         from nightshift.stream.redrive import Redrive, check_reasons, redrive
     except ModuleNotFoundError as error:
         print(f"The package {error.name} is not installed. Install nightshift[stream].", file=sys.stderr)

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from nightshift.stream.announcement import RESERVED
 
 ATTRIBUTE: Final = "nightshift_redriven"
 """Its value: the id, a space, and the time as ISO 8601."""
-_ID: Final = re.compile(r"(\S+)\.r([1-9]\d*)")
+_ID: Final = re.compile(r"([!-~]{1,200})\.r([1-9][0-9]{0,8})")
+"""Printable ASCII, as Pub/Sub's own ids are: what every sink can hold, and use as a key."""
+_LEAST: Final = datetime(2010, 1, 1, tzinfo=UTC)
+"""Pub/Sub is younger. A time in the year 1 is none at all in some time zones, such as that of a connection to a database."""
 
 
 def next_id(message_id: str) -> str:
@@ -38,16 +41,17 @@ def attributes_of(message_id: str, published: datetime, attributes: Mapping[str,
     return {**theirs, ATTRIBUTE: f"{next_id(message_id)} {published.astimezone(UTC).isoformat()}"}
 
 
-def identity(attributes: Mapping[str, str]) -> tuple[str, datetime] | None:
-    """Id, and time of the first publishing, of a message that was redriven; None for any other.
+def identity(attributes: Mapping[str, str], published: datetime) -> tuple[str, datetime] | None:
+    """Id, and time of the first publishing, of a message that was redriven; None for any other. Never raises.
 
-    A value that nightshift does not write is somebody else's attribute, and says nothing.
+    published: when Pub/Sub got this copy, in UTC; the original is not younger. A value that nightshift does not write is
+    another publisher's attribute, and says nothing: with a time in the future, a message would stay the newest of its key.
     """
     name, _, time = attributes.get(ATTRIBUTE, "").partition(" ")
     if not _ID.fullmatch(name):
         return None
     try:
-        published = datetime.fromisoformat(time)
-    except ValueError:
+        original = datetime.fromisoformat(time)
+    except (ValueError, OverflowError):
         return None
-    return None if published.tzinfo is None else (name, published.astimezone(UTC))
+    return (name, original) if original.utcoffset() == timedelta() and _LEAST <= original <= published else None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from nightshift.driver.budget import bytes_of
@@ -20,11 +21,17 @@ from nightshift.stream.messages import Answered, Dead, Outcome
 from nightshift.stream.parts import DeadLetters, Sink, Source, Unwritable, insist
 from nightshift.stream.stats import StreamStats
 
+log = logging.getLogger(__name__)
+
 DONE_MOST: Final = 500
 """Messages in one call to Pub/Sub."""
 COLLECT_S: Final = {"graves": 0.02, "done": 0.1}
 """How long the first dead letter or acknowledgement waits for others: calls cost more than what they carry. How long an
 outcome waits is the sink's business (`nightshift.stream.parts.Collect`)."""
+AGAIN_S: Final = 1.0
+"""Between two tries of an acknowledgement that Pub/Sub cannot take for now."""
+REMEMBERED: Final = 100_000
+"""Dead letters that this process has announced, which it does not announce again: about 10 MB."""
 UNWRITABLE: Final = "unwritable"
 """The reason of a dead letter whose answer the sink refuses."""
 
@@ -68,6 +75,7 @@ class Settler:
         self._ending = False
         self._enough: asyncio.Future[None] | None = None
         self._graves: deque[tuple[Held, Dead]] = deque()
+        self._announced: dict[str, None] = {}
         self._done: deque[Held] = deque()
         self._work = {name: asyncio.Event() for name in ("outcomes", *COLLECT_S)}
         self._busy = 0
@@ -85,6 +93,10 @@ class Settler:
 
     def announce(self, held: Held, dead: Dead) -> None:
         """The sink has the message as a dead letter; the topic may not have it."""
+        if dead.message.id in self._announced:
+            # It was delivered again.
+            self.acknowledge(held)
+            return
         self._graves.append((held, dead))
         self._work["graves"].set()
 
@@ -189,27 +201,55 @@ class Settler:
     async def _bury(self) -> None:
         while True:
             batch = await self._next(self._graves, "graves")
-            await insist(self._patience, lambda: self._dead_letters.publish([dead for _, dead in batch]), "dead-letter topic")  # noqa: B023
-            for held, _ in batch:
+            refused = await insist(self._patience, lambda: self._publish(batch), "dead-letter topic")  # noqa: B023
+            for held, dead in batch:
+                if (words := refused.get(dead.message.id)) is not None:
+                    self._stats.unannounced += 1
+                    said = {"message_id": dead.message.id, "reason": dead.reason, "error": words}
+                    log.error("the topic refuses a dead letter; only the sink has it", extra={"fields": said})
+                self._announced[dead.message.id] = None
                 self.acknowledge(held)
+            while len(self._announced) > REMEMBERED:
+                del self._announced[next(iter(self._announced))]
             self._rest()
+
+    async def _publish(self, batch: list[tuple[Held, Dead]]) -> Mapping[str, str]:
+        """With those that have come meanwhile: whether others are taken shows if one of them is to blame, or the topic."""
+        while self._graves and len(batch) < DONE_MOST:
+            batch.append(self._graves.popleft())
+        return await self._dead_letters.publish([dead for _, dead in batch])
 
     async def _acknowledge(self) -> None:
         while True:
             batch = await self._next(self._done, "done")
-            sent = {id(held): self._hold.leases.ack_ids(held.message.id) for held in batch if self._hold.has(held)}
-            ack_ids = [ack_id for each in sent.values() for ack_id in each]
-            await insist(self._patience, lambda: self._source.acknowledge(ack_ids), "acknowledgements")  # noqa: B023
+            taken = await insist(self._patience, lambda: self._tell(batch), "acknowledgements")  # noqa: B023
             for held in batch:
                 if not self._hold.has(held):
                     continue
-                if self._hold.leases.ack_ids(held.message.id) != sent[id(held)]:
-                    self._done.append(held)  # It was delivered once more meanwhile.
+                ack_id = self._hold.leases.ack_id(held.message.id)
+                if ack_id is not None and ack_id not in taken:
+                    self._done.append(held)  # It was delivered once more meanwhile, or was not taken for now.
                     continue
-                self._stats.acknowledged += 1
+                self._stats.acknowledged += ack_id is not None
                 self._hold.let_go(held)
             self._rest()
             self._freed()
+            if self._done and not taken:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _tell(self, batch: Sequence[Held]) -> set[str]:
+        """Acknowledges those of a batch that are held, by their newest deliveries; returns the ack ids that were taken.
+
+        A message whose lease is over comes again, and has its outcome then. Raises Unavailable.
+        """
+        messages = [held.message.id for held in batch if self._hold.has(held)]
+        sent = {ack_id: message for message in messages if (ack_id := self._hold.leases.ack_id(message)) is not None}
+        if not sent:
+            return set()
+        unsettled = await self._source.acknowledge(list(sent))
+        for ack_id in unsettled.over & sent.keys():
+            self._hold.leases.lost(sent[ack_id], ack_id)
+        return sent.keys() - unsettled.over - unsettled.for_now
 
     def _rest(self) -> None:
         self._busy -= 1

@@ -29,8 +29,9 @@ class Latencies:
 class StreamStats:
     """Counts since the process began, except the gauges held (messages), held_bytes and waiting (for others of their request).
 
-    delivered: deliveries, of which repeated: of a message that is held already; over: of one that had its outcome.
-    answered, dead: outcomes in the sink. acknowledged, given_back: messages. extended: leases. dead_reasons: of `dead`.
+    delivered: deliveries, of which repeated: of a message that is held already; over: of one that had its outcome; late: of one
+    whose lease was over when it came. answered, dead: outcomes in the sink; unannounced: of the dead, those that their topic
+    refuses. acknowledged, given_back: messages. extended: leases. dead_reasons: of `dead`.
     """
 
     held: int = 0
@@ -39,8 +40,10 @@ class StreamStats:
     delivered: int = 0
     repeated: int = 0
     over: int = 0
+    late: int = 0
     answered: int = 0
     dead: int = 0
+    unannounced: int = 0
     acknowledged: int = 0
     given_back: int = 0
     extended: int = 0
@@ -55,8 +58,10 @@ class StreamStats:
             "delivered",
             "repeated",
             "over",
+            "late",
             "answered",
             "dead",
+            "unannounced",
             "acknowledged",
             "given_back",
             "extended",

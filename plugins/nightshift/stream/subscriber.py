@@ -31,7 +31,7 @@ from nightshift.driver.stats import Stats
 from nightshift.driver.trial import Canary
 from nightshift.run.chunks import Result
 from nightshift.stream.bundling import Bundler
-from nightshift.stream.decoding import Decoder
+from nightshift.stream.decoding import Decoder, memory_of
 from nightshift.stream.hold import Held, Hold
 from nightshift.stream.lanes import Lanes
 from nightshift.stream.messages import Answered, Dead, Outcome
@@ -48,6 +48,8 @@ PULLS: Final = 4
 """What may be held is pulled in so many parts: a pull for each message that is done would cost more than all the rest."""
 EXTEND_S: Final = 1.0
 PROGRESS_S: Final = 10.0
+PROBLEM_MOST: Final = 1000
+"""Characters of what is wrong with a message that cannot be read."""
 LATER_S: Final = 60
 """Messages that are given back because the engine answers nobody come again after so many seconds."""
 PATIENT: Final = EngineBudget(absent_s=float("inf"), losses=float("inf"), few=0)
@@ -175,44 +177,47 @@ class Subscriber:
                 continue
             deliveries = await insist(self._patience, lambda most=room: self._source.pull(most), "pull")  # type: ignore[misc]
             if fresh := self._hold.take(deliveries, loop.time()):
+                for held in fresh:
+                    self._decode(held)
                 task = self._life.spawn(self._admit(fresh))
                 self._admitting.add(task)
                 task.add_done_callback(self._admitting.discard)
 
     async def _admit(self, fresh: list[Held]) -> None:
-        """Decodes messages, and lets those in that have no outcome yet."""
-        problems = {id(held): problem for held in fresh if (problem := self._decode(held)) is not None}
-        asked = [(held.message, None if id(held) in problems else held.key) for held in fresh]
-        standings = await insist(self._patience, lambda: self._sink.known(asked), "what is known of messages")
+        """Lets those messages in that have no outcome yet, and whose leases are not over."""
+        asked = [(held.message, None if held.problem else held.key) for held in fresh]
+        knowing = insist(self._patience, lambda: self._sink.known(asked), "what is known of messages")
+        standings, _ = await asyncio.gather(knowing, self._extend())
         for held, standing in zip(fresh, standings, strict=True):
-            if isinstance(standing, Dead):
+            if self._hold.leases.ack_id(held.message.id) is None:
+                self._counts.late += 1
+                self._hold.let_go(held)
+            elif isinstance(standing, Dead):
                 # It may be in the table of dead letters only.
                 self._settler.announce(held, standing)
             elif standing is Standing.OVER:
                 self._counts.over += 1
                 self._settler.acknowledge(held)
-            elif id(held) in problems:
-                dead = Dead(held.message, str(Reason.BAD_INPUT), problems[id(held)], None, 0)
-                self._settler.put(held, dead)
+            elif held.problem:
+                self._settler.put(held, Dead(held.message, str(Reason.BAD_INPUT), held.problem, None, 0))
             else:
                 held.lane = held.message.ordering_key if self._ordered else ""
                 if self._lanes.enter(held.lane, held):
                     self._wait(held)
         self._bundling.set()
-        if self._settler.aside:
-            # What could not be read only waits for its file.
-            self._pulling.set()
+        # Some are not held any more, and what could not be read only waits for its file.
+        self._pulling.set()
 
-    def _decode(self, held: Held) -> str | None:
-        """What is wrong with the message; None if nothing is."""
+    def _decode(self, held: Held) -> None:
+        """Reads the message, at once: the next pull takes only what then still fits."""
         try:
             held.row = self._decoder.row(held.message)
             held.key = self._decoder.key(held.message, held.row)
-        except BadInput as error:
-            return str(error)
+            self._hold.decoded(held, memory_of(held.row))
         except Exception as error:  # Whatever a library raises for a message concerns that message alone.
-            return f"the message cannot be read: {error!r}"
-        return None
+            said = isinstance(error, BadInput) and str(error)
+            # Some errors repeat all the data.
+            held.row, held.problem = None, (said or f"the message cannot be read: {error!r}")[:PROBLEM_MOST]
 
     def _wait(self, held: Held) -> None:
         """The message waits for others of its request."""
@@ -268,17 +273,27 @@ class Subscriber:
 
     async def _keep_leases(self) -> None:
         """Extends the leases of all that is held, for ever."""
-        loop = asyncio.get_running_loop()
         while True:
-            if due := self._hold.leases.due(loop.time()):
-                ack_ids = [ack_id for message in due for ack_id in self._hold.leases.ack_ids(message)]
-                try:
-                    await self._source.extend(ack_ids, self._hold.leases.lease_s(loop.time()))
-                    self._counts.extended += len(due)
-                except Unavailable as error:
-                    log.warning("leases not extended", extra={"fields": {"messages": len(due), "error": str(error)}})
-                    self._hold.leases.failed(due, loop.time())
+            await self._extend()
             await asyncio.sleep(EXTEND_S)
+
+    async def _extend(self) -> None:
+        """Extends the leases that are due."""
+        loop, leases = asyncio.get_running_loop(), self._hold.leases
+        if not (due := leases.due(loop.time())):
+            return
+        try:
+            unsettled = await self._source.extend(list(due), leases.lease_s(loop.time()))
+        except Unavailable as error:
+            log.warning("leases not extended", extra={"fields": {"messages": len(due), "error": str(error)}})
+            leases.failed(due.values(), loop.time())
+            return
+        for ack_id in unsettled.over & due.keys():
+            leases.lost(due[ack_id], ack_id)
+        leases.failed([due[ack_id] for ack_id in unsettled.for_now & due.keys()], loop.time())
+        self._counts.extended += len(due) - len(unsettled.over) - len(unsettled.for_now)
+        if unsettled.over:
+            log.warning("leases were over", extra={"fields": {"messages": len(unsettled.over)}})
 
     def _give_back_later(self) -> None:
         """The engine has answered nobody for too long: the messages that it had are left to the subscription's own policy."""

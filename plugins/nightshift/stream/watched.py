@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from nightshift.store import ObjectChanged, StoreUnavailable
 from nightshift.stream.messages import PROBLEM, Delivery, Message
-from nightshift.stream.parts import Unavailable
+from nightshift.stream.parts import Unavailable, Unsettled
 from nightshift.stream.rows import BrokenObject
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Watched:
         except StoreUnavailable as error:
             raise Unavailable(str(error)) from error
 
-    async def acknowledge(self, ack_ids: Sequence[str]) -> None:
+    async def acknowledge(self, ack_ids: Sequence[str]) -> Unsettled:
         touched: dict[int, _Open] = {}
         for ack_id in ack_ids:
             # Of each delivery of a row: the first acknowledgement is the row's.
@@ -145,12 +145,14 @@ class Watched:
             await self._finish(each)
         for ack_id in ack_ids:
             self._leases.pop(ack_id, None)
+        return Unsettled()
 
-    async def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
+    async def extend(self, ack_ids: Sequence[str], seconds: int) -> Unsettled:
         ends = self._steady() + seconds
         for ack_id in ack_ids:
             if (lease := self._leases.get(ack_id)) is not None:
                 lease.ends = ends
+        return Unsettled()
 
     def _returned(self, most: int) -> list[Delivery]:
         """Rows whose leases are over: they were given back."""

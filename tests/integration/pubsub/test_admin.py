@@ -245,3 +245,19 @@ def test_what_the_emulator_does_not_have_is_refused(pubsub: PubSub, fields: dict
 def _update(pubsub: PubSub, name: str, **fields: Any) -> Any:
     request = {"subscription": {"name": name, **fields}, "update_mask": FieldMask(paths=list(fields))}
     return pubsub.subscriber.update_subscription(request=request, retry=None)
+
+
+@pytest.mark.gate
+def test_permissions_are_those_of_what_exists(pubsub: PubSub) -> None:
+    """Without identities everybody has them all; of what does not exist, nobody has any, and that is no error."""
+    topic, subscription = pubsub.pair()
+
+    def granted(resource: str, *permissions: str) -> list[str]:
+        request = {"resource": resource, "permissions": permissions}
+        return list(pubsub.publisher.test_iam_permissions(request, retry=None).permissions)
+
+    assert granted(topic, "pubsub.topics.publish", "pubsub.topics.get") == ["pubsub.topics.publish", "pubsub.topics.get"]
+    assert granted(subscription, "pubsub.subscriptions.consume") == ["pubsub.subscriptions.consume"]
+    assert granted(f"{topic}-missing", "pubsub.topics.publish") == []
+    with pytest.raises(exceptions.InvalidArgument, match="wildcards are not allowed"):
+        granted(topic, "pubsub.*")

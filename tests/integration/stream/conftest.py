@@ -21,11 +21,13 @@ def staged(pubsub_emulator: PubSubEmulator, postgres_server: PostgresServer, tmp
     pubsub = PubSub(pubsub_emulator)
     engines: list[CannedEngine] = []
 
-    def make(*, behaviour: Any = None, server: PostgresServer = postgres_server, **job: Any) -> Stage:
+    def make(
+        *, behaviour: Any = None, server: PostgresServer = postgres_server, exactly_once: bool = False, **job: Any
+    ) -> Stage:
         engine = CannedEngine(behaviour, port=new_port())
         engine.__enter__()
         engines.append(engine)
-        return Stage(pubsub, server, tmp_path, engine, job)
+        return Stage(pubsub, server, tmp_path, engine, job, exactly_once=exactly_once)
 
     yield make
     for engine in engines:

@@ -41,7 +41,14 @@ class Stage:
     """One stream's topic, subscription, topic of dead letters, table and engine."""
 
     def __init__(
-        self, pubsub: PubSub, server: PostgresServer, folder: Path, engine: CannedEngine, job: Mapping[str, Any]
+        self,
+        pubsub: PubSub,
+        server: PostgresServer,
+        folder: Path,
+        engine: CannedEngine,
+        job: Mapping[str, Any],
+        *,
+        exactly_once: bool = False,
     ) -> None:
         self.pubsub = pubsub
         self.engine = engine
@@ -50,15 +57,20 @@ class Stage:
         self.topic, self.dead_topic = pubsub.topic(), pubsub.topic()
         self.dead_subscription = pubsub.subscription(self.dead_topic)
         self.table = f"t_{unique()}"
-        merged = {**JOB, **{name: {**JOB[name], **section} for name, section in job.items()}}
+        merged = {**JOB, **{name: {**JOB.get(name, {}), **section} for name, section in job.items()}}
         merged = {name: dict(value) if isinstance(value, dict) else value for name, value in merged.items()}
         ordering = bool(merged["source"].get("ordering"))
-        self.subscription = pubsub.subscription(self.topic, ack_deadline_seconds=LEASE_S, enable_message_ordering=ordering)
+        self.subscription = pubsub.subscription(
+            self.topic,
+            ack_deadline_seconds=LEASE_S,
+            enable_message_ordering=ordering,
+            enable_exactly_once_delivery=exactly_once,
+        )
         if "prefix" not in merged["source"]:
             merged["source"]["subscription"] = self.subscription
         if "files" not in merged["sink"]:
             merged["sink"]["table"] = self.table
-        merged["dead_letters"] = {"topic": self.dead_topic}
+        merged["dead_letters"] = {"topic": self.dead_topic, **job.get("dead_letters", {})}
         self.file = folder / f"stream-{unique()}.yaml"
         self.file.write_text(yaml.safe_dump(merged))
 

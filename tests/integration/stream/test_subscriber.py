@@ -16,7 +16,7 @@ from aiohttp import web
 from tests.integration.driver.canned import CannedEngine, Outage
 from tests.integration.emulators import start_postgres
 from tests.integration.pubsub.support import wait_until
-from tests.integration.stream.processes import LEASE_S, Staged, vector_text
+from tests.integration.stream.processes import LEASE_S, Running, Staged, vector_text
 
 pytestmark = pytest.mark.integration
 
@@ -158,6 +158,30 @@ def test_a_message_that_comes_again_is_acknowledged_and_not_computed_again(stage
 
 
 @pytest.mark.gate
+def test_exactly_once_delivery_goes_on_after_the_leases_of_all_that_is_held_are_over(staged: Staged) -> None:
+    """What Pub/Sub says of five hundred leases in one reply is far beyond the 16 KiB of metadata that gRPC takes by itself."""
+    release = threading.Event()
+
+    async def slow(texts: list[str]) -> None:
+        await asyncio.to_thread(release.wait, 120)
+
+    stage = staged(behaviour=slow, exactly_once=True, engine={"max_num_seqs": 256})
+    ids = stage.publish(*({"text": f"text {n}"} for n in range(1000)))
+    with stage.subscriber() as subscriber:
+        wait_until(lambda: stage.pubsub.statistics(stage.subscription)["outstanding"] == 1000, "all are held")
+        stage.pubsub.order(kind="unavailable", resource=stage.subscription, for_s=30)
+        stage.pubsub.advance(700)
+        release.set()
+        wait_until(lambda: len(stage.rows()) == 1000, "all are answered")
+        stage.await_all_acknowledged()
+        code = subscriber.terminate()
+
+    assert dict(stage.rows()) == {name: vector_text(f"text {n}") for n, name in enumerate(ids)}
+    assert max(stage.pubsub.deliveries(stage.subscription).values()) <= 3, "a dead-letter policy would take them away"
+    assert code == 0
+
+
+@pytest.mark.gate
 def test_a_killed_subscriber_loses_nothing(staged: Staged) -> None:
     release = threading.Event()
 
@@ -294,3 +318,59 @@ def test_a_subscription_that_does_not_exist_ends_the_process(staged: Staged) -> 
     (line,) = [line for line in subscriber.lines() if line["message"] == "cannot continue"]
     assert "NotFound" in line["error"]
     assert code == 78
+
+
+@pytest.mark.gate
+def test_a_subscription_that_is_detached_ends_the_process_with_the_words_of_pubsub(staged: Staged) -> None:
+    stage = staged()
+    stage.pubsub.publisher.detach_subscription(request={"subscription": stage.subscription})
+    with stage.subscriber() as subscriber:
+        code = subscriber.process.wait(60)
+
+    assert code == 78
+    words = "FailedPrecondition: 400 The subscription is detached from its topic."
+    assert ended(subscriber) == f"PubSubRefused: {stage.subscription} cannot be pulled from: {words}"
+
+
+@pytest.mark.gate
+def test_a_topic_of_dead_letters_that_is_not_there_is_said_before_there_is_a_dead_letter(staged: Staged) -> None:
+    stage = staged(dead_letters={"topic": "projects/local/topics/missing"})
+    with stage.subscriber() as subscriber:
+        code = subscriber.process.wait(60)
+
+    assert code == 78
+    assert ended(subscriber).startswith(
+        "PubSubRefused: projects/local/topics/missing cannot be published on: it does not exist"
+    )
+
+
+@pytest.mark.gate
+def test_dead_letters_that_would_come_back_are_refused_at_the_start(staged: Staged) -> None:
+    stage = staged()
+    stage.file.write_text(stage.file.read_text().replace(stage.dead_topic, stage.topic))
+    with stage.subscriber() as subscriber:
+        code = subscriber.process.wait(60)
+
+    assert code == 78
+    assert ended(subscriber).startswith(f"PubSubRefused: dead_letters.topic is {stage.topic}, the topic of the stream's own")
+
+
+def test_a_topic_of_dead_letters_that_vanishes_holds_them_until_it_is_back(staged: Staged) -> None:
+    stage = staged(behaviour=says_no)
+    stage.publish({"text": "text"})
+    with stage.subscriber() as subscriber:
+        stage.await_all_acknowledged()
+        stage.pubsub.publisher.delete_topic(topic=stage.dead_topic)
+        stage.publish({"text": "poison"}, {"text": "another text"})
+        wait_until(lambda: subscriber.said("no answer"), "the topic is missed")
+        wait_until(lambda: stage.backlog == 1, "others are not kept waiting")
+        assert stage.dead("reason") == [("rejected",)]
+        stage.pubsub.publisher.create_topic(name=stage.dead_topic)
+        stage.await_all_acknowledged()
+        assert subscriber.process.poll() is None
+
+
+def ended(subscriber: Running) -> str:
+    """Why a process could not continue."""
+    (line,) = [line for line in subscriber.lines() if line["message"] == "cannot continue"]
+    return str(line["error"])
