@@ -28,7 +28,8 @@ PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 
 HURRIED = (
     "from nightshift.stream.batcher import app, server\n"
-    "from nightshift.stream.batcher import connections\n"
+    "from nightshift.stream.batcher import admission, connections\n"
+    "admission.SLOW_S = connections.SLOW_S = 0.2\n"
     "app.BODY_TIMEOUT_S = app.ANSWER_TIMEOUT_S = connections.HEAD_TIMEOUT_S = connections.LINGER_S = 0.5\n"
     "server.ACCEPTING_S, server.ANSWERING_S, server.GONE_S = 0.2, 0.6, 2.0\n"
     "from nightshift.cli import run\n"
@@ -76,6 +77,7 @@ class Upstream(ThreadedServer):
         self.arrived = threading.Semaphore(0)
         self.left = threading.Event()
         self.piece = threading.Event()
+        self.health = 404
 
     @property
     def url(self) -> str:
@@ -89,6 +91,7 @@ class Upstream(ThreadedServer):
             web.post("/v2/models/{name}/infer", self._infer),
             web.post("/v1/chat/completions", self._stream),
             web.get("/broken", self._broken),
+            web.get("/health", self._health),
             web.route("*", "/echo/{rest:.*}", self._echo),
         ]
 
@@ -139,6 +142,9 @@ class Upstream(ThreadedServer):
             await asyncio.sleep(0.01)
         await response.write(b"data: two\n\n")
         return response
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(status=self.health)
 
     async def _broken(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "100"})
@@ -195,6 +201,23 @@ class BatcherProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.process.kill()
         self.process.wait()
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    @property
+    def rss_most_mib(self) -> float:
+        """The most memory that it has ever had."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", text)
+        assert found is not None
+        return int(found[1]) / 1024
+
+    @property
+    def sockets(self) -> int:
+        """How many it has open."""
+        return sum(each.readlink().name.startswith("socket:") for each in Path(f"/proc/{self.process.pid}/fd").iterdir())
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
