@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,36 @@ def test_another_model_behind_the_same_lines_is_refused(tmp_path: Path) -> None:
     assert opened(asked(tmp_path), served="")
     with pytest.raises(state.OtherModel, match=r"started with small .*now offers large"):
         opened(asked(tmp_path), served="large (org/large)")
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def without_a_field(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"served"', b'"other"'))
+
+
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [
+        ("spec.json", torn),
+        ("spec.json", without_a_field),
+        ("spec.json", lambda path: path.write_bytes(b"")),
+        ("spec.json", lambda path: path.write_bytes(b"[]")),
+        ("plan.json", torn),
+        ("plan.json", lambda path: path.write_bytes(b"")),
+        ("plan.json", lambda path: path.write_bytes(b"\xff")),
+        ("plan.json", lambda path: path.write_bytes(b"[]")),
+        ("plan.json", lambda path: path.write_bytes(path.read_bytes().replace(b'"rows":1', b'"rows":2'))),
+    ],
+)
+def test_damaged_progress_is_named_and_not_taken_for_another(tmp_path: Path, name: str, harm: Callable[[Path], object]) -> None:
+    run = opened(asked(tmp_path), served="small").run
+    harm(tmp_path / "state" / run.prefix / name)
+
+    with pytest.raises(state.Damaged, match=r"state cannot be read .*Remove it, or name another --state"):
+        opened(asked(tmp_path), served="small")
 
 
 def test_removing_leaves_other_runs(tmp_path: Path) -> None:

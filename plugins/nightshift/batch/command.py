@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -19,9 +20,9 @@ from nightshift.batch.kind import KEY, BatchLines
 from nightshift.batch.output import ChunkMissing, Incomplete, write
 from nightshift.batch.preparation import Options, Prepared, Usage, prepared
 from nightshift.batch.presence import proxy_not_used
-from nightshift.batch.progress import Progress, format_duration, log_to_stderr, say, summary
+from nightshift.batch.progress import Progress, format_duration, log_to_stderr, one_line, say, summary
 from nightshift.batch.source import LineReader
-from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, open_batch
+from nightshift.batch.state import Asked, Batch, Damaged, OtherModel, find_batch, lines_done, open_batch
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
@@ -29,8 +30,10 @@ from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.stats import Stats
 from nightshift.formats import UnreadableFormat
 from nightshift.run.inputs import InputChanged
-from nightshift.run.ledger import ForeignObject, Ledger
-from nightshift.store import ObjectStorage, StoreUnavailable, what_to_do
+from nightshift.run.ledger import ForeignObject
+from nightshift.store import StoreUnavailable, what_to_do
+
+log = logging.getLogger(__name__)
 
 FAILED_LINES: Final = 1
 BAD_USAGE: Final = 2
@@ -46,8 +49,8 @@ def run(options: Options) -> int:
     try:
         with prepared(options) as found, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_Command(options, found).work())
-    except (ForeignObject, InputChanged, OtherModel, UnreadableFormat, Usage, WrongEngine) as error:
-        say(str(error))
+    except (Damaged, ForeignObject, InputChanged, OtherModel, UnreadableFormat, Usage, WrongEngine) as error:
+        say(one_line(str(error)))
         return BAD_USAGE
     except Incomplete as error:
         say(f"the output cannot be written: {error}. Remove that file and run the same command again.")
@@ -61,6 +64,10 @@ def run(options: Options) -> int:
         return BAD_USAGE if advice else exits.RESUME
     except (ChunkMissing, OSError) as error:
         say(f"{error}. {_AGAIN}")
+        return exits.RESUME
+    except Exception:
+        # Python's own exit code for this is 1, which says that lines failed.
+        log.exception("unexpected error")
         return exits.RESUME
 
 
@@ -86,7 +93,7 @@ class _Command:
             if not await server.healthy():
                 # A finished run does not need the server.
                 batch = None if options.fresh else await asyncio.to_thread(find_batch, asked)
-                if batch is not None and await _lines_in(batch) == batch.plan.rows:
+                if batch is not None and (await lines_done(batch))[0] == batch.plan.rows:
                     return await self._finish(batch)
                 if not await self._meet(server, drain):
                     return exits.RESUME
@@ -94,13 +101,14 @@ class _Command:
             batch = await asyncio.to_thread(
                 open_batch, asked, served=about.served, chunk_rows=options.chunk_rows, fresh=options.fresh
             )
-            before = await _lines_in(batch)
-            say(f"{options.input}: {batch.plan.rows:,} lines, {before:,} of them already done; progress is kept in {batch.url}")
+            before, saved = await lines_done(batch)
+            lines = f"{batch.plan.rows:,} lines, {before + saved:,} of them already done"
+            say(f"{found.source.name}: {lines}; progress is kept in {batch.url}")
             if before < batch.plan.rows:
                 reader = LineReader(found.source, found.index, batch.plan, options.model)
                 worker = self._worker(batch, reader, server, about, known=await server.load() is not None)
                 drain.attach(worker.drain)
-                if await self._watched(worker, batch, before) != exits.DONE:
+                if await self._watched(worker, batch, before, server) != exits.DONE:
                     say(f"stopped. {_AGAIN}")
                     return exits.RESUME
         return await self._finish(batch)
@@ -127,7 +135,7 @@ class _Command:
         return Worker(
             plan=batch.plan,
             index=0,
-            ledger=_ledger(batch),
+            ledger=batch.ledger,
             reader=reader,
             kind=kind,
             engine=server,
@@ -152,8 +160,9 @@ class _Command:
             stats=self._stats,
         )
 
-    async def _watched(self, worker: Worker, batch: Batch, before: int) -> int:
-        watch = asyncio.create_task(Progress(batch.plan.rows, before, self._stats).watch())
+    async def _watched(self, worker: Worker, batch: Batch, before: int, server: Server) -> int:
+        progress = Progress(batch.plan.rows, before, self._stats, lambda: server.presence.problem)
+        watch = asyncio.create_task(progress.watch())
         try:
             return await worker.run()
         finally:
@@ -167,12 +176,3 @@ class _Command:
         if options.clean:
             await asyncio.to_thread(batch.remove)
         return FAILED_LINES if options.fail_on_error and counts.failed else exits.DONE
-
-
-def _ledger(batch: Batch) -> Ledger:
-    return Ledger(ObjectStorage(batch.store), batch.run, batch.plan)
-
-
-async def _lines_in(batch: Batch) -> int:
-    """How many lines the ledger holds."""
-    return sum(len(batch.plan.chunk_range(chunk)) for chunk in await _ledger(batch).committed())

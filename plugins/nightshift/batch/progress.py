@@ -6,19 +6,28 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 from nightshift.batch.output import OutputCounts
 from nightshift.driver.stats import Stats
 
 EVERY_S: Final = 5.0
+SILENT_S: Final = 15.0
+"""After so long without an answer the line says that, and no longer how much time is left."""
+EXAMPLE_CHARS: Final = 300
 REPEAT_S: Final = 5.0
 """A warning is not repeated within this time: a server in trouble fails thousands of lines a second."""
 
 
 def say(text: str) -> None:
-    """Prints one line immediately."""
+    """Prints it immediately."""
     print(f"nightshift batch: {text}", file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """What a server or a file says, in a form that can neither move the cursor nor begin another line."""
+    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
 
 
 class Lines(logging.Formatter):
@@ -26,7 +35,7 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = ", ".join(f"{name} {value}" for name, value in getattr(record, "fields", {}).items())
-        text = f"nightshift batch: {record.getMessage()}{f': {fields}' if fields else ''}"
+        text = one_line(f"nightshift batch: {record.getMessage()}{f': {fields}' if fields else ''}")
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
@@ -54,21 +63,28 @@ def log_to_stderr() -> None:
 
 
 class Progress:
-    """Counts of one command. before: lines that the ledger held when it began."""
+    """Counts of one command. before: lines of chunks that were committed when it began. why(): why the server seems away."""
 
-    def __init__(self, lines: int, before: int, stats: Stats) -> None:
+    def __init__(self, lines: int, before: int, stats: Stats, why: Callable[[], str]) -> None:
         self._lines = lines
         self._before = before
         self._stats = stats
-        self._began = time.monotonic()
+        self._why = why
+        self._began = self._moved = time.monotonic()
+        self._answered = 0
 
     def line(self) -> str:
-        """done, rate, left, failed."""
-        stats = self._stats
+        """done, rate, left or since when nothing was answered, failed."""
+        stats, now = self._stats, time.monotonic()
         here = stats.rows_answered + stats.rows_dead
         done = min(self._lines, self._before + stats.rows_from_partials + here)
-        rate = here / max(time.monotonic() - self._began, 1e-3)
+        rate = here / max(now - self._began, 1e-3)
         left = f"{format_duration((self._lines - done) / rate)} left" if rate else "no answer yet"
+        if stats.rows_answered != self._answered:
+            self._answered, self._moved = stats.rows_answered, now
+        if now - self._moved >= SILENT_S:
+            why = self._why()
+            left = f"no answer for {format_duration(now - self._moved)}{f' ({why})' if why else ''}"
         failed = f", {stats.rows_dead:,} failed" if stats.rows_dead else ""
         return f"{done:,} of {self._lines:,} lines, {rate:,.1f}/s, {left}{failed}, {stats.rows_in_flight:,} in flight"
 
@@ -80,14 +96,19 @@ class Progress:
 
 
 def summary(counts: OutputCounts, out: str, seconds: float, stats: Stats) -> str:
-    """The last line of a finished batch."""
+    """What is said of a finished batch: a line of counts, and below it the first messages of each reason."""
     failed = sum(counts.failed.values())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.failed.items()))
     tokens = f"; {counts.prompt_tokens:,} prompt and {counts.output_tokens:,} output tokens" if counts.prompt_tokens else ""
+    examples = "".join(
+        f"\n  {reason}, line {number:,}: {one_line(message)[:EXAMPLE_CHARS]}"
+        for reason, messages in sorted(counts.examples.items())
+        for message, number in messages.items()
+    )
     return (
         f"{out}: {counts.answered + failed:,} lines in {format_duration(seconds)}, "
         f"{counts.answered:,} answered, {failed:,} failed{f' ({reasons})' if reasons else ''}; "
-        f"{stats.requests_sent:,} requests sent{tokens}"
+        f"{stats.requests_sent:,} requests sent{tokens}{examples}"
     )
 
 

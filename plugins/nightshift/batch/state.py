@@ -19,12 +19,15 @@ import obstore
 from obstore.store import LocalStore, ObjectStore
 
 from nightshift.batch.source import Index
-from nightshift.formats import SPEC
+from nightshift.formats import SPEC, UnreadableFormat
+from nightshift.run import chunks
+from nightshift.run.ledger import Ledger
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.opening import newest_generation, open_generation
 from nightshift.run.plan import InputFile, Plan, load_plan, save_plan
+from nightshift.spec import columns
 from nightshift.spec.limits import chunk_rows_most
-from nightshift.store import StoreUnavailable, open_store
+from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks import request_model
 
 SENDING: Final = 1
@@ -37,6 +40,10 @@ CHUNKS: Final = 64
 CHUNK_LINES: Final = (16, 1000)
 CHUNK_BYTES: Final = 32 << 20
 CHUNKS_MOST: Final = 100_000
+
+
+class Damaged(ValueError):
+    """Progress that cannot be read, after a power failure for instance."""
 
 
 class OtherModel(ValueError):
@@ -112,6 +119,10 @@ class Batch:
         root = self.place.rstrip("/") if "://" in self.place else f"file://{self.place}"
         return f"{root}/{self.run.prefix}"
 
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(ObjectStorage(self.store), self.run, self.plan)
+
     def remove(self) -> None:
         """Removes the run's folder, and the store's own folder if it is then empty."""
         if isinstance(self.store, LocalStore):
@@ -128,6 +139,23 @@ class Batch:
                 obstore.delete(self.store, [meta["path"] for meta in page])
         except obstore.exceptions.BaseError as error:
             raise StoreUnavailable(f"remove {self.url}: {error}") from error
+
+
+async def lines_done(batch: Batch) -> tuple[int, int]:
+    """How many lines the committed chunks have, and how many interrupted commands saved of others. Raises StoreUnavailable."""
+    committed = await batch.ledger.committed()
+    work = batch.run.work(batch.plan.uid)
+    saved: set[int] = set()
+    async for path in ObjectStorage(batch.store).list(work.partials_folder()):
+        found = work.parse_partial(path)
+        if found is None or found[0] in committed:
+            continue
+        try:
+            table, _ = chunks.decode_outcomes(await batch.ledger.read_partial(path) or b"", rows=batch.plan.chunk_rows)
+        except chunks.NotAChunk:
+            continue
+        saved.update(table.column(columns.ORDINAL).to_pylist())
+    return sum(len(batch.plan.chunk_range(chunk)) for chunk in committed), len(saved)
 
 
 @dataclass(frozen=True)
@@ -148,16 +176,26 @@ class Asked:
         return RunRef(JOB, PARTITION, run_digest(JOB, PARTITION, semantic))
 
 
+@contextlib.contextmanager
+def _reading(place: str) -> Iterator[None]:
+    try:
+        yield
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"{place}: {error}") from error
+    except (OtherModel, UnreadableFormat):
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"the progress in {place} cannot be read ({error}). Remove it, or name another --state") from error
+
+
 def find_batch(asked: Asked) -> Batch | None:
-    """The newest generation of the run, if there is one. Creates nothing. Raises StoreUnavailable."""
+    """The newest generation of the run, if there is one. Creates nothing. Raises as `open_batch` does, but for OtherModel."""
     if "://" not in asked.place and not Path(asked.place).is_dir():
         return None
-    try:
+    with _reading(asked.place):
         store = _open(asked.place)
         run = newest_generation(store, asked.first)
         plan = load_plan(store, run) if run else None
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"{asked.place}: {error}") from error
     return Batch(store, asked.place, run, plan) if run and plan else None
 
 
@@ -165,7 +203,7 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
     """Finds or creates the run of this input; `fresh` creates another one next to the existing ones.
 
     served: the model that the server offers, "" if it is unknown or not the only one. Raises OtherModel,
-    StoreUnavailable, UnreadableFormat.
+    Damaged, StoreUnavailable, UnreadableFormat.
     """
     index = asked.index
     frozen = {
@@ -176,7 +214,7 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
         "model": asked.model,
         "served": served,
     }
-    try:
+    with _reading(asked.place):
         store = _open(asked.place)
         run, record = open_generation(store, asked.first, frozen, opened_by=asked.opened_by, fresh=fresh)
         SPEC.check(record, run.spec_path)
@@ -187,6 +225,4 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
         file = InputFile(asked.input, index.lines, (index.lines,), index.size, index.sha256)
         rows = chunk_rows or chunk_lines(index)
         plan = save_plan(store, run, Plan(run.run_id, index.lines, rows, 1, (file,)))
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"{asked.place}: {error}") from error
     return Batch(store, asked.place, run, plan)
