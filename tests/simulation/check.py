@@ -18,6 +18,7 @@ from nightshift.driver.engine import Failed, Gone, Refused, Replied, SendResult,
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.store import StoreUnavailable
+from nightshift.tasks.base import Reason
 from tests.simulation.codecs import Decoded
 from tests.simulation.engines import EngineEvents
 from tests.simulation.rows import ABORTED, GARBAGE, Kept, Nature
@@ -387,7 +388,7 @@ class PodAudit(ClientEvents, EngineEvents):
             self._fault = True
             self._fault_since = self._audit.clock()
         self._audit.say(self.name, f"gets {_shown(outcome)} for {_named(ordinals)}")
-        if isinstance(outcome, Gone) or (isinstance(outcome, Failed) and outcome.timeout):
+        if isinstance(outcome, Gone) or (isinstance(outcome, Failed) and outcome.reason is Reason.TIMEOUT):
             self._excused = True
         self._audit.seen[f"engine: {_kind_of(outcome)}"] += 1
         if _is_answer(outcome) or (isinstance(outcome, Refused) and len(ordinals) == 1):

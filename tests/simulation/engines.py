@@ -159,7 +159,7 @@ class SimulatedEngine:
     async def _send(self, ordinals: list[int]) -> SendResult:
         request = _Request(ordinals, self._loop.create_future())
         self._loop.after(self._wire(), self._arrive, request)
-        self._loop.after(self._climate().timeout_s, self._end, request, Failed("no reply in time", timeout=True))
+        self._loop.after(self._climate().timeout_s, self._end, request, Failed("no reply in time", Reason.TIMEOUT))
         try:
             outcome = await request.reply
         except asyncio.CancelledError:

@@ -44,6 +44,8 @@ PROMPT_S: Final = 200.0
 """A good message that comes in calm weather has its answer within this time and the backlog's, whatever fails beside it."""
 AHEAD: Final = 2
 """A subscriber may hold so many times what its engine may have at once. Stated here, not taken from the subscriber."""
+PROBES: Final = 8
+"""So many messages more than those that fail it may hold while it was never answered. Stated here, too."""
 DRAIN_S: Final = 15.0
 NATURES: Final = tuple(Nature)
 EVENTS: Final = {"kill": 4, "drain": 3, "freeze": 4, "freeze_long": 1, "engine_death": 3, "engine_stall": 2, "engine_away": 1}
@@ -218,6 +220,7 @@ class _Engine(EngineEvents):
         if isinstance(outcome, Replied) and isinstance(outcome.body, list):
             self._life.check_patience()
             self._life.last_answer = self._life.world.loop.time()
+            self._life.ever_answered = True
         self._life.under_way -= Counter(ordinals)
 
     def hung_up(self, ordinals: list[int]) -> None:
@@ -236,6 +239,7 @@ class Life:
         self.drained_calmly = False
         self.frozen_once = False
         self.last_answer = loop.time()
+        self.ever_answered = False
         self.given_back = 0
         self.got: set[str] = set()
         """Ids of leases."""
@@ -287,7 +291,9 @@ class Life:
         self.check_patience()
         aside = 2 * self.world.scenario.files.rows if self.world.scenario.files else 0
         can_take = AHEAD * max(self.world.scenario.limits.window_most, self.world.scenario.rows_per_request)
-        if most + self.stats.held > can_take + aside:
+        # As long as it was never answered, it may look for a message that is.
+        searches = not self.ever_answered and most <= PROBES
+        if most + self.stats.held > can_take + aside and not searches:
             self.world.fail("pull", f"{self.name} holds {self.stats.held} and pulls {most} more")
         bound = self.world.scenario.limits.buffer_bytes
         if self.stats.held_bytes > bound and self.stats.held > 1:

@@ -73,12 +73,14 @@ async def refuses_bad(texts: list[str]) -> SendResult:
 
 
 class Engine:
-    """requests: the texts of each, with the time when it was sent."""
+    """requests: the texts of each, with the time when it was sent. sent: when each was, canaries too. reported: load."""
 
     def __init__(self, loop: VirtualLoop, reply: Reply) -> None:
         self._loop = loop
         self.reply = reply
         self.requests: list[tuple[float, list[str]]] = []
+        self.sent: list[float] = []
+        self.reported = Load(1, 0, 0.1, 0)
 
     @property
     def asked(self) -> list[list[str]]:
@@ -86,6 +88,7 @@ class Engine:
 
     async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
         texts = json.loads(body)
+        self.sent.append(self._loop.time())
         if not canary:
             self.requests.append((self._loop.time(), texts))
         await asyncio.sleep(0.01)
@@ -95,7 +98,7 @@ class Engine:
         return True
 
     async def load(self) -> Load | None:
-        return Load(1, 0, 0.1, 0)
+        return self.reported
 
 
 class Source:
@@ -231,6 +234,7 @@ class Bench:
         flush_s: float = 0.5,
         ordered: bool = False,
         collect: Collect = AT_ONCE,
+        window: int = 32,
     ) -> None:
         self.loop = loop
         self.engine = Engine(loop, reply)
@@ -245,7 +249,7 @@ class Bench:
             dead_letters=self.topic,
             decoder=self.decoder,  # type: ignore[arg-type]
             ordered=ordered,
-            limits=SubscriberLimits(window_start=32, flush_s=flush_s),
+            limits=SubscriberLimits(window_start=window, flush_s=flush_s),
             rng=random.Random(1),
             stats=Stats(),
             stream_stats=self.stats,

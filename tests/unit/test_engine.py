@@ -35,12 +35,12 @@ LONG = b'{"error":{"message":"This model\'s maximum context length is 64 tokens.
     ("status", "body", "outcome"),
     [
         (200, b'{"a": 1}', Replied({"a": 1})),
-        (200, b"[1]", Failed("200 with a body that is not a JSON object")),
+        (200, b"[1]", Failed("200 with a body that is not a JSON object", Reason.INVALID_OUTPUT, lasting=True)),
         (400, LONG, Refused(Reason.TOO_LONG, "This model's maximum context length is 64 tokens.")),
         (413, b"", Refused(Reason.TOO_LONG, "")),
         (400, TOO_MANY, Refused(Reason.REJECTED, "max_tokens=4096 cannot be greater than max_model_len=512. Fewer, please.")),
         (422, b'{"error": "no such parameter"}', Refused(Reason.REJECTED, "no such parameter")),
-        (408, b"late", Failed("late", timeout=True, status=408)),
+        (408, b"late", Failed("late", Reason.TIMEOUT, 408)),
         (425, b"early", Failed("early", status=425)),
         (429, b"full", Busy("full", status=429)),
         (503, b"full", Busy("full", status=503)),
@@ -48,19 +48,68 @@ LONG = b'{"error":{"message":"This model\'s maximum context length is 64 tokens.
         (500, b"EngineDeadError", Gone("EngineDeadError", 500)),
         (500, DEAD, Gone("EngineCore encountered an issue. See stack trace (above) for the root cause.", 500)),
         (502, b"bad gateway", Gone("bad gateway", 502)),
-        (504, b"gateway", Failed("gateway", timeout=True, status=504)),
-        (501, b"", Failed("", status=501)),
-        (204, b"", Failed("", status=204)),
+        (504, b"gateway", Failed("gateway", Reason.TIMEOUT, 504)),
+        (505, b"", Failed("", status=505)),
+        (204, b"", Failed("", Reason.INVALID_OUTPUT, 204, lasting=True)),
     ],
 )
 def test_what_a_reply_means(status: int, body: bytes, outcome: SendResult) -> None:
     assert judge(status, body, {}) == outcome
 
 
-@pytest.mark.parametrize("status", [301, 307, 401, 402, 403, 404, 405])
-def test_what_concerns_every_row_is_raised(status: int) -> None:
-    with pytest.raises(WrongEngine, match=f"the engine answers {status}: not here"):
-        judge(status, b"not here", {})
+@pytest.mark.parametrize("status", [301, 307, 401, 402, 403, 404, 405, 407, 410, 415, 421, 451, 501])
+def test_what_may_be_said_to_every_request_is_a_lasting_failure_of_this_one(status: int) -> None:
+    assert judge(status, b"not here", {}) == Failed("not here", Reason.REJECTED, status, lasting=True)
+
+
+def test_a_redirect_says_where_to() -> None:
+    outcome = judge(307, b"", {"location": "https://host/v2"})
+
+    assert str(outcome) == "307: it redirects to https://host/v2"
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        (b'{"error": {"message": "down", "code": 502}}', Failed("down", status=502)),
+        (b'{"error": {"message": "down", "code": "503"}}', Failed("down", status=503)),
+        (b'{"error": {"message": "full", "code": 429}}', Busy("full", 7.0, 429)),
+        (b'{"error": {"message": "late", "code": 408}}', Failed("late", Reason.TIMEOUT, 408)),
+        (b'{"error": {"message": "flagged", "code": 403}}', Failed("flagged", Reason.REJECTED, 403, lasting=True)),
+        (b'{"error": {"message": "bad", "code": 400}}', Refused(Reason.REJECTED, "bad")),
+        (b'{"error": {"message": "bad", "code": "no such thing"}}', Failed("bad")),
+        (b'{"error": {"message": "bad", "code": 1013}}', Failed("bad")),
+        (b'{"error": {"message": "bad", "code": true}}', Failed("bad")),
+        (b'{"error": {}}', Failed("{}")),
+        (b'{"error": "all is lost", "choices": []}', Failed("all is lost")),
+        (b'{"object": "error", "message": "bad", "code": 400}', Refused(Reason.REJECTED, "bad")),
+        (
+            b'{"choices": [{"finish_reason": "error", "message": {"content": ""}}]}',
+            Failed("the engine failed while it answered"),
+        ),
+        (
+            b'{"choices": [{"finish_reason": "stop"}, {"finish_reason": "error", "error": {"code": 429, "message": "m"}}]}',
+            Busy("m", 7.0, 429),
+        ),
+        (b'{"error": ' + b"[" * 1000 + b"]" * 1000 + b"}", Failed('{"error": ' + "[" * 1000 + "]" * 990)),
+    ],
+)
+def test_an_error_inside_a_200_is_an_error(body: bytes, outcome: SendResult) -> None:
+    assert judge(200, body, {"retry-after": "7"}) == outcome
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": null, "data": []}',
+        b'{"error": "", "data": []}',
+        b'{"object": "list", "choices": [{"finish_reason": "stop"}]}',
+        b'{"choices": ["error"]}',
+        b'{"choices": "error"}',
+    ],
+)
+def test_a_200_without_an_error_is_a_reply(body: bytes) -> None:
+    assert isinstance(judge(200, body, {}), Replied)
 
 
 CARD = {"id": "m", "object": "model", "root": "org/m", "parent": None, "max_model_len": 256}

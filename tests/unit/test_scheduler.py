@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from nightshift.driver.scheduler import ALONE_DEATHS, DROPS, REFUSALS, SUSPECT_DEATHS, TRIES, Group, OpenChunk, Scheduler
+from nightshift.driver.scheduler import (
+    ALONE_DEATHS,
+    DROPS,
+    REFUSALS,
+    REFUSALS_PROVEN,
+    SUSPECT_DEATHS,
+    TRIES,
+    Group,
+    OpenChunk,
+    Scheduler,
+)
 from nightshift.run.chunks import Part, Result, Saved
 from nightshift.tasks.base import Answer, Answers, BadInput, Discarded, Reason, RowName
 
@@ -314,17 +324,19 @@ def test_broken_connections_are_forgiven_many_times() -> None:
     assert (drops, chunk.in_order()[0].reason) == (TRIES * DROPS, "engine_error")
 
 
-def test_a_row_for_which_there_is_never_room_is_given_up_in_the_end() -> None:
+@pytest.mark.parametrize(("proven", "often"), [(False, REFUSALS), (True, REFUSALS_PROVEN)])
+def test_a_row_for_which_there_is_never_room_is_given_up_in_the_end(proven: bool, often: int) -> None:
+    """Soon, if a canary beside it is answered each time."""
     scheduler = opened(["a"])
     refusals = 0
     while (group := scheduler.next_group()) is not None:
         refusals += 1
-        scheduler.dropped(group, "no room", 429, busy=True)
+        scheduler.dropped(group, "no room", 429, busy=True, proven=proven)
 
     chunk = scheduler.pop_finished()
     assert chunk is not None
     result = chunk.in_order()[0]
-    assert (refusals, result.reason, result.text) == (TRIES * REFUSALS, "engine_error", "429: no room")
+    assert (refusals, result.reason, result.text) == (TRIES * often, "engine_error", "429: no room")
 
 
 def test_halves_of_a_request_count_against_no_row() -> None:

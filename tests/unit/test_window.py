@@ -147,3 +147,32 @@ def test_it_stays_between_a_request_and_the_most(step: int) -> None:
 
     settle(window, 10_000, ticks=100)
     assert window.limit == 100
+
+
+@pytest.mark.parametrize("step", [1, 8])
+def test_an_engine_that_others_have_filled_gets_nothing_new_until_its_queue_is_shorter(step: int) -> None:
+    window = Window(start=16, step=step, most=64)
+
+    window.sample(Load(1.0, 40.0, 0.5, 0.0), 0)
+    assert window.limit == 0
+    window.sample(Load(1.0, 30.0, 0.5, 0.0), 0)
+    assert window.limit == 0
+    window.sample(Load(1.0, 0.0, 0.5, 0.0), 0)
+    assert window.limit == step
+
+
+def test_a_queue_of_ones_own_closes_nothing() -> None:
+    window = Window(start=512, step=1, most=512)
+
+    window.sample(Load(8.0, 500.0, 0.5, 0.0), 508)
+
+    assert window.limit > 8
+
+
+def test_what_an_engine_said_before_its_numbers_could_not_be_read_closes_nothing() -> None:
+    window = Window(start=16, step=1, most=64)
+    window.sample(Load(1.0, 40.0, 0.5, 0.0), 0)
+
+    window.unseen()
+
+    assert window.limit == 1

@@ -26,6 +26,7 @@ from nightshift.batch.state import Asked, Batch, Damaged, OtherModel, find_batch
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
+from nightshift.driver.health import EngineBudget
 from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.stats import Stats
 from nightshift.formats import UnreadableFormat
@@ -155,6 +156,7 @@ class _Command:
                 requests_most=descriptors.requests_most(
                     descriptors.raise_limit(), self._options.max_inflight or start, fetching=False
                 ),
+                engine=EngineBudget(rows_ask=True),
             ),
             rng=random.Random(),
             stats=self._stats,

@@ -8,13 +8,10 @@ from typing import Any, Final
 
 from nightshift.batch.kind import Whole
 from nightshift.batch.presence import MODELS, PROBE_TIMEOUT_S, Presence
-from nightshift.driver.engine import EngineClient, Load, Refused, Replied, SendResult, WrongEngine
+from nightshift.driver.engine import EngineClient, Load, Replied, SendResult
 from nightshift.driver.http import HttpClient
-from nightshift.tasks.base import Reason
 
 HEADER: Final = "Authorization"
-LINES_OWN: Final = (404, 405)
-"""For a job these statuses concern every row; for a batch only one line, because each line names its own path and model."""
 
 
 def base_of(url: str) -> str:
@@ -53,14 +50,8 @@ class Server:
         await self._engine.__aexit__(*error)
 
     async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
-        """Raises WrongEngine if the key is refused. A path or model that the server lacks is the line's own mistake."""
-        try:
-            outcome = await self._engine.send(path, body, canary=canary)
-            self.presence.note(outcome)
-        except WrongEngine as error:
-            if error.status not in LINES_OWN:
-                raise
-            return Refused(Reason.REJECTED, error.message, error.status)
+        outcome = await self._engine.send(path, body, canary=canary)
+        self.presence.note(outcome)
         return Replied(Whole(outcome.body, outcome.raw)) if isinstance(outcome, Replied) else outcome
 
     async def healthy(self) -> bool:

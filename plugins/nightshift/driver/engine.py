@@ -37,6 +37,7 @@ _GAUGES: Final = re.compile(
     rb"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc|num_preemptions_total)(?:\{.*\})?[ \t]+(\S+)",
     re.MULTILINE,
 )
+_CODE: Final = re.compile("[345][0-9][0-9]")
 
 
 class WrongEngine(Exception):
@@ -82,13 +83,15 @@ class Refused(_Said):
 class Failed(_Said):
     """The engine failed on this request but still serves others; the rows may be at fault.
 
-    timeout: there was no reply in time, by this client's clock or a gateway's. status: of the reply, if
-    there was one.
+    reason: of the dead letters that it leads to if they are; TIMEOUT by this client's clock or a gateway's. status: of the
+    reply, if there was one. lasting: the engine did not try, and as far as its reply tells it will say the same the next
+    time: to this request, or to every one.
     """
 
     message: str
-    timeout: bool = False
+    reason: Reason = Reason.ENGINE_ERROR
     status: int | None = None
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class EngineClient:
         await self._client.close()
 
     async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
-        """POSTs one JSON body. Errors of the network and the engine are results; raises only WrongEngine.
+        """POSTs one JSON body. Errors of the network and the engine are results.
 
         canary: whether the answer will be thrown away (`nightshift.driver.trial`), which a header says, too.
         """
@@ -182,7 +185,7 @@ class EngineClient:
         try:
             reply = await self._client.request("POST", path, body, headers, timeout_s=self._request_timeout_s)
         except TimeoutError as error:
-            return Failed(str(error), timeout=True)
+            return Failed(str(error), Reason.TIMEOUT)
         except ReplyTooLarge as error:
             return Failed(str(error))
         except NoDescriptors as error:
@@ -191,7 +194,7 @@ class EngineClient:
             return Gone(str(error), reached=False)
         except OSError as error:
             return Gone(str(error))
-        return judge(reply.status, self._without_secrets(reply), reply.headers)
+        return self._judged(reply)
 
     async def healthy(self) -> bool:
         """Whether ``/health`` answers 200 now. True also if this process could not ask for want of a file descriptor."""
@@ -238,46 +241,91 @@ class EngineClient:
     async def _ask(self, path: str) -> Any:
         """The JSON object that a GET answers."""
         reply = await self._client.request("GET", path, timeout_s=self._request_timeout_s)
-        outcome = judge(reply.status, self._without_secrets(reply), reply.headers)
+        outcome = self._judged(reply)
         if isinstance(outcome, Replied):
             return outcome.body
-        if reply.status == 200 or isinstance(outcome, Refused):
+        if reply.status == 200 or isinstance(outcome, Refused) or (isinstance(outcome, Failed) and outcome.lasting):
             raise WrongEngine(f"this is not an engine: {path} answers {outcome}")
         raise ConnectionLost(f"{path}: {outcome}")
 
-    def _without_secrets(self, reply: Response) -> bytes:
-        """The body; in an error, secrets are masked, because some servers repeat a wrong key in their answer."""
+    def _judged(self, reply: Response) -> SendResult:
+        """What the reply means. In an error secrets are masked, because some servers repeat a wrong key in their answer."""
+        outcome = judge(reply.status, reply.body, reply.headers)
+        if isinstance(outcome, Replied) or not self._secrets:
+            return outcome
         body = reply.body
-        if reply.status != 200:
-            for secret in self._secrets:
-                body = body.replace(secret, b"***")
-        return body
+        for secret in self._secrets:
+            body = body.replace(secret, b"***")
+        return judge(reply.status, body, reply.headers)
 
 
 def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
-    """What a reply means. headers: names in lower case.
+    """What a reply means by itself. headers: names in lower case.
 
     400, 413 and 422 are the request's fault. 429 and 503 mean load. 502, and a 500 that says that the engine's core is dead,
-    mean a lost engine; 408 and 504 mean no reply in time. 401 to 405 and redirects affect every row alike and raise
-    WrongEngine. All other errors are the engine's, and so is a 200 that is not JSON (NaN and lone surrogates are not).
+    mean a lost engine; 408 and 504 mean no reply in time. A redirect, any other 4xx, and 501 are refusals, of this request or
+    of every one: that shows in what becomes of others (`nightshift.driver.trial`). So does a reply that cannot be an answer:
+    200 with something that is not JSON (NaN and lone surrogates are not), another 2xx. All other errors are the engine's. An
+    error inside a 200 means what it would have meant as a status, but that the engine still lives.
     """
     if status == 200:
-        try:
-            parsed = orjson.loads(body)
-        except ValueError as error:
-            return Failed(f"200 with a body that is not JSON: {error}")
-        return Replied(parsed, body) if isinstance(parsed, dict) else Failed("200 with a body that is not a JSON object")
+        return _of_200(body, headers)
     message = _message(body)
-    if status in (400, 413, 422):
-        too_long = status == 413 or (_about_length(message) and not _NUMBER_WORDS.search(message))
-        return Refused(Reason.TOO_LONG if too_long else Reason.REJECTED, message)
-    if 401 <= status <= 405 or 300 <= status < 400:
-        raise WrongEngine(f"the engine answers {status}: {message}", status=status, message=message)
     if status in (429, 503):
         return Busy(message, _seconds(headers), status)
     if status == 502 or (status == 500 and any(word in message for word in _DEAD_WORDS)):
         return Gone(message, status)
-    return Failed(message, timeout=status in (408, 504), status=status)
+    if 300 <= status < 400 and "location" in headers:
+        message = f"it redirects to {headers['location']}"[:MESSAGE_MAX]
+    return _fault(status, message)
+
+
+def _of_200(body: bytes, headers: Mapping[str, str]) -> SendResult:
+    try:
+        parsed = orjson.loads(body)
+    except ValueError as error:
+        said = f"200 with a body that is not JSON ({headers.get('content-type', 'no content type')}): {error}"
+        return Failed(said, Reason.INVALID_OUTPUT, lasting=True)
+    if not isinstance(parsed, dict):
+        return Failed("200 with a body that is not a JSON object", Reason.INVALID_OUTPUT, lasting=True)
+    if (inside := _error_in(parsed)) is None:
+        return Replied(parsed, body)
+    code, message = _code(inside) or _code(parsed), _said(inside, body)
+    return Busy(message, _seconds(headers), code) if code == 429 else _fault(code, message)
+
+
+def _error_in(reply: Mapping[str, Any]) -> Any:
+    """What went wrong after the status was sent; None if nothing did."""
+    if reply.get("error") not in (None, "", False):
+        return reply["error"]
+    if reply.get("object") == "error":
+        return reply
+    choices = reply.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and choice.get("finish_reason") == "error":
+            return choice.get("error") or "the engine failed while it answered"
+    return None
+
+
+def _code(error: Any) -> int | None:
+    """The status that an error in a reply would have had, if it says so."""
+    for name in ("code", "status_code", "status") if isinstance(error, dict) else ():
+        value = error.get(name)
+        if (isinstance(value, int) and 300 <= value < 600) or (isinstance(value, str) and _CODE.fullmatch(value)):
+            return int(value)
+    return None
+
+
+def _fault(status: int | None, message: str) -> Refused | Failed:
+    """What an error means for the request that met it."""
+    if status in (400, 413, 422):
+        too_long = status == 413 or (_about_length(message) and not _NUMBER_WORDS.search(message))
+        return Refused(Reason.TOO_LONG if too_long else Reason.REJECTED, message)
+    if status in (408, 504):
+        return Failed(message, Reason.TIMEOUT, status)
+    if status is None or status == 425 or (status >= 500 and status != 501):
+        return Failed(message, status=status)
+    return Failed(message, Reason.INVALID_OUTPUT if status < 300 else Reason.REJECTED, status, lasting=True)
 
 
 def _about_length(message: str) -> bool:
@@ -332,10 +380,21 @@ def _message(body: bytes) -> str:
     """The text of an error's body: the message in it if it has the form of OpenAI's or FastAPI's errors, else all of it."""
     try:
         parsed = orjson.loads(body)
-        error = parsed.get("error") or parsed
+        return _said(parsed.get("error") or parsed, body)
+    except (ValueError, AttributeError):
+        return _start_of(body)
+
+
+def _said(error: Any, body: bytes) -> str:
+    """The message in an error, else all of it. body: that it is from."""
+    try:
         return _words(error.get("message", error.get("detail", error)) if isinstance(error, dict) else error)[:MESSAGE_MAX]
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        return body[: 4 * MESSAGE_MAX].decode(errors="replace")[:MESSAGE_MAX]
+    except (TypeError, RecursionError):
+        return _start_of(body)
+
+
+def _start_of(body: bytes) -> str:
+    return body[: 4 * MESSAGE_MAX].decode(errors="replace")[:MESSAGE_MAX]
 
 
 def _words(said: Any) -> str:

@@ -34,13 +34,18 @@ class EngineBudget:
     memory is enough for one, and two alone.
     failing_s: how long it may answer nobody while it calls itself healthy. Longer than it may be absent: its weights are
     loaded, so what ails it may pass, and another worker would have to load them again. few: if no more rows than these are all
-    that is left then, their tries decide; 0: they never do.
+    that is left then, their tries decide; 0: they never do. enough: so many rows it must turn away, and answer none, before
+    that counts as a mistake of the configuration. rows_ask: every row says by itself what it asks for, so a mistake that
+    all share is theirs. unheard: rows that it may refuse as such (400) before it has answered any; then it is waited for.
     """
 
     absent_s: float = ENGINE_BUDGET_S
     losses: float = 7
     failing_s: float = 900.0
     few: int = 8
+    enough: int = 1
+    rows_ask: bool = False
+    unheard: float = float("inf")
 
 
 class EngineLike(Protocol):

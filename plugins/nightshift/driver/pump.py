@@ -7,6 +7,7 @@ chunks in `scheduler` and takes their results there. Each request is a task that
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,9 +18,11 @@ from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.stats import Stats
-from nightshift.driver.trial import PROBES, Canary, Hooks
+from nightshift.driver.trial import PROBES, SAY_EVERY_S, Canary, Hooks
 from nightshift.driver.window import Window
 from nightshift.tasks.base import TaskKind
+
+log = logging.getLogger(__name__)
 
 WATCH_S: Final = 1.0
 
@@ -74,6 +77,7 @@ class Pump:
         self._stats = stats
         self._owner = owner
         self._attempts: dict[Group, asyncio.Task[None]] = {}
+        self._said_closed = float("-inf")
         self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
         self._health = EngineHealth(
             engine,
@@ -103,14 +107,22 @@ class Pump:
 
     @property
     def room(self) -> int:
-        """Rows that may be with the engine at once, as far as is known; 0 while it is absent or answers nobody.
+        """Rows that may be with the engine at once, as far as is known; 0 while it is absent or answers nobody."""
+        return self._window.limit if self._may_send else 0
 
-        A few more than it has, if those that fail are all that there is: another one may show whose fault it is.
+    @property
+    def needed(self) -> int:
+        """Rows that must be here at least to find out whose fault it is that no row was ever answered; 0 if that is not asked.
+
+        Whatever the engine may have at once: those that fail, and a few that may show whether others fare better.
         """
-        if self._may_send:
-            return self._window.limit
-        wanted = self._health.good and self.sender.trial.needs_others and not self._patience.stop.is_set()
-        return min(self._window.limit, self._scheduler.rows_in_flight + PROBES) if wanted else 0
+        asked = self._health.good and self.sender.trial.needs_others and not self._patience.stop.is_set()
+        return self._scheduler.rows_in_flight + PROBES if asked else 0
+
+    @property
+    def hungry(self) -> bool:
+        """Whether another chunk should be opened: none has rows left to send, or others are needed and there are only a few."""
+        return self._scheduler.hungry or (self.needed > 0 and self._scheduler.sources < PROBES)
 
     @property
     def crowded(self) -> bool:
@@ -141,14 +153,25 @@ class Pump:
     async def watch(self) -> None:
         """Follows the engine's own numbers, for ever."""
         while True:
+            if self._health.good:
+                await self._look()
             await asyncio.sleep(WATCH_S)
-            if not self._health.good:
-                continue
-            if (load := await self._engine.load()) is None:
-                await self._health.look()
-            else:
-                self._window.sample(load, self._scheduler.rows_in_flight)
-                self.run()
+
+    async def _look(self) -> None:
+        if (load := await self._engine.load()) is None:
+            self._window.unseen()
+            await self._health.look()
+            return
+        self._window.sample(load, self._scheduler.rows_in_flight)
+        now = asyncio.get_running_loop().time()
+        if self._window.closed and now - self._said_closed >= SAY_EVERY_S:
+            self._said_closed = now
+            fields = {"requests_waiting": load.waiting, "requests_running": load.running}
+            log.warning(
+                "the engine is full of requests of others: nothing new is sent until its queue is shorter",
+                extra={"fields": fields},
+            )
+        self.run()
 
     async def land(self, deadline: float) -> None:
         """Lets requests in flight come back until `deadline` (the loop's time), then cancels them."""
@@ -160,7 +183,8 @@ class Pump:
 
     @property
     def _may_send(self) -> bool:
-        return not self._patience.stop.is_set() and self._health.good and not self.sender.trial.open
+        quiet = self.sender.trial.open or self.sender.silence.left_s > 0
+        return not self._patience.stop.is_set() and self._health.good and not quiet
 
     @property
     def _has_room(self) -> bool:

@@ -35,6 +35,9 @@ networks fail too, and engines shut down."""
 REFUSALS: Final = 50
 """Times that the engine may have no room for a row, while it answers others, before that counts as one failure. Generous: if
 other clients keep an engine full, it refuses good rows again and again."""
+REFUSALS_PROVEN: Final = 3
+"""The same, if a canary that was sent beside the row is answered each time. However full an engine is, it answers the row as
+often as the canary, so it happens to a good row with a chance of a half at most: twelve times to one in 4,096 at most."""
 SUSPECT_DEATHS: Final = 2
 ALONE_DEATHS: Final = 2
 """Twice, because something else may have killed the engine while an innocent row was alone in it."""
@@ -47,8 +50,8 @@ class Row:
     """A row on its way. tries: requests it was sent in. faults: those that failed for an unknown cause.
 
     invalid: replies that were not an answer. drops: connections that broke, and requests that were aborted, while the engine
-    lived. refusals: for want of room, while others were answered. deaths: of the engine with this row in flight; alone: with
-    no other row.
+    lived. refusals: for want of room, while others were answered; proven: those beside a canary. deaths: of the engine with
+    this row in flight; alone: with no other row.
     """
 
     chunk: int
@@ -59,6 +62,7 @@ class Row:
     invalid: int = 0
     drops: int = 0
     refusals: int = 0
+    proven: int = 0
     deaths: int = 0
     alone: int = 0
 
@@ -154,10 +158,7 @@ class DeadLetterCause:
 
 
 class Scheduler:
-    """All open chunks of one worker. `statistics` and repr show the counts.
-
-    told(chunk, result): called with each result of this worker, before its chunk may be complete.
-    """
+    """All open chunks of one worker. told(chunk, result): called with each result of it, before its chunk may be complete."""
 
     def __init__(self, kind: TaskKind, told: Callable[[OpenChunk, Result], None] | None = None) -> None:
         self._kind = kind
@@ -173,8 +174,7 @@ class Scheduler:
         self._rows_flying = 0
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{name}={value}" for name, value in self.statistics().items())
-        return f"Scheduler({counts})"
+        return f"Scheduler({', '.join(f'{name}={value}' for name, value in self.statistics().items())})"
 
     def statistics(self) -> dict[str, int]:
         """open_chunks, groups_waiting (to be sent again), suspects, rows_in_flight, finished_chunks."""
@@ -200,8 +200,13 @@ class Scheduler:
         return [group.sent for group in self._flying if not group.resting]
 
     @property
+    def sources(self) -> int:
+        """Open chunks that have not sent all their rows once."""
+        return len(self._sources)
+
+    @property
     def hungry(self) -> bool:
-        """Whether every open chunk has sent all its rows once, so another chunk should be opened."""
+        """Whether there is none of them, so another chunk should be opened."""
         return not self._sources
 
     @property
@@ -305,19 +310,24 @@ class Scheduler:
         if self._landed(group) is not None:
             self._queue(group.rows)
 
-    def dropped(self, group: Group, message: str, status: int | None = None, *, busy: bool = False) -> None:
+    def dropped(
+        self, group: Group, message: str, status: int | None = None, *, busy: bool = False, proven: bool = False
+    ) -> None:
         """The connection broke, or the request was aborted, while the engine answered others: sent again.
 
-        busy: it was turned away for want of room instead. After `DROPS` or `REFUSALS` times treated as failed.
+        busy: it was turned away for want of room instead; proven: while a canary beside it was answered. After `DROPS`,
+        `REFUSALS` or `REFUSALS_PROVEN` times treated as failed.
         """
         for row in group.rows:
             row.drops += not busy
             row.refusals += busy
+            row.proven += proven
         first = group.rows[0]
-        if first.refusals % REFUSALS if busy else first.drops % DROPS:
-            self.returned(group)
-        else:
+        enough = proven and first.proven % REFUSALS_PROVEN == 0
+        if enough or not (first.refusals % REFUSALS if busy else first.drops % DROPS):
             self.failed(group, Reason.ENGINE_ERROR, message, status)
+        else:
+            self.returned(group)
 
     def halved(self, group: Group) -> None:
         """The request failed, and nobody knows why: sent again in halves, which counts against no row."""

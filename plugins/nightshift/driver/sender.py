@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.driver.budget import ByteBudget, Hold, bytes_of
@@ -13,9 +12,10 @@ from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
 from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Group, Scheduler
+from nightshift.driver.silence import Silence
 from nightshift.driver.stats import Stats
 from nightshift.driver.timely import Stopped, reading
-from nightshift.driver.trial import Canary, Hooks, Trial, Verdict
+from nightshift.driver.trial import SAY_EVERY_S, Canary, Fault, Hooks, Trial, Verdict
 from nightshift.driver.window import Window
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import (
@@ -34,31 +34,21 @@ from nightshift.tasks.base import (
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_MAX_S: Final = 60.0
-"""An engine may ask to be left alone for longer, or until a wrong date: a row must not wait for that."""
+"""An engine may ask to be left alone for longer, or until a wrong date: nothing must wait for that."""
 COPIES: Final = 3
 """Of a row's text while its request is made and sent: as payload, as JSON, and in the connection's buffer."""
 FETCHED_COPIES: Final = 8
 """Of an image's bytes while its request is made: as read, as base64 (4/3) in bytes, in text and in the URL, as JSON, sent."""
 UNSENT: Final = "descriptors"
-REASONS: Final = {
-    "timeout": Reason.TIMEOUT,
-    "failed": Reason.ENGINE_ERROR,
-    "invalid_output": Reason.INVALID_OUTPUT,
+BUSY: Final = "busy"
+WHY: Final = {
+    Reason.TIMEOUT: "timeout",
+    Reason.ENGINE_ERROR: "failed",
+    Reason.INVALID_OUTPUT: "invalid_output",
+    Reason.REJECTED: "refused",
 }
-"""Of the dead letters that such faults lead to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A request that brought no answer. why: as `Stats.retries` counts it. wait_s: what the engine asked for, in seconds."""
-
-    why: str
-    message: str
-    status: int | None = None
-    wait_s: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.why}: {self.message}" if self.status is None else f"{self.why}: {self.status}: {self.message}"
+"""How faults that lead to such dead letters are counted."""
+REASONS: Final = {why: reason for reason, why in WHY.items()}
 
 
 class Sender:
@@ -86,7 +76,10 @@ class Sender:
         self._stats = stats
         self.budget = budget
         self._hooks = hooks
-        self.trial = Trial(scheduler, patience, stats, window, engine_budget, hooks, self._sing)
+        self._unheard = engine_budget.unheard
+        self._said_busy = float("-inf")
+        self.silence = Silence(patience)
+        self.trial = Trial(scheduler, patience, stats, window, engine_budget, hooks, self.silence, self._sing)
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
     def ask(self, group: Group) -> Hold:
@@ -97,7 +90,7 @@ class Sender:
     async def send(self, group: Group, held: Hold) -> None:
         """Sends one group until there is an outcome for it, and hands it to the scheduler. held: what `ask` has returned.
 
-        Raises WrongEngine, WrongModel, StoreUnavailable.
+        Raises WrongModel, StoreUnavailable.
         """
         while self._scheduler.wants(group) and not self._patience.stop.is_set():
             try:
@@ -154,24 +147,29 @@ class Sender:
         # An image's body is megabytes to encode: a thread keeps that from holding up the loop.
         return Canary(*await asyncio.to_thread(self._kind.request, complete, invalid), payloads)
 
-    async def _sing(self, canary: Canary) -> bool:
-        """Sends a request that was answered before, and throws its answer away; whether there was one.
-
-        Raises WrongEngine, WrongModel.
-        """
+    async def _sing(self, canary: Canary) -> Fault | None:
+        """Sends a request that was answered before, and throws its answer away; what went wrong, None if there was one."""
         self._stats.requests_sent += 1
         self._stats.canaries += 1
         while isinstance(outcome := await self._engine.send(canary.path, canary.body, canary=True), Unsent):
             await self._patience.pause(self._patience.jitter(1))
-        if not isinstance(outcome, Replied):
-            return False
-        try:
-            self._answers(canary.payloads, outcome.body)
-        except InvalidAnswer:
-            return True
-        except (InvalidReply, NotDone):
-            return False
-        return True
+        match outcome:
+            case Replied(body):
+                try:
+                    self._answers(canary.payloads, body)
+                except InvalidAnswer:
+                    return None
+                except (InvalidReply, WrongModel) as error:
+                    return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
+                except NotDone:
+                    return Fault("aborted", "the engine aborted the request")
+                return None
+            case Busy(message, retry_after, status):
+                return Fault(BUSY, message, status, self._asked_to_wait(retry_after))
+            case Failed(message, reason, status, lasting):
+                return Fault(WHY[reason], message, status, lasting=lasting)
+            case _:
+                return Fault("gone" if isinstance(outcome, Gone) else WHY[Reason.REJECTED], outcome.message, outcome.status)
 
     async def _settle(self, group: Group, request: Canary, outcome: SendResult) -> Fault | None:
         """Hands an outcome to the scheduler; returns a fault that has to be judged first."""
@@ -181,6 +179,9 @@ class Sender:
             case Replied(body):
                 return self._take(group, request, body)
             case Refused(reason, message, status):
+                if not self.trial.heard_any and self._unheard <= 0:
+                    return Fault(WHY[Reason.REJECTED], message, status or 400, lasting=True)
+                self._unheard -= len(group.rows) == 1
                 self._health.answered()
                 self._stats.times.answered(asyncio.get_running_loop().time())
                 self._scheduler.refused(group, reason, message, status)
@@ -189,11 +190,10 @@ class Sender:
                 self._window.refused(asyncio.get_running_loop().time())
                 return Fault(UNSENT, message)
             case Busy(message, retry_after, status):
-                self._window.refused(asyncio.get_running_loop().time())
-                return Fault("busy", message, status, min(retry_after or 0.0, RETRY_AFTER_MAX_S))
-            case Failed(message, timeout, status):
+                return self._turned_away(group, message, retry_after, status)
+            case Failed(message, reason, status, lasting):
                 log.warning("engine error", extra={"fields": {"rows": len(group.rows), "error": str(outcome)[:200]}})
-                return Fault("timeout" if timeout else "failed", message, status)
+                return Fault(WHY[reason], message, status, lasting=lasting)
             case Gone(message, status, reached):
                 # What was refused as the engine was dead already did not kill it.
                 group.resting = not reached
@@ -202,16 +202,45 @@ class Sender:
                 self._scheduler.returned(group)
         return None
 
+    def _turned_away(self, group: Group, message: str, retry_after: float | None, status: int | None) -> Fault:
+        """The engine had no room. What it says to a row that it turned away while it answered others is for that row."""
+        now = asyncio.get_running_loop().time()
+        until = now + min(retry_after or 0.0, RETRY_AFTER_MAX_S)
+        if not any(row.refusals for row in group.rows):
+            self._window.refused(now)
+            until = self._asked_to_wait(retry_after)
+        fault = Fault(BUSY, message, status, until)
+        if now - self._said_busy >= SAY_EVERY_S:
+            self._said_busy = now
+            log.warning("the engine turns requests away", extra={"fields": {"error": str(fault)[:200]}})
+        return fault
+
+    def _asked_to_wait(self, retry_after: float | None) -> float:
+        """The engine asks to be left alone for so many seconds. When it may be asked again (the loop's time)."""
+        seconds = min(retry_after or 0.0, RETRY_AFTER_MAX_S)
+        if self.silence.ask(seconds):
+            self._hooks.spawn(self._until_silence_is_over())
+        return asyncio.get_running_loop().time() + seconds
+
+    async def _until_silence_is_over(self) -> None:
+        await self.silence.over()
+        self._hooks.over()
+
     def _take(self, group: Group, request: Canary, body: Any) -> Fault | None:
         try:
             answers = self._answers(request.payloads, body)
         except NotDone:
             return Fault("aborted", "the engine aborted the request")
+        except WrongModel as error:
+            if not self.trial.heard_any:
+                raise
+            # The model has given what it should before.
+            return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
         except InvalidReply as error:
             if isinstance(error, InvalidAnswer):
                 self._health.answered()
                 self.trial.heard(group.sent)
-            return Fault("invalid_output", str(error))
+            return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
         self._health.answered()
         self._stats.times.answered(asyncio.get_running_loop().time())
         self._window.answered(len(group.rows))
@@ -227,25 +256,30 @@ class Sender:
         self._stats.retries[fault.why] += 1
         group.resting = True
         # Without a connection nothing can be learned of the engine or the row.
-        verdict = Verdict.ENGINE if fault.why == UNSENT else await self.trial.verdict(group, str(fault))
-        if fault.why == UNSENT or verdict is Verdict.ROWS:
+        verdict = Verdict.ENGINE if fault.why == UNSENT else await self.trial.verdict(group, fault)
+        if fault.why == UNSENT or verdict in (Verdict.ROWS, Verdict.CANARY):
             await self._patience.pause(self._patience.jitter(group.rows[0].tries))
-        if verdict is not Verdict.PROBE:
-            await self._patience.pause(fault.wait_s)
+        await self._patience.pause(fault.until - asyncio.get_running_loop().time())
+        if verdict is Verdict.PROBE:
+            await self.silence.over()
         match verdict:
-            case Verdict.ROWS:
-                self._count(group, fault)
+            case Verdict.ROWS | Verdict.CANARY | Verdict.FINAL:
+                self._count(group, fault, verdict)
             case Verdict.ENGINE:
                 self._scheduler.returned(group)
             case Verdict.HALVES:
                 self._scheduler.halved(group)
         return verdict is not Verdict.PROBE
 
-    def _count(self, group: Group, fault: Fault) -> None:
+    def _count(self, group: Group, fault: Fault, verdict: Verdict) -> None:
         """The rows are to blame."""
         match fault.why:
-            case "gone" | "aborted" | "busy":
-                self._scheduler.dropped(group, fault.message, fault.status, busy=fault.why == "busy")
+            case "gone" | "aborted":
+                self._scheduler.dropped(group, fault.message, fault.status)
+            case "busy":
+                self._scheduler.dropped(group, fault.message, fault.status, busy=True, proven=verdict is Verdict.CANARY)
+            case _ if verdict is Verdict.FINAL:
+                self._scheduler.refused(group, REASONS[fault.why], fault.message, fault.status)
             case _:
                 self._scheduler.failed(group, REASONS[fault.why], fault.message, fault.status)
 

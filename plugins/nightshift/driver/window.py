@@ -2,7 +2,8 @@
 
 With the engine's own numbers (``/metrics``) the window follows its queue: grow while less than a quarter of a batch waits,
 shrink when more than a whole batch waits or the KV cache runs out; in between leave it. It grows to what is computed plus up to
-a batch, so it fills ``max_num_seqs`` within a few looks, whatever its value.
+a batch, so it fills ``max_num_seqs`` within a few looks, whatever its value. While more than a batch waits that others have
+sent, it is closed: an engine that says it is full gets nothing new.
 Without such numbers it is additive increase and multiplicative decrease on what the engine refuses (AIMD; Chiu and Jain, 1989).
 """
 
@@ -22,9 +23,9 @@ HALVE_EVERY_S: Final = 1.0
 
 
 class Window:
-    """`limit` is the number of rows that may be in flight, from `step` to `most`.
+    """`limit` is the number of rows that may be in flight, from `step` to `most`; 0 while it is closed.
 
-    step: rows in a request. start: the first limit.
+    step: rows in a request. start: the first limit. closed: others have filled the engine.
     """
 
     def __init__(self, *, start: int, step: int, most: int) -> None:
@@ -35,10 +36,11 @@ class Window:
         self._preemptions = 0.0
         self._halved_at = float("-inf")
         self._answered = False
+        self.closed = False
 
     @property
     def limit(self) -> int:
-        return int(self._level)
+        return 0 if self.closed else int(self._level)
 
     @property
     def requests(self) -> int:
@@ -53,6 +55,7 @@ class Window:
         """
         preempted, self._preemptions = load.preemptions > self._preemptions, load.preemptions
         first, self._metrics = not self._metrics, True
+        self.closed = False
         if (preempted and not first) or load.kv_cache >= CACHE_FULL:
             # A full cache with nothing waiting does not mean too much: all rows in flight are being computed.
             if load.waiting or preempted:
@@ -62,6 +65,7 @@ class Window:
         most = max(2 * self._step, QUEUE_MOST * load.running)
         wanted = (least + most) / 2
         seen = load.running + load.waiting
+        self.closed = load.waiting > most and in_flight - load.waiting + wanted <= 0
         if load.waiting > most:
             self._set(min(self._level, in_flight - load.waiting + wanted))
         elif (
@@ -70,6 +74,10 @@ class Window:
             # Only after answers, and when it has seen what was sent: the numbers of a stalled engine mean nothing.
             self._answered = False
             self._set(max(self._level, load.running + (wanted if load.waiting else most)))
+
+    def unseen(self) -> None:
+        """The engine's numbers cannot be read now: what it said before is no reason to send nothing."""
+        self.closed = False
 
     def answered(self, rows: int) -> None:
         """Rows came back: without metrics, the window grows by one request per window's worth of them."""

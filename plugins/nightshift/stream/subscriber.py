@@ -47,14 +47,16 @@ AHEAD: Final = 2
 PULLS: Final = 4
 """What may be held is pulled in so many parts: a pull for each message that is done would cost more than all the rest."""
 EXTEND_S: Final = 1.0
+REPEATED_S: Final = 1.0
 PROGRESS_S: Final = 10.0
 PROBLEM_MOST: Final = 1000
 """Characters of what is wrong with a message that cannot be read."""
 LATER_S: Final = 60
 """Messages that are given back because the engine answers nobody come again after so many seconds."""
-PATIENT: Final = EngineBudget(absent_s=float("inf"), losses=float("inf"), few=0)
+PATIENT: Final = EngineBudget(absent_s=float("inf"), losses=float("inf"), few=0, enough=3, unheard=8)
 """A stream has nobody to make way for, and no last rows: it waits for an engine however long it is away, and never judges by
-tries alone."""
+tries alone. One or two bad messages may be all that there is; and a request that is wrong for every message must not make
+dead letters of a backlog."""
 
 
 @dataclass(frozen=True)
@@ -169,9 +171,7 @@ class Subscriber:
         """Pulls as many messages as the engine can take; none while it cannot take any."""
         loop = asyncio.get_running_loop()
         while True:
-            rows, aside = AHEAD * self._pump.room, self._settler.aside
-            room = self._hold.room(rows + aside) if rows - (len(self._hold) - aside) >= max(1, rows // PULLS) else 0
-            if not room:
+            if not (room := self._room()):
                 self._pulling.clear()
                 await self._pulling.wait()
                 continue
@@ -182,6 +182,16 @@ class Subscriber:
                 task = self._life.spawn(self._admit(fresh))
                 self._admitting.add(task)
                 task.add_done_callback(self._admitting.discard)
+            elif deliveries:
+                # All of it was held already. To pull at once again might bring the same for ever.
+                await asyncio.sleep(REPEATED_S)
+
+    def _room(self) -> int:
+        """How many messages to pull now."""
+        rows, aside = AHEAD * self._pump.room, self._settler.aside
+        if rows - (len(self._hold) - aside) >= max(1, rows // PULLS):
+            return self._hold.room(rows + aside)
+        return self._hold.room(self._pump.needed + aside)
 
     async def _admit(self, fresh: list[Held]) -> None:
         """Lets those messages in that have no outcome yet, and whose leases are not over."""
@@ -227,10 +237,10 @@ class Subscriber:
         """Opens bundles that are due, one after the other: what the engine has no room for yet goes on collecting."""
         loop = asyncio.get_running_loop()
         while True:
-            while self._scheduler.hungry and (bundle := self._bundler.due(loop.time())) is not None:
+            while self._pump.hungry and (bundle := self._bundler.due(loop.time())) is not None:
                 self._open(bundle)
             self._counts.waiting = len(self._bundler)
-            due = self._bundler.next_due if self._scheduler.hungry else None
+            due = self._bundler.next_due if self._pump.hungry else None
             self._bundling.clear()
             try:
                 async with asyncio.timeout_at(due):

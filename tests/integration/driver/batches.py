@@ -18,12 +18,13 @@ from tests.integration.driver.serving import ThreadedServer
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 
 HURRIED = (
-    "from nightshift.driver import patience\n"
+    "from nightshift.driver import patience, trial\n"
     "patience.BACKOFF_S = patience.BACKOFF_MAX_S = 0.01\n"
+    "trial.ALIKE_S = 0.5\n"
     "from nightshift.cli import run\n"
     "run()\n"
 )
-"""The command but for its pauses between two tries."""
+"""The command but for its pauses between two tries, and for how long it waits if all lines are refused alike."""
 Behaviour = Callable[[str], Awaitable[web.StreamResponse | None]]
 """Given a request's text: a response of its own, or None for the usual answer."""
 

@@ -78,6 +78,7 @@ def test_a_line_out_for_every_line_in_and_one_bad_line_costs_no_other(tmp_path: 
     with ChatServer(behave) as server:
         batch = BatchProcess("-i", source, "-o", out, "--base-url", server.url)
         code = batch.finish()
+        sent = [*server.seen]
         strict = BatchProcess("-i", source, "-o", out, "--base-url", server.url, "--fail-on-error").finish()
 
     lines = read_lines(out)
@@ -89,7 +90,73 @@ def test_a_line_out_for_every_line_in_and_one_bad_line_costs_no_other(tmp_path: 
     assert lines[2]["error"]["error"]["message"] == "temperature must be non-negative"
     assert lines[4]["error"] == "Request must not be sent in stream mode"
     assert "2 answered, 5 failed (3 bad_input, 2 rejected)" in batch.said
-    assert sorted(server.seen) == ["hello", "no model", "refused", "twice the same id"], "the second command sent nothing"
+    assert set(sent) == {"hello", "no model", "refused", "twice the same id"}
+    assert server.seen == sent, "the second command sent nothing"
+
+
+BAD: dict[str, tuple[int, bytes, int]] = {
+    **{
+        f"status {status}": (status, b'{"error": {"message": "not you"}}', status)
+        for status in (401, 402, 403, 404, 405, 409, 451)
+    },
+    "status 302": (302, b"", 400),
+    "status 500": (500, b"", 500),
+    "status 501": (501, b"", 501),
+    "status 429": (429, b"too large", 429),
+    "a page": (200, b"<html>Sign in</html>", 502),
+    "a stream of bytes": (200, b"\x00\x01", 502),
+    "no content": (204, b"", 502),
+    "not a number": (200, b'{"choices": [], "x": NaN}', 502),
+    "an error inside": (200, b'{"error": {"message": "bad gateway", "code": 502}}', 502),
+    "a refusal inside": (200, b'{"object": "error", "message": "no", "code": 400}', 400),
+    "no room inside": (200, b'{"error": {"message": "full", "code": 429}}', 429),
+    "half an answer": (200, b'{"choices": [{"finish_reason": "error", "message": {"content": ""}}]}', 500),
+}
+"""Replies that are no answers: status, body, and what the line gets in the output."""
+
+
+def badly(text: str) -> web.Response | None:
+    if text not in BAD:
+        return None
+    status, body, _ = BAD[text]
+    kind = "text/html" if body.startswith(b"<") else "application/json"
+    headers = {"Location": "http://elsewhere/"} if status == 302 else {}
+    return web.Response(status=status, body=body, content_type=kind, headers=headers)
+
+
+def test_every_kind_of_bad_reply_costs_its_own_line_and_no_other(tmp_path: Path) -> None:
+    async def behave(text: str) -> web.StreamResponse | None:
+        return badly(text)
+
+    good = [f"good {n}" for n in range(len(BAD))]
+    lines = [text for pair in zip(good, BAD, strict=True) for text in pair] * 2
+    source = write_requests(tmp_path / "in.jsonl", [a_request(f"{n}", text) for n, text in enumerate(lines)])
+    out = tmp_path / "out.jsonl"
+    with ChatServer(behave, delay_s=0.01) as server:
+        batch = BatchProcess("-i", source, "-o", out, "--base-url", server.url, hurried=True)
+        assert batch.finish() == 0, batch.said
+
+    written = read_lines(out)
+    codes = {text: written[n]["response"]["status_code"] for n, text in enumerate(lines) if text in BAD}
+    assert codes == {text: code for text, (_, _, code) in BAD.items()}
+    assert all(written[n]["error"] and written[n]["response"]["body"] is None for n, text in enumerate(lines) if text in BAD)
+    assert all(content_of(written[n]) == answer_to(text) for n, text in enumerate(lines) if text not in BAD)
+    assert "busy: 429: " in batch.said
+
+
+@pytest.mark.parametrize("text", ["status 403", "status 404", "status 302", "status 501", "a page", "no content"])
+def test_lines_that_are_all_turned_away_in_one_way_are_written_as_failed(tmp_path: Path, text: str) -> None:
+    async def behave(text: str) -> web.StreamResponse | None:
+        return badly(text)
+
+    source = write_requests(tmp_path / "in.jsonl", [a_request(f"{n}", text) for n in range(30)])
+    out = tmp_path / "out.jsonl"
+    with ChatServer(behave) as server:
+        batch = BatchProcess("-i", source, "-o", out, "--base-url", server.url, hurried=True)
+        assert batch.finish() == 0, batch.said
+
+    assert [line["response"]["status_code"] for line in read_lines(out)] == [BAD[text][2]] * 30
+    assert "has answered no request, and all fail alike" in batch.said
 
 
 def test_killed_in_the_middle_it_goes_on_and_sends_nothing_committed_again(tmp_path: Path) -> None:
@@ -248,8 +315,9 @@ def test_a_reader_that_leaves_early_loses_nothing(tmp_path: Path) -> None:
 def test_a_refused_key_ends_it_and_the_key_is_nowhere(tmp_path: Path) -> None:
     source, out = a_file(tmp_path, 3), tmp_path / "out.jsonl"
     with ChatServer(key="the-right-key") as server:
-        wrong = BatchProcess("-i", source, "-o", out, "--base-url", server.url, key="a-wrong-secret")
+        wrong = BatchProcess("-i", source, "-o", out, "--base-url", server.url, key="a-wrong-secret", hurried=True)
         assert wrong.finish() == 2
+        assert "turns every one away: 401: wrong key" in wrong.said
         right = BatchProcess("-i", source, "-o", out, "--base-url", server.url, key="the-right-key")
         assert right.finish() == 0
 

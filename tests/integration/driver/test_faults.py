@@ -169,6 +169,41 @@ def test_a_row_that_always_fails_is_given_up_with_its_reason(tmp_path: Path) -> 
     check_all_answered(prepared, texts, {3: "engine_error"})
 
 
+def turns_away(status: int, *, everyone: bool) -> Behaviour:
+    async def behave(sent: list[str]) -> web.StreamResponse | None:
+        if everyone or "poison" in sent:
+            return web.json_response({"message": "forbidden"}, status=status, headers={"Location": "http://elsewhere/"})
+        return None
+
+    return behave
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("status", [302, 401, 403, 501])
+def test_a_row_that_a_gateway_turns_away_costs_no_other(tmp_path: Path, status: int) -> None:
+    texts = [*TEXTS[:24]]
+    texts[9] = "poison"
+    prepared = prepare(tmp_path, texts)
+    with CannedEngine(turns_away(status, everyone=False)) as engine:
+        code = DriverProcess(prepared, engine.url, hurried=True).finish()
+
+    assert code == exits.DONE
+    check_all_answered(prepared, texts, {9: "rejected"})
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("status", [401, 404])
+def test_an_engine_that_turns_every_row_away_is_a_mistake_of_the_configuration(tmp_path: Path, status: int) -> None:
+    prepared = prepare(tmp_path, TEXTS)
+    with CannedEngine(turns_away(status, everyone=True)) as engine:
+        driver = DriverProcess(prepared, engine.url, hurried=True)
+        code = driver.finish()
+
+    assert code == exits.CONFIG
+    assert f"turns every one away: {status}: forbidden" in str(driver.log)
+    assert prepared.rows() == {}
+
+
 @pytest.mark.gate
 @pytest.mark.parametrize("after", [0, 40])
 def test_an_engine_that_fails_everybody_is_waited_for_and_costs_no_row(tmp_path: Path, after: int) -> None:
