@@ -24,9 +24,10 @@ from nightshift.stream.leases import Leases
 from nightshift.stream.messages import Dead, Delivery, Outcome
 from nightshift.stream.parquet import Format
 from nightshift.stream.parts import Collect, Standing, Unwritable, insist
-from nightshift.stream.settle import UNWRITABLE, Settler
+from nightshift.stream.settle import Settler
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 from nightshift.stream.watched import Watched
+from nightshift.stream.writing import Writer
 from tests.simulation import stream_parts, streams, watching
 from tests.simulation.mutants import Mutant
 from tests.simulation.replaced import Change
@@ -119,17 +120,16 @@ def _pulls_nothing_to_compare() -> tuple[Change, ...]:
 
 
 def _a_batch_is_refused_whole() -> tuple[Change, ...]:
-    async def whole(self: Settler, answered: Any) -> Any:
+    async def whole(self: Writer, answered: Any) -> Any:
         try:
             await insist(self._patience, lambda: self._sink.write([each for _, each in answered]), "answers")
         except Unwritable as error:
-            return [(held, Dead(held.message, UNWRITABLE, str(error), None, 1, each.key)) for held, each in answered]
-        for held, _ in answered:
-            self.acknowledge(held)
-        self._settled([held for held, _ in answered])
+            return [(*each, str(error)) for each in answered]
+        self._taken += len(answered)
+        self._answered([held for held, _ in answered])
         return []
 
-    return ((Settler, "_write_answers", whole),)
+    return ((Writer, "_write", whole),)
 
 
 def _a_duplicate_is_new() -> tuple[Change, ...]:

@@ -304,9 +304,9 @@ class Database:
         return frozenset(each.message.id for each in dead) - self.dead.keys()
 
 
-def age(message: Message) -> tuple[Any, str]:
+def age(message: Message) -> tuple[Any, int, str]:
     """What orders messages of one key."""
-    return message.published, message.id
+    return message.published, len(message.id), message.id
 
 
 class Sink:
@@ -321,8 +321,12 @@ class Sink:
     async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
         return await self._network.call(lambda: self._database.known(list(messages)))
 
-    async def write(self, answered: Sequence[Answered]) -> None:
+    async def write(self, answered: Sequence[Answered]) -> frozenset[str]:
         await self._network.call(lambda: self._database.write(list(answered)))
+        return frozenset()
+
+    async def sound(self) -> bool:
+        return await self._network.call(lambda: bool(self._database.rows))
 
     async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
         return await self._network.call(lambda: self._database.bury(list(dead)))

@@ -151,13 +151,16 @@ class Source:
 class Sink:
     """refused: ids whose answers are unwritable. away: it takes no outcome. standings: what it knows of messages, by id.
 
-    answered_elsewhere: ids of messages that another has answered meanwhile.
+    answered_elsewhere: ids of messages that another has answered meanwhile. locked: ids whose rows another holds. unburied: ids
+    that it refuses as dead letters.
     """
 
     def __init__(self, collect: Collect) -> None:
         self.collect = collect
         self.answered_elsewhere: frozenset[str] = frozenset()
         self.refused: set[str] = set()
+        self.locked: set[str] = set()
+        self.unburied: set[str] = set()
         self.away = False
         self.standings: dict[str, Standing | Dead] = {}
         self.rows: dict[str, Any] = {}
@@ -168,15 +171,22 @@ class Sink:
     async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
         return [self.standings.get(message.id, Standing.NEW) for message, _ in messages]
 
-    async def write(self, answered: Sequence[Answered]) -> None:
+    async def write(self, answered: Sequence[Answered]) -> frozenset[str]:
         self._take()
         if bad := [each.message.id for each in answered if each.message.id in self.refused]:
             raise Unwritable(f"the database refuses {bad}")
-        self.writes.append([each.message.id for each in answered])
-        self.rows |= {each.message.id: each.prediction for each in answered}
+        written = [each for each in answered if each.message.id not in self.locked]
+        self.writes.append([each.message.id for each in written])
+        self.rows |= {each.message.id: each.prediction for each in written}
+        return frozenset(each.message.id for each in answered) & self.locked
+
+    async def sound(self) -> bool:
+        return any(name not in self.refused for name in self.rows)
 
     async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
         self._take()
+        if bad := [each.message.id for each in dead if each.message.id in self.unburied]:
+            raise Unwritable(f"the database refuses the dead letters {bad}")
         others = frozenset(each.message.id for each in dead) & self.answered_elsewhere
         self.dead |= {each.message.id: each for each in dead if each.message.id not in others}
         return others

@@ -424,3 +424,40 @@ async def test_a_delivery_during_the_acknowledgement_is_acknowledged_too() -> No
 
     assert acknowledged == [["first"], ["second"]]
     assert stats.acknowledged == 1
+
+
+class Gone(Exception):
+    """What a service refuses for good."""
+
+
+@pytest.mark.parametrize("part", ["acknowledgements", "dead letters"])
+async def test_what_is_refused_for_good_is_raised_as_it_is(part: str) -> None:
+    """In a group of exceptions nobody would find it, and the process would be started again and again."""
+    stats = StreamStats()
+    hold = Hold(1 << 20, stats)
+
+    async def refuse(_: Any) -> None:
+        raise Gone("no such topic")
+
+    source, letters = SimpleNamespace(acknowledge=refuse), SimpleNamespace(publish=refuse)
+    sink: Any = SimpleNamespace(collect=Collect(rows=1, size=1, age_s=0, aside=0))
+    patience = Patience(random.Random(0), asyncio.Event())
+    settler = Settler(
+        source,  # type: ignore[arg-type]
+        sink,
+        letters,  # type: ignore[arg-type]
+        hold,
+        patience,
+        stats,
+        lambda: 0.0,
+        settled=lambda _: None,
+        freed=lambda: None,
+    )
+    (held,) = hold.take([Delivery("first", a_message())], 0.0)
+    if part == "dead letters":
+        settler.announce(held, Dead(held.message, "rejected", "", None, 1))
+    else:
+        settler.acknowledge(held)
+    with pytest.raises(Gone):
+        async with asyncio.timeout(60):
+            await settler.run()

@@ -12,6 +12,7 @@ from nightshift.driver.engine import Replied, SendResult
 from nightshift.driver.patience import Patience
 from nightshift.stream.messages import Dead
 from nightshift.stream.parts import Standing, Unavailable, insist
+from nightshift.stream.writing import BLAMED_MOST
 from nightshift.tasks.base import BadInput
 from tests.simulation.virtual import VirtualLoop
 from tests.unit.stream_bench import GARBAGE, Bench, FillingKind, Kind, capitals, refuses_bad, run
@@ -385,6 +386,111 @@ class TestTheSink:
             assert [dead.message.id for dead in bench.topic.published] == ["c"]
             assert bench.engine.asked == [list("abcdefgh")], "nothing is computed again"
             assert (bench.stats.answered, dict(bench.stats.dead_reasons)) == (7, {"unwritable": 1})
+
+        run(main)
+
+    def test_answers_that_are_all_refused_are_held_until_it_takes_one(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, kind=Kind(8))
+            bench.deliver("first")
+            bench.start()
+            await bench.until(lambda: bench.sink.rows)
+            bench.sink.refused = {"first", *"abcdefgh"}
+            acks = bench.deliver(*"abcdefgh")
+            await bench.until(lambda: bench.sink.tries > 30)
+            await asyncio.sleep(600.0)
+            assert (bench.sink.dead, bench.source.given_back) == ({}, [])
+            bench.sink.refused = {"c"}
+            await bench.until(lambda: set(acks) <= set(bench.source.acknowledged))
+
+            assert bench.sink.rows.keys() == {"first", *"abdefgh"}
+            assert bench.sink.dead.keys() == {"c"}
+            assert sum("a" in asked for asked in bench.engine.asked) == 1, "nothing is computed again"
+
+        run(main)
+
+    def test_answers_of_another_form_are_held_though_it_takes_the_earlier_ones(self) -> None:
+        """An engine that was replaced, say: the tables are as they were."""
+
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, kind=Kind(8))
+            bench.deliver("first")
+            bench.start()
+            await bench.until(lambda: bench.sink.rows)
+            names = [f"{n}" for n in range(40)]
+            bench.sink.refused = set(names)
+            for n in range(0, 40, 8):
+                bench.deliver(*names[n : n + 8])
+                await asyncio.sleep(30.0)
+            assert len(bench.sink.dead) <= BLAMED_MOST
+            bench.deliver("last")
+            await bench.until(lambda: bench.sink.dead.keys() == set(names))
+
+            assert bench.sink.rows.keys() == {"first", "last"}
+
+        run(main)
+
+    @pytest.mark.parametrize("written", [True, False])
+    def test_a_bad_answer_that_comes_alone_is_dead_once_another_was_taken_ever(self, written: bool) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.sink.refused = {"bad"}
+            bench.start()
+            if written:
+                bench.deliver("good")
+                await bench.until(lambda: bench.sink.rows)
+            bench.deliver("bad")
+            await asyncio.sleep(600.0)
+            assert bool(bench.sink.dead) == written
+            bench.deliver("better")
+            await bench.until(lambda: bench.sink.dead.keys() == {"bad"})
+
+        run(main)
+
+    def test_an_answer_whose_row_is_locked_holds_up_no_other_but_those_of_its_key(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, kind=Kind(8))
+            bench.sink.locked = {"c"}
+            acks = bench.deliver(*"abcdefgh")
+            bench.start()
+            await bench.until(lambda: len(bench.source.acknowledged) == 7)
+            assert bench.sink.rows.keys() == set("abdefgh")
+            later = bench.deliver("i")
+            await bench.until(lambda: set(later) <= set(bench.source.acknowledged))
+            bench.sink.locked = set()
+            await bench.until(lambda: set(acks) <= set(bench.source.acknowledged))
+
+            assert (bench.sink.rows["c"], bench.sink.dead) == ("C", {})
+
+        run(main)
+
+    def test_a_dead_letter_that_it_refuses_is_held_and_holds_up_nothing(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, kind=Kind(8))
+            bench.sink.unburied = {"?c"}
+            (bad,) = bench.deliver("?c")
+            acks = bench.deliver("?d", "a", "b")
+            bench.start()
+            await bench.until(lambda: set(acks) <= set(bench.source.acknowledged))
+            await asyncio.sleep(600.0)
+            assert bad not in bench.source.acknowledged
+            bench.sink.unburied = set()
+            await bench.until(lambda: bad in bench.source.acknowledged)
+
+            assert bench.sink.dead.keys() == {"?c", "?d"}
+
+        run(main)
+
+    def test_what_waits_is_given_back_by_a_drain(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.sink.refused = set("ab")
+            acks = bench.deliver(*"ab")
+            bench.start()
+            await bench.until(lambda: bench.sink.tries > 3)
+            await bench.end()
+
+            assert {ack_id for ack_id, _ in bench.source.given_back} == set(acks)
 
         run(main)
 

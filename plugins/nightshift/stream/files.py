@@ -92,12 +92,17 @@ class FileSink:
     async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
         return [Standing.OVER if self._written.has(message.id) else Standing.NEW for message, _ in messages]
 
-    async def write(self, answered: Sequence[Answered]) -> None:
+    async def write(self, answered: Sequence[Answered]) -> frozenset[str]:
         now = self._now()
         # All are encoded before any is put: what does not fit its column is refused with nothing written.
         await self._put(
             stream_files.ANSWERS, [(part, await self._encode(self._form.answers, part, now)) for part in _by_hour(answered)]
         )
+        return frozenset()
+
+    async def sound(self) -> bool:
+        """A file takes whatever its columns hold: what it refuses is never the folder's fault."""
+        return True
 
     async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
         now = self._now()

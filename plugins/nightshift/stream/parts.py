@@ -105,12 +105,21 @@ class Sink(Protocol):
         """What is known of each message, given with its key if that could be read."""
         ...
 
-    async def write(self, answered: Sequence[Answered]) -> None:
-        """Keeps these answers. Raises Unwritable, with none of them kept."""
+    async def write(self, answered: Sequence[Answered]) -> frozenset[str]:
+        """Keeps these answers. Returns the ids of those that are not kept, because another transaction holds their rows now.
+
+        Raises Unwritable; some of them may have been kept then.
+        """
+        ...
+
+    async def sound(self) -> bool:
+        """Whether it would still take an answer that it took before, from this process or another with its model."""
         ...
 
     async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
-        """Keeps these dead letters. Returns the ids of those that are none: they have another outcome already."""
+        """Keeps these dead letters. Returns the ids of those that are none: they have another outcome already. Raises
+        Unwritable; some of them may have been kept then.
+        """
         ...
 
 

@@ -1,9 +1,9 @@
 """The sink: a table of PostgreSQL or AlloyDB, and beside it a table of dead letters. `nightshift.stream.schema` has their form.
 
 A message has one outcome, the first that is committed: an answer is written unless its message is a dead letter, and the other
-way round. So that two transactions cannot each miss the other, burying locks the table of answers for the moment that it takes;
-dead letters are rare, and come in batches. Of messages with one key the newest stays: by publish time, and at the same instant
-by id.
+way round. So that two transactions cannot each miss the other, writers share an advisory lock, and who buries has it alone for
+the moment that it takes; dead letters are rare, and come in batches. Of messages with one key the newest stays
+(`Table.superseded`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg import errors, sql
+from psycopg import sql
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
@@ -32,15 +32,47 @@ Connection = psycopg.AsyncConnection[TupleRow]
 CONNECT_S: Final = 10
 STATEMENT_S: Final = 30
 """A statement that takes longer is broken off, and tried again."""
+TRANSACTION_S: Final = STATEMENT_S + 5
+"""A transaction of which nothing is heard for so long has lost its server: the connection is given up."""
+LOCK_S: Final = 1
+"""How long a statement waits for what another transaction holds."""
+BURY_LOCK_S: Final = 5
+"""Longer than writers hold the advisory lock, who may wait for a row meanwhile."""
+AROUND_LOCKS_S: Final = 10
+"""How long the answers of one write are sorted into those whose rows are locked and the others."""
 COLLECT: Final = Collect(rows=500, size=float("inf"), age_s=0.02, aside=0)
 """A transaction for each answer would cost more than the answers. While the database is away, what waits leaves no room."""
-_ROWS_AT_FAULT: Final = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
+_AWAY: Final = ("08", "25", "28", "3D", "40", "53", "57", "58")
+"""Classes of SQLSTATE that tell of the server's state, or of other transactions; all others refuse what was asked."""
+_LOCK_NOT_AVAILABLE: Final = "55P03"
 _LOCKED: Final = re.compile(
     r'authentication failed for user|no pg_hba\.conf entry for|role ".*" (?:does not exist|is not permitted to log in)'
     r'|database ".*" does not exist|no password supplied'
 )
-# The last one: of the table, which has a constraint that is checked late.
-_FOR_GOOD: Final = (psycopg.ProgrammingError, psycopg.NotSupportedError, errors.ObjectNotInPrerequisiteState)
+_CONNECTION: Final = {
+    "connect_timeout": CONNECT_S,
+    "application_name": "nightshift",
+    "client_encoding": "utf8",
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+"""libpq's parameters, unless the address has them. tcp_user_timeout: in milliseconds."""
+_LIMITS: Final = {
+    "statement_timeout": f"{STATEMENT_S}s",
+    "idle_in_transaction_session_timeout": f"{STATEMENT_S}s",
+    "lock_timeout": f"{LOCK_S}s",
+}
+"""The server's settings in each transaction, unless the address has them in `options`."""
+
+
+class Blocked(Unavailable):
+    """Another transaction holds what is needed."""
+
+
+class Slow(Unavailable):
+    """The server took too long, or is not there any more."""
 
 
 class BadUrl(ValueError):
@@ -61,10 +93,15 @@ class PostgresSink:
         self._model = model
         # Asking must not wait for a long write.
         self._asking, self._writing = Session(url), Session(url)
+        self._most = COLLECT.rows
+        self._last: list[Any] | None = None
 
     async def open(self) -> None:
         """Makes the tables, unless they are there. Raises SinkRefused if they are, and do not fit; Unavailable."""
-        await self._writing.run(self._table.prepare)
+        try:
+            await self._writing.run(self._table.prepare)
+        except Unwritable as error:
+            raise SinkRefused(f"the table {self._table.shown} cannot be used: {error}") from error
 
     async def close(self) -> None:
         await self._asking.close()
@@ -76,17 +113,20 @@ class PostgresSink:
 
         try:
             return await self._asking.run(ask)
-        except Unwritable:
-            if len(messages) == 1:
-                # Its key does not fit the column, so there is no row of it; writing it will say why.
-                return [Standing.NEW]
-            middle = len(messages) // 2
-            return [*await self.known(messages[:middle]), *await self.known(messages[middle:])]
+        except Unwritable as error:
+            if len(messages) > 1:
+                middle = len(messages) // 2
+                return [*await self.known(messages[:middle]), *await self.known(messages[middle:])]
+            ((message, key),) = messages
+            if key is None:
+                raise Unavailable(f"the tables cannot be read: {error}") from error
+            # If its key does not fit the column, there is no row of it; writing it will say why.
+            return await self.known([(message, None)])
 
     async def _known(
         self, connection: Connection, messages: Sequence[tuple[Message, tuple[str, ...] | None]]
     ) -> list[Standing | Dead]:
-        ids = [message.id for message, _ in messages]
+        ids = [_holdable(message.id) for message, _ in messages]
         found = await connection.execute(
             sql.SQL("SELECT message_id, reason, text, status, tries FROM {} WHERE message_id = ANY(%s)").format(
                 self._table.dead
@@ -94,36 +134,106 @@ class PostgresSink:
             [ids],
         )
         dead = {row[0]: row[1:] for row in await found.fetchall()}
-        keyed = [(message, key) for message, key in messages if key is not None and message.id not in dead]
+        keyed = [
+            (message, key) for name, (message, key) in zip(ids, messages, strict=True) if key is not None and name not in dead
+        ]
         over = await self._over(connection, keyed)
         return [
-            Dead(message, *dead[message.id]) if message.id in dead else (Standing.OVER if message.id in over else Standing.NEW)
-            for message, _ in messages
+            Dead(message, *dead[name]) if name in dead else (Standing.OVER if name in over else Standing.NEW)
+            for name, (message, _) in zip(ids, messages, strict=True)
         ]
 
     async def _over(self, connection: Connection, keyed: Sequence[tuple[Message, tuple[str, ...]]]) -> set[str]:
-        """The ids of those messages that are answered, or superseded by an answer to a newer one of their key."""
+        """The ids (`_holdable`) of those that are answered, or superseded by an answer to a newer one of their key."""
         if not keyed:
             return set()
         columns: list[Any] = [[key[place] for _, key in keyed] for place in range(len(self._table.keys))]
-        published, names = [message.published for message, _ in keyed], [message.id for message, _ in keyed]
+        published, names = [message.published for message, _ in keyed], [_holdable(message.id) for message, _ in keyed]
         rows = await connection.execute(self._table.superseded, [*columns, published, names])
         return {row[0] for row in await rows.fetchall()}
 
-    async def write(self, answered: Sequence[Answered]) -> None:
+    async def write(self, answered: Sequence[Answered]) -> frozenset[str]:
         # In the order of their keys, so that two subscribers which write the same ones do not wait for each other in a circle.
-        rows = [self._row(each) for each in sorted(answered, key=lambda each: each.key)]
+        rows = [(each.message.id, self._row(each)) for each in sorted(answered, key=lambda each: each.key)]
+        held: frozenset[str] = frozenset()
+        while rows:
+            # As many as the server has time for.
+            part, rows = dict(rows[: self._most]), rows[self._most :]
+            held |= await self._write(part)
+        return held
 
-        async def insert(connection: Connection) -> None:
-            async with connection.cursor() as cursor:
-                await cursor.executemany(self._table.upsert, rows)
+    async def _write(self, rows: dict[str, list[Any]]) -> frozenset[str]:
+        """rows: by message id. Returns the ids of those that others hold."""
+        try:
+            await self._writing.run(lambda connection: self._insert(connection, list(rows.values())))
+        except Blocked:
+            return await self._write_around(rows)
+        except Slow:
+            self._most = max(1, len(rows) // 2)
+            raise
+        self._most = min(self._most * 2, COLLECT.rows)
+        self._last = next(reversed(rows.values()))
+        return frozenset()
 
-        await self._writing.run(insert)
+    async def _insert(self, connection: Connection, rows: Sequence[list[Any]]) -> None:
+        await connection.execute(self._table.share)
+        async with connection.cursor() as cursor:
+            await cursor.executemany(self._table.upsert, rows)
+
+    async def _write_around(self, rows: dict[str, list[Any]]) -> frozenset[str]:
+        """Writes those whose rows nobody holds, and returns the ids of the others."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + AROUND_LOCKS_S
+        held: set[str] = set()
+        parts = [rows]
+        while parts:
+            part = parts.pop()
+            if len(part) == 1 or clock() > end:
+                # Of those that are left nobody knows.
+                held |= part.keys()
+                continue
+            try:
+                held |= await self._writing.run(lambda connection: self._insert_free(connection, part))  # noqa: B023
+            except Blocked:
+                # What another transaction inserts just now cannot be seen, so it is searched for.
+                items = list(part.items())
+                parts += [dict(items[: len(items) // 2]), dict(items[len(items) // 2 :])]
+        return frozenset(held)
+
+    async def _insert_free(self, connection: Connection, rows: dict[str, list[Any]]) -> set[str]:
+        await connection.execute(self._table.share)
+        places = list(range(len(rows)))
+        columns: list[Any] = [[row[place] for row in rows.values()] for place in self._table.key_places]
+        found = await connection.execute(self._table.held, [*columns, places, *columns, places])
+        held = {row[0] for row in await found.fetchall()}
+        await self._insert(connection, [row for place, row in enumerate(rows.values()) if place not in held])
+        return {name for place, name in enumerate(rows) if place in held}
+
+    async def sound(self) -> bool:
+        async def rewrite(connection: Connection) -> bool:
+            row = self._last or await self._a_row(connection)
+            if row is None:
+                return False
+            async with connection.transaction(force_rollback=True):
+                await connection.execute(self._table.upsert, row)
+                # Those that are checked late.
+                await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            return True
+
+        try:
+            return await self._writing.run(rewrite)
+        except (Unwritable, Blocked):
+            return False
+
+    async def _a_row(self, connection: Connection) -> list[Any] | None:
+        """An answer of this model, as `upsert` takes it, that another process has written."""
+        found = await (await connection.execute(self._table.a_row, [self._model])).fetchone()
+        return None if found is None else list(found)
 
     def _row(self, each: Answered) -> list[Any]:
         message, prediction = each.message, literal(each.prediction, self._table.prediction_type)
-        key = each.key if self._table.keyed else ()
-        return [*key, prediction, message.id, message.published, self._model, each.tries, message.id]
+        key, name = each.key if self._table.keyed else (), _holdable(message.id)
+        return [*key, prediction, name, message.published, self._model, each.tries, name]
 
     async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
         async def insert(connection: Connection) -> frozenset[str]:
@@ -131,31 +241,33 @@ class PostgresSink:
 
         try:
             return await self._writing.run(insert)
-        except Unwritable as error:
-            if all(each.key is None for each in dead):
-                raise SinkRefused(f"the table of dead letters refuses a dead letter: {error}") from error
-            if len(dead) == 1:
-                # Its key does not fit the column, so there is no row of it.
-                return await self.bury([replace(dead[0], key=None)])
-            middle = len(dead) // 2
-            return await self.bury(dead[:middle]) | await self.bury(dead[middle:])
+        except Unwritable:
+            if len(dead) > 1:
+                middle = len(dead) // 2
+                return await self.bury(dead[:middle]) | await self.bury(dead[middle:])
+            if dead[0].key is None:
+                raise
+            # If its key does not fit the column, there is no row of it.
+            return await self.bury([replace(dead[0], key=None)])
 
     async def _bury(self, connection: Connection, dead: Sequence[Dead]) -> frozenset[str]:
-        await connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._table.name))
+        await connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{BURY_LOCK_S}s"])
+        await connection.execute(self._table.exclude)
         over = await self._over(connection, [(each.message, each.key) for each in dead if each.key is not None])
-        rows = [self._dead_row(each) for each in sorted(dead, key=lambda each: each.message.id) if each.message.id not in over]
+        names = {_holdable(each.message.id): each for each in dead}
+        rows = [self._dead_row(name, each) for name, each in sorted(names.items()) if name not in over]
         async with connection.cursor() as cursor:
             await cursor.executemany(self._table.bury, rows)
-        ids = [each.message.id for each in dead]
         found = await connection.execute(
-            sql.SQL("SELECT message_id FROM {} WHERE message_id = ANY(%s)").format(self._table.dead), [ids]
+            sql.SQL("SELECT message_id FROM {} WHERE message_id = ANY(%s)").format(self._table.dead), [list(names)]
         )
-        return frozenset(ids) - {row[0] for row in await found.fetchall()}
+        kept = {row[0] for row in await found.fetchall()}
+        return frozenset(each.message.id for name, each in names.items() if name not in kept)
 
-    def _dead_row(self, each: Dead) -> list[Any]:
+    def _dead_row(self, name: str, each: Dead) -> list[Any]:
         message = each.message
         return [
-            message.id,
+            name,
             message.published,
             _holdable(message.ordering_key),
             Jsonb({_holdable(name): _holdable(value) for name, value in message.attributes.items()}),
@@ -165,34 +277,48 @@ class PostgresSink:
             each.status,
             each.tries,
             self._model,
-            message.id,
+            name,
         ]
 
 
 class Session:
-    """One connection, opened when it is needed and again when it breaks; one transaction at a time."""
+    """One connection, opened when it is needed and again when it breaks; one transaction at a time.
+
+    Nothing outlives a transaction, neither a setting nor a prepared statement, so that a pool such as PgBouncer may give each
+    one another connection of the server's.
+    """
 
     def __init__(self, url: str) -> None:
+        given = psycopg.conninfo.conninfo_to_dict(url)
         self._url = url
+        self._parameters = {name: value for name, value in _CONNECTION.items() if name not in given}
+        limits = [(name, value) for name, value in _LIMITS.items() if name not in str(given.get("options") or "")]
+        self._limits = sql.SQL("SELECT {}").format(
+            sql.SQL(", ").join(sql.SQL("set_config({}, {}, true)").format(*each) for each in limits)
+        )
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Does some work in one transaction. Raises Unavailable, Unwritable, SinkRefused."""
+        """Does some work in one transaction. Raises Unavailable, or Unwritable if the server refuses what is asked."""
         async with self._lock:
             try:
-                if self._connection is None:
-                    self._connection = await self._connect()
-                async with self._connection.transaction():
-                    return await work(self._connection)
-            except _ROWS_AT_FAULT as error:
+                async with asyncio.timeout(TRANSACTION_S):
+                    if self._connection is None:
+                        self._connection = await self._connect()
+                    async with self._connection.transaction():
+                        await self._connection.execute(self._limits)
+                        return await work(self._connection)
+            except UnicodeError as error:
                 raise Unwritable(_said(error)) from error
-            except _FOR_GOOD as error:
-                raise SinkRefused(_said(error)) from error
             except (psycopg.Error, OSError) as error:
+                if isinstance(error, psycopg.Error) and _is_refusal(error):
+                    raise Unwritable(_said(error)) from error
+                if getattr(error, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+                    raise Blocked(_said(error)) from error
                 await self._drop()
-                raise (Locked if _is_locked(error) else Unavailable)(_said(error)) from error
-            except asyncio.CancelledError:
+                raise _unavailable(error) from error
+            except BaseException:
                 # What the server still does of it must not meet the next transaction.
                 await self._drop()
                 raise
@@ -202,12 +328,11 @@ class Session:
             await self._drop()
 
     async def _connect(self) -> Connection:
-        # Those of the address come last, so that they count; without them here they would be lost.
-        given = psycopg.conninfo.conninfo_to_dict(self._url).get("options") or ""
-        limits = f"-c statement_timeout={STATEMENT_S}s -c idle_in_transaction_session_timeout={STATEMENT_S}s"
         connection = await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, connect_timeout=CONNECT_S, options=f"{limits} {given}", application_name="nightshift"
+            self._url, autocommit=True, prepare_threshold=None, **self._parameters
         )
+        # Each statement must see what was committed before it, whatever the database's default is.
+        await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         connection.add_notice_handler(lambda _: None)
         return connection
 
@@ -215,6 +340,21 @@ class Session:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _is_refusal(error: psycopg.Error) -> bool:
+    """Whether the server, or the library in its place, refuses what was asked, and will again."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.DataError | psycopg.ProgrammingError | psycopg.NotSupportedError)
+    return error.sqlstate[:2] not in _AWAY and error.sqlstate != _LOCK_NOT_AVAILABLE
+
+
+def _unavailable(error: BaseException) -> Unavailable:
+    if isinstance(error, TimeoutError):
+        return Slow(f"the server has not answered for {TRANSACTION_S} s")
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return Slow(_said(error))
+    return (Locked if _is_locked(error) else Unavailable)(_said(error))
 
 
 def _is_locked(error: BaseException) -> bool:

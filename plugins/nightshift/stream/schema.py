@@ -11,8 +11,9 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from nightshift.spec.stream import TableSink
+from nightshift.spec.stream import Messages, TableSink
 from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH_TIME, TRIES
+from nightshift.stream.fitting import check_generated, check_late, check_required, check_statement, check_value, sample
 from nightshift.stream.parts import SinkRefused
 
 if TYPE_CHECKING:
@@ -30,11 +31,27 @@ OWN: Final = {
     ANSWERED_AT: "timestamptz NOT NULL DEFAULT now()",
 }
 """The columns that nightshift adds to the key and the prediction."""
-DEAD: Final = """
-    message_id text PRIMARY KEY, publish_time timestamptz NOT NULL, ordering_key text NOT NULL, attributes jsonb NOT NULL,
-    data bytea NOT NULL, reason text NOT NULL, text text NOT NULL, status integer, tries integer NOT NULL,
-    model text NOT NULL, dead_at timestamptz NOT NULL DEFAULT now(), redriven_at timestamptz, redriven_as text"""
+DEAD: Final = {
+    "message_id": "text PRIMARY KEY",
+    "publish_time": "timestamptz NOT NULL",
+    "ordering_key": "text NOT NULL",
+    "attributes": "jsonb NOT NULL",
+    "data": "bytea NOT NULL",
+    "reason": "text NOT NULL",
+    "text": "text NOT NULL",
+    "status": "integer",
+    "tries": "integer NOT NULL",
+    "model": "text NOT NULL",
+    "dead_at": "timestamptz NOT NULL DEFAULT now()",
+    "redriven_at": "timestamptz",
+    "redriven_as": "text",
+}
 """The columns of a dead letter. redriven_at, redriven_as: when it was published again, and as which message id."""
+
+_TIME: Final = sql.Identifier(PUBLISH_TIME)
+_ID: Final = sql.Identifier(MESSAGE_ID)
+_REDRIVEN: Final = sql.SQL("'[.]r[1-9][0-9]*$'")
+"""The end of a redriven message's id (`nightshift.stream.redriven`)."""
 
 
 class Table:
@@ -65,7 +82,8 @@ class Table:
             columns = await self._columns(connection, self.name)
         # Not IF NOT EXISTS: that needs the right to create tables even where there is nothing to create.
         if not await self._columns(connection, self.dead):
-            await connection.execute(sql.SQL("CREATE TABLE {} ({})").format(self.dead, sql.SQL(DEAD)))
+            listed = ", ".join(f"{name} {kind}" for name, kind in DEAD.items())
+            await connection.execute(sql.SQL("CREATE TABLE {} ({})").format(self.dead, sql.SQL(listed)))
         self._check(columns)
         if not await self._is_unique(connection):
             listed = ", ".join(map(_quoted, self.keys))
@@ -73,8 +91,60 @@ class Table:
                 f"the table {self._sink.table} has no unique index on {listed}, so nothing would keep a row from being "
                 f"written twice: CREATE UNIQUE INDEX ON {self.name.as_string(None)} ({listed})"
             )
+        await check_late(connection, self.name, self.keys)
         self.prediction_type = columns[self._sink.column]
         self._key_types = tuple(columns[key] for key in self.keys)
+        await self._fit(connection)
+
+    async def _fit(self, connection: Connection) -> None:
+        """Whether answers and dead letters can be written. Raises SinkRefused."""
+        written = (*self._spec.source.key, self._sink.column, *OWN)
+        await check_generated(connection, self.name, written)
+        await check_required(connection, self.name, written)
+        await check_required(connection, self.dead, DEAD)
+        dimensions = getattr(self._spec.request, "dimensions", None)
+        value = sample(dimensions, self._prediction)
+        if value is not None:
+            known = dimensions or not isinstance(value, list)
+            kind = await self._whole_type(connection) if known else self.prediction_type
+            await check_value(connection, self.name, self._sink.column, kind, literal(value, self.prediction_type))
+        await check_statement(connection, self.upsert, len(self.keys if self.keyed else ()) + 6)
+        await check_statement(connection, self.superseded, len(self.keys) + 2)
+        await check_statement(connection, self.bury, 11)
+
+    async def _whole_type(self, connection: Connection) -> str:
+        """Of the prediction's column, with its length."""
+        found = await connection.execute(
+            "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s",
+            [self.name.as_string(None), self._sink.column],
+        )
+        row = await found.fetchone()
+        return str(row[0]) if row else self.prediction_type
+
+    @property
+    def shown(self) -> str:
+        """The table's name as the job has it."""
+        return self._sink.table
+
+    @property
+    def share(self) -> sql.Composed:
+        """Lets other writers go on, but nobody who buries, until the transaction ends."""
+        return sql.SQL("SELECT pg_advisory_xact_lock_shared({})").format(self._lock)
+
+    @property
+    def exclude(self) -> sql.Composed:
+        """Lets nobody else write or bury until the transaction ends. Reading, and all that others do, goes on."""
+        return sql.SQL("SELECT pg_advisory_xact_lock({})").format(self._lock)
+
+    @property
+    def _lock(self) -> sql.Composed:
+        # A table may be written with its schema or without.
+        return sql.SQL("hashtextextended('nightshift ' || to_regclass({})::oid, 0)").format(self.name.as_string(None))
+
+    @property
+    def key_places(self) -> range:
+        """Where the key is in the parameters of `upsert`."""
+        return range(len(self.keys)) if self.keyed else range(1, 2)
 
     async def _create(self, connection: Connection) -> None:
         keys = [sql.SQL("{} text").format(sql.Identifier(key)) for key in self._spec.source.key]
@@ -149,8 +219,7 @@ class Table:
         updated = [name for name in (self._sink.column, *list(OWN)[:4]) if name not in self.keys]
         return sql.SQL(
             "INSERT INTO {table} AS t ({columns}) SELECT {values} WHERE NOT EXISTS (SELECT FROM {dead} WHERE message_id = %s) "
-            "ON CONFLICT ({keys}) DO UPDATE SET {updates}, {answered_at} = now() "
-            "WHERE (t.{time}, t.{id}) < (EXCLUDED.{time}, EXCLUDED.{id})"
+            "ON CONFLICT ({keys}) DO UPDATE SET {updates}, {answered_at} = now() WHERE NOT ({over})"
         ).format(
             table=self.name,
             columns=_joined(columns),
@@ -159,30 +228,65 @@ class Table:
             keys=_joined(self.keys),
             updates=sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in updated),
             answered_at=sql.Identifier(ANSWERED_AT),
-            time=sql.Identifier(PUBLISH_TIME),
-            id=sql.Identifier(MESSAGE_ID),
+            over=self._over(sql.SQL("EXCLUDED.{}").format(_TIME), sql.SQL("EXCLUDED.{}").format(_ID)),
         )
 
     @cached_property
     def superseded(self) -> sql.Composed:
         """Of messages given as arrays (key columns as text, publish times, ids), the ids of those that have an outcome."""
+        return sql.SQL("SELECT u.id FROM {rows} WHERE {over}").format(
+            rows=self._rows_of(published="timestamptz", id="text"), over=self._over(sql.SQL("u.published"), sql.SQL("u.id"))
+        )
+
+    @cached_property
+    def held(self) -> sql.Composed:
+        """Of keys given as arrays, with numbers, and both once more, the numbers of those whose rows another transaction holds.
+
+        The other rows are held by this one from then on.
+        """
+        return sql.SQL(
+            "WITH free AS (SELECT u.place FROM {rows} FOR NO KEY UPDATE OF t SKIP LOCKED) "
+            "SELECT u.place FROM {rows} EXCEPT SELECT place FROM free"
+        ).format(rows=self._rows_of(place="int"))
+
+    @cached_property
+    def a_row(self) -> sql.Composed:
+        """An answer of a model (the parameter), as `upsert` takes it."""
+        own = (MESSAGE_ID, PUBLISH_TIME, MODEL, TRIES, MESSAGE_ID)
+        columns = [
+            sql.SQL("{}::text").format(sql.Identifier(name)) for name in (*self._spec.source.key, self._sink.column, *own)
+        ]
+        return sql.SQL("SELECT {} FROM {} WHERE {} = %s LIMIT 1").format(
+            sql.SQL(", ").join(columns), self.name, sql.Identifier(MODEL)
+        )
+
+    def _rows_of(self, **more: str) -> sql.Composed:
+        """Keys, as arrays of text, joined with their rows. more: further arrays, with their types."""
         names = [f"k{place}" for place in range(len(self.keys))]
         same = [
             sql.SQL("t.{} = u.{}::{}").format(sql.Identifier(key), sql.Identifier(name), sql.SQL(kind))
             for key, name, kind in zip(self.keys, names, self._key_types, strict=True)
         ]
-        arrays = [sql.SQL(each) for each in [*["%s::text[]"] * len(names), "%s::timestamptz[]", "%s::text[]"]]
-        return sql.SQL(
-            "SELECT u.id FROM unnest({arrays}) AS u ({names}, published, id) JOIN {table} AS t ON {same} "
-            "WHERE (t.{time}, t.{own}) >= (u.published, u.id)"
-        ).format(
-            arrays=sql.SQL(", ").join(arrays),
-            names=_joined(names),
-            table=self.name,
-            same=sql.SQL(" AND ").join(same),
-            time=sql.Identifier(PUBLISH_TIME),
-            own=sql.Identifier(MESSAGE_ID),
+        arrays = [sql.SQL(f"%s::{kind}[]") for kind in (*["text"] * len(names), *more.values())]
+        return sql.SQL("unnest({arrays}) AS u ({names}) JOIN {table} AS t ON {same}").format(
+            arrays=sql.SQL(", ").join(arrays), names=_joined([*names, *more]), table=self.name, same=sql.SQL(" AND ").join(same)
         )
+
+    def _over(self, published: sql.Composable, name: sql.Composable) -> sql.Composed:
+        """Whether the row `t` is the answer to this message, or to a newer one of its key.
+
+        Messages of one request to publish have one time. In order, of those the one that is delivered last is the newest: after
+        a message that it delivers again, Pub/Sub delivers again what follows it. A redriven one comes long after its turn.
+        """
+        parts = {"time": published, "id": name, "own_time": sql.SQL("t.{}").format(_TIME), "own": sql.SQL("t.{}").format(_ID)}
+        newer = sql.SQL("({own_time}, {own_age}) >= ({time}, {age})").format(
+            **parts, own_age=age(parts["own"]), age=age(parts["id"])
+        )
+        if not (isinstance(self._spec.source, Messages) and self._spec.source.ordering):
+            return newer
+        return sql.SQL(
+            "{own_time} > {time} OR ({own_time} = {time} AND ({own} = {id} OR ({id} ~ {redriven} AND {newer})))"
+        ).format(**parts, newer=newer, redriven=_REDRIVEN)
 
     @cached_property
     def bury(self) -> sql.Composed:
@@ -192,6 +296,16 @@ class Table:
             "SELECT %s::text, %s::timestamptz, %s::text, %s::jsonb, %s::bytea, %s::text, %s::text, %s::int, %s::int, %s::text "
             "WHERE NOT EXISTS (SELECT FROM {table} WHERE {id} = %s) ON CONFLICT (message_id) DO NOTHING"
         ).format(dead=self.dead, table=self.name, id=sql.Identifier(MESSAGE_ID))
+
+
+def age(name: sql.Composable) -> sql.Composed:
+    """What orders message ids of one publish time, as a list of expressions: Pub/Sub's numbers by their value, a redriven
+    message right behind its dead letter.
+    """
+    return sql.SQL(
+        "length(regexp_replace({id}, {redriven}, '')), regexp_replace({id}, {redriven}, '') COLLATE \"C\", "
+        'length({id}), {id} COLLATE "C"'
+    ).format(id=name, redriven=_REDRIVEN)
 
 
 def literal(prediction: Any, kind: str) -> str:

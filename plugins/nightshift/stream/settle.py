@@ -18,8 +18,9 @@ from nightshift.driver.patience import Patience
 from nightshift.stream.bundling import Bundler
 from nightshift.stream.hold import Held, Hold
 from nightshift.stream.messages import Answered, Dead, Outcome
-from nightshift.stream.parts import DeadLetters, Sink, Source, Unwritable, insist
+from nightshift.stream.parts import DeadLetters, Sink, Source, insist
 from nightshift.stream.stats import StreamStats
+from nightshift.stream.writing import Pending, Writer
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +33,8 @@ AGAIN_S: Final = 1.0
 """Between two tries of an acknowledgement that Pub/Sub cannot take for now."""
 REMEMBERED: Final = 100_000
 """Dead letters that this process has announced, which it does not announce again: about 10 MB."""
-UNWRITABLE: Final = "unwritable"
-"""The reason of a dead letter whose answer the sink refuses."""
 
 T = TypeVar("T")
-
-_Pending = tuple[Held, Outcome]
 
 
 class Settler:
@@ -60,7 +57,6 @@ class Settler:
         freed: Callable[[], None],
     ) -> None:
         self._source = source
-        self._sink = sink
         self._dead_letters = dead_letters
         self._hold = hold
         self._patience = patience
@@ -68,9 +64,10 @@ class Settler:
         self._now = now
         self._settled = settled
         self._freed = freed
+        self._writer = Writer(sink, patience, self._answered, self._kept, self._rest)
         collect = sink.collect
         self._aside = collect.aside
-        self._outcomes: Bundler[_Pending] = Bundler(items_most=collect.rows, size_most=collect.size, wait_s=collect.age_s)
+        self._outcomes: Bundler[Pending] = Bundler(items_most=collect.rows, size_most=collect.size, wait_s=collect.age_s)
         self._writing = 0
         self._ending = False
         self._enough: asyncio.Future[None] | None = None
@@ -114,11 +111,14 @@ class Settler:
         return min(len(self._outcomes) + self._writing + len(self._graves) + len(self._done), self._aside)
 
     async def run(self) -> None:
-        """Works for ever."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._write())
-            group.create_task(self._bury())
-            group.create_task(self._acknowledge())
+        """Works for ever. Raises what Pub/Sub refuses for good."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in (self._write(), self._writer.run(), self._bury(), self._acknowledge()):
+                    group.create_task(part)
+        except BaseExceptionGroup as errors:
+            # One of them says why; a group would tell nobody whether it is for good.
+            raise errors.exceptions[0] from None
 
     async def end(self, deadline: float) -> None:
         """Collects no more, and waits until nothing is left to do, until `deadline` (the loop's time)."""
@@ -126,23 +126,19 @@ class Settler:
         self._write_now()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                while self._busy or len(self._outcomes) or self._graves or self._done:
+                while self._busy or len(self._outcomes) or len(self._writer) or self._graves or self._done:
                     self._idle.clear()
                     await self._idle.wait()
 
     async def _write(self) -> None:
         while True:
             batch = await self._next_outcomes()
-            answered = [(held, outcome) for held, outcome in batch if isinstance(outcome, Answered)]
-            dead = [(held, outcome) for held, outcome in batch if isinstance(outcome, Dead)]
-            if answered:
-                dead += await self._write_answers(answered)
-            if dead:
-                await self._keep_dead(dead)
+            await self._writer.take(batch)
             self._writing = 0
+            self._busy -= 1
             self._rest()
 
-    async def _next_outcomes(self) -> list[_Pending]:
+    async def _next_outcomes(self) -> list[Pending]:
         """Waits until as many have come as go together, or for as long as the sink says once there is one."""
         while not len(self._outcomes):
             self._work["outcomes"].clear()
@@ -166,27 +162,17 @@ class Settler:
         if self._enough is not None and not self._enough.done():
             self._enough.set_result(None)
 
-    async def _write_answers(self, answered: list[tuple[Held, Answered]]) -> list[tuple[Held, Dead]]:
-        """Writes these answers; returns those that the sink refuses, as dead letters."""
-        try:
-            await insist(self._patience, lambda: self._sink.write([each for _, each in answered]), "answers")
-        except Unwritable as error:
-            if len(answered) == 1:
-                ((held, answer),) = answered
-                return [(held, Dead(held.message, UNWRITABLE, str(error), None, answer.tries, answer.key))]
-            middle = len(answered) // 2
-            return [*await self._write_answers(answered[:middle]), *await self._write_answers(answered[middle:])]
+    def _answered(self, answered: Sequence[Held]) -> None:
+        """Their answers are in the sink."""
         now = self._now()
-        for held, _ in answered:
+        for held in answered:
             self._stats.answered += 1
             self._stats.latency.add(now - held.message.waits_since.timestamp())
             self.acknowledge(held)
-        self._settled([held for held, _ in answered])
-        return []
+        self._settled(answered)
 
-    async def _keep_dead(self, dead: list[tuple[Held, Dead]]) -> None:
-        """Keeps these dead letters. One whose message has another outcome is none, and nobody is told of it."""
-        others = await insist(self._patience, lambda: self._sink.bury([each for _, each in dead]), "dead letters")
+    def _kept(self, dead: Sequence[tuple[Held, Dead]], others: frozenset[str]) -> None:
+        """The sink has these dead letters. One that has another outcome (`others`) is none, and nobody is told of it."""
         for held, each in dead:
             if each.message.id in others:
                 self._stats.over += 1
@@ -211,6 +197,7 @@ class Settler:
                 self.acknowledge(held)
             while len(self._announced) > REMEMBERED:
                 del self._announced[next(iter(self._announced))]
+            self._busy -= 1
             self._rest()
 
     async def _publish(self, batch: list[tuple[Held, Dead]]) -> Mapping[str, str]:
@@ -232,6 +219,7 @@ class Settler:
                     continue
                 self._stats.acknowledged += ack_id is not None
                 self._hold.let_go(held)
+            self._busy -= 1
             self._rest()
             self._freed()
             if self._done and not taken:
@@ -252,7 +240,7 @@ class Settler:
         return sent.keys() - unsettled.over - unsettled.for_now
 
     def _rest(self) -> None:
-        self._busy -= 1
+        """Something may be done: `end` looks whether all is."""
         self._idle.set()
 
     async def _next(self, queue: deque[T], name: str) -> list[T]:

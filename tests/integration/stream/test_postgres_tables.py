@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
@@ -257,9 +257,12 @@ class TestATableThatDoesNotFit:
 
         assert "has no unique index" in await self.refusal(place)
         place.do("CREATE UNIQUE INDEX ON {} (name)")
+        said = await self.refusal(place)
+        assert "ON CONFLICT does not support that" in said
+        place.do(said[said.index("ALTER TABLE") :])
         async with place.opened() as sink:
-            with pytest.raises(SinkRefused, match="does not support deferrable unique constraints"):
-                await sink.write([an_answer("1", "yes", "a")])
+            await sink.write([an_answer("1", "yes", "a")])
+        assert place.answers() == {"1": "yes"}
 
     @pytest.mark.parametrize(
         "index",
@@ -273,6 +276,72 @@ class TestATableThatDoesNotFit:
             await sink.write([an_answer("1", "yes", "a", "b"), an_answer("2", "no", "a", "b")])
 
         assert place.answers() == {"2": "no"}
+
+
+class TestATableThatWouldRefuseEveryRow:
+    """It is refused before anything is computed, else a backlog would become dead letters."""
+
+    VECTORS: ClassVar = {"task": "embedding", "request": {"input": "{{ text }}", "dimensions": 2}}
+    NUMBERS: ClassVar = {"task": "score", "request": {"text_1": "{{ text }}", "text_2": "{{ text }}"}}
+
+    @pytest.mark.gate
+    @pytest.mark.parametrize(
+        ("work", "columns", "said"),
+        [
+            (VECTORS, "answer vector(3)", r"answer. of the table .* is vector\(3\).*expected 3 dimensions, not 2"),
+            (VECTORS, "answer integer", "is integer"),
+            (NUMBERS, "answer integer", "is integer, and the job's predictions look like 0.5"),
+            (typed({"type": "boolean"}), "answer integer", "is integer, and the job's predictions look like true"),
+            (typed({"type": "integer"}), "answer uuid", "is uuid"),
+            (COMPLETION, "answer text, tenant text NOT NULL", 'column "tenant" is NOT NULL without a default'),
+            (COMPLETION, "answer text, tenant t_word", 'column "tenant" is NOT NULL without a default'),
+            (COMPLETION, "answer text GENERATED ALWAYS AS ('x') STORED", "GENERATED ALWAYS"),
+            (COMPLETION, "answer bytea, CHECK (true)", None),
+            (COMPLETION, "answer text, tenant text NOT NULL DEFAULT 'a', n int GENERATED ALWAYS AS IDENTITY", None),
+            (VECTORS, "answer vector", None),
+            (VECTORS, "answer text", None),
+            (NUMBERS, "answer numeric(5,2) CHECK (answer > 0.9)", None),
+        ],
+    )
+    async def test_it_is_said_at_the_start(self, placed: Placed, work: dict[str, Any], columns: str, said: str | None) -> None:
+        place = placed(work=work)
+        word = f"word_{unique()}"
+        place.do(f"CREATE DOMAIN {word} AS text NOT NULL")
+        place.do(f"CREATE TABLE {{}} ({columns.replace('t_word', word)}, {OWN_COLUMNS}, UNIQUE (nightshift_message_id))")
+        sink = place.sink()
+        if said is None:
+            await sink.open()
+        else:
+            with pytest.raises(SinkRefused, match=said):
+                await sink.open()
+        await sink.close()
+
+    async def test_own_columns_of_another_type_are_said(self, placed: Placed) -> None:
+        place = placed()
+        own = OWN_COLUMNS.replace("nightshift_tries integer", "nightshift_tries uuid")
+        place.do(f"CREATE TABLE {{}} (answer text, {own}, UNIQUE (nightshift_message_id))")
+        with pytest.raises(SinkRefused, match='"nightshift_tries" is of type uuid'):
+            await place.sink().open()
+
+    async def test_a_column_that_a_trigger_fills_in_is_none(self, placed: Placed) -> None:
+        place = placed()
+        place.do(f"CREATE TABLE {{}} (answer text, tenant text NOT NULL, {OWN_COLUMNS}, UNIQUE (nightshift_message_id))")
+        function = f"fill_{unique()}"
+        place.do(
+            f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.tenant = ''t''; RETURN NEW; END'"
+        )
+        place.do(f"CREATE TRIGGER fill BEFORE INSERT ON {{}} FOR EACH ROW EXECUTE FUNCTION {function}()")
+        async with place.opened() as sink:
+            await sink.write([an_answer("1")])
+
+        assert place.ask("SELECT answer, tenant FROM {}") == [("yes", "t")]
+
+    async def test_a_table_of_dead_letters_that_refuses_all_is_said_too(self, placed: Placed) -> None:
+        place = placed()
+        async with place.opened():
+            place.do("ALTER TABLE {}_dead_letters ADD tenant text NOT NULL")
+        with pytest.raises(SinkRefused, match='_dead_letters" refuses every row: its column "tenant"'):
+            await place.sink().open()
 
 
 @pytest.mark.gate
@@ -295,10 +364,15 @@ async def test_a_user_that_may_not_make_tables_uses_those_that_are_there(placed:
 @pytest.mark.gate
 async def test_a_user_without_rights_is_refused_in_the_servers_words(placed: Placed) -> None:
     place = placed("name")
+    said = f"permission denied for table {place.table}"
     async with place.opened() as sink:
+        await sink.write([an_answer("1", "yes", "a")])
         place.do("REVOKE INSERT ON {} FROM CURRENT_USER")
-        with pytest.raises(SinkRefused, match=f"permission denied for table {place.table}"):
-            await sink.write([an_answer("1", "yes", "a")])
+        with pytest.raises(Unwritable, match=said):
+            await sink.write([an_answer("2", "yes", "b")])
+        assert not await sink.sound()
+    with pytest.raises(SinkRefused, match=said):
+        await place.sink().open()
 
 
 async def test_settings_in_the_address_count(placed: Placed) -> None:

@@ -1,0 +1,109 @@
+"""Whether a table that is there can take what a stream writes, asked before anything is computed. PostgreSQL itself judges, as
+far as it can without a row: it plans the statements, and reads a prediction as the column would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.rows import TupleRow
+
+from nightshift.stream.parts import SinkRefused
+
+Connection = psycopg.AsyncConnection[TupleRow]
+
+_NO_FIT: Final = (psycopg.DataError, errors.CannotCoerce, errors.DatatypeMismatch, errors.InternalError_)
+"""What reading a value as another type raises. A domain's own condition is none: it concerns the value."""
+
+
+async def check_required(connection: Connection, table: sql.Identifier, written: Iterable[str]) -> None:
+    """Whether a row with these columns is complete. A trigger may fill in others. Raises SinkRefused."""
+    found = await connection.execute(
+        "SELECT attname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = atttypid "
+        "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped AND (attnotnull OR typnotnull) "
+        "AND NOT atthasdef AND typdefault IS NULL AND attidentity = '' AND attname <> ALL(%s) "
+        # 7: for each row, before, on INSERT.
+        "AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = attrelid AND tgtype::int & 7 = 7 AND tgenabled <> 'D') "
+        "ORDER BY attnum",
+        [name := table.as_string(None), list(written)],
+    )
+    if lacking := [row[0] for row in await found.fetchall()]:
+        shown = [sql.Identifier(each).as_string(None) for each in lacking]
+        sets = ", ".join(f"ALTER COLUMN {each} SET DEFAULT VALUE" for each in shown)
+        raise SinkRefused(
+            f"the table {name} refuses every row: its column {', '.join(shown)} is NOT NULL without a default, and nightshift "
+            f"does not write it. Name another table, or ALTER TABLE {name} {sets}"
+        )
+
+
+async def check_generated(connection: Connection, table: sql.Identifier, written: Sequence[str]) -> None:
+    """Whether these columns may be written at all. Raises SinkRefused."""
+    found = await connection.execute(
+        "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) "
+        "AND (attgenerated <> '' OR attidentity = 'a') ORDER BY attnum",
+        [name := table.as_string(None), list(written)],
+    )
+    if own := [sql.Identifier(row[0]).as_string(None) for row in await found.fetchall()]:
+        raise SinkRefused(
+            f"the table {name} makes its column {', '.join(own)} itself (GENERATED ALWAYS), and nightshift writes it"
+        )
+
+
+async def check_late(connection: Connection, table: sql.Identifier, keys: Sequence[str]) -> None:
+    """Whether a constraint on the key is checked at once. Raises SinkRefused."""
+    found = await connection.execute(
+        "SELECT conname FROM pg_constraint WHERE conrelid = to_regclass(%s) AND condeferrable AND contype IN ('p', 'u') "
+        "AND (SELECT array_agg(attname::text ORDER BY attname::text) FROM pg_attribute "
+        "WHERE attrelid = conrelid AND attnum = ANY(conkey)) = %s::text[]",
+        [name := table.as_string(None), sorted(keys)],
+    )
+    if (row := await found.fetchone()) is not None:
+        late = sql.Identifier(row[0]).as_string(None)
+        raise SinkRefused(
+            f"the table {name} checks its constraint {late} late, and ON CONFLICT does not support that: make it NOT "
+            f"DEFERRABLE, or ALTER TABLE {name} DROP CONSTRAINT {late}"
+        )
+
+
+async def check_value(connection: Connection, table: sql.Identifier, column: str, kind: str, text: str) -> None:
+    """Whether a column of a type (with its length) takes a value that PostgreSQL reads from text. Raises SinkRefused."""
+    try:
+        async with connection.transaction():
+            await connection.execute(sql.SQL("SELECT {}::text::{}").format(text, sql.SQL(kind)))
+    except _NO_FIT as error:
+        shown = sql.Identifier(column).as_string(None)
+        said = str(error).strip().splitlines()[0]
+        raise SinkRefused(
+            f"the column {shown} of the table {table.as_string(None)} is {kind}, and the job's predictions look like "
+            f"{_short(text)}: {said}. Name another table or column, or give it another type"
+        ) from error
+    except errors.CheckViolation:
+        return
+
+
+async def check_statement(connection: Connection, statement: sql.Composed, parameters: int) -> None:
+    """Whether the server plans a statement, and this account may execute it. Raises what it says."""
+    await connection.execute(sql.SQL("EXPLAIN {}").format(statement), [None] * parameters)
+
+
+def sample(dimensions: int | None, prediction: Any) -> Any:
+    """A prediction of this Arrow type; None if any text may be one. dimensions: of a vector, if they are known."""
+    import pyarrow as pa
+
+    if pa.types.is_list(prediction):
+        numbers = pa.types.is_floating(prediction.value_type)
+        return [0.5] * (dimensions or 1) if numbers else []
+    if pa.types.is_floating(prediction):
+        return 0.5
+    if pa.types.is_boolean(prediction):
+        return True
+    if pa.types.is_integer(prediction):
+        return 0
+    return None if pa.types.is_string(prediction) else {}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}..."
