@@ -98,7 +98,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(Format(spec(tmp_path), VECTORS, "m@1"))
 
 
-def does(main: Coroutine[Any, Any, None]) -> None:
+def does(main: Coroutine[Any, Any, object]) -> None:
     asyncio.run(main)
 
 

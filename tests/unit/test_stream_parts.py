@@ -439,13 +439,14 @@ async def test_what_is_refused_for_good_is_raised_as_it_is(part: str) -> None:
     async def refuse(_: Any) -> None:
         raise Gone("no such topic")
 
-    source, letters = SimpleNamespace(acknowledge=refuse), SimpleNamespace(publish=refuse)
+    source: Any = SimpleNamespace(acknowledge=refuse)
+    letters: Any = SimpleNamespace(publish=refuse)
     sink: Any = SimpleNamespace(collect=Collect(rows=1, size=1, age_s=0, aside=0))
     patience = Patience(random.Random(0), asyncio.Event())
     settler = Settler(
-        source,  # type: ignore[arg-type]
+        source,
         sink,
-        letters,  # type: ignore[arg-type]
+        letters,
         hold,
         patience,
         stats,

@@ -49,7 +49,7 @@ _LOCKED: Final = re.compile(
     r'authentication failed for user|no pg_hba\.conf entry for|role ".*" (?:does not exist|is not permitted to log in)'
     r'|database ".*" does not exist|no password supplied'
 )
-_CONNECTION: Final = {
+_CONNECTION: Final[dict[str, Any]] = {
     "connect_timeout": CONNECT_S,
     "application_name": "nightshift",
     "client_encoding": "utf8",

@@ -19,7 +19,7 @@ from nightshift.stream.channel import MessageRefused
 from nightshift.stream.graves import Grave, Graves, Selection
 from nightshift.stream.messages import Message
 from nightshift.stream.pubsub import PUBLISH_BYTES_MOST, PUBLISH_MOST, Publisher, requests_of, topic_of
-from nightshift.stream.settle import UNWRITABLE
+from nightshift.stream.writing import UNWRITABLE
 from nightshift.tasks.base import Reason
 
 if TYPE_CHECKING:
