@@ -75,6 +75,8 @@ def prepared(options: Options) -> Iterator[Prepared]:
             source = ready(options.input, tempfile.gettempdir() if "://" in place else place, say)
             index = sources.index(source)
         _check_chunks(options.chunk_rows, index)
+        if target.waits:
+            say(f"{target.name} waits for a reader")
         target.open()
         yield Prepared(source, index, target, place, server)
 

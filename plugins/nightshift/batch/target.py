@@ -21,13 +21,14 @@ from nightshift.store import StoreUnavailable
 
 
 class Target(Protocol):
-    """name: what people call it. passing: it keeps nothing, so that no progress can lie beside it."""
+    """name: what people call it. passing: it keeps nothing, so that no progress can lie beside it. waits: `open` may wait."""
 
     name: str
     passing: bool
+    waits: bool
 
     def open(self) -> None:
-        """Opens what can be opened only once. May wait for a reader. Raises OSError, StoreUnavailable."""
+        """Opens what can be opened only once, a FIFO when it has a reader. Raises OSError, StoreUnavailable."""
         ...
 
     def write(self, blocks: Iterator[bytes]) -> None:
@@ -56,7 +57,7 @@ def target_of(name: str, given: str) -> Target:
     if not os.access(name, os.W_OK):
         raise ValueError("it is not writable")
     if not stat.S_ISREG(state.st_mode):
-        return _Passing(name, name)
+        return _Passing(name, name, waits=stat.S_ISFIFO(state.st_mode))
     path = Path(os.path.realpath(name))
     _check_folder(path.parent)
     return _File(name, path)
@@ -87,7 +88,7 @@ def _check_apart(given: str, state: os.stat_result) -> None:
 class _Object:
     """An object of Cloud Storage."""
 
-    passing = False
+    passing = waits = False
 
     def __init__(self, url: str) -> None:
         self.name = url
@@ -109,7 +110,7 @@ class _Object:
 class _File:
     """A file on this machine. path: without links, so that the file is replaced and not the link to it."""
 
-    passing = False
+    passing = waits = False
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
@@ -169,8 +170,9 @@ class _Passing:
 
     passing = True
 
-    def __init__(self, name: str, place: str | int) -> None:
+    def __init__(self, name: str, place: str | int, *, waits: bool = False) -> None:
         self.name = name
+        self.waits = waits
         self._place = place
         self._file: IO[bytes] | None = None
 

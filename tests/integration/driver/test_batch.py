@@ -312,6 +312,25 @@ def test_a_reader_that_leaves_early_loses_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "in.jsonl.nightshift").is_dir(), "progress lies beside the input"
 
 
+@pytest.mark.parametrize("waits_for", ["input that does not end", "a reader of the output"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_while_it_waits_for_a_pipe(tmp_path: Path, waits_for: str, number: signal.Signals) -> None:
+    source, out = a_file(tmp_path, 3), tmp_path / "out"
+    reading, writing = os.pipe()
+    arguments: tuple[object, ...] = ("-i", "-", "-o", out, "--base-url", "http://127.0.0.1:9")
+    if waits_for == "a reader of the output":
+        os.mkfifo(out)
+        arguments = ("-i", source, *arguments[2:])
+    batch = BatchProcess(*arguments, stdin=reading)
+    batch.wait_for("can be read only once" if waits_for == "input that does not end" else "waits for a reader")
+
+    batch.process.send_signal(number)
+
+    assert batch.finish() == exits.RESUME
+    os.close(reading)
+    os.close(writing)
+
+
 def test_a_refused_key_ends_it_and_the_key_is_nowhere(tmp_path: Path) -> None:
     source, out = a_file(tmp_path, 3), tmp_path / "out.jsonl"
     with ChatServer(key="the-right-key") as server:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,41 @@ def assert_alike(ours: Any, theirs: Any, where: str) -> None:
         assert math.isclose(ours, theirs, abs_tol=1e-4), where
     elif not where.endswith(".error"):
         assert ours == theirs, where
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "too long": an_embedding("too long", "a sentence about trains. " * 200),
+    "wrong model": an_embedding("wrong model", "text", model="nobody"),
+    "wrong url": {"custom_id": "wrong url", "method": "POST", "url": "/v1/nothing", "body": {"model": "minilm", "input": "x"}},
+    "dimensions": an_embedding("dimensions", "text", dimensions=7),
+    "bytes": an_embedding("bytes", "text", encoding_format="bytes"),
+    "empty list": an_embedding("empty list", []),
+    "no token": an_embedding("no token", [10**9]),
+}
+"""Kinds of bad lines that vLLM's command takes: one that it cannot read would end it."""
+
+
+def test_of_many_lines_the_same_are_answered_as_by_vllm_run_batch(tmp_path: Path) -> None:
+    lines = [line for line in BAD.values() for _ in range(10)]
+    lines += [an_embedding(f"good {n}", f"package number {n}") for n in range(10_000 - len(lines))]
+    random.Random(43).shuffle(lines)
+    source = write_requests(tmp_path / "in.jsonl", [dict(line) for line in lines])
+    ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
+    run_batch(source, theirs, tmp_path / "run_batch.log")
+    server = Vllm(SPEC, tmp_path / "vllm.log")
+    try:
+        batch = BatchProcess("-i", source, "-o", ours, "--base-url", server.url, "--wait", 1200)
+        assert batch.finish() == 0, batch.said
+    finally:
+        server.kill()
+
+    print(batch.said)
+    ends = {}
+    for name, path in (("ours", ours), ("theirs", theirs)):
+        ends[name] = Counter((line["custom_id"].partition(" ")[0], line["error"] is None) for line in read_lines(path))
+    print(ends)
+    assert ends["ours"] == ends["theirs"]
+    assert ends["ours"]["good", True] == 10_000 - 10 * len(BAD)
 
 
 def test_the_same_lines_as_vllm_run_batch(tmp_path: Path) -> None:
