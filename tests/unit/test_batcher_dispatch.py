@@ -10,6 +10,8 @@ import pytest
 from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher, Seat
 from nightshift.stream.batcher.metrics import Metrics
 from nightshift.stream.batcher.routes import Routes
+from nightshift.stream.batcher.separate import Separate
+from nightshift.stream.batcher.whole import in_pieces
 
 pytestmark = pytest.mark.unit
 
@@ -140,6 +142,84 @@ async def test_lanes_that_are_due_take_turns() -> None:
     for number in range(4):
         await sends.land(number)
     assert [name for bundle in sends.bundles for name in bundle] == ["a1", "a2", "b1", "a3", "b2"]
+
+
+class TestFurtherRequests:
+    """Of a bundle that was refused, and of a caller whose own request is too large for one."""
+
+    async def test_they_take_turns_with_other_bundles_and_keep_to_the_bound(self) -> None:
+        order: list[str] = []
+        most = 0
+
+        async def send(bundle: list[Caller], seat: Seat) -> None:
+            nonlocal most
+
+            async def one(name: str) -> None:
+                async with seat():
+                    nonlocal most
+                    order.append(name)
+                    most = max(most, batcher.in_flight)
+                    await asyncio.sleep(0)
+
+            name = bundle[0].body.decode()
+            order.append(name)
+            if name == "bad":
+                async with asyncio.TaskGroup() as group:
+                    for number in range(4):
+                        group.create_task(one(f"bad{number}"))
+            await asyncio.sleep(0)
+            for caller in bundle:
+                caller.settle(Answer(200, {}, caller.body))
+
+        batcher = Dispatcher(send, Metrics(), items_most=1, wait_s=LONG, upstream_most=2)
+        callers = [a_caller("bad"), *(a_caller(f"o{n}", model=f"m{n}") for n in range(4))]
+        await submitted(batcher, *callers)
+        await asyncio.wait([caller.answer for caller in callers])
+
+        assert most == 2
+        assert order.index("o3") < order.index("bad3"), "none has to wait until all of another's requests are done"
+        assert sorted(order) == ["bad", "bad0", "bad1", "bad2", "bad3", "o0", "o1", "o2", "o3"]
+
+    async def test_one_that_asks_and_is_cancelled_leaves_its_turn(self) -> None:
+        seats: list[Seat] = []
+        sends = Sends()
+
+        async def send(bundle: list[Caller], seat: Seat) -> None:
+            seats.append(seat)
+            await sends(bundle, seat)
+
+        async def sit() -> None:
+            async with seats[0]():
+                await asyncio.sleep(LONG)
+
+        batcher = Dispatcher(send, Metrics(), items_most=1, wait_s=LONG, upstream_most=2)
+        await submitted(batcher, a_caller("a"))
+        sitting, asking = asyncio.create_task(sit()), asyncio.create_task(sit())
+        await settle()
+        assert batcher.in_flight == 2
+        asking.cancel()
+        await settle()
+        sitting.cancel()
+        await settle()
+        assert batcher.in_flight == 1
+        await submitted(batcher, a_caller("b"), a_caller("c", model="n"))
+        assert sends.bundles == [["a"], ["b"]]
+
+    async def test_who_comes_later_does_not_wait_for_all_pieces_of_a_large_request(self) -> None:
+        sends = Sends()
+        batcher = dispatcher(sends, items_most=1, upstream_most=1)
+        large = a_caller("large", 6)
+        whole = asyncio.create_task(in_pieces(large, batcher, Separate(), 1))
+        await settle()
+        await submitted(batcher, a_caller("later"))
+        for number in range(3):
+            await sends.land(number)
+
+        assert "later" in sends.bundles[2]
+        whole.cancel()
+        await settle()
+        await sends.land(3)
+        assert repr(batcher) == "<Dispatcher lanes=0 waiting=0 in_flight=0/1>", "who leaves takes all pieces along"
 
 
 class TestLeaving:

@@ -81,7 +81,7 @@ class _Flight:
 
 class Dispatcher:
     """items_most: in one merged request; a caller with more is alone in it. wait_s: how long a caller waits for others.
-    upstream_most: requests at once."""
+    upstream_most: requests at once. in_flight: how many there are."""
 
     def __init__(self, send: Send, metrics: Metrics, *, items_most: int, wait_s: float, upstream_most: int) -> None:
         self._send = send
@@ -93,12 +93,12 @@ class Dispatcher:
         self._lanes: dict[Hashable, _Lane] = {}
         self._due: OrderedDict[Hashable, None] = OrderedDict()
         self._flights: dict[Caller, _Flight] = {}
-        self._in_flight = 0
+        self.in_flight = 0
         self._draining = False
 
     def __repr__(self) -> str:
         waiting = sum(len(lane.bundles) for lane in self._lanes.values())
-        return f"<Dispatcher lanes={len(self._lanes)} waiting={waiting} in_flight={self._in_flight}/{self._upstream_most}>"
+        return f"<Dispatcher lanes={len(self._lanes)} waiting={waiting} in_flight={self.in_flight}/{self._upstream_most}>"
 
     async def ask(self, caller: Caller) -> Answer:
         """Submits a caller, and waits for its answer. If this is cancelled, it leaves."""
@@ -178,7 +178,7 @@ class Dispatcher:
 
     def _pump(self) -> None:
         """Sends bundles that are due while there is room."""
-        while self._due and self._in_flight < self._upstream_most:
+        while self._due and self.in_flight < self._upstream_most:
             key, _ = self._due.popitem(last=False)
             if isinstance(key, _Flight):
                 self._grant(key)
@@ -196,8 +196,8 @@ class Dispatcher:
         for caller in bundle:
             self._flights[caller] = flight
             self._metrics.wait_seconds.observe(now - caller.since)
-        self._in_flight += 1
-        self._metrics.in_flight.set(self._in_flight)
+        self.in_flight += 1
+        self._metrics.in_flight.set(self.in_flight)
         flight.task = self._loop.create_task(self._fly(flight))
         # Not at the end of the task's own code: a task that is cancelled before its first step never gets there.
         flight.task.add_done_callback(lambda _: self._landed(flight))
@@ -229,13 +229,13 @@ class Dispatcher:
             given = flight.asking.popleft()
             if not given.done():
                 given.set_result(None)
-                self._in_flight += 1
-                self._metrics.in_flight.set(self._in_flight)
+                self.in_flight += 1
+                self._metrics.in_flight.set(self.in_flight)
                 break
         if flight.asking:
             self._due[flight] = None
 
     def _vacate(self) -> None:
-        self._in_flight -= 1
-        self._metrics.in_flight.set(self._in_flight)
+        self.in_flight -= 1
+        self._metrics.in_flight.set(self.in_flight)
         self._pump()
