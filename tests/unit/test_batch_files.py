@@ -241,14 +241,14 @@ def a_chunk(results: list[Result], run_id: str = RUN.run_id) -> bytes:
     keys = pa.table({"custom_id": pa.array([f'id "{result.ordinal}"\n' for result in results], pa.string())})
     dead = sum(result.reason is not None for result in results)
     made = Provenance(run_id, 0, "a", "n", {}, "v", "t", "t", len(results) - dead, dead, 7, 8)
-    return chunks.encode(keys, results, pa.large_string(), made, with_status=True)
+    return chunks.encode(keys, results, pa.large_string(), made, optional=(chunks.STATUS,))
 
 
 def batch_chunk(results: list[Result]) -> bytes:
     keys = pa.table({"custom_id": pa.array([str(result.ordinal) for result in results], pa.string())})
     dead = sum(result.reason is not None for result in results)
     made = Provenance(RUN.run_id, 0, "a", "n", {}, "v", "t", "t", len(results) - dead, dead, 7, 8)
-    return chunks.encode(keys, results, pa.large_string(), made, with_status=True)
+    return chunks.encode(keys, results, pa.large_string(), made, optional=(chunks.STATUS,))
 
 
 def test_output_lines_have_the_schema_of_vllm_run_batch() -> None:

@@ -27,7 +27,7 @@ def encoded(results: list[Result], chunk: int = 0) -> bytes:
     keys = pa.table({"custom_id": pa.array([str(result.ordinal) for result in results], pa.string())})
     dead = sum(result.reason is not None for result in results)
     made = Provenance(RUN.run_id, chunk, "a", "n", {}, "v", "t", "t", len(results) - dead, dead, 7, 8)
-    return chunks.encode(keys, results, pa.large_string(), made, with_status=True)
+    return chunks.encode(keys, results, pa.large_string(), made, optional=(chunks.STATUS,))
 
 
 def test_the_summary_shows_the_first_messages_of_each_reason() -> None:

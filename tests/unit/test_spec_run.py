@@ -155,18 +155,22 @@ class TestRequest:
 
     def test_a_question_about_an_image_needs_no_column(self, tmp_path: Path) -> None:
         query = "SELECT name, version, photo FROM t WHERE d = @partition"
-        value = job(task="image", source__query=query, request={"image": "photo", "user": "What does it show?"})
+        value = job(
+            task="image", source__query=query, request={"image": "photo", "user": "What does it show?", "max_tokens": 64}
+        )
 
         assert mistakes(tmp_path, value) == []
 
     def test_a_schema_may_be_text(self, tmp_path: Path) -> None:
-        value = job(task="chat", request={"user": "{{ name }}", "json_schema": '{"type": "integer"}'})
+        value = job(task="chat", request={"user": "{{ name }}", "max_tokens": 64, "json_schema": '{"type": "integer"}'})
 
         assert mistakes(tmp_path, value) == []
-        (message,) = mistakes(tmp_path, job(task="chat", request={"user": "{{ name }}", "json_schema": "{"}))
+        (message,) = mistakes(tmp_path, job(task="chat", request={"user": "{{ name }}", "max_tokens": 64, "json_schema": "{"}))
         assert message.startswith("request.json_schema: The text is not JSON")
         schema = {"type": "number", "maximum": float("nan")}
-        (message,) = mistakes(tmp_path, job(task="chat", request={"user": "{{ name }}", "json_schema": schema}))
+        (message,) = mistakes(
+            tmp_path, job(task="chat", request={"user": "{{ name }}", "max_tokens": 64, "json_schema": schema})
+        )
         assert message.startswith("request.json_schema: The schema is not JSON")
 
     @pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])

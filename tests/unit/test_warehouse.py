@@ -213,7 +213,9 @@ def destination_with(**changed: SchemaField) -> Table:
 def check_destination(**changed: SchemaField) -> None:
     columns = {"id": "STRING", "price": "NUMERIC", "text": "STRING"}
     wanted = schema.destination_fields(TYPED, columns)
-    schema.check_compatible(destination_with(**changed), wanted, TYPED.destination.column, TYPED.destination.partition_column)
+    schema.check_compatible(
+        destination_with(**changed), wanted, (TYPED.destination.column,), TYPED.destination.partition_column
+    )
 
 
 @pytest.mark.parametrize(

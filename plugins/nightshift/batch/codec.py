@@ -18,7 +18,7 @@ class LineCodec(ParquetCodec):
     """`nightshift.driver.commits.Codec` of `nightshift batch`."""
 
     def _bytes(self, keys: pa.Table, results: Iterable[Result], provenance: Provenance, group_rows: int) -> bytes:
-        return chunks.encode(keys, results, self.prediction_type, provenance, group_rows=group_rows, with_status=True)
+        return chunks.encode(keys, results, self.prediction_type, provenance, group_rows=group_rows, optional=(chunks.STATUS,))
 
     def _results(self, table: pa.Table) -> list[Result]:
         return results_with_status(table)
@@ -28,4 +28,4 @@ def results_with_status(table: pa.Table) -> list[Result]:
     """The rows of a batch's chunk or partial, with statuses. Predictions are JSON bytes. Raises NotAChunk for a job's."""
     if chunks.STATUS not in table.column_names:
         raise chunks.NotAChunk("not a chunk of nightshift batch: it has no statuses")
-    return chunks.results_of(table, pa.large_binary(), with_status=True)
+    return chunks.results_of(table, pa.large_binary(), optional=(chunks.STATUS,))

@@ -91,7 +91,7 @@ class ByteBudget:
 
 
 def bytes_of(payload: Any) -> int:
-    """About how many bytes a payload or a prediction takes in memory: of its text, binary data and numbers in lists."""
+    """About how many bytes a payload or an answer takes in memory: of its text, binary data and numbers in lists."""
     if isinstance(payload, array):
         return len(payload) * payload.itemsize
     if isinstance(payload, str | bytes):

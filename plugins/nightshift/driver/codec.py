@@ -28,7 +28,7 @@ _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
 class ParquetCodec:
     """The Parquet form (`nightshift.run.chunks`) of one attempt's chunks. model: the job's model section, as JSON.
 
-    chunk_rows: of the plan; nothing with more rows is unpacked.
+    chunk_rows: of the plan; nothing with more rows is unpacked. reasoning: whether the job keeps the model's.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class ParquetCodec:
         engine_version: str,
         prediction_type: pa.DataType,
         chunk_rows: int | None = None,
+        reasoning: bool = False,
     ) -> None:
         self._run_id = run_id
         self._plan_uid = plan_uid
@@ -51,6 +52,7 @@ class ParquetCodec:
         self._engine_version = engine_version
         self.prediction_type = prediction_type
         self._chunk_rows = chunk_rows
+        self._optional = (columns.REASONING,) if reasoning else ()
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
         """The chunk's object if every row has a result, else a partial with the rows that this attempt computed itself: the
@@ -102,10 +104,10 @@ class ParquetCodec:
         return None if place < 0 else int(place)
 
     def _bytes(self, keys: pa.Table, results: Iterable[Result], provenance: Provenance, group_rows: int) -> bytes:
-        return chunks.encode(keys, results, self.prediction_type, provenance, group_rows=group_rows)
+        return chunks.encode(keys, results, self.prediction_type, provenance, group_rows=group_rows, optional=self._optional)
 
     def _results(self, table: pa.Table) -> list[Result]:
-        return chunks.results_of(table)
+        return chunks.results_of(table, optional=self._optional)
 
 
 def _handed_over(chunk: OpenChunk, results: list[Result], group_rows: int) -> Iterator[Result]:

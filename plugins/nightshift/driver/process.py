@@ -63,7 +63,7 @@ from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks import Rendering
-from nightshift.tasks.base import WrongModel, load_kind
+from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 
 log = logging.getLogger("nightshift.driver")
 
@@ -238,16 +238,7 @@ async def _work(
         if pins.weights is not None:
             # Only now: the engine has loaded them.
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
-        codec = ParquetCodec(
-            run_id=run.run_id,
-            plan_uid=plan.uid,
-            attempt=config.attempt,
-            node=config.node,
-            model=spec.model.model_dump(mode="json"),
-            engine_version=version,
-            prediction_type=kind.prediction_type,
-            chunk_rows=plan.chunk_rows,
-        )
+        codec = _codec(config, loaded, version, kind)
         redo = Redo.of(record)
         worker = Worker(
             plan=plan,
@@ -273,6 +264,20 @@ async def _work(
         )
         drain.attach(worker.drain)
         return await worker.run()
+
+
+def _codec(config: DriverConfig, loaded: _Loaded, engine_version: str, kind: TaskKind) -> ParquetCodec:
+    return ParquetCodec(
+        run_id=loaded.run.run_id,
+        plan_uid=loaded.plan.uid,
+        attempt=config.attempt,
+        node=config.node,
+        model=loaded.spec.model.model_dump(mode="json"),
+        engine_version=engine_version,
+        prediction_type=kind.prediction_type,
+        chunk_rows=loaded.plan.chunk_rows,
+        reasoning=loaded.spec.request.keeps_reasoning,
+    )
 
 
 async def _version(engine: EngineClient, config: DriverConfig, spec: JobSpec) -> str:

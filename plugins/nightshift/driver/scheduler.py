@@ -144,7 +144,7 @@ class OpenChunk:
         if fresh:
             self.results |= fresh
             self.theirs |= fresh.keys()
-            self.answer_bytes += sum(bytes_of(result.prediction) for result in fresh.values())
+            self.answer_bytes += sum(bytes_of(result) for result in fresh.values())
             self.taken.append(saved.only(len(fresh)))
 
 
@@ -276,9 +276,9 @@ class Scheduler:
             if isinstance(answer, Discarded):
                 self._bury(chunk, row.ordinal, DeadLetterCause(answer.reason, answer.message), row.tries)
                 continue
-            chunk.put(Result(row.ordinal, answer.prediction, None, None, row.tries))
+            chunk.put(Result(row.ordinal, answer.prediction, None, None, row.tries, reasoning=answer.reasoning))
             chunk.truncated += answer.truncated
-            chunk.answer_bytes += bytes_of(answer.prediction)
+            chunk.answer_bytes += bytes_of(answer)
         chunk.prompt_tokens += answers.prompt_tokens
         chunk.output_tokens += answers.output_tokens
         self._settle(chunk)

@@ -97,12 +97,14 @@ def extract_lineage(
 
 
 def infer_lineage(spec: JobSpec, run: RunRef, settings: Settings, *, rows: int | None = None) -> Lineage:
-    """Inputs folder -> ledger folder: the model makes the column ``prediction`` from the template's columns."""
+    """Inputs folder -> ledger folder: the model makes ``prediction`` and ``reasoning`` from the template's columns."""
     source = datasets.inputs_folder(settings.bucket, run)
     made_by = f"{spec.task} by {spec.model.name} ({spec.model.uri}, revision {spec.model.revision})"
     edges = _key_edges(spec, source)
-    edges[columns.PREDICTION] = _edge([ColumnName(source, name) for name in _template_columns(spec)], "TRANSFORMATION", made_by)
-    output = _output(datasets.ledger_folder(settings.bucket, run), columns.with_keys(spec.source.key), edges, rows)
+    written = (columns.PREDICTION, columns.REASONING) if spec.request.keeps_reasoning else (columns.PREDICTION,)
+    for name in written:
+        edges[name] = _edge([ColumnName(source, each) for each in _template_columns(spec)], "TRANSFORMATION", made_by)
+    output = _output(datasets.ledger_folder(settings.bucket, run), _chunk_columns(spec), edges, rows)
     return Lineage([_input(source, _carried(spec))], [output], _run_facets(spec, run, None))
 
 
@@ -115,9 +117,11 @@ def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Ma
     completes = [each["run_id"] for each in (manifest or {}).get(COMPLETES, ())]
     ledgers = [source, *(datasets.ledger_folder(settings.bucket, _sibling(run, run_id)) for run_id in completes)]
     edges = {name: _edge([ColumnName(each, name) for each in ledgers], "IDENTITY", "carried along") for name in spec.source.key}
-    answers = [ColumnName(each, columns.PREDICTION) for each in ledgers]
-    edges[spec.destination.column] = _edge(answers, "IDENTITY", "publish")
-    written = [*spec.source.key, spec.destination.column, spec.destination.partition_column]
+    answers = {spec.destination.column: columns.PREDICTION}
+    answers |= {columns.REASONING: columns.REASONING} if spec.request.keeps_reasoning else {}
+    for name, column in answers.items():
+        edges[name] = _edge([ColumnName(each, column) for each in ledgers], "IDENTITY", "publish")
+    written = [*spec.source.key, *answers, spec.destination.partition_column]
     counts = totals(manifest) if manifest else {}
     destination = datasets.bigquery_table(spec.destination.table, settings.project)
     dead_letters = datasets.bigquery_table(f"{settings.dataset}.dead_letters", settings.project)
@@ -126,8 +130,12 @@ def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Ma
         _output(destination, written, edges, counts.get("predictions")),
         _output(dead_letters, ["job", "partition_date", "run_id", "key"], dead_edges, counts.get("dead_letters")),
     ]
-    inputs = [_input(each, columns.with_keys(spec.source.key)) for each in ledgers]
+    inputs = [_input(each, _chunk_columns(spec)) for each in ledgers]
     return Lineage(inputs, outputs, _run_facets(spec, run, manifest))
+
+
+def _chunk_columns(spec: JobSpec) -> tuple[str, ...]:
+    return columns.with_keys(spec.source.key, reasoning=spec.request.keeps_reasoning)
 
 
 def run_facet(spec: JobSpec, run: RunRef, manifest: Mapping[str, Any] | None) -> NightshiftRunFacet:

@@ -43,6 +43,9 @@ WIDTH: Final = "width"
 """The column of `decode_outcomes` with the length of a prediction that is a list."""
 STATUS: Final = "dead_status"
 """The column that only the chunks of `nightshift batch` have."""
+_OPTIONAL: Final = {STATUS: ("status", pa.int32()), columns.REASONING: ("reasoning", pa.string())}
+"""Columns that not all chunks have: field of `Result`, and type."""
+_LARGE: Final = (columns.PREDICTION, columns.REASONING)
 REASON_MOST: Final = 100
 """Bytes of a dead letter's reason, which is a name from a list."""
 CLAIM_MOST: Final = 4_096
@@ -62,7 +65,8 @@ class Result:
     """The end of one row: a prediction, or a dead letter with its reason; exactly one of the two is None.
 
     reason: from `nightshift.tasks.base.Reason`. message: the engine's own words. attempts: requests the row was part of.
-    status: of the engine's HTTP reply, if there was one and the reason does not imply it.
+    status: of the engine's HTTP reply, if there was one and the reason does not imply it. reasoning: the model's, beside its
+    prediction, if the job keeps it.
     """
 
     ordinal: int
@@ -71,6 +75,7 @@ class Result:
     message: str | None
     attempts: int
     status: int | None = None
+    reasoning: str | None = None
 
     @property
     def text(self) -> str | None:
@@ -167,40 +172,43 @@ def encode(
     provenance: Provenance,
     *,
     group_rows: int | None = None,
-    with_status: bool = False,
+    optional: Sequence[str] = (),
 ) -> bytes:
     """One Parquet file. keys: the key columns of the same rows in the same order; results: sorted by ordinal, read once.
 
     group_rows: rows of a row group; by default all of them are in one. The results of a group are let go of before those of the
-    next are read. with_status: keeps the status in a separate column. A job's chunks have no such column: there it is part of
-    the message.
+    next are read. optional: columns that not all chunks have, STATUS and REASONING. Without STATUS, as in a job's chunks, the
+    status is part of the message.
     """
     parts = json.dumps([asdict(part) for part in provenance.parts]).encode()
     # Of no row: the columns' types do not depend on the rows.
-    schema = _table(keys.slice(0, 0), [], prediction_type, with_status).schema.with_metadata(
+    schema = _table(keys.slice(0, 0), [], prediction_type, optional).schema.with_metadata(
         {METADATA_KEY: said_by(provenance), PARTS_KEY: parts, FORMAT_KEY: json.dumps(CHUNK.stamp()).encode()}
     )
     rest = iter(results)
     rows = group_rows or max(1, len(keys))
     slices = (keys.slice(at, rows) for at in range(0, len(keys), rows))
-    groups = (_table(some, list(itertools.islice(rest, len(some))), prediction_type, with_status) for some in slices)
+    groups = (_table(some, list(itertools.islice(rest, len(some))), prediction_type, optional) for some in slices)
     body = to_parquet(schema, groups)
     if next(rest, None) is not None:
         raise ValueError(f"there are more results than the {len(keys)} keys")
     return body
 
 
-def _table(keys: pa.Table, results: Sequence[Result], prediction_type: pa.DataType, with_status: bool) -> pa.Table:
+def _table(keys: pa.Table, results: Sequence[Result], prediction_type: pa.DataType, optional: Sequence[str]) -> pa.Table:
     arrays = {
         columns.ORDINAL: pa.array([result.ordinal for result in results], pa.int64()),
         **{name: keys.column(name) for name in keys.column_names},
         columns.PREDICTION: prediction_array([result.prediction for result in results], prediction_type),
         columns.DEAD_REASON: pa.array([result.reason for result in results], pa.string()),
-        columns.DEAD_MESSAGE: pa.array([result.message if with_status else result.text for result in results], pa.string()),
+        columns.DEAD_MESSAGE: pa.array(
+            [result.message if STATUS in optional else result.text for result in results], pa.string()
+        ),
         columns.ATTEMPTS: pa.array([result.attempts for result in results], pa.int32()),
     }
-    if with_status:
-        arrays[STATUS] = pa.array([result.status for result in results], pa.int32())
+    for name in optional:
+        field, kind = _OPTIONAL[name]
+        arrays[name] = pa.array([getattr(result, field) for result in results], kind)
     return pa.table(arrays)
 
 
@@ -254,31 +262,34 @@ def decode(body: bytes) -> tuple[pa.Table, Provenance]:
     return _decoded(body, read)
 
 
-def decode_outcomes(body: bytes, keys: Sequence[str] = (), *, rows: int | None = None) -> tuple[pa.Table, Provenance]:
+def decode_outcomes(
+    body: bytes, keys: Sequence[str] = (), *, rows: int | None = None, optional: Sequence[str] = ()
+) -> tuple[pa.Table, Provenance]:
     """As `decode`, with the columns ORDINAL, `keys`, DEAD_REASON, PREDICTION and WIDTH. rows: a file with more is not a chunk.
 
-    PREDICTION only tells whether there is one, and WIDTH how long it is if it is a list.
-    Predictions are read and checked a batch at a time, because they may be a hundred times as large as all else.
+    optional: columns that it must have, too; they are only checked. PREDICTION only tells whether there is one, and WIDTH how
+    long it is if it is a list. Both are read and checked a batch at a time, because they may be a hundred times as large as
+    all else.
     """
 
     def read(file: pq.ParquetFile) -> pa.Table:
         table = file.read([columns.ORDINAL, *keys, columns.DEAD_REASON])
         table.validate(full=True)
-        batches = file.iter_batches(_rows_at_once(file.metadata), columns=[columns.PREDICTION])
+        batches = file.iter_batches(_rows_at_once(file.metadata), columns=[columns.PREDICTION, *optional])
         seen = [_seen(batch) for batch in batches]
         there, widths = (pa.chunked_array([each[n] for each in seen], kind) for n, kind in enumerate((pa.bool_(), pa.int32())))
         if (pc.max(pc.binary_length(table.column(columns.DEAD_REASON))).as_py() or 0) > REASON_MOST:
             raise NotAChunk(f"not a chunk: it has a {columns.DEAD_REASON} of more than {REASON_MOST} bytes")
         return table.append_column(columns.PREDICTION, there).append_column(WIDTH, widths)
 
-    return _decoded(body, read, rows, keys)
+    return _decoded(body, read, rows, (*keys, *optional))
 
 
 def _rows_at_once(metadata: pq.FileMetaData) -> int:
     """How many predictions are decoded at once: as few as large ones need, and as many as small ones allow."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     leaves = [group.column(number) for group in groups for number in range(group.num_columns)]
-    predictions = [leaf for leaf in leaves if leaf.path_in_schema.split(".")[0] == columns.PREDICTION]
+    predictions = [leaf for leaf in leaves if leaf.path_in_schema.split(".")[0] in _LARGE]
     numbers = sum(int(leaf.num_values) for leaf in predictions)
     rows = max(1, OUTCOME_NUMBERS * int(metadata.num_rows) // max(1, numbers))
     return min(rows, OUTCOME_TEXTS) if any(leaf.physical_type == "BYTE_ARRAY" for leaf in predictions) else rows
@@ -287,7 +298,7 @@ def _rows_at_once(metadata: pq.FileMetaData) -> int:
 def _seen(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     """Of each prediction: whether it is there, and its length if it is a list."""
     batch.validate(full=True)
-    (predictions,) = batch.columns
+    predictions = batch.column(columns.PREDICTION)
     lists = pa.types.is_list(predictions.type)
     return pc.is_valid(predictions), pc.list_value_length(predictions) if lists else pa.nulls(len(predictions), pa.int32())
 
@@ -389,13 +400,18 @@ def decode_results(
     return _decoded(body, read, rows)
 
 
-def results_of(table: pa.Table, prediction_type: pa.DataType | None = None, *, with_status: bool = False) -> list[Result]:
-    """The rows of a decoded chunk or partial. prediction_type: casts the predictions first. with_status: as in `encode`."""
+def results_of(table: pa.Table, prediction_type: pa.DataType | None = None, *, optional: Sequence[str] = ()) -> list[Result]:
+    """The rows of a decoded chunk or partial. prediction_type: casts the predictions first. optional: as in `encode`."""
     if prediction_type is not None:
         at, name = table.column_names.index(columns.PREDICTION), columns.PREDICTION
         table = table.set_column(at, name, table.column(name).cast(prediction_type))
-    names = [*columns.CHUNK_COLUMNS, STATUS] if with_status else columns.CHUNK_COLUMNS
-    return [Result(*values) for values in zip(*(_values(table.column(name)) for name in names), strict=True)]
+    results = [Result(*each) for each in zip(*(_values(table.column(name)) for name in columns.CHUNK_COLUMNS), strict=True)]
+    for name in optional:
+        field, _ = _OPTIONAL[name]
+        results = [
+            replace(result, **{field: value}) for result, value in zip(results, _values(table.column(name)), strict=True)
+        ]
+    return results
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

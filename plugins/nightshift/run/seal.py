@@ -93,7 +93,9 @@ def _seal(
     sealed: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """sealed: the manifest that is there already."""
-    checked = asyncio.run(_check_all(ObjectStorage(store), run, plan, _Keys(store, run, plan, spec.source.key)))
+    keys = _Keys(store, run, plan, spec.source.key)
+    optional = (columns.REASONING,) if spec.request.keeps_reasoning else ()
+    checked = asyncio.run(_check_all(ObjectStorage(store), run, plan, keys, optional))
     if spec.request.ONE_WIDTH:
         _check_widths(checked, _widths_before(store, run, completes or ()))
     dead = sum(item.entry["dead_letters"] for item in checked)
@@ -169,7 +171,7 @@ def merkle_root(digests: Sequence[str]) -> str:
     return level[0].hex()
 
 
-async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Keys) -> list[_Checked]:
+async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Keys, optional: Sequence[str]) -> list[_Checked]:
     work = run.work(plan.uid)
     try:
         committed = await Ledger(objects, run, plan).committed()
@@ -198,7 +200,7 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Key
             raise ConservationError(f"chunk {chunk} vanished while it was read: nothing may be deleted from the ledger")
         body, version = found
         largest = max(largest, len(body))
-        item = await asyncio.to_thread(_check_chunk, path, body, chunk, run, plan, keys)
+        item = await asyncio.to_thread(_check_chunk, path, body, chunk, run, plan, keys, optional)
         checked[chunk] = replace(item, entry={**item.entry, "object_version": version})
         # Arrow keeps what each thread has let go of.
         pa.default_memory_pool().release_unused()
@@ -244,9 +246,9 @@ def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
     return bool(one.equals(other))
 
 
-def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan, keys: _Keys) -> _Checked:
+def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan, keys: _Keys, optional: Sequence[str]) -> _Checked:
     try:
-        table, provenance = chunks.decode_outcomes(body, keys.names, rows=len(plan.chunk_range(chunk)))
+        table, provenance = chunks.decode_outcomes(body, keys.names, rows=len(plan.chunk_range(chunk)), optional=optional)
     except chunks.NotAChunk as error:
         raise ConservationError(f"{path}: {error}") from error
     if (provenance.run_id, provenance.plan_uid) != (run.run_id, plan.uid):

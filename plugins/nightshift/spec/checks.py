@@ -24,6 +24,7 @@ from nightshift.spec.engine_checks import engine
 from nightshift.spec.input_checks import Columns, is_text, request
 from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
 from nightshift.spec.periods import Every
+from nightshift.spec.reasoning_checks import reasoning
 from nightshift.spec.tables import may_be, projects_unknown
 from nightshift.spec.tuning import dashed, takes
 from nightshift.tasks import TASK_KINDS, request_model
@@ -72,6 +73,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from _days(document)
     yield from flags(document)
     yield from engine(document)
+    yield from reasoning(document)
     yield from _airflows(document)
 
 

@@ -10,11 +10,13 @@ PREDICTION: Final = "prediction"
 DEAD_REASON: Final = "dead_reason"
 DEAD_MESSAGE: Final = "dead_message"
 ATTEMPTS: Final = "attempts"
+REASONING: Final = "reasoning"
+"""Only of a job that keeps the model's reasoning; in tables and in the files of a stream, too."""
 
 CHUNK_COLUMNS: Final = (ORDINAL, PREDICTION, DEAD_REASON, DEAD_MESSAGE, ATTEMPTS)
 """Names that key columns must not have."""
 
 
-def with_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    """All columns of a chunk in order: the key columns follow the ordinal."""
-    return (ORDINAL, *keys, *CHUNK_COLUMNS[1:])
+def with_keys(keys: Sequence[str], *, reasoning: bool = False) -> tuple[str, ...]:
+    """All columns of a chunk in order: the key columns follow the ordinal. reasoning: whether the job keeps it."""
+    return (ORDINAL, *keys, *CHUNK_COLUMNS[1:], *((REASONING,) if reasoning else ()))

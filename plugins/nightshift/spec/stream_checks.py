@@ -16,6 +16,7 @@ from nightshift.spec.checks import compute, flags
 from nightshift.spec.document import Document
 from nightshift.spec.engine_checks import engine
 from nightshift.spec.input_checks import Columns, request
+from nightshift.spec.reasoning_checks import reasoning
 from nightshift.spec.stream import (
     DEAD_LETTERS,
     MESSAGE_COLUMNS,
@@ -48,6 +49,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from compute(document)
     yield from flags(document)
     yield from engine(document)
+    yield from reasoning(document)
     yield from _scaling(document)
 
 

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from nightshift.spec.columns import REASONING
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -46,14 +48,15 @@ def day_folder(kind: str, day: str) -> str:
     return f"{kind}/{DAY}={day}"
 
 
-def answer_schema(keys: Sequence[str], column: str, prediction: pa.DataType) -> pa.Schema:
-    """keys: the key columns, as text. column: that of the prediction."""
+def answer_schema(keys: Sequence[str], column: str, prediction: pa.DataType, *, reasoning: bool) -> pa.Schema:
+    """keys: the key columns, as text. column: that of the prediction. reasoning: whether the model's is kept."""
     import pyarrow as pa
 
     return pa.schema(
         [
             *((key, pa.string()) for key in keys),
             (column, prediction),
+            *(((REASONING, pa.string()),) if reasoning else ()),
             (MESSAGE_ID, pa.string()),
             (PUBLISH_TIME, _moment()),
             (MODEL, pa.string()),

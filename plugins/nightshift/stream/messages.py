@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from nightshift.driver.budget import bytes_of
+
 PROBLEM: Final = "nightshift_problem"
 """The attribute that says why an object of a watched folder cannot be read. Its message has no data."""
 
@@ -47,12 +49,21 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A message whose row has a prediction. key: the values of the key columns as text; the message's id if there are none."""
+    """A message whose row has a prediction. key: the values of the key columns as text; the message's id if there are none.
+
+    reasoning: the model's, if it wrote some and the stream keeps it.
+    """
 
     message: Message
     key: tuple[str, ...]
     prediction: Any
     tries: int
+    reasoning: str | None = None
+
+    @property
+    def size(self) -> int:
+        """About the bytes that the answer takes in memory."""
+        return bytes_of(self.prediction) + bytes_of(self.reasoning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from nightshift.formats import STREAM_FILE
 from nightshift.run.chunks import prediction_array, to_parquet
 from nightshift.run.names import canonical_json
 from nightshift.spec import StreamSpec, stream_files
+from nightshift.spec.columns import REASONING
 from nightshift.stream.messages import Answered, Dead, Outcome
 from nightshift.stream.parts import Unwritable
 
@@ -31,15 +32,18 @@ class Format:
         self._column = spec.sink.column
         self._prediction = prediction
         self._model = model
-        self._answers = stream_files.answer_schema(self._keys, self._column, prediction).with_metadata(metadata)
+        self._reasoning = spec.request.keeps_reasoning
+        answers = stream_files.answer_schema(self._keys, self._column, prediction, reasoning=self._reasoning)
+        self._answers = answers.with_metadata(metadata)
         self._dead = stream_files.dead_schema(self._keys).with_metadata(metadata)
         self._job, self._task = spec.job, spec.task
-        self._identity = [spec.job, model, self._column, *self._keys]
+        self._identity = [spec.job, model, self._column, *self._keys, *((REASONING,) if self._reasoning else ())]
 
     @property
     def description(self) -> bytes:
         """What all files of the folder have in common, as JSON: whose they are, and what decides their columns."""
-        return canonical_json({"stream": self._job, "task": self._task, "key": self._keys, "column": self._column})
+        said = {"stream": self._job, "task": self._task, "key": self._keys, "column": self._column}
+        return canonical_json({**said, REASONING: True} if self._reasoning else said)
 
     def name(self, kind: str, outcomes: Sequence[Outcome]) -> str:
         """The file's path below the stream's folder. All messages were published in the same hour.
@@ -60,6 +64,7 @@ class Format:
         columns = [
             *keys,
             predictions,
+            *([[each.reasoning for each in answered]] if self._reasoning else ()),
             [each.message.id for each in answered],
             [each.message.published for each in answered],
             [self._model] * len(answered),

@@ -233,7 +233,8 @@ class PostgresSink:
     def _row(self, each: Answered) -> list[Any]:
         message, prediction = each.message, literal(each.prediction, self._table.prediction_type)
         key, name = each.key if self._table.keyed else (), _holdable(message.id)
-        return [*key, prediction, name, message.published, self._model, each.tries, name]
+        reasoning = [each.reasoning and _holdable(each.reasoning)][: len(self._table.written) - 1]
+        return [*key, prediction, *reasoning, name, message.published, self._model, each.tries, name]
 
     async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
         async def insert(connection: Connection) -> frozenset[str]:

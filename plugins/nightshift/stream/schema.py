@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from nightshift.spec.columns import REASONING
 from nightshift.spec.stream import Messages, TableSink
 from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH_TIME, TRIES
 from nightshift.stream.fitting import check_generated, check_late, check_required, check_statement, check_value, sample
@@ -57,7 +58,8 @@ _REDRIVEN: Final = sql.SQL("'[.]r[1-9][0-9]*$'")
 class Table:
     """The tables of one stream. keyed: whether the job names key columns; else the message id is the key.
 
-    prediction_type: of the column, as PostgreSQL writes it, without its length; known after `prepare`.
+    written: the columns of what the model wrote. prediction_type: of the first, as PostgreSQL writes it, without its length;
+    known after `prepare`.
     """
 
     def __init__(self, spec: StreamSpec, prediction: pa.DataType) -> None:
@@ -69,6 +71,7 @@ class Table:
         self.dead = sql.Identifier(*self._sink.dead_letters_table.split("."))
         self.keyed = bool(spec.source.key)
         self.keys = spec.source.key or (MESSAGE_ID,)
+        self.written = (self._sink.column, *((REASONING,) if spec.request.keeps_reasoning else ()))
         self.prediction_type = ""
         self._key_types: tuple[str, ...] = ()
 
@@ -98,7 +101,7 @@ class Table:
 
     async def _fit(self, connection: Connection) -> None:
         """Whether answers and dead letters can be written. Raises SinkRefused."""
-        written = (*self._spec.source.key, self._sink.column, *OWN)
+        written = (*self._spec.source.key, *self.written, *OWN)
         await check_generated(connection, self.name, written)
         await check_required(connection, self.name, written)
         await check_required(connection, self.dead, DEAD)
@@ -108,7 +111,7 @@ class Table:
             known = dimensions or not isinstance(value, list)
             kind = await self._whole_type(connection) if known else self.prediction_type
             await check_value(connection, self.name, self._sink.column, kind, literal(value, self.prediction_type))
-        await check_statement(connection, self.upsert, len(self.keys if self.keyed else ()) + 6)
+        await check_statement(connection, self.upsert, len(self.keys if self.keyed else ()) + len(self.written) + 5)
         await check_statement(connection, self.superseded, len(self.keys) + 2)
         await check_statement(connection, self.bury, 11)
 
@@ -151,8 +154,9 @@ class Table:
         own = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in OWN.items()]
         kind = await self._wanted_type(connection)
         column = sql.SQL("{} {} NOT NULL").format(sql.Identifier(self._sink.column), sql.SQL(kind))
+        reasoning = [sql.SQL("{} text").format(sql.Identifier(name)) for name in self.written[1:]]
         primary = sql.SQL("PRIMARY KEY ({})").format(_joined(self.keys))
-        parts = sql.SQL(", ").join([*keys, column, *own, primary])
+        parts = sql.SQL(", ").join([*keys, column, *reasoning, *own, primary])
         await connection.execute(sql.SQL("CREATE TABLE {} ({})").format(self.name, parts))
         if self._spec.source.key:
             await connection.execute(sql.SQL("CREATE INDEX ON {} ({})").format(self.name, sql.Identifier(MESSAGE_ID)))
@@ -190,9 +194,10 @@ class Table:
         return dict(await found.fetchall())
 
     def _check(self, columns: Mapping[str, str]) -> None:
-        lacking = [name for name in (*self.keys, self._sink.column, *OWN) if name not in columns]
+        lacking = [name for name in (*self.keys, *self.written, *OWN) if name not in columns]
         if lacking:
-            adds = ", ".join(f"ADD COLUMN {_quoted(name)} {OWN.get(name, 'TYPE')}" for name in lacking)
+            kinds = {**OWN, **dict.fromkeys(self.written[1:], "text")}
+            adds = ", ".join(f"ADD COLUMN {_quoted(name)} {kinds.get(name, 'TYPE')}" for name in lacking)
             raise SinkRefused(
                 f"the table {self._sink.table} lacks {', '.join(lacking)}. Name a table that does not exist, or "
                 f"ALTER TABLE {self.name.as_string(None)} {adds}"
@@ -211,12 +216,15 @@ class Table:
 
     @cached_property
     def upsert(self) -> sql.Composed:
-        """Parameters: key columns and prediction as text, message id, publish time, model, tries, and the message id again."""
-        columns = (*self._spec.source.key, self._sink.column, *list(OWN)[:4])
+        """Parameters: key columns and prediction as text, reasoning if it is kept, message id, publish time, model, tries, and
+        the message id again.
+        """
+        columns = (*self._spec.source.key, *self.written, *list(OWN)[:4])
         key_types = self._key_types if self.keyed else ()
-        casts = [sql.SQL("%s::text::{}").format(sql.SQL(kind)) for kind in (*key_types, self.prediction_type)]
+        kinds = (*key_types, self.prediction_type, *["text"] * len(self.written[1:]))
+        casts = [sql.SQL("%s::text::{}").format(sql.SQL(kind)) for kind in kinds]
         own = [sql.SQL(each) for each in ("%s::text", "%s::timestamptz", "%s::text", "%s::int")]
-        updated = [name for name in (self._sink.column, *list(OWN)[:4]) if name not in self.keys]
+        updated = [name for name in (*self.written, *list(OWN)[:4]) if name not in self.keys]
         return sql.SQL(
             "INSERT INTO {table} AS t ({columns}) SELECT {values} WHERE NOT EXISTS (SELECT FROM {dead} WHERE message_id = %s) "
             "ON CONFLICT ({keys}) DO UPDATE SET {updates}, {answered_at} = now() WHERE NOT ({over})"

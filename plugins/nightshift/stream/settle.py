@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from nightshift.driver.budget import bytes_of
 from nightshift.driver.patience import Patience
 from nightshift.stream.bundling import Bundler
 from nightshift.stream.hold import Held, Hold
@@ -82,7 +81,7 @@ class Settler:
         """Takes an outcome. One for a message that was given back is thrown away."""
         if self._hold.has(held):
             held.judged = True
-            size = held.message.size + (bytes_of(outcome.prediction) if isinstance(outcome, Answered) else 0)
+            size = held.message.size + (outcome.size if isinstance(outcome, Answered) else 0)
             self._outcomes.add((held, outcome), size, asyncio.get_running_loop().time())
             self._work["outcomes"].set()
             if self._outcomes.full:

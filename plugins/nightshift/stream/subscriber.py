@@ -263,7 +263,7 @@ class Subscriber:
         held = self._bundles[chunk.number][result.ordinal]
         outcome: Outcome
         if result.reason is None:
-            outcome = Answered(held.message, held.key, result.prediction, result.attempts)
+            outcome = Answered(held.message, held.key, result.prediction, result.attempts, result.reasoning)
         else:
             outcome = Dead(held.message, result.reason, result.message or "", result.status, result.attempts, held.key)
         self._settler.put(held, outcome)

@@ -54,6 +54,11 @@ class TaskRequest(Section):
         """Whether each row is sent with a seed of its own."""
         return False
 
+    @property
+    def keeps_reasoning(self) -> bool:
+        """Whether the model's reasoning is kept beside the prediction, in a column of its own."""
+        return False
+
     def rows_most(self, seats: int) -> int:
         """The most rows that share a request. seats: how many rows the engine computes at once."""
         return 1

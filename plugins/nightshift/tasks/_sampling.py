@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nightshift.tasks.base import Job, RowName
 
 Truncated = Literal["keep", "dead_letter"]
+Reasoning = Literal["keep", "drop"]
 
 STOPS_MAX: Final = 4
 BYTES_PER_TOKEN: Final = 8
@@ -148,6 +149,21 @@ class SamplingRequest(TaskRequest):
         return found + [Finding(("json_schema", *path), problem, remedy) for path, problem, remedy in problems]
 
 
+class MessageRequest(SamplingRequest):
+    """Of the kinds whose reply is a message: it may have the model's reasoning beside the text."""
+
+    reasoning: Reasoning = Field(
+        default="drop",
+        description="What to do with the reasoning that the engine's reasoning parser takes out of an answer: drop it, or keep "
+        "it in the column 'reasoning', beside the prediction.",
+        examples=["keep"],
+    )
+
+    @property
+    def keeps_reasoning(self) -> bool:
+        return self.reasoning == "keep"
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A payload. name: the row's, for its seed. content: what the kind sends, a text or messages."""
@@ -165,6 +181,7 @@ class Sampling:
         self._options |= {name: value for name, value in values.items() if value is not None and value != ()}
         self._seed = request.seed
         self._keeps_truncated = request.truncated == "keep"
+        self._keeps_reasoning = request.keeps_reasoning
         self._typed: _typed.SchemaNode | None = None
         if request.json_schema is not None:
             self._typed = _typed.compile_checked(request.json_schema)
@@ -196,7 +213,8 @@ class Sampling:
             raise InvalidAnswer(cut)
         if cut and not self._keeps_truncated:
             return Answers([Discarded(Reason.TRUNCATED, cut)], *usage(reply))
-        return Answers([Answer(self._value(text, reasoning), truncated=cut is not None)], *usage(reply))
+        kept = _typed.storable(reasoning) if reasoning is not None and self._keeps_reasoning else None
+        return Answers([Answer(self._value(text, reasoning), cut is not None, kept)], *usage(reply))
 
     def _cut(self, text: str, reasoning: str | None) -> str:
         message = f"the answer was cut after {self._options['max_tokens']} tokens (max_tokens)"

@@ -69,10 +69,14 @@ class NotDone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One row's prediction, as `TaskKind.prediction_type` stores it. truncated: it was cut at ``max_tokens``."""
+    """One row's prediction, as `TaskKind.prediction_type` stores it. truncated: it was cut at ``max_tokens``.
+
+    reasoning: what the model wrote before, if it did and the job keeps it.
+    """
 
     prediction: Any
     truncated: bool = False
+    reasoning: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

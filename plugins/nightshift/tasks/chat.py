@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from nightshift.fields import parts
 from nightshift.fields.mistakes import mistake
 from nightshift.tasks import Rendering
-from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_choice
+from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling, the_choice
 from nightshift.tasks.base import Answers, BadInput, InvalidReply, Text, plain_text, union
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ PATH: Final = "/v1/chat/completions"
 SYSTEM: Final = "Jinja2 template of the system message. None is sent if it is absent or renders to nothing."
 
 
-class Request(SamplingRequest):
+class Request(MessageRequest):
     """What the model is asked for a row of a chat job: `user`, or the conversation in `messages_column`."""
 
     TEMPLATES: ClassVar = ("system", "user")

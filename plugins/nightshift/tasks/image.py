@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from nightshift.fields import parts
 from nightshift.fields.mistakes import mistake
-from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest
+from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling
 from nightshift.tasks.base import Answers, BadInput, Fetch, Text, union
 from nightshift.tasks.chat import PATH, SYSTEM, read_message, system_message
 
@@ -31,7 +31,7 @@ def _some(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-class Request(SamplingRequest):
+class Request(MessageRequest):
     """What the model is asked about a row's image."""
 
     TEMPLATES: ClassVar = ("system", "user")

@@ -279,9 +279,11 @@ class Warehouse:
                 self._check_location(name, dataset.location)
                 return
         self._check_location(name, table.location)
+        from nightshift.spec.columns import REASONING
+
         destination = spec.destination
         fields = schema.destination_fields(spec, source.columns)
-        schema.check_compatible(table, fields, destination.column, destination.partition_column)
+        schema.check_compatible(table, fields, (destination.column, REASONING), destination.partition_column)
 
     def _check_location(self, destination: str, location: str | None) -> None:
         """One BigQuery job reads and writes in one location. Better to say so before the night than at its end."""

@@ -146,18 +146,20 @@ def _check_request_types(spec: JobSpec, columns: Mapping[str, str]) -> None:
 
 def _check_names(spec: JobSpec) -> None:
     """No two columns of the staging table or of the destination may have one name."""
-    from nightshift.spec.columns import CHUNK_COLUMNS
+    from nightshift.spec.columns import REASONING, with_keys
 
     keys = {name.lower() for name in spec.source.key}
-    for name in sorted(keys & set(CHUNK_COLUMNS)):
+    kept = (REASONING,) if spec.request.keeps_reasoning else ()
+    for name in sorted(keys & set(with_keys((), reasoning=spec.request.keeps_reasoning))):
         raise WarehouseError(f"source.key has a column {name}, a name that the ledger uses. Rename it in the query with AS.")
-    written = [*spec.source.key, spec.destination.column, spec.destination.partition_column, RUN_ID_COLUMN, ORDINAL_COLUMN]
+    destination = spec.destination
+    written = [*spec.source.key, destination.column, destination.partition_column, *kept, RUN_ID_COLUMN, ORDINAL_COLUMN]
     lowered = [name.lower() for name in written]
     for place, name in zip(written, lowered, strict=True):
         if lowered.count(name) > 1:
             raise WarehouseError(
                 f"The destination would have two columns called {place}: source.key, destination.column, "
-                f"destination.partition_column, {RUN_ID_COLUMN} and {ORDINAL_COLUMN} need different names. "
+                f"destination.partition_column, {', '.join((*kept, RUN_ID_COLUMN))} and {ORDINAL_COLUMN} need different names. "
                 "Rename the key with AS in the query, or change the destination."
             )
 

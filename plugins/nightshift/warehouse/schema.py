@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from nightshift.warehouse.errors import WarehouseError
@@ -83,7 +83,7 @@ def staging_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaFiel
     """What a chunk object holds (`nightshift.run.chunks`)."""
     from google.cloud.bigquery import SchemaField
 
-    from nightshift.spec.columns import ATTEMPTS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, PREDICTION, with_keys
+    from nightshift.spec.columns import ATTEMPTS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, PREDICTION, REASONING, with_keys
 
     fields = {
         ORDINAL: SchemaField(ORDINAL, "INT64"),
@@ -92,8 +92,9 @@ def staging_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaFiel
         DEAD_REASON: SchemaField(DEAD_REASON, "STRING"),
         DEAD_MESSAGE: SchemaField(DEAD_MESSAGE, "STRING"),
         ATTEMPTS: SchemaField(ATTEMPTS, "INT64"),
+        REASONING: SchemaField(REASONING, "STRING"),
     }
-    return [fields[name] for name in with_keys(spec.source.key)]
+    return [fields[name] for name in with_keys(spec.source.key, reasoning=spec.request.keeps_reasoning)]
 
 
 def partition_type(name: str) -> str:
@@ -127,9 +128,12 @@ def partition_parameters(name: str) -> list[ScalarQueryParameter]:
 def destination_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
     from google.cloud.bigquery import SchemaField
 
+    from nightshift.spec.columns import REASONING
+
     return [
         *key_fields(spec, columns),
         prediction_field(spec, spec.destination.column),
+        *([SchemaField(REASONING, "STRING")] if spec.request.keeps_reasoning else ()),
         SchemaField(spec.destination.partition_column, "TIMESTAMP" if spec.every else "DATE"),
         SchemaField(RUN_ID_COLUMN, "STRING"),
         SchemaField(ORDINAL_COLUMN, "INT64"),
@@ -207,10 +211,10 @@ def own_table(settings: Settings, name: str) -> str:
     return f"{settings.project}.{settings.dataset}.{name}"
 
 
-def check_compatible(table: Table, wanted: Sequence[SchemaField], answers: str, partition_column: str) -> None:
+def check_compatible(table: Table, wanted: Sequence[SchemaField], answers: Container[str], partition_column: str) -> None:
     """Raises WarehouseError if predictions cannot be written into an existing destination, or would be altered there.
 
-    answers: the column that holds them.
+    answers: the columns that hold what the model wrote.
     """
     name = f"{table.project}.{table.dataset_id}.{table.table_id}"
     remedy = "Write another destination.table, or drop this one if it is not needed: nightshift creates it again."
@@ -229,7 +233,7 @@ def check_compatible(table: Table, wanted: Sequence[SchemaField], answers: str, 
                 f"The destination {name} has the column {field.name} as {sql_type(found)}; "
                 f"this job writes {sql_type(field)}. {remedy}"
             )
-        if harm := _narrowed(found, answers=field.name == answers):
+        if harm := _narrowed(found, answers=field.name in answers):
             raise WarehouseError(
                 f"The destination {name} has a limit on the column {field.name}: BigQuery {harm}. Lift it: ALTER TABLE "
                 f"{quoted(name)} ALTER COLUMN {quoted(field.name)} SET DATA TYPE {sql_type(field)}. Or: {remedy}"

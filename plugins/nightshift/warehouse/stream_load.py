@@ -95,7 +95,7 @@ class StreamLoader:
         self._tables.ensure_own()
         for wanted in tables.as_created():
             partitioning = wanted.time_partitioning.field
-            schema.check_compatible(self._tables.create_unless_there(wanted), wanted.schema, tables.column, partitioning)
+            schema.check_compatible(self._tables.create_unless_there(wanted), wanted.schema, tables.written, partitioning)
 
     def new_batches(self, first: date, last: date) -> list[Batch]:
         """What is new of the files whose messages were published on these days, in UTC. Call `prepare` first.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from nightshift.spec import stream_files
+from nightshift.spec.columns import REASONING
 from nightshift.spec.stream import DEAD_LETTERS, FileSink
 from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
@@ -32,14 +33,16 @@ class StreamTables:
             raise WarehouseError(f"The stream {spec.job} has no sink.bigquery, so there is no table to load its files into.")
         self.stream = spec.job
         self.folder = spec.sink.files
-        self.column = spec.sink.column
         self.keyed = bool(spec.source.key)
         self.keys = spec.source.key or (stream_files.MESSAGE_ID,)
         self.destination = schema.full_name(spec.sink.bigquery, settings)
         self.dead = f"{self.destination}{DEAD_LETTERS}"
         self.files = schema.own_table(settings, FILES)
         prediction = load_kind(spec).prediction_type
-        self.answer_fields = _fields(stream_files.answer_schema(spec.source.key, spec.sink.column, prediction))
+        self.written = (spec.sink.column, REASONING)
+        reasoning = spec.request.keeps_reasoning
+        answers = stream_files.answer_schema(spec.source.key, spec.sink.column, prediction, reasoning=reasoning)
+        self.answer_fields = _fields(answers)
         self.dead_fields = _fields(stream_files.dead_schema(spec.source.key))
         self._settings = settings
 
