@@ -73,7 +73,10 @@ async def refuses_bad(texts: list[str]) -> SendResult:
 
 
 class Engine:
-    """requests: the texts of each, with the time when it was sent. sent: when each was, canaries too. reported: load."""
+    """requests: the texts of each, with the time when it was sent. sent: when each was, canaries too. reported: load.
+
+    well: whether it passes its health check.
+    """
 
     def __init__(self, loop: VirtualLoop, reply: Reply) -> None:
         self._loop = loop
@@ -81,6 +84,7 @@ class Engine:
         self.requests: list[tuple[float, list[str]]] = []
         self.sent: list[float] = []
         self.reported = Load(1, 0, 0.1, 0)
+        self.well = True
 
     @property
     def asked(self) -> list[list[str]]:
@@ -95,16 +99,17 @@ class Engine:
         return await self.reply(texts)
 
     async def healthy(self) -> bool:
-        return True
+        return self.well
 
     async def load(self) -> Load | None:
-        return self.reported
+        return self.reported if self.well else None
 
 
 class Source:
     """acknowledged: ack ids in order; asked: those of each call. given_back, extended: ack ids with the seconds.
 
-    gate: acknowledging waits for it. over, for_now: ack ids of which that is said.
+    gate: acknowledging waits for it. away: a pull fails as soon as there is a message. over, for_now: ack ids of which that is
+    said.
     """
 
     def __init__(self) -> None:
@@ -117,6 +122,7 @@ class Source:
         self.for_now: set[str] = set()
         self.given_back: list[tuple[str, int]] = []
         self.extended: list[tuple[str, int]] = []
+        self.away = False
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -128,6 +134,8 @@ class Source:
         while not self._waiting:
             self._came.clear()
             await self._came.wait()
+        if self.away:
+            raise Unavailable("Pub/Sub is away")
         taken, self._waiting = self._waiting[:most], self._waiting[most:]
         return taken
 

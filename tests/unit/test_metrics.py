@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import fields
@@ -10,7 +13,9 @@ from dataclasses import fields
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from nightshift.driver import pages
 from nightshift.driver.metrics import StatsCollector, serve_metrics
+from nightshift.driver.pages import CONNECTIONS_MOST
 from nightshift.driver.stats import Stats
 
 pytestmark = pytest.mark.unit
@@ -32,10 +37,8 @@ def stats() -> Stats:
 def url(stats: Stats) -> Iterator[str]:
     served = serve_metrics(0, StatsCollector(stats))
     assert served
-    server, port = served
-    yield f"http://127.0.0.1:{port}/metrics"
-    server.shutdown()
-    server.server_close()
+    yield f"http://127.0.0.1:{served.port}/metrics"
+    served.close()
 
 
 def scrape(url: str) -> dict[tuple[str, str], float]:
@@ -98,11 +101,9 @@ def test_the_process_is_measured_too(url: str) -> None:
 def test_two_workers_in_one_process_keep_apart(url: str) -> None:
     served = serve_metrics(0, StatsCollector(Stats()))
     assert served
-    server, port = served
 
-    assert scrape(f"http://127.0.0.1:{port}/metrics")["rows_lost_total", ""] == 0
-    server.shutdown()
-    server.server_close()
+    assert scrape(f"http://127.0.0.1:{served.port}/metrics")["rows_lost_total", ""] == 0
+    served.close()
 
 
 @pytest.mark.parametrize("offset", [0, 100_000])
@@ -114,3 +115,96 @@ def test_a_port_that_cannot_be_had_is_a_warning(offset: int, caplog: pytest.LogC
         assert serve_metrics(taken.getsockname()[1] + offset, StatsCollector(Stats())) is None
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", "metrics not served")]
+
+
+def test_an_address_that_is_not_this_machines_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert serve_metrics(0, StatsCollector(Stats()), address="192.0.2.1") is None
+
+    assert [record.getMessage() for record in caplog.records] == ["metrics not served"]
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_one_address_may_be_chosen_and_others_do_not_answer() -> None:
+    served = serve_metrics(0, StatsCollector(Stats()), address="127.0.0.1")
+    assert served
+    try:
+        assert get(f"http://127.0.0.1:{served.port}/metrics")[0] == 200
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.2", served.port), timeout=10)
+    finally:
+        served.close()
+
+
+def test_readiness_says_what_is_missing_now() -> None:
+    missing = ["pull", "the engine"]
+    served = serve_metrics(0, StatsCollector(Stats()), missing=lambda: missing)
+    assert served
+    try:
+        url = f"http://127.0.0.1:{served.port}/nightshift/readyz"
+        assert get(url) == (503, "waiting for pull, the engine\n")
+        missing.clear()
+        assert get(url) == (200, "ready\n")
+        assert get(f"http://127.0.0.1:{served.port}/other") == (404, "Pages are /metrics, /, /nightshift/readyz\n")
+    finally:
+        served.close()
+
+
+def test_a_scraper_gets_the_format_that_it_accepts(url: str) -> None:
+    request = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        assert reply.headers["Content-Type"].startswith("application/openmetrics-text")
+        assert reply.read().endswith(b"# EOF\n")
+
+
+class TestCallersThatMisbehave:
+    def half(self, url: str, sent: bytes = b"GET /metrics HTTP/1.1\r\n") -> socket.socket:
+        host, port = url.split("/")[2].split(":")
+        connection = socket.create_connection((host, int(port)), timeout=10)
+        connection.sendall(sent)
+        return connection
+
+    def test_many_half_requests_cost_neither_threads_nor_the_metrics(self, url: str) -> None:
+        before = threading.active_count()
+        halves = [self.half(url) for _ in range(300)]
+        try:
+            assert scrape(url)["rows_total", "answered"]
+            assert threading.active_count() == before
+            ended = sum(each.recv(1) == b"" for each in halves[: 300 - CONNECTIONS_MOST])
+            assert ended == 300 - CONNECTIONS_MOST, "the oldest made way"
+        finally:
+            for each in halves:
+                each.close()
+
+    def test_a_head_without_an_end_is_broken_off(self, url: str) -> None:
+        with (
+            self.half(url, b"GET /metrics HTTP/1.1\r\nA: " + b"x" * (64 << 10)) as connection,
+            contextlib.suppress(ConnectionError),
+        ):
+            assert connection.recv(1) == b""
+
+    def test_one_that_sends_nothing_more_is_broken_off(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pages, "ANSWER_S", 0.1)
+        with self.half(url) as connection:
+            assert connection.recv(1) == b""
+
+    @pytest.mark.parametrize(
+        ("head", "status"),
+        [
+            (b"POST /metrics HTTP/1.1\r\n\r\n", 405),
+            (b"\xff\xfe\x00\r\n\r\n", 405),
+            (b"\r\n\r\n", 405),
+            (b"GET\r\n\r\n", 404),
+            (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", 404),
+            (b"GET /metrics?name[]=x HTTP/1.1\r\nHost\r\n: :\r\n\r\n", 200),
+        ],
+    )
+    def test_what_is_not_asked_properly_has_an_answer_all_the_same(self, url: str, head: bytes, status: int) -> None:
+        with self.half(url, head) as connection:
+            assert connection.recv(1 << 16).startswith(f"HTTP/1.1 {status} ".encode())

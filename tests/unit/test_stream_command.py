@@ -97,9 +97,9 @@ def test_everything_that_is_said_reaches_the_subscriber(monkeypatch: pytest.Monk
     monkeypatch.setenv("NIGHTSHIFT_SINK_URL", SINK)
     monkeypatch.setenv("NIGHTSHIFT_PROJECT", "acme-prod")
     with pytest.raises(Ended):
-        cli.main(["stream", str(EXAMPLE), "--engine-url", ENGINE, "--metrics-port", "0"])
+        cli.main(["stream", str(EXAMPLE), "--engine-url", ENGINE, "--metrics-port", "0", "--metrics-address", "::"])
 
-    assert found == [Options(EXAMPLE, ENGINE, SINK, "acme-prod", 0)]
+    assert found == [Options(EXAMPLE, ENGINE, SINK, "acme-prod", 0, "::")]
 
 
 @pytest.mark.parametrize(("changes", "project"), [(LONG, {}), ({}, {"NIGHTSHIFT_PROJECT": "acme-prod"})], ids=["long", "short"])

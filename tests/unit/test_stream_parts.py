@@ -413,7 +413,9 @@ async def test_a_delivery_during_the_acknowledgement_is_acknowledged_too() -> No
     sink: Any = SimpleNamespace(collect=Collect(rows=1, size=1, age_s=0, aside=0))
     patience = Patience(random.Random(0), asyncio.Event())
     nothing: Any = SimpleNamespace()
-    settler = Settler(source, sink, nothing, hold, patience, stats, lambda: 0.0, settled=lambda _: None, freed=lambda: None)
+    settler = Settler(
+        source, sink, nothing, hold, patience, stats, lambda: 0.0, set(), settled=lambda _: None, freed=lambda: None
+    )
     (held,) = hold.take([Delivery("first", message)], 0.0)
     settler.acknowledge(held)
     working = asyncio.get_running_loop().create_task(settler.run())

@@ -182,6 +182,41 @@ class TestAMessageThatComesAgain:
         run(main)
 
 
+class TestReadiness:
+    def test_what_is_away_is_missing_until_it_is_back(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.start()
+            bench.deliver("a")
+            await bench.until(lambda: bench.stats.acknowledged == 1)
+            assert bench.subscriber.missing() == []
+            bench.sink.away = bench.topic.away = True
+            bench.deliver("b")
+            await bench.until(lambda: bench.subscriber.missing() == ["answers"])
+            bench.deliver("?c")
+            await bench.until(lambda: bench.stats.held == 2)
+            bench.source.away = True
+            bench.deliver("d")
+            await bench.until(lambda: set(bench.subscriber.missing()) == {"answers", "pull"})
+            bench.sink.away = False
+            await bench.until(lambda: "dead-letter topic" in bench.subscriber.missing())
+            bench.source.away = bench.topic.away = False
+            await bench.until(lambda: bench.stats.held == 0 and bench.subscriber.missing() == [])
+
+        run(main)
+
+    def test_an_engine_that_answers_nobody_is_missing(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.engine.well = False
+            bench.start()
+            await bench.until(lambda: bench.subscriber.missing() == ["the engine"])
+            bench.engine.well = True
+            await bench.until(lambda: bench.subscriber.missing() == [])
+
+        run(main)
+
+
 class TestLeasesThatAreOver:
     """As a subscription with exactly-once delivery says it."""
 

@@ -36,6 +36,12 @@ def _add_stream(commands: Commands) -> None:
     stream.add_argument(
         "--metrics-port", type=values.port, metavar="N", help="serve Prometheus metrics at this port; 0 takes a free one"
     )
+    stream.add_argument(
+        "--metrics-address",
+        default="0.0.0.0",
+        metavar="ADDRESS",
+        help="the address that they are served on: 127.0.0.1, :: (default: %(default)s)",
+    )
     stream.set_defaults(command=_stream)
 
 
@@ -71,6 +77,7 @@ def _stream(options: argparse.Namespace) -> int:
             sink_url=os.environ.get("NIGHTSHIFT_SINK_URL", ""),
             project=os.environ.get("NIGHTSHIFT_PROJECT"),
             metrics_port=options.metrics_port,
+            metrics_address=options.metrics_address,
         )
     )
 

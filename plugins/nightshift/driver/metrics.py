@@ -7,18 +7,21 @@ metrics still works, so nothing here raises.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from nightshift.driver.pages import Pages
 from nightshift.driver.stats import Stats
 
 log = logging.getLogger("nightshift.driver")
 
+EVERYWHERE: Final = "0.0.0.0"
+READY_PATH: Final = "/nightshift/readyz"
 _PREFIX: Final = "nightshift_driver_"
 
 
@@ -67,23 +70,40 @@ class StatsCollector(Collector):
         yield _gauge("chunks_open", "Chunks begun but not yet committed.", stats.chunks_open)
 
 
-def serve_metrics(port: int, *collectors: Collector) -> tuple[WSGIServer, int] | None:
-    """Serves ``/metrics`` on every address from a thread that ends with the process; returns the server and its port.
+def serve_metrics(
+    port: int, *collectors: Collector, address: str = EVERYWHERE, missing: Callable[[], Sequence[str]] | None = None
+) -> Pages | None:
+    """Serves ``/metrics`` from a thread that ends with the process. port 0 takes a free one; the log names it.
 
-    port 0 takes a free one; the log names it. If the port is taken or not valid, logs a warning and returns None.
+    missing(): what keeps the process from its work now, in words, asked from that thread; ``/nightshift/readyz`` fails while
+    there is any. If the port is taken or not valid, or the address is not this machine's, logs a warning and returns None.
     """
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
+
+    def metrics(headers: Mapping[str, str]) -> tuple[int, str, bytes]:
+        encoder, form = choose_encoder(headers.get("accept", ""))
+        return 200, form, encoder(registry)
+
+    def ready(_: Mapping[str, str]) -> tuple[int, str, bytes]:
+        lacking = missing() if missing else ()
+        return (
+            (503 if lacking else 200),
+            "text/plain",
+            f"{'waiting for ' if lacking else ''}{', '.join(lacking) or 'ready'}\n".encode(),
+        )
+
     try:
-        server, _ = start_http_server(port, "0.0.0.0", registry)
+        pages = Pages(address, port, {"/metrics": metrics, "/": metrics, **({READY_PATH: ready} if missing else {})})
     except (OSError, OverflowError) as error:
-        log.warning("metrics not served", extra={"fields": {"port": port, "error": f"{type(error).__name__}: {error}"}})
+        said = {"address": address, "port": port, "error": f"{type(error).__name__}: {error}"}
+        log.warning("metrics not served", extra={"fields": said})
         return None
-    log.info("metrics", extra={"fields": {"port": server.server_port}})
-    return server, server.server_port
+    log.info("metrics", extra={"fields": {"address": address, "port": pages.port}})
+    return pages
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

@@ -13,6 +13,7 @@ NIGHTSHIFT_MODEL_REVISION      with which --revision the engine loads a model of
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
 NIGHTSHIFT_TUNING              JSON, the job's `tuning` (`nightshift.spec.JobSpec`) as it is now; by default as it was frozen
 NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
+NIGHTSHIFT_METRICS_ADDRESS     the address that they are served on; by default all that the pod has
 NIGHTSHIFT_BUFFER_MB           input rows held in memory at once: 256 by default, of the container's 2 GiB
 NIGHTSHIFT_FLIGHT_MB           memory of requests in flight, with their images: 512 by default; a larger one goes alone
 NIGHTSHIFT_PROFILE             the compute profile that its machine was asked for with; for its marks; optional
@@ -44,7 +45,7 @@ from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.health import ENGINE_BUDGET_S
 from nightshift.driver.loop import BUFFER_BYTES, Worker, WorkerLimits
 from nightshift.driver.marks import Birth, Marks, process_age_s
-from nightshift.driver.metrics import StatsCollector, serve_metrics
+from nightshift.driver.metrics import EVERYWHERE, StatsCollector, serve_metrics
 from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.pump import FLIGHT_BYTES
 from nightshift.driver.recall import Completed
@@ -101,6 +102,7 @@ class DriverConfig:
     attempt: str
     dead_letters: int | None = None
     metrics_port: int | None = None
+    metrics_address: str = EVERYWHERE
     buffer_mb: int = BUFFER_BYTES >> 20
     flight_mb: int = FLIGHT_BYTES >> 20
     engine_wait_s: float = ENGINE_BUDGET_S
@@ -133,6 +135,7 @@ class DriverConfig:
             f"{pod}-{uuid.uuid4().hex[:8]}",
             dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
             metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
+            metrics_address=os.environ.get("NIGHTSHIFT_METRICS_ADDRESS") or EVERYWHERE,
             buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or BUFFER_BYTES >> 20,
             flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or FLIGHT_BYTES >> 20,
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
@@ -229,7 +232,7 @@ async def _work(
     kind = load_kind(spec.rendered_as(_rendering(record)))
     window, requests = first_window(spec.engine.max_num_seqs, kind)
     if config.metrics_port is not None:
-        serve_metrics(config.metrics_port, StatsCollector(stats))
+        serve_metrics(config.metrics_port, StatsCollector(stats), address=config.metrics_address)
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
         if not await meet(engine, drain, config.engine_wait_s):
             return exits.RESUME

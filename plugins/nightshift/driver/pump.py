@@ -182,9 +182,13 @@ class Pump:
         self.run()
 
     @property
+    def engine_answers(self) -> bool:
+        """Whether the engine is there, and answers somebody as far as is known."""
+        return self._health.good and not self.sender.trial.open
+
+    @property
     def _may_send(self) -> bool:
-        quiet = self.sender.trial.open or self.sender.silence.left_s > 0
-        return not self._patience.stop.is_set() and self._health.good and not quiet
+        return not self._patience.stop.is_set() and self.engine_answers and self.sender.silence.left_s <= 0
 
     @property
     def _has_room(self) -> bool:

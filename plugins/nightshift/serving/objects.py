@@ -34,8 +34,15 @@ def deployment(
 
 
 def budget(order: StreamOrder, component: str) -> dict[str, Any]:
-    """A node that is emptied costs one pod at a time. Not minAvailable: a single pod would keep its node for ever."""
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": order.labels(component)}}
+    """A node that is emptied costs one pod at a time. Not minAvailable: a single pod would keep its node for ever.
+
+    Nor may pods keep their nodes that are not ready, while a database is away, say.
+    """
+    spec = {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": order.labels(component)},
+    }
     return an_object(order, "PodDisruptionBudget", "policy/v1", order.name(component), component, {"spec": spec})
 
 

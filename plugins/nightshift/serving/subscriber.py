@@ -15,8 +15,10 @@ FOLDER: Final = "/etc/nightshift"
 FILE: Final = "stream.yaml"
 SINK_KEY: Final = "url"
 SINK_PORT: Final = 5432
-_PROBE: Final = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 10}
+_ALIVE: Final = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 10}
 """It says that the process runs and nothing more: a subscriber without an engine or a database is well, and waits."""
+_READY: Final = {"httpGet": {"path": "/nightshift/readyz", "port": "metrics"}, "timeoutSeconds": 10}
+"""It fails while Pub/Sub, the sink or the engine is away. Nothing is sent to a subscriber, so only a rollout waits for it."""
 
 
 def objects(order: StreamOrder) -> list[dict[str, Any]]:
@@ -59,8 +61,8 @@ def _deployment(order: StreamOrder) -> dict[str, Any]:
             *([address] if order.in_database else []),
         ],
     )
-    container["livenessProbe"] = {**_PROBE, "periodSeconds": 30, "failureThreshold": 4}
-    container["readinessProbe"] = {**_PROBE, "periodSeconds": 5}
+    container["livenessProbe"] = {**_ALIVE, "periodSeconds": 30, "failureThreshold": 4}
+    container["readinessProbe"] = {**_READY, "periodSeconds": 5}
     container["volumeMounts"].append({"name": "stream", "mountPath": FOLDER, "readOnly": True})
     pod = {
         **identity(order.name(SUBSCRIBER)),

@@ -19,7 +19,7 @@ import uvloop
 from nightshift import exits
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
-from nightshift.driver.metrics import StatsCollector, serve_metrics
+from nightshift.driver.metrics import EVERYWHERE, StatsCollector, serve_metrics
 from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.stats import Stats
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
@@ -60,6 +60,7 @@ class Options:
     sink_url: str
     project: str | None
     metrics_port: int | None = None
+    metrics_address: str = EVERYWHERE
 
 
 def run(options: Options) -> int:
@@ -138,8 +139,15 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
 
     drain = DrainOnSignal()
     stats, counts = Stats(), StreamStats()
+    starting = ["the sink", "Pub/Sub", "the engine"]
+    running: list[Subscriber] = []
+
+    def missing() -> list[str]:
+        return running[0].missing() if running else starting
+
     if options.metrics_port is not None:
-        serve_metrics(options.metrics_port, StatsCollector(stats), StreamCollector(counts))
+        collectors = StatsCollector(stats), StreamCollector(counts)
+        serve_metrics(options.metrics_port, *collectors, address=options.metrics_address, missing=missing)
     sink = _sink(options, spec, kind)
     window, requests = first_window(spec.engine.max_num_seqs, kind)
     async with EngineClient(
@@ -175,6 +183,7 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
             stream_stats=counts,
         )
         drain.attach(subscriber.drain)
+        running.append(subscriber)
         return await subscriber.run()
 
 

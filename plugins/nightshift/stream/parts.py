@@ -123,15 +123,24 @@ class Sink(Protocol):
         ...
 
 
-async def insist(patience: Patience, call: Callable[[], Awaitable[T]], what: str) -> T:
-    """Repeats a call until it is answered, however long that takes: what is held stays leased meanwhile."""
+async def insist(patience: Patience, call: Callable[[], Awaitable[T]], what: str, absent: set[str] | None = None) -> T:
+    """Repeats a call until it is answered, however long that takes: what is held stays leased meanwhile.
+
+    absent: has `what` in it while that is waited for.
+    """
     tries = 0
     while True:
         try:
-            return await call()
+            reply = await call()
         except Unavailable as error:
+            if absent is not None:
+                absent.add(what)
             if tries % SAY_EVERY == 0:
                 log.warning("no answer", extra={"fields": {"what": what, "tries": tries + 1, "error": str(error)}})
+        else:
+            if absent is not None:
+                absent.discard(what)
+            return reply
         tries += 1
         if patience.stop.is_set():
             await asyncio.sleep(BACKOFF_S)

@@ -39,7 +39,7 @@ T = TypeVar("T")
 class Settler:
     """settled(messages): called when their outcomes are in the sink. freed(): called when messages are not held any more.
 
-    now(): Unix time in seconds.
+    now(): Unix time in seconds. absent: what is waited for, as `insist` fills it.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Settler:
         patience: Patience,
         stats: StreamStats,
         now: Callable[[], float],
+        absent: set[str],
         *,
         settled: Callable[[Sequence[Held]], None],
         freed: Callable[[], None],
@@ -61,9 +62,10 @@ class Settler:
         self._patience = patience
         self._stats = stats
         self._now = now
+        self._absent = absent
         self._settled = settled
         self._freed = freed
-        self._writer = Writer(sink, patience, self._answered, self._kept, self._rest)
+        self._writer = Writer(sink, patience, absent, self._answered, self._kept, self._rest)
         collect = sink.collect
         self._aside = collect.aside
         self._outcomes: Bundler[Pending] = Bundler(items_most=collect.rows, size_most=collect.size, wait_s=collect.age_s)
@@ -186,7 +188,7 @@ class Settler:
     async def _bury(self) -> None:
         while True:
             batch = await self._next(self._graves, "graves")
-            refused = await insist(self._patience, lambda: self._publish(batch), "dead-letter topic")  # noqa: B023
+            refused = await insist(self._patience, lambda: self._publish(batch), "dead-letter topic", self._absent)  # noqa: B023
             for held, dead in batch:
                 if (words := refused.get(dead.message.id)) is not None:
                     self._stats.unannounced += 1
@@ -208,7 +210,7 @@ class Settler:
     async def _acknowledge(self) -> None:
         while True:
             batch = await self._next(self._done, "done")
-            taken = await insist(self._patience, lambda: self._tell(batch), "acknowledgements")  # noqa: B023
+            taken = await insist(self._patience, lambda: self._tell(batch), "acknowledgements", self._absent)  # noqa: B023
             for held in batch:
                 if not self._hold.has(held):
                     continue

@@ -87,12 +87,10 @@ class Subscriber:
         stream_stats: StreamStats,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._source = source
-        self._sink = sink
-        self._decoder = decoder
+        self._absent: set[str] = set()
+        self._source, self._sink, self._decoder = source, sink, decoder
         self._ordered = ordered
-        self._stats = stats
-        self._counts = stream_stats
+        self._stats, self._counts = stats, stream_stats
         self._stop = asyncio.Event()
         self._pulling, self._bundling = asyncio.Event(), asyncio.Event()
         self._patience = Patience(rng, self._stop)
@@ -106,7 +104,16 @@ class Subscriber:
         self._bundles: dict[int, list[Held]] = {}
         self._scheduler = Scheduler(kind, self._told)
         self._settler = Settler(
-            source, sink, dead_letters, self._hold, self._patience, stream_stats, now, settled=self._settled, freed=self._moved
+            source,
+            sink,
+            dead_letters,
+            self._hold,
+            self._patience,
+            stream_stats,
+            now,
+            self._absent,
+            settled=self._settled,
+            freed=self._moved,
         )
         self._pump = Pump(
             kind,
@@ -123,6 +130,10 @@ class Subscriber:
                 spawn=self._life.spawn,
             ),
         )
+
+    def missing(self) -> list[str]:
+        """What keeps it from its work now, in words. Another thread may ask."""
+        return [*tuple(self._absent), *([] if self._pump.engine_answers else ["the engine"])]
 
     def drain(self) -> None:
         """Tells the subscriber to pull and send nothing more, to store what is answered and to give the rest back."""
@@ -175,7 +186,7 @@ class Subscriber:
                 self._pulling.clear()
                 await self._pulling.wait()
                 continue
-            deliveries = await insist(self._patience, lambda most=room: self._source.pull(most), "pull")  # type: ignore[misc]
+            deliveries = await insist(self._patience, lambda most=room: self._source.pull(most), "pull", self._absent)  # type: ignore[misc]
             if fresh := self._hold.take(deliveries, loop.time()):
                 for held in fresh:
                     self._decode(held)
@@ -196,7 +207,7 @@ class Subscriber:
     async def _admit(self, fresh: list[Held]) -> None:
         """Lets those messages in that have no outcome yet, and whose leases are not over."""
         asked = [(held.message, None if held.problem else held.key) for held in fresh]
-        knowing = insist(self._patience, lambda: self._sink.known(asked), "what is known of messages")
+        knowing = insist(self._patience, lambda: self._sink.known(asked), "what is known of messages", self._absent)
         standings, _ = await asyncio.gather(knowing, self._extend())
         for held, standing in zip(fresh, standings, strict=True):
             if self._hold.leases.ack_id(held.message.id) is None:
@@ -295,9 +306,11 @@ class Subscriber:
         try:
             unsettled = await self._source.extend(list(due), leases.lease_s(loop.time()))
         except Unavailable as error:
+            self._absent.add("leases")
             log.warning("leases not extended", extra={"fields": {"messages": len(due), "error": str(error)}})
             leases.failed(due.values(), loop.time())
             return
+        self._absent.discard("leases")
         for ack_id in unsettled.over & due.keys():
             leases.lost(due[ack_id], ack_id)
         leases.failed([due[ack_id] for ack_id in unsettled.for_now & due.keys()], loop.time())

@@ -42,8 +42,9 @@ class _Waiting:
 
 
 class Writer:
-    """answered(messages), kept(dead letters, ids of those that have other outcomes): called when the sink has them.
+    """absent: what is waited for, as `insist` fills it.
 
+    answered(messages), kept(dead letters, ids of those that have other outcomes): called when the sink has them.
     rest(): called when what waited was tried.
     """
 
@@ -51,12 +52,14 @@ class Writer:
         self,
         sink: Sink,
         patience: Patience,
+        absent: set[str],
         answered: Callable[[Sequence[Held]], None],
         kept: Callable[[Sequence[tuple[Held, Dead]], frozenset[str]], None],
         rest: Callable[[], None],
     ) -> None:
         self._sink = sink
         self._patience = patience
+        self._absent = absent
         self._answered = answered
         self._kept = kept
         self._rest = rest
@@ -123,7 +126,9 @@ class Writer:
     async def _write(self, answered: list[tuple[Held, Answered]]) -> list[tuple[Held, Answered, str]]:
         """Returns those that are refused, and why."""
         try:
-            locked = await insist(self._patience, lambda: self._sink.write([each for _, each in answered]), "answers")
+            locked = await insist(
+                self._patience, lambda: self._sink.write([each for _, each in answered]), "answers", self._absent
+            )
         except Unwritable as error:
             if len(answered) == 1:
                 return [(*answered[0], str(error))]
@@ -140,7 +145,7 @@ class Writer:
 
     async def _blame(self, refused: Sequence[tuple[Held, Answered, str, int]]) -> list[tuple[Held, Dead]]:
         """Returns those whose own fault it is; the others wait."""
-        sound = await insist(self._patience, self._sink.sound, "the sink")
+        sound = await insist(self._patience, self._sink.sound, "the sink", self._absent)
         few = self._blamed + len(refused) <= BLAMED_MOST
         dead = []
         for held, answer, why, since in refused:
@@ -155,7 +160,9 @@ class Writer:
         if not dead:
             return
         try:
-            others = await insist(self._patience, lambda: self._sink.bury([each for _, each in dead]), "dead letters")
+            others = await insist(
+                self._patience, lambda: self._sink.bury([each for _, each in dead]), "dead letters", self._absent
+            )
         except Unwritable as error:
             if len(dead) == 1:
                 self._wait(*dead[0], f"as a dead letter: {error}", self._taken)
