@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightshift.spec import StreamSpec, load_stream
-from nightshift.stream.decoding import ENCODING, Decoder, fits, memory_of
+from nightshift.stream.decoding import ENCODING, REVISION, Decoder, UnknownRevision, fits, memory_of
 from nightshift.stream.messages import Message
 from nightshift.tasks.base import BadInput
 from tests.unit.spec_file import write
@@ -174,6 +174,24 @@ class TestAvro:
         message = a_message(binary(name="a", text="b", weight=1.5), **attributes)
 
         assert self.row(reading, message) == {"name": "a", "text": "b", "weight": 1.5}
+
+    @pytest.mark.parametrize("encoding", ["BINARY", "JSON"])
+    def test_a_record_of_a_revision_that_is_not_named_is_not_read(self, reading: Reading, encoding: str) -> None:
+        """Two text fields that a compatible revision exchanges would be read one for the other, without a word."""
+        data = {
+            "BINARY": binary(name="a", text="b", weight=1.5),
+            "JSON": b'{"name": "a", "text": {"string": "b"}, "weight": 1.5}',
+        }
+        message = a_message(data[encoding], **{ENCODING: encoding, REVISION: "8d1f2a3b"})
+        for named in ([], ["00000000"]):
+            with pytest.raises(UnknownRevision) as caught:
+                reading.row(message, **self.FORM, avro_revisions=named)
+            assert caught.value.revision == "8d1f2a3b"
+
+        assert reading.row(message, **self.FORM, avro_revisions=["00000000", "8d1f2a3b"]) == {"name": "a", "text": "b"}
+
+    def test_of_other_formats_any_revision_can_be_read(self, reading: Reading) -> None:
+        assert reading.row(a_message({"name": "a", "text": "b"}, **{REVISION: "8d1f2a3b"})) == {"name": "a", "text": "b"}
 
     def test_bytes_behind_the_record_are_not_of_the_schema(self, reading: Reading) -> None:
         message = a_message(binary(name="a", text=None, weight=0.0) + b"abc")

@@ -50,6 +50,7 @@ def test_every_count_has_a_metric() -> None:
         ("deliveries_repeated_total", ""): stats.repeated,
         ("deliveries_over_total", ""): stats.over,
         ("deliveries_late_total", ""): stats.late,
+        ("messages_unread_total", ""): stats.unread,
         ("dead_letters_unannounced_total", ""): stats.unannounced,
         ("messages_total", "answered"): stats.answered,
         ("messages_total", "dead_letter"): stats.dead,

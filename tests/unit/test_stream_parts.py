@@ -453,6 +453,7 @@ async def test_what_is_refused_for_good_is_raised_as_it_is(part: str) -> None:
         patience,
         stats,
         lambda: 0.0,
+        set(),
         settled=lambda _: None,
         freed=lambda: None,
     )

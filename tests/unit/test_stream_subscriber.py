@@ -10,6 +10,7 @@ import pytest
 from nightshift import exits
 from nightshift.driver.engine import Replied, SendResult
 from nightshift.driver.patience import Patience
+from nightshift.stream.decoding import UnknownRevision
 from nightshift.stream.messages import Dead
 from nightshift.stream.parts import Standing, Unavailable, insist
 from nightshift.stream.writing import BLAMED_MOST
@@ -102,6 +103,28 @@ class TestMessagesThatShareARequest:
                 await bench.end()
 
         run(main)
+
+    def test_a_message_of_an_unknown_revision_is_held_and_said_and_others_go_on(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, ordered=True)
+            bench.decoder.raises = {name: UnknownRevision("8d1f2a3b") for name in ("new 1", "new 2")}
+            (first,) = bench.deliver("a", lane="one")
+            held = bench.deliver("new 1", "new 2", "b", lane="one")
+            (other,) = bench.deliver("c", lane="two")
+            bench.start()
+            await bench.until(lambda: set(bench.source.acknowledged) == {first, other})
+            await asyncio.sleep(700.0)
+
+            assert bench.sink.rows.keys() == {"a", "c"}, "b must not overtake them"
+            assert bench.sink.dead == {}
+            assert bench.subscriber.missing() == ["schema revision 8d1f2a3b"]
+            assert bench.stats.held == 3
+            assert await bench.end() == exits.DONE
+            assert {name for name, _ in bench.source.given_back} == set(held)
+
+        run(main)
+        (said,) = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert said.__dict__["fields"]["revision"] == "8d1f2a3b"
 
 
 class TestAMessageThatComesAgain:

@@ -49,6 +49,12 @@ class Messages(Section):
         description="The Avro schema that messages were written with: a record.",
         examples=[{"type": "record", "name": "Package", "fields": [{"name": "summary", "type": "string"}]}],
     )
+    avro_revisions: tuple[Text, ...] = Field(
+        default=(),
+        description="Ids of the revisions of the topic's schema that are read as avro_schema. Messages of others are held.",
+        examples=[["8d1f2a3b"]],
+        strict=False,
+    )
     attributes: tuple[InputColumn, ...] = Field(
         default=(),
         description="Attributes that are columns, too.",

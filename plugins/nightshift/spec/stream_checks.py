@@ -102,7 +102,10 @@ def _avro(document: Document) -> Iterator[Finding]:
         )
     elif schema is not None and not avro:
         yield Finding(path, "Only messages in Avro have a schema here", "Remove it, or write format: avro")
-    elif isinstance(schema, dict) and _avro_fields(document) is None:
+    if document.get("source", "avro_revisions") and not avro:
+        problem = "Only messages in Avro are read by a schema, so other messages of any revision can be read"
+        yield Finding(("source", "avro_revisions"), problem, "Remove it, or write format: avro")
+    if avro and isinstance(schema, dict) and _avro_fields(document) is None:
         remedy = "Write type: record, a name, and fields with names and types"
         yield Finding(path, "The schema is not a record with named fields", remedy)
 

@@ -24,11 +24,25 @@ if TYPE_CHECKING:
 ENCODING: Final = "googclient_schemaencoding"
 """Pub/Sub says with this attribute how a message of a topic with a schema is encoded (its documentation, "Parse messages from a
 topic with a schema")."""
+REVISION: Final = "googclient_schemarevisionid"
+"""And with this one, which revision of the topic's schema it is of (the same page)."""
 NAMES_SHOWN: Final = 20
 NAME_SHOWN: Final = 40
 """How many names of a message's fields a dead letter tells, and how many characters of each."""
 
 Row = Mapping[str, Any]
+
+
+class UnknownRevision(Exception):
+    """The message is of a revision of its topic's schema that the stream's file does not name.
+
+    Read with another one, its fields may be exchanged without a word. It is not the message's fault, so all of its revision
+    wait until the file names it.
+    """
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(revision)
+        self.revision = revision
 
 
 class Decoder:
@@ -42,7 +56,7 @@ class Decoder:
         self._keys = keys
 
     def row(self, message: Message) -> Row:
-        """The message's columns. Raises BadInput, whose message says what is wrong with it."""
+        """The message's columns. Raises BadInput, whose message says what is wrong with it; UnknownRevision."""
         if isinstance(self._source, Messages):
             self._check_order(message, self._source)
             values = {**self._data(message), **self._attributes(message, self._source), **_own(message)}
@@ -76,6 +90,10 @@ class Decoder:
                 return {TEXT_COLUMN: _text(message.data)}
             case "avro":
                 assert self._avro is not None
+                assert isinstance(self._source, Messages)
+                revision = message.attributes.get(REVISION)
+                if revision is not None and revision not in self._source.avro_revisions:
+                    raise UnknownRevision(revision)
                 return self._avro.record(message)
         return _json_object(message.data)
 

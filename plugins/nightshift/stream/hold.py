@@ -20,6 +20,7 @@ SIZE_GUESS: Final = 4096
 @dataclass(slots=True, eq=False)
 class Held:
     """A message on its way. key, row: once it is decoded. problem: why it cannot be. size: bytes that it counts for.
+    revision: of its schema, if that is why it cannot be read yet.
 
     lane: where it is in order, or waits to be; "" for no order. judged: it has an outcome; settled: the outcome is in the sink.
     """
@@ -29,6 +30,7 @@ class Held:
     key: tuple[str, ...] = ()
     row: Row | None = None
     problem: str | None = None
+    revision: str | None = None
     lane: str = ""
     judged: bool = False
     settled: bool = False

@@ -29,6 +29,7 @@ class StreamCollector(Collector):
         yield _counter("deliveries_repeated", "Deliveries of a message that was held already.", stats.repeated)
         yield _counter("deliveries_over", "Deliveries of a message that had its outcome already.", stats.over)
         yield _counter("deliveries_late", "Deliveries of a message whose lease was over when it came.", stats.late)
+        yield _counter("messages_unread", "Messages held because the revision of their schema is not known.", stats.unread)
         outcomes = CounterMetricFamily(_PREFIX + "messages", "Messages with an outcome in the sink.", labels=["outcome"])
         outcomes.add_metric(["answered"], stats.answered)
         outcomes.add_metric(["dead_letter"], stats.dead)

@@ -30,8 +30,9 @@ class StreamStats:
     """Counts since the process began, except the gauges held (messages), held_bytes and waiting (for others of their request).
 
     delivered: deliveries, of which repeated: of a message that is held already; over: of one that had its outcome; late: of one
-    whose lease was over when it came. answered, dead: outcomes in the sink; unannounced: of the dead, those that their topic
-    refuses. acknowledged, given_back: messages. extended: leases. dead_reasons: of `dead`.
+    whose lease was over when it came. unread: messages that were held because the revision of their schema is not known.
+    answered, dead: outcomes in the sink; unannounced: of the dead, those that their topic refuses. acknowledged, given_back:
+    messages. extended: leases. dead_reasons: of `dead`.
     """
 
     held: int = 0
@@ -41,6 +42,7 @@ class StreamStats:
     repeated: int = 0
     over: int = 0
     late: int = 0
+    unread: int = 0
     answered: int = 0
     dead: int = 0
     unannounced: int = 0
@@ -59,6 +61,7 @@ class StreamStats:
             "repeated",
             "over",
             "late",
+            "unread",
             "answered",
             "dead",
             "unannounced",

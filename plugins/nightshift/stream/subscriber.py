@@ -31,7 +31,7 @@ from nightshift.driver.stats import Stats
 from nightshift.driver.trial import Canary
 from nightshift.run.chunks import Result
 from nightshift.stream.bundling import Bundler
-from nightshift.stream.decoding import Decoder, memory_of
+from nightshift.stream.decoding import Decoder, UnknownRevision, memory_of
 from nightshift.stream.hold import Held, Hold
 from nightshift.stream.lanes import Lanes
 from nightshift.stream.messages import Answered, Dead, Outcome
@@ -206,7 +206,7 @@ class Subscriber:
 
     async def _admit(self, fresh: list[Held]) -> None:
         """Lets those messages in that have no outcome yet, and whose leases are not over."""
-        asked = [(held.message, None if held.problem else held.key) for held in fresh]
+        asked = [(held.message, None if held.row is None else held.key) for held in fresh]
         knowing = insist(self._patience, lambda: self._sink.known(asked), "what is known of messages", self._absent)
         standings, _ = await asyncio.gather(knowing, self._extend())
         for held, standing in zip(fresh, standings, strict=True):
@@ -235,13 +235,23 @@ class Subscriber:
             held.row = self._decoder.row(held.message)
             held.key = self._decoder.key(held.message, held.row)
             self._hold.decoded(held, memory_of(held.row))
+        except UnknownRevision as error:
+            held.revision = error.revision
         except Exception as error:  # Whatever a library raises for a message concerns that message alone.
             said = isinstance(error, BadInput) and str(error)
             # Some errors repeat all the data.
             held.row, held.problem = None, (said or f"the message cannot be read: {error!r}")[:PROBLEM_MOST]
 
     def _wait(self, held: Held) -> None:
-        """The message waits for others of its request."""
+        """The message waits for others of its request; or, of an unknown revision, for a process that can read it."""
+        if held.revision is not None:
+            self._counts.unread += 1
+            if (what := f"schema revision {held.revision}") not in self._absent:
+                self._absent.add(what)
+                remedy = "if source.avro_schema is right for it, name it in source.avro_revisions; else change both"
+                said = {"revision": held.revision, "remedy": remedy}
+                log.error("messages are held: the stream does not know the revision of their schema", extra={"fields": said})
+            return
         self._bundler.add(held, len(held.message.data), asyncio.get_running_loop().time())
 
     async def _bundle(self) -> None:
