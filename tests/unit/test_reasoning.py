@@ -22,6 +22,8 @@ from nightshift.spec import JobSpec, columns, load_stream
 from nightshift.spec.loading import load
 from nightshift.stream.messages import Answered, Message
 from nightshift.stream.parquet import Format
+from nightshift.stream.postgres import PostgresSink
+from nightshift.stream.schema import Table
 from nightshift.tasks.base import Answer, Answers, TaskKind, load_kind
 from nightshift.warehouse import publish, query, schema
 from nightshift.warehouse.errors import WarehouseError
@@ -275,6 +277,22 @@ class TestStreams:
         assert keeps.name("answers", answers) != drops.name("answers", answers)
         assert b"reasoning" in keeps.description
         assert b"reasoning" not in drops.description
+
+    def test_a_row_of_postgresql_has_it_behind_the_prediction(self, tmp_path: Path) -> None:
+        """Without a key column the message's id is the key, wherever it stands."""
+        sink = {"table": "d.out", "column": "label"}
+        request = {"user": "{{ summary }}", "max_tokens": 9, "reasoning": "keep"}
+        value = stream(task="chat", request=request, sink=sink)
+        value["source"].pop("key", None)
+        value["engine"]["args"] = {"reasoning-parser": "qwen3"}
+        table = Table(load_stream(write(tmp_path, value)), pa.string())
+        answer = Answered(Message("17", b"", {}, "", datetime(2026, 11, 20, tzinfo=UTC)), ("17",), "4", 1, "2 \0 2")
+        row = PostgresSink("postgresql://nowhere", table, "m")._row(answer)
+
+        assert row[:3] == ["4", "2 \ufffd 2", "17"]
+        assert [row[place] for place in table.key_places] == ["17"]
+        assert '"label", "reasoning", "nightshift_message_id"' in table.upsert.as_string(None)
+        assert table.upsert.as_string(None).count("%s") == len(row)
 
     def test_the_table_that_they_are_loaded_into_has_it(self, specs: tuple[Any, Any]) -> None:
         keeps, drops = ([field.name for field in StreamTables(spec, SETTINGS).answer_fields] for spec in specs)

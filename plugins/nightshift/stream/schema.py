@@ -147,7 +147,7 @@ class Table:
     @property
     def key_places(self) -> range:
         """Where the key is in the parameters of `upsert`."""
-        return range(len(self.keys)) if self.keyed else range(1, 2)
+        return range(len(self.keys)) if self.keyed else range(len(self.written), len(self.written) + 1)
 
     async def _create(self, connection: Connection) -> None:
         keys = [sql.SQL("{} text").format(sql.Identifier(key)) for key in self._spec.source.key]
