@@ -1,7 +1,8 @@
 """``python -m tests.chaos.stream_soak --messages N --faults M [--seed S]``: faults to all processes of a stream, and the proof.
 
 Real processes: two subscribers, PostgreSQL, the Pub/Sub emulator, and an engine. The engine is a stand-in, since what is proven
-here is that no message is lost or doubled, at a rate that a real model does not reach on a CPU.
+here is that no message is lost or doubled, at a rate that a real model does not reach on a CPU. One message in a hundred is
+hostile (`tests.chaos.hostile`): it costs itself alone.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from typing import Any, Final
 
 import psycopg
 import yaml
+from google.pubsub_v1.types import PubsubMessage
 
 from local.environments import ROOT
 from local.ports import new_port
+from tests.chaos.hostile import EVERY, Hostile, hostile
 from tests.integration.emulators import PostgresServer, PubSubEmulator, start_postgres, start_pubsub
 from tests.integration.pubsub.support import PubSub
 from tests.integration.stream.processes import JOB, vector_text
@@ -38,16 +41,26 @@ STUCK_S: Final = 300.0
 """No progress for so long, with every fault over, is no slowness any more."""
 
 
+POD_MIB: Final = 2048
+"""Memory of a subscriber's pod as `nightshift render` writes it."""
+
+
 class Broken(AssertionError):
     """Something happened that must not, whatever was done to the processes."""
 
 
 @dataclass
 class Report:
-    """What a soak did and saw. lost: messages without an outcome; twice: with two; wrong: with a wrong one."""
+    """What a soak did and saw. lost: messages without an outcome; twice: with two; wrong: with a wrong one.
+
+    hostile: messages by kind. died: subscribers that ended though no fault ended them. rss_mib: the most that one of them had.
+    """
 
     seed: int
     messages: int = 0
+    hostile: Counter[str] = field(default_factory=Counter)
+    died: int = 0
+    rss_mib: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     answered: int = 0
     dead: int = 0
@@ -78,6 +91,9 @@ class Soak:
         self._engine = self._start_engine()
         self._file = self._stream_file()
         self._subscribers: list[subprocess.Popen[bytes]] = []
+        self._ended: set[int] = set()
+        self._hostile = random.Random(seed + 1)
+        self.hostile: dict[str, Hostile] = {}
         self.texts: dict[str, str] = {}
 
     def subscribe(self) -> None:
@@ -101,6 +117,17 @@ class Soak:
         ids = self._insist(lambda: self.pubsub.publish(self.topic, *bodies))
         # Of a publish whose reply was lost the messages are there twice, as two messages with the same text.
         self.texts.update(zip(ids, texts, strict=True))
+        for number in range(first, first + count):
+            if number % EVERY == EVERY // 2:
+                self._publish_hostile(hostile(self._hostile, number))
+
+    def _publish_hostile(self, one: Hostile) -> None:
+        message = PubsubMessage(data=one.data, attributes=one.attributes)
+        (name,) = self._insist(
+            lambda: self.pubsub.publisher.publish(topic=self.topic, messages=[message], retry=None).message_ids
+        )
+        self.hostile[name] = one
+        self.report.hostile[one.kind] += 1
 
     def fault(self) -> None:
         """One, at random, to the end."""
@@ -111,13 +138,18 @@ class Soak:
 
     def keep(self) -> None:
         """Replaces subscribers that have ended, as a Deployment does."""
+        for process in self._subscribers:
+            if process.poll() is None:
+                self.report.rss_mib = max(self.report.rss_mib, _most_mib(process.pid))
+            elif process.pid not in self._ended:
+                self.report.died += 1
         self._subscribers = [process if process.poll() is None else self._start_subscriber() for process in self._subscribers]
 
     def _faults(self) -> Mapping[str, Callable[[], object]]:
         pause = self._rng.uniform(0.1, 3.0)
         return {
-            "kill of a subscriber": lambda: self._rng.choice(self._subscribers).kill(),
-            "drain of a subscriber": lambda: self._rng.choice(self._subscribers).terminate(),
+            "kill of a subscriber": lambda: self._end(subprocess.Popen.kill),
+            "drain of a subscriber": lambda: self._end(subprocess.Popen.terminate),
             "freeze of a subscriber": lambda: self._freeze(self._rng.choice(self._subscribers), 5 * pause),
             "kill of the engine": lambda: self._restart_engine(pause),
             "kill of the database": lambda: self._restart(self.server, pause),
@@ -128,6 +160,11 @@ class Soak:
             "delivered twice": lambda: self._order(kind="duplicate", resource=self.subscription, every=7, times=50),
             "leases end": lambda: self._insist(lambda: self.pubsub.advance(15)),
         }
+
+    def _end(self, how: Callable[[subprocess.Popen[bytes]], None]) -> None:
+        process = self._rng.choice(self._subscribers)
+        self._ended.add(process.pid)
+        how(process)
 
     def _order(self, **fault: Any) -> None:
         self._insist(lambda: self.pubsub.order(**fault))
@@ -206,25 +243,34 @@ class Soak:
         with psycopg.connect(self.server.url) as connection:
             answers = connection.execute("SELECT nightshift_message_id, embedding::text FROM answers").fetchall()
             dead = connection.execute("SELECT message_id, reason FROM answers_dead_letters").fetchall()
+            own = "SELECT message_id FROM answers_dead_letters WHERE attributes ? 'nightshift_reason'"
+            silent = {name for (name,) in connection.execute(own)}
         delivered = self._insist(lambda: self.pubsub.deliveries(self.subscription))
         outcomes = Counter([name for name, _ in answers] + [name for name, _ in dead])
-        report.messages, report.answered, report.dead = len(self.texts), len(answers), len(dead)
+        report.messages, report.answered, report.dead = len(self.texts) + len(self.hostile), len(answers), len(dead)
         report.deliveries = sum(delivered.values())
-        report.lost = len(self.texts.keys() - outcomes.keys())
+        report.lost = len((self.texts.keys() | self.hostile.keys()) - outcomes.keys())
         report.twice = sum(count - 1 for count in outcomes.values())
         poisoned = {name for name, text in self.texts.items() if text.startswith("poison")}
         # What a lost reply of the publisher hides is in the tables too, under ids that nobody knows here.
         known = [(name, vector) for name, vector in answers if name in self.texts]
         report.wrong = sum(name in poisoned or vector != vector_text(self.texts[name]) for name, vector in known)
         report.wrong += sum(name in self.texts and (name not in poisoned or reason != "rejected") for name, reason in dead)
+        vectors: dict[str, str] = dict(answers)
+        reasons: dict[str, str] = dict(dead)
+        for name, one in self.hostile.items():
+            vector = None if one.text is None else vector_text(one.text)
+            report.wrong += (vectors.get(name), reasons.get(name)) != (vector, one.reason)
         announced: Counter[str] = Counter()
         while received := self._insist(lambda: self.pubsub.pull(self.dead_subscription, 1000)):
             announced.update(each.message.attributes["nightshift_message_id"] for each in received)
             self._insist(lambda received=received: self.pubsub.ack(self.dead_subscription, *received))  # type: ignore[misc]
         report.announced_again = announced.total() - len(announced)
         spent = len(self._insist(lambda: self.pubsub.pull(self.spent_subscription, 1000)))
-        if report.lost or report.twice or report.wrong or spent or set(announced) != {name for name, _ in dead}:
-            raise Broken(f"{report}; announced {len(announced)} of {len(dead)}; without attempts left {spent}")
+        wanted = {name for name, _ in dead} - silent
+        broken = report.lost or report.twice or report.wrong or report.died or report.rss_mib > POD_MIB
+        if broken or spent or announced.keys() != wanted:
+            raise Broken(f"{report}; announced {len(announced)} of {len(wanted)}; without attempts left {spent}")
 
 
 def soak(messages: int, faults: int, seed: int, folder: Path) -> Report:
@@ -246,6 +292,15 @@ def soak(messages: int, faults: int, seed: int, folder: Path) -> Report:
         run.report.seconds = time.monotonic() - began
         run.close()
     return run.report
+
+
+def _most_mib(pid: int) -> int:
+    """The most memory that a process has had, in MiB."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM")), 0)
 
 
 def main() -> int:

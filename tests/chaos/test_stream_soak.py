@@ -17,4 +17,6 @@ def test_no_message_is_lost_or_doubled_whatever_is_killed(tmp_path: Path) -> Non
 
     assert report.faults.total() == 11
     assert (report.lost, report.twice, report.wrong) == (0, 0, 0)
-    assert report.answered + report.dead >= report.messages == 4_000
+    assert report.hostile.total() == 40
+    assert report.answered + report.dead >= report.messages == 4_040
+    assert report.died == 0, "no message ends a process"
