@@ -142,7 +142,9 @@ def identity(each: Seen) -> tuple[str, str]:
 
 async def crowd(*, count: int, rate: float, others: int) -> None:
     """Honest callers at a rate, beside so many others of each kind."""
-    arguments = ("--max-batch-size", ITEMS_MOST, "--max-memory-mb", MEMORY_MIB, "--max-upstream", 16)
+    # A machine that is slow has more of the honest ones in hand: there is room for all of them.
+    room = ("--max-queue", 8192, "--max-connections", 8192)
+    arguments = ("--max-batch-size", ITEMS_MOST, "--max-memory-mb", MEMORY_MIB, "--max-upstream", 16, *room)
     with Upstream(refusing) as upstream, BatcherProcess(upstream.url, *arguments) as batcher:
         async with Callers(batcher) as callers:
             hostile = Others(batcher, seed=1)
