@@ -51,7 +51,7 @@ class LightCodec:
             raise chunks.NotAChunk(f"it belongs to chunk {content.chunk} of run {content.run_id}")
         return Saved(content.results, Part(content.attempt, "node", "0", len(content.results)))
 
-    def first_answered(self, body: bytes) -> int | None:
+    def first_answered(self, body: bytes, rows: int | None = None) -> int | None:
         results = decode_light(body).results
         return next((place for place, result in enumerate(results) if result.reason is None), None)
 

@@ -94,10 +94,13 @@ class ParquetCodec:
             raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of {provenance.whose}")
         return Saved(results, replace(provenance.parts[0], rows=len(results)))
 
-    def first_answered(self, body: bytes) -> int | None:
-        """The place, from 0, of the first row with a prediction in a chunk; None if there is none, or it is not a chunk."""
+    def first_answered(self, body: bytes, rows: int | None = None) -> int | None:
+        """The place, from 0, of the first row with a prediction in a chunk; None if there is none, or it is not a chunk.
+
+        rows: the most that a chunk of its plan has, if that is another run's.
+        """
         try:
-            table, _ = chunks.decode_outcomes(body, rows=self._chunk_rows)
+            table, _ = chunks.decode_outcomes(body, rows=rows or self._chunk_rows)
         except chunks.NotAChunk:
             return None
         place = pc.index(table.column(columns.DEAD_REASON).is_null(), True).as_py()

@@ -54,7 +54,7 @@ class Completed:
                 run_ids = run_ids or [each["run_id"] for each in manifest.get(COMPLETES, ())]
                 continue
             body = get_bytes(self._store, entry["path"])
-            if body is None or (place := self._codec.first_answered(body)) is None:
+            if body is None or (place := self._codec.first_answered(body, plan.chunk_rows)) is None:
                 return None
             table = InputReader(self._store, run, plan, self._kind.columns).read(entry["chunk"])
             return plan.chunk_range(entry["chunk"]).start + place, next(rows_of(table.slice(place, 1), self._kind.columns))

@@ -22,7 +22,8 @@ PAGE_BYTES_MOST: Final = 320 << 20
 UNPACKED_BYTES_MOST: Final = 1 << 30
 """Of all pages, unpacked. They are unpacked one after another."""
 VALUES_MOST: Final = 1 << 26
-"""Of one column, those of lists included."""
+"""Of one column, those of lists included, unless each takes bytes of its own in the file: a vector's numbers do."""
+VALUE_BYTES: Final = 4
 TEXT_BYTES_MOST: Final = 512 << 20
 """Of one column's texts, each repetition counted."""
 COLUMNS_MOST: Final = 2_000
@@ -65,16 +66,17 @@ def check(body: bytes, file: pq.ParquetFile) -> int:
     unpacked = 0
     for number in range(metadata.num_columns):
         repeats = file.schema.column(number).max_repetition_level > 0
-        values = texts = 0
+        values = texts = paid = 0
         for group in groups:
             column = group.column(number)
             if not repeats and column.num_values != group.num_rows:
                 raise ValueError(f"{column.path_in_schema} has not one value for each row")
             found = _Pages(body, column)
-            unpacked += found.unpacked
+            paid += found.unpacked
             values += column.num_values
             texts += max(1, found.dictionary) * column.num_values if column.physical_type == "BYTE_ARRAY" else 0
-        if values > VALUES_MOST:
+        unpacked += paid
+        if values > max(VALUES_MOST, paid // VALUE_BYTES):
             raise TooLarge(f"{groups[0].column(number).path_in_schema} has {values} values, more than {VALUES_MOST}")
         if texts > TEXT_BYTES_MOST:
             _check_texts(body, groups[0].column(number).path_in_schema)
