@@ -187,6 +187,11 @@ class TableSink(Section):
         examples=["catalog.package_vectors"],
     )
     column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
+    shared: bool = Field(
+        default=False,
+        description="Whether this stream may write to a table that is another stream's. It then needs source.key.",
+        examples=[True],
+    )
 
     @property
     def place(self) -> str:

@@ -168,6 +168,9 @@ def _sink(document: Document) -> Iterator[Finding]:
     if isinstance(table, str) and room < len(name := table.rpartition(".")[2]) <= NAME_BYTES_MAX:
         problem = f"{name!r} has {len(name)} characters; the table of dead letters adds {DEAD_LETTERS} to it"
         yield Finding(("sink", "table"), problem, f"Write a name of at most {room} characters")
+    if document.get("sink", "shared") is True and not _texts(document.get("source", "key")):
+        problem = "Without a key the message id is one, and those of two topics may be the same"
+        yield Finding(("sink", "shared"), problem, "Write source.key, or a table of its own")
 
 
 def _in_postgres(document: Document) -> bool:

@@ -38,6 +38,8 @@ LOCK_S: Final = 1
 """How long a statement waits for what another transaction holds."""
 BURY_LOCK_S: Final = 5
 """Longer than writers hold the advisory lock, who may wait for a row meanwhile."""
+SEARCH_S: Final = 2
+"""How long an earlier answer is looked for, for which there is no index."""
 AROUND_LOCKS_S: Final = 10
 """How long the answers of one write are sorted into those whose rows are locked and the others."""
 COLLECT: Final = Collect(rows=500, size=float("inf"), age_s=0.02, aside=0)
@@ -147,6 +149,8 @@ class PostgresSink:
         """The ids (`_holdable`) of those that are answered, or superseded by an answer to a newer one of their key."""
         if not keyed:
             return set()
+        if not self._table.keyed:
+            keyed = [(message, (_holdable(message.id),)) for message, _ in keyed]
         columns: list[Any] = [[key[place] for _, key in keyed] for place in range(len(self._table.keys))]
         published, names = [message.published for message, _ in keyed], [_holdable(message.id) for message, _ in keyed]
         rows = await connection.execute(self._table.superseded, [*columns, published, names])
@@ -160,6 +164,8 @@ class PostgresSink:
             # As many as the server has time for.
             part, rows = dict(rows[: self._most]), rows[self._most :]
             held |= await self._write(part)
+        # Only when all are written: else those that are to be written again would meet parts that are too large again.
+        self._most = min(self._most * 2, COLLECT.rows)
         return held
 
     async def _write(self, rows: dict[str, list[Any]]) -> frozenset[str]:
@@ -171,7 +177,6 @@ class PostgresSink:
         except Slow:
             self._most = max(1, len(rows) // 2)
             raise
-        self._most = min(self._most * 2, COLLECT.rows)
         self._last = next(reversed(rows.values()))
         return frozenset()
 
@@ -188,13 +193,16 @@ class PostgresSink:
         parts = [rows]
         while parts:
             part = parts.pop()
-            if len(part) == 1 or clock() > end:
+            if clock() > end:
                 # Of those that are left nobody knows.
                 held |= part.keys()
                 continue
             try:
                 held |= await self._writing.run(lambda connection: self._insert_free(connection, part))  # noqa: B023
             except Blocked:
+                if len(part) == 1:
+                    held |= part.keys()
+                    continue
                 # What another transaction inserts just now cannot be seen, so it is searched for.
                 items = list(part.items())
                 parts += [dict(items[: len(items) // 2]), dict(items[len(items) // 2 :])]
@@ -222,11 +230,12 @@ class PostgresSink:
 
         try:
             return await self._writing.run(rewrite)
-        except (Unwritable, Blocked):
+        except (Unwritable, Blocked, Slow):
             return False
 
     async def _a_row(self, connection: Connection) -> list[Any] | None:
         """An answer of this model, as `upsert` takes it, that another process has written."""
+        await connection.execute("SELECT set_config('statement_timeout', %s, true)", [f"{SEARCH_S}s"])
         found = await (await connection.execute(self._table.a_row, [self._model])).fetchone()
         return None if found is None else list(found)
 

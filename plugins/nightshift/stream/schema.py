@@ -15,6 +15,7 @@ from nightshift.spec.columns import REASONING
 from nightshift.spec.stream import Messages, TableSink
 from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH_TIME, TRIES
 from nightshift.stream.fitting import check_generated, check_late, check_required, check_statement, check_value, sample
+from nightshift.stream.owner import claim
 from nightshift.stream.parts import SinkRefused
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Table:
         self.prediction_type = columns[self._sink.column]
         self._key_types = tuple(columns[key] for key in self.keys)
         await self._fit(connection)
+        await claim(connection, self.name, self._spec, shared=self._sink.shared)
 
     async def _fit(self, connection: Connection) -> None:
         """Whether answers and dead letters can be written. Raises SinkRefused."""

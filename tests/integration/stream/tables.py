@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,17 +46,21 @@ class Place:
         work: Mapping[str, Any] = COMPLETION,
         table: str | None = None,
         column: str = "answer",
+        ordering: bool = False,
+        shared: bool = False,
+        job: str = "texts",
     ) -> None:
         self.server = server
         self.table = table or f"t_{unique()}"
-        self.spec = self._load(folder, keys, work, column)
+        sections = {
+            "job": job,
+            "source": {"subscription": "texts", "key": list(keys), "ordering": ordering},
+            "sink": {"table": self.table, "column": column, "shared": shared},
+        }
+        self.spec = self._load(folder, sections, work)
         self.column = column
 
-    def _load(self, folder: Path, keys: Sequence[str], work: Mapping[str, Any], column: str) -> StreamSpec:
-        sections = {
-            "source": {"subscription": "texts", "key": list(keys)},
-            "sink": {"table": self.table, "column": column},
-        }
+    def _load(self, folder: Path, sections: Mapping[str, Any], work: Mapping[str, Any]) -> StreamSpec:
         file = folder / f"{unique()}.yaml"
         file.write_text(yaml.safe_dump({**JOB, **sections, **work}))
         return load_stream(file)

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -14,6 +15,7 @@ from typing import ClassVar
 import psycopg
 import pytest
 
+from nightshift.stream import postgres
 from nightshift.stream.messages import Dead, Message
 from nightshift.stream.parts import Locked, Standing, Unavailable, Unwritable
 from nightshift.stream.postgres import BadUrl, PostgresSink
@@ -55,6 +57,43 @@ class TestTheNewestCounts:
                 for batch in order:
                     await sink.write(batch)
                 assert place.answers() == {"1000002": "two"}, order
+
+    @pytest.mark.parametrize(
+        ("older", "newer"),
+        [
+            ("999999999999", "1000000000000"),
+            ("9.r1", "10"),
+            ("17", "17.r1"),
+            ("17.r9", "17.r10"),
+            ("a/b/9", "a/b/10"),
+        ],
+    )
+    async def test_at_the_same_instant_ids_count_by_their_value(self, placed: Placed, older: str, newer: str) -> None:
+        place = placed("name")
+        one, two = (an_answer(a_message(name), name, "a") for name in (older, newer))
+        async with place.opened() as sink:
+            for order in ([[one], [two]], [[two], [one]], [[one, two]]):
+                place.do("DELETE FROM {}")
+                for batch in order:
+                    await sink.write(batch)
+                assert place.answers() == {newer: newer}, order
+                known = await sink.known([(one.message, ("a",)), (two.message, ("a",))])
+                assert known == [Standing.OVER, Standing.OVER]
+
+    async def test_in_order_the_one_that_is_delivered_last_at_the_same_instant_is_the_newest(self, placed: Placed) -> None:
+        place = placed("name", ordering=True)
+        one, two = (an_answer(a_message(name), name, "a") for name in ("20", "10"))
+        async with place.opened() as sink:
+            await sink.write([one])
+            assert await sink.known([(two.message, ("a",)), (one.message, ("a",))]) == [Standing.NEW, Standing.OVER]
+            await sink.write([two])
+            assert place.answers() == {"10": "10"}
+            late = [a_message("9.r1"), a_message("5", -1)]
+            assert await sink.known([(each, ("a",)) for each in late]) == [Standing.OVER, Standing.OVER]
+            await sink.write([an_answer(each, "late", "a") for each in late])
+            assert await sink.bury([replace(a_death(a_message("8")), key=("a",))]) == frozenset()
+
+        assert (place.answers(), place.dead()) == ({"10": "10"}, {"8": "rejected"})
 
     @pytest.mark.gate
     async def test_a_repeated_write_changes_nothing(self, placed: Placed) -> None:
@@ -272,8 +311,149 @@ class TestWhatCannotBeWritten:
         assert rows == [({"a\ufffdb": "c\ufffdd"}, "e\ufffdf", b"\0\xff", "g\ufffdh")]
         assert place.dead().keys() == {"1", "2"}
 
+    @pytest.mark.gate
+    async def test_an_id_with_nul_is_kept_and_known(self, placed: Placed) -> None:
+        """Whoever may publish may set the id of a redriven message."""
+        place = placed()
+        dead, answered = a_death("a\0.r1"), an_answer("b\0.r1")
+        async with place.opened() as sink:
+            assert await sink.bury([dead, a_death("c")]) == frozenset()
+            await sink.write([answered])
+            known = await sink.known([(each.message, (each.message.id,)) for each in (dead, answered)])
+            assert await sink.bury([a_death(answered.message)]) == {"b\0.r1"}
+
+        assert known == [dead, Standing.OVER]
+        assert place.dead().keys() == {"a\ufffd.r1", "c"}
+
+    @pytest.mark.parametrize(
+        "rule",
+        [
+            (
+                "CREATE FUNCTION f_{} () RETURNS trigger LANGUAGE plpgsql AS "
+                "'BEGIN IF NEW.answer = ''bad'' THEN RAISE EXCEPTION ''no''; END IF; RETURN NEW; END'; "
+                "CREATE TRIGGER t BEFORE INSERT OR UPDATE ON {} FOR EACH ROW EXECUTE FUNCTION f_{}()"
+            ),
+            (
+                "ALTER TABLE {} ENABLE ROW LEVEL SECURITY; ALTER TABLE {} FORCE ROW LEVEL SECURITY; "
+                "CREATE POLICY p ON {} USING (true) WITH CHECK (answer <> 'bad')"
+            ),
+            "ALTER TABLE {} ADD CHECK (answer <> 'bad')",
+            "ALTER TABLE {} ADD UNIQUE (answer) DEFERRABLE INITIALLY DEFERRED",
+        ],
+        ids=["trigger", "row level security", "check", "constraint that is checked late"],
+    )
+    async def test_a_row_that_a_rule_of_the_owner_refuses_is_unwritable_and_the_sink_is_sound(
+        self, placed: Placed, rule: str
+    ) -> None:
+        place = placed()
+        async with place.opened() as sink:
+            assert not await sink.sound(), "nothing was ever written"
+            await sink.write([an_answer("0", "bad")])
+            place.do("DELETE FROM {}" if "UNIQUE" not in rule else "SELECT 1")
+            place.do(rule)
+            await sink.write([an_answer("1", "fine")])
+            with pytest.raises(Unwritable):
+                await sink.write([an_answer("2", "bad"), an_answer("3", "good")])
+            assert await sink.sound()
+            place.do("DELETE FROM {}")
+            assert await sink.sound()
+            assert place.answers() == {}, "what was deleted stays so"
+            await sink.write([an_answer("3", "good")])
+        async with place.opened() as another:
+            assert await another.sound(), "by a row of its model"
+            place.do("ALTER TABLE {} ADD tenant text NOT NULL DEFAULT 'x'; ALTER TABLE {} ALTER tenant DROP DEFAULT")
+            assert not await another.sound()
+
+
+class TestWhatOthersHold:
+    @pytest.mark.gate
+    @pytest.mark.parametrize("keys", [(), ("name",)], ids=["by id", "by key"])
+    async def test_a_locked_row_is_told_and_the_others_of_its_batch_are_written(
+        self, placed: Placed, keys: tuple[str, ...]
+    ) -> None:
+        place = placed(*keys)
+        batch = [an_answer(a_message(f"{n}", 1), f"v{n}", *(f"{n}" for _ in keys)) for n in range(20)]
+        async with place.opened() as sink:
+            await sink.write([an_answer("7", "old", *("7" for _ in keys))])
+            with psycopg.connect(place.server.url) as other:
+                other.execute(f"SELECT FROM {place.table} WHERE nightshift_message_id = '7' FOR UPDATE")
+                assert await sink.write(batch) == {"7"}
+                assert len(place.answers()) == 20
+                assert await sink.bury([a_death("dead")]) == frozenset(), "nor does it hold up a dead letter"
+            assert await sink.write(batch) == frozenset()
+
+        assert place.answers() == {f"{n}": f"v{n}" for n in range(20)}
+
+    async def test_a_row_that_another_is_inserting_is_told(self, placed: Placed) -> None:
+        place = placed("name")
+        async with place.opened() as sink:
+            with psycopg.connect(place.server.url) as other:
+                other.execute(f"INSERT INTO {place.table} VALUES ('5', 'theirs', 'x', now(), 'm', 1)")
+                assert await sink.write([an_answer(f"{n}", "yes", f"{n}") for n in range(8)]) == {"5"}
+                other.rollback()
+
+        assert len(place.answers()) == 7
+
+    @pytest.mark.gate
+    async def test_dead_letters_and_answers_go_on_while_somebody_vacuums(self, placed: Placed) -> None:
+        place = placed()
+        async with place.opened() as sink:
+            with psycopg.connect(place.server.url) as other:
+                other.execute(f"LOCK TABLE {place.table} IN SHARE UPDATE EXCLUSIVE MODE")  # As VACUUM and ANALYZE do.
+                assert await sink.bury([a_death("1")]) == frozenset()
+                assert await sink.write([an_answer("2")]) == frozenset()
+
+        assert (place.answers().keys(), place.dead().keys()) == ({"2"}, {"1"})
+
 
 class TestABrokenConnection:
+    async def test_one_that_dies_without_a_word_is_given_up_and_replaced(
+        self, placed: Placed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(postgres, "TRANSACTION_S", 1.0)
+        place = placed()
+        async with silenced(place.server.url) as (url, silence):
+            sink = place.sink(url)
+            await sink.open()
+            silence()
+            with pytest.raises(Unavailable, match="the server has not answered"):
+                await sink.write([an_answer("1")])
+            monkeypatch.setattr(postgres, "TRANSACTION_S", 30.0)
+            await sink.write([an_answer("1")])
+            await sink.close()
+
+        assert place.answers() == {"1": "yes"}
+
+    async def test_what_the_server_has_no_time_for_is_written_in_parts(self, placed: Placed) -> None:
+        place = placed()
+        async with place.opened():
+            place.do(
+                "CREATE FUNCTION f_{} () RETURNS trigger LANGUAGE plpgsql AS "
+                "'BEGIN PERFORM pg_sleep(0.05); RETURN NEW; END'; "
+                "CREATE TRIGGER t BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION f_{}()"
+            )
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(postgres, "TRANSACTION_S", 1.5)
+            async with place.opened() as sink:
+                await until_available(lambda: sink.write([an_answer(f"{n}") for n in range(60)]))
+
+        assert len(place.answers()) == 60
+
+    async def test_nothing_is_left_behind_for_the_next_who_gets_the_connection(self, placed: Placed) -> None:
+        """As behind PgBouncer, which may give each transaction another one, and refuses the startup parameter `options`."""
+        place = placed()
+        async with place.opened() as sink:
+            for n in range(8):
+                await sink.write([an_answer(f"{n}")])
+            connection = sink._writing._connection
+            assert connection is not None
+            for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+                row = await (await connection.execute(f"SHOW {name}")).fetchone()
+                assert row == ("0",)
+            prepared = await (await connection.execute("SELECT count(*) FROM pg_prepared_statements")).fetchone()
+            assert prepared == (0,)
+            assert "options" not in {word.split("=")[0] for word in connection.info.dsn.split()}
+
     def kill_all(self, place: Place) -> int:
         """Ends the connections of sinks; the tests of one server run one after the other."""
         found = place.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'nightshift'")
@@ -361,6 +541,39 @@ class TestTheAddress:
             await place.sink(url).open()
 
         assert "hush" not in repr(caught.value) + repr(caught.value.__cause__)
+
+
+@asynccontextmanager
+async def silenced(url: str) -> AsyncIterator[tuple[str, Callable[[], None]]]:
+    """A way to a server, and what makes its connections of now fall silent: nothing is passed on, and nobody hangs up."""
+    parts = psycopg.conninfo.conninfo_to_dict(url)
+    passing: list[asyncio.Event] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silent: asyncio.Event) -> None:
+        while (data := await reader.read(65536)) and not silent.is_set():
+            writer.write(data)
+        if not silent.is_set():
+            writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent = asyncio.Event()
+        passing.append(silent)
+        host = str(parts["host"])
+        if host.startswith("/"):
+            up, down = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{parts['port']}")
+        else:
+            up, down = await asyncio.open_connection(host, int(str(parts["port"])))
+        await asyncio.gather(copy(reader, down, silent), copy(up, writer, silent))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield (
+            psycopg.conninfo.make_conninfo(url, host="127.0.0.1", port=port),
+            lambda: [each.set() for each in passing] and None,
+        )
+    finally:
+        server.close()
 
 
 async def until(fact: Callable[[], bool]) -> None:

@@ -344,6 +344,53 @@ class TestATableThatWouldRefuseEveryRow:
             await place.sink().open()
 
 
+class TestWhoseTableItIs:
+    def comment(self, place: Place) -> str:
+        return str(place.ask("SELECT obj_description('{}'::regclass, 'pg_class')")[0][0])
+
+    @pytest.mark.gate
+    async def test_another_stream_is_refused_unless_its_file_says_that_both_write_there(self, placed: Placed) -> None:
+        place = placed("name")
+        for _ in range(2):
+            async with place.opened():
+                pass
+        others = [
+            placed("name", table=place.table, job="others"),
+            placed("name", table=place.table, work={"task": "completion", "request": {"prompt": "{{ text }}"}}, column="more"),
+        ]
+        place.do("ALTER TABLE {} ADD more text, ALTER answer DROP NOT NULL")
+        for other in others:
+            with pytest.raises(SinkRefused, match=r"is another stream's: .*\"texts\".*sink.shared: true") as caught:
+                await other.sink().open()
+        async with placed("name", table=place.table, job="others", shared=True).opened():
+            pass
+        async with place.opened():
+            pass
+        said = str(caught.value)
+        place.do(said[said.index("COMMENT ON") :])
+        async with others[-1].opened():
+            pass
+        with pytest.raises(SinkRefused, match="is another stream's"):
+            await place.sink().open()
+
+    async def test_one_that_nobody_has_marked_is_adopted_and_its_comment_kept(
+        self, placed: Placed, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As release 0.2.0 left it."""
+        caplog.set_level("INFO")
+        place = placed("name")
+        async with place.opened() as sink:
+            await sink.write([an_answer("1", "yes", "a")])
+        place.do("COMMENT ON TABLE {} IS 'Ask the search team; it''s theirs.'")
+        async with place.opened() as sink:
+            assert await sink.known([(a_message("1"), ("a",))]) == [Standing.OVER]
+
+        first, mark = self.comment(place).splitlines()
+        assert first == "Ask the search team; it's theirs."
+        assert mark == 'nightshift: {"job": "texts", "task": "completion", "key": ["name"], "column": "answer"}'
+        assert "the table is marked as this stream's" in caplog.text
+
+
 @pytest.mark.gate
 async def test_a_user_that_may_not_make_tables_uses_those_that_are_there(placed: Placed) -> None:
     schema = f"s_{unique()}"
