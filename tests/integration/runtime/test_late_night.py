@@ -104,6 +104,7 @@ def test_a_slow_night_gets_help_and_keeps_its_deadline(
     plan = {**a_plan(CHUNKS, chunk_rows=1).to_json(), "decision": save_decision(store, RUN, decision)}
     obstore.put(store, RUN.spec_path, canonical_json({"spec": spec.model_dump(mode="json")}))
     obstore.put(store, RUN.plan_path, canonical_json(plan))
+    obstore.put(store, f"{RUN.prefix}/{plan['files'][0]['path']}", b"x" * plan["files"][0]["size"])
     monkeypatch.setattr(Lookout, "_store", store)
     settings = Settings(bucket="runs", project="acme", runtime=f"local:{agent.state}", workers_max=3)
     for name in ("bucket", "project", "runtime"):

@@ -78,7 +78,7 @@ def test_a_night_that_is_paused_in_the_middle(
     monkeypatch.setenv("NIGHTSHIFT_RUNTIME", f"local:{agent.state}")
 
     def committed() -> set[str]:
-        return {path.name for path in night.folder.glob("ledger/*.parquet")}
+        return {path.name for path in night.work.glob("ledger/*.parquet")}
 
     slowly = Slowly()
     with CannedEngine(slowly) as engine:

@@ -39,6 +39,7 @@ def hourly(night: Night) -> Night:
         every="1h",
         source={"query": query, "key": ["name", "version"]},
         destination={"table": f"{name}.vectors", "column": "vector", "partition_column": "period_start"},
+        compute__rows_per_worker_per_second=20,
     )
     return replace(night, spec=spec)
 
