@@ -137,7 +137,7 @@ class Services:
         return answered
 
     def _permissions(self, request: Any) -> Any:
-        """Without identities everybody may do everything, but with what does not exist: of that, nobody has a permission."""
+        """Without identities every caller has every permission on what exists, and none on what does not."""
         if any("*" in each for each in request.permissions):
             raise invalid("Permissions with wildcards are not allowed.")
         state = self._state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -127,15 +128,21 @@ class TestMessagesThatShareARequest:
         assert said.__dict__["fields"]["revision"] == "8d1f2a3b"
 
 
+def held_back() -> tuple[asyncio.Event, Callable[[list[str]], Awaitable[SendResult]]]:
+    """An engine's reply that comes once the event is set."""
+    release = asyncio.Event()
+
+    async def slow(texts: list[str]) -> SendResult:
+        await release.wait()
+        return await capitals(texts)
+
+    return release, slow
+
+
 class TestAMessageThatComesAgain:
     def test_while_it_is_held_the_newest_delivery_is_acknowledged_and_it_is_computed_once(self) -> None:
         async def main(loop: VirtualLoop) -> None:
-            release = asyncio.Event()
-
-            async def slow(texts: list[str]) -> SendResult:
-                await release.wait()
-                return await capitals(texts)
-
+            release, slow = held_back()
             bench = Bench(loop, reply=slow)
             first = bench.deliver("a")
             bench.start()
@@ -261,12 +268,7 @@ class TestLeasesThatAreOver:
 
     def test_a_lease_that_is_over_is_neither_extended_nor_acknowledged_again(self) -> None:
         async def main(loop: VirtualLoop) -> None:
-            release = asyncio.Event()
-
-            async def slow(texts: list[str]) -> SendResult:
-                await release.wait()
-                return await capitals(texts)
-
+            release, slow = held_back()
             bench = Bench(loop, reply=slow)
             first, other = bench.deliver("a", "b")
             bench.start()
@@ -590,12 +592,7 @@ class TestTheSink:
 class TestADrain:
     def test_what_was_not_sent_is_given_back_now_and_what_was_is_stored(self) -> None:
         async def main(loop: VirtualLoop) -> None:
-            release = asyncio.Event()
-
-            async def slow(texts: list[str]) -> SendResult:
-                await release.wait()
-                return await capitals(texts)
-
+            release, slow = held_back()
             bench = Bench(loop, reply=slow, kind=Kind(2), flush_s=100.0)
             sent = bench.deliver("a", "b")
             waiting = bench.deliver("c")

@@ -51,7 +51,7 @@ def shown(name: str, dash: str) -> str:
 
 
 def is_same(name: str, state: os.stat_result) -> bool:
-    """Whether a name means the file with this state. False if there is none of this name."""
+    """Whether the name is that of the file with this state. False if there is no such file."""
     try:
         return os.path.samestat(Path(name).stat(), state)
     except OSError:

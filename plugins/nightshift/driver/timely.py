@@ -78,7 +78,7 @@ def stopping() -> bool:
 
 
 def stop() -> None:
-    """For the handler of a signal that ends the process, as its last step: raises Stopped into the call in progress."""
+    """For the handler of a signal that ends the process, as its last step: raises Stopped into a call that reads no answer."""
     _state.stopping = True
     if _state.busy and not _state.reads:
         raise Stopped
