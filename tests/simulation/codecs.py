@@ -45,10 +45,13 @@ class LightCodec:
         )
         return pickle.dumps(content)
 
-    def decode(self, body: bytes, chunk: int) -> Saved:
+    def decode(self, body: bytes, chunk: int, first: int, keys: pa.Table) -> Saved:
         content = decode_light(body)
         if (content.run_id, content.chunk) != (self._run_id, chunk):
             raise chunks.NotAChunk(f"it belongs to chunk {content.chunk} of run {content.run_id}")
+        own = dict(enumerate(keys.column("id").to_pylist(), first))
+        if content.keys != [own.get(result.ordinal) for result in content.results]:
+            raise chunks.NotAChunk("it has other keys than the rows that it answers")
         return Saved(content.results, Part(content.attempt, "node", "0", len(content.results)))
 
     def first_answered(self, body: bytes, rows: int | None = None) -> int | None:

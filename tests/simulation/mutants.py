@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+
 from nightshift.driver import commits, loop
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import ParquetCodec
@@ -225,7 +227,7 @@ def _drain_waits_for_the_engine() -> tuple[Change, ...]:
 
 
 def _foreign_partials_trusted() -> tuple[Change, ...]:
-    def decode(self: ParquetCodec, body: bytes, chunk: int) -> Saved:
+    def decode(self: ParquetCodec, body: bytes, chunk: int, first: int, keys: pa.Table) -> Saved:
         results, made = decode_results(body, results_of)
         return Saved(results, made.parts[0])
 

@@ -78,7 +78,7 @@ def refused(body: bytes, why: str, *, rows: int | None = None) -> None:
         chunk_rows=rows,
     )
     with pytest.raises(NotAChunk, match=why):
-        codec.decode(body, 0)
+        codec.decode(body, 0, 0, pa.table({}))
 
 
 def test_the_helper_writes_chunks() -> None:

@@ -64,7 +64,7 @@ class Attempt:
             prediction_type=pa.list_(pa.float32()),
         )
         self.scheduler = Scheduler(Kind())
-        known = {attempt: self.codec.decode(body, 0) for attempt, body in (partials or {}).items()}
+        known = {attempt: self.codec.decode(body, 0, 0, KEYS) for attempt, body in (partials or {}).items()}
         self.scheduler.open_chunk(0, range(6), iter([{}] * 6), known)
 
     def answer(self, requests: int, *, truncated: bool = False) -> None:
@@ -267,7 +267,7 @@ def test_a_key_column_may_have_the_name_of_a_batchs_status() -> None:
 
     table, _ = chunks.decode(body)
     assert table.column(chunks.STATUS).to_pylist() == list(range(6))
-    assert {(row.status, row.text) for row in codec.decode(body, 0).results} == {(None, "400: no")}
+    assert {(row.status, row.text) for row in codec.decode(body, 0, 0, keys).results} == {(None, "400: no")}
 
 
 def test_a_batch_keeps_them_too() -> None:
@@ -278,7 +278,7 @@ def test_a_batch_keeps_them_too() -> None:
     keys = pa.table({"custom_id": ["a"]})
     saved = codec.encode(OpenChunk(0, 0, 2, {0: result}, prompt_tokens=5), keys)
 
-    taken = codec.decode(saved, 0)
+    taken = codec.decode(saved, 0, 0, pa.table({"custom_id": ["a", "b"]}))
 
     assert isinstance(taken, Saved)
     assert (taken.part.attempt, taken.part.engine_version, taken.part.rows, taken.part.prompt_tokens) == ("pod-1", "1", 1, 5)

@@ -185,13 +185,13 @@ class TestChunks:
     def test_a_partial_gives_it_back(self) -> None:
         body = a_chunk(a_job(), RESULTS[:1])
 
-        assert codec(a_job()).decode(body, 0).results == RESULTS[:1]
+        assert codec(a_job()).decode(body, 0, 0, KEYS).results == RESULTS[:1]
 
     def test_a_partial_without_it_is_not_one_of_the_run(self) -> None:
         body = a_chunk(a_job(reasoning="drop"), RESULTS[:1])
 
         with pytest.raises(NotAChunk, match="reasoning"):
-            codec(a_job()).decode(body, 0)
+            codec(a_job()).decode(body, 0, 0, KEYS)
 
     def test_the_seal_asks_for_it(self) -> None:
         with pytest.raises(NotAChunk, match=r"lacks the columns \['reasoning'\]"):
@@ -211,7 +211,7 @@ class TestChunks:
         done = scheduler.pop_finished()
         assert done is not None
         assert done.answer_bytes >= 5_000
-        saved = codec(a_job()).decode(a_chunk(a_job(), [Result(0, "4", None, None, 1, reasoning="x" * 5_000)]), 0)
+        saved = codec(a_job()).decode(a_chunk(a_job(), [Result(0, "4", None, None, 1, reasoning="x" * 5_000)]), 0, 0, KEYS)
         other = OpenChunk(0, 0, 3)
         other.take_over(saved)
         assert other.answer_bytes >= 5_000

@@ -18,7 +18,7 @@ from nightshift.run.chunks import Provenance, Result, Saved
 from nightshift.spec import columns
 
 GROUP_BYTES: Final = 64 << 20
-"""Answers of a row group of a chunk. Today's plans have smaller chunks; one of an earlier version may have 800 MB."""
+"""Answers of a row group of a chunk. A plan sees to smaller chunks, as far as answers can be foreseen (docs/bounds.md)."""
 _ENCODED: Final = Result(-1, None, None, None, 0)
 """Stands for the answer of a row that is in the chunk's bytes."""
 _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
@@ -87,9 +87,18 @@ class ParquetCodec:
         group_rows = max(1, GROUP_BYTES * len(results) // max(1, chunk.answer_bytes))
         return self._bytes(keys, _handed_over(chunk, results, group_rows), provenance, group_rows)
 
-    def decode(self, body: bytes, chunk: int) -> Saved:
-        """A partial. Raises NotAChunk if it is torn, has too many rows, or belongs to another run or chunk."""
-        results, provenance = chunks.decode_results(body, self._results, rows=self._chunk_rows)
+    def decode(self, body: bytes, chunk: int, first: int, keys: pa.Table) -> Saved:
+        """A partial of the chunk. first: the ordinal of its first row; keys: the key columns of all its rows.
+
+        Raises NotAChunk if it is torn, has too many rows, or belongs to another run, chunk or row. The seal would refuse a
+        chunk that was made of it, and every attempt would make the same one again.
+        """
+
+        def read(table: pa.Table) -> list[Result]:
+            _check_rows(table, first, keys)
+            return self._results(table)
+
+        results, provenance = chunks.decode_results(body, read, rows=self._chunk_rows, keys=keys.column_names)
         if (provenance.run_id, provenance.plan_uid, provenance.chunk) != (self._run_id, self._plan_uid, chunk):
             raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of {provenance.whose}")
         return Saved(results, replace(provenance.parts[0], rows=len(results)))
@@ -110,7 +119,22 @@ class ParquetCodec:
         return chunks.encode(keys, results, self.prediction_type, provenance, group_rows=group_rows, optional=self._optional)
 
     def _results(self, table: pa.Table) -> list[Result]:
+        if (kind := table.schema.field(columns.PREDICTION).type) != self.prediction_type:
+            raise chunks.NotAChunk(f"its predictions are of type {kind}, and the job's of type {self.prediction_type}")
         return chunks.results_of(table, optional=self._optional)
+
+
+def _check_rows(table: pa.Table, first: int, keys: pa.Table) -> None:
+    """Raises NotAChunk unless each row is one of the chunk, as a prediction or as a dead letter. keys: of all its rows."""
+    ordinals = pa.array(range(first, first + len(keys)), pa.int64())
+    places = pc.index_in(table.column(columns.ORDINAL), ordinals)
+    if places.null_count:
+        raise chunks.NotAChunk(f"it has rows that are not between {first} and {first + len(keys) - 1}")
+    if differ := chunks.other_keys(keys.take(places), table):
+        raise chunks.NotAChunk(f"it has other keys than the rows that it answers ({', '.join(differ)})")
+    answered, dead = (pc.is_valid(table.column(name)) for name in (columns.PREDICTION, columns.DEAD_REASON))
+    if not pc.all(pc.xor(answered, dead)).as_py():
+        raise chunks.NotAChunk("it has a row that is neither a prediction nor a dead letter, or both")
 
 
 def _handed_over(chunk: OpenChunk, results: list[Result], group_rows: int) -> Iterator[Result]:

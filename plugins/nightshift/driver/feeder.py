@@ -52,7 +52,10 @@ class Opened:
 
 
 class Feeder:
-    """Finds the next chunk of one worker and fetches what it needs. news(): called after every look at the ledger."""
+    """Finds the next chunk of one worker and fetches what it needs.
+
+    keys: the key columns. news(): called after every look at the ledger.
+    """
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Feeder:
         patience: Patience,
         stats: Stats,
         *,
+        keys: list[str],
         news: Callable[[], None],
     ) -> None:
         self._ranges = ranges
@@ -71,6 +75,7 @@ class Feeder:
         self._codec = codec
         self._patience = patience
         self._stats = stats
+        self._keys = keys
         self._news = news
         self._seen_all_at: float | None = None
         self._reading = asyncio.Lock()
@@ -97,7 +102,7 @@ class Feeder:
 
         Not before there is room for the chunk: this may be as much as all of its answers.
         """
-        found = {attempt: await self._saved_at(path, opened.number) for attempt, path in opened.partials.items()}
+        found = {attempt: await self._saved_at(path, opened) for attempt, path in opened.partials.items()}
         return {attempt: saved for attempt, saved in found.items() if saved is not None}
 
     async def answered_elsewhere(
@@ -161,11 +166,12 @@ class Feeder:
             await self.look_again(self._ranges.everything)
         return self._ranges.next_to_help()
 
-    async def _saved_at(self, path: str, chunk: int) -> Saved | None:
+    async def _saved_at(self, path: str, opened: Opened) -> Saved | None:
         """One partial; None for a torn or foreign one: partials only save work."""
         body = await self._patience.outlast(lambda: self._ledger.read_partial(path), path)
         try:
-            return await asyncio.to_thread(self._codec.decode, body or b"", chunk)
+            first, keys = self._ranges.first_of(opened.number), opened.table.select(self._keys)
+            return await asyncio.to_thread(self._codec.decode, body or b"", opened.number, first, keys)
         except chunks.NotAChunk as error:
             log.warning("partial ignored", extra={"fields": {"path": path, "error": str(error)}})
             return None

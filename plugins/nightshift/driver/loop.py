@@ -112,7 +112,16 @@ class Worker:
         self._life = Life()
         self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
         self._scheduler = Scheduler(kind)
-        self._feeder = Feeder(self._ranges, ledger, reader, codec, self._patience, stats, news=self._drop_what_others_did)
+        self._feeder = Feeder(
+            self._ranges,
+            ledger,
+            reader,
+            codec,
+            self._patience,
+            stats,
+            keys=self._key_columns,
+            news=self._drop_what_others_did,
+        )
         self._commits = Commits(
             ledger,
             codec,

@@ -303,6 +303,21 @@ def _seen(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     return pc.is_valid(predictions), pc.list_value_length(predictions) if lists else pa.nulls(len(predictions), pa.int32())
 
 
+def other_keys(planned: pa.Table, table: pa.Table) -> list[str]:
+    """The key columns in which a chunk or partial says something else than the planned rows. planned: their keys alone."""
+    return [name for name in planned.column_names if not _same(planned.column(name), table.column(name))]
+
+
+def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    """Whether two columns of keys hold the same values; NaN is one of them."""
+    if one.type != other.type:
+        return False
+    if pa.types.is_floating(one.type):
+        nan, others = pc.is_nan(one), pc.is_nan(other)
+        return bool(nan.equals(others) and pc.if_else(nan, 0.0, one).equals(pc.if_else(others, 0.0, other)))
+    return bool(one.equals(other))
+
+
 def _decoded(
     body: bytes, read: Callable[[pq.ParquetFile], T], rows: int | None = None, keys: Sequence[str] = ()
 ) -> tuple[T, Provenance]:
@@ -383,9 +398,10 @@ def _digest(content: bytes | memoryview) -> bytes:
 
 
 def decode_results(
-    body: bytes, of: Callable[[pa.Table], list[Result]], *, rows: int | None = None
+    body: bytes, of: Callable[[pa.Table], list[Result]], *, rows: int | None = None, keys: Sequence[str] = ()
 ) -> tuple[list[Result], Provenance]:
-    """As `decode`, with the rows as results. of: makes them, as `results_of` does. rows: a file with more is not a chunk.
+    """As `decode`, with the rows as results. of: makes them, as `results_of` does; what is no row of the chunk it may refuse.
+    rows: a file with more is not a chunk. keys: columns that it must have, too.
 
     Rows are read a batch at a time, so that predictions are in memory once beside the file.
     """
@@ -397,7 +413,7 @@ def decode_results(
             results += of(pa.Table.from_batches([batch]))
         return results
 
-    return _decoded(body, read, rows)
+    return _decoded(body, read, rows, keys)
 
 
 def results_of(table: pa.Table, prediction_type: pa.DataType | None = None, *, optional: Sequence[str] = ()) -> list[Result]:

@@ -236,16 +236,6 @@ class _Keys:
             ) from error
 
 
-def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    """Whether two columns of keys hold the same values; NaN is one of them."""
-    if one.type != other.type:
-        return False
-    if pa.types.is_floating(one.type):
-        nan, others = pc.is_nan(one), pc.is_nan(other)
-        return bool(nan.equals(others) and pc.if_else(nan, 0.0, one).equals(pc.if_else(others, 0.0, other)))
-    return bool(one.equals(other))
-
-
 def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan, keys: _Keys, optional: Sequence[str]) -> _Checked:
     try:
         table, provenance = chunks.decode_outcomes(body, keys.names, rows=len(plan.chunk_range(chunk)), optional=optional)
@@ -258,9 +248,7 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan, ke
         raise ConservationError(
             f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order, but does not"
         )
-    planned = keys.of(chunk)
-    differ = [name for name in keys.names if not _same(planned.column(name), table.column(name))]
-    if differ:
+    if differ := chunks.other_keys(keys.of(chunk), table):
         raise ConservationError(
             f"{path} has other keys than the rows of {run.prefix} that it answers ({', '.join(differ)}). Nothing is published. "
             "Find out who may write into the bucket, then trigger the DAG with fresh."
