@@ -169,9 +169,13 @@ class Feeder:
     async def _saved_at(self, path: str, opened: Opened) -> Saved | None:
         """One partial; None for a torn or foreign one: partials only save work."""
         body = await self._patience.outlast(lambda: self._ledger.read_partial(path), path)
+        return await asyncio.to_thread(self._decoded, path, body or b"", opened)
+
+    def _decoded(self, path: str, body: bytes, opened: Opened) -> Saved | None:
+        # The error stays in this frame: one that a task raises would keep the chunk's rows until the next garbage collection.
+        keys = opened.table.select(self._keys)
         try:
-            first, keys = self._ranges.first_of(opened.number), opened.table.select(self._keys)
-            return await asyncio.to_thread(self._codec.decode, body or b"", opened.number, first, keys)
+            return self._codec.decode(body, opened.number, self._ranges.first_of(opened.number), keys)
         except chunks.NotAChunk as error:
             log.warning("partial ignored", extra={"fields": {"path": path, "error": str(error)}})
             return None
