@@ -27,6 +27,8 @@ FOLDER: Final = Path(__file__).resolve().parent
 
 TINY_LLAMA: Final = "tiny-llama"
 """Chat and completion: random weights, greedy decoding repeats exactly."""
+TINY_THINKER: Final = "tiny-thinker"
+"""A chat model that reasons first, and may not come to an end of it: random weights."""
 TINY_BLIP: Final = "tiny-blip"
 """Images in a chat: random weights."""
 DOCS_CLASSIFIER: Final = "docs-classifier"
@@ -36,6 +38,7 @@ DOCS_RANKER: Final = "docs-ranker"
 
 _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     TINY_LLAMA: ("tiny_llama", "tokenizer", "corpus"),
+    TINY_THINKER: ("tiny_thinker", "tiny_llama", "tokenizer", "corpus"),
     TINY_BLIP: ("tiny_blip", "tiny_llama", "tokenizer", "corpus"),
     DOCS_CLASSIFIER: ("docs_classifier", "corpus"),
     DOCS_RANKER: ("docs_ranker", "corpus"),

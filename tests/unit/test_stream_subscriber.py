@@ -235,6 +235,29 @@ class TestReadiness:
 
         run(main)
 
+    def test_a_sink_that_refuses_every_answer_is_missing(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop)
+            bench.start()
+            names = [f"a{n}" for n in range(9)]
+            bench.sink.refused = set(names)
+            bench.deliver(*names)
+            await bench.until(lambda: bench.subscriber.missing() == ["a sink that takes answers"])
+            bench.sink.refused.clear()
+            await bench.until(lambda: bench.stats.held == 0 and bench.subscriber.missing() == [])
+
+            # One that is refused while others are taken is that one's fault.
+            bench.sink.refused = {"bad"}
+            bench.deliver("bad", "good", "better")
+            seen = set()
+            while "bad" not in bench.sink.dead:
+                seen.update(bench.subscriber.missing())
+                await asyncio.sleep(0.1)
+            assert seen == set()
+            assert bench.sink.rows.keys() >= {"good", "better"}
+
+        run(main)
+
     def test_an_engine_that_answers_nobody_is_missing(self) -> None:
         async def main(loop: VirtualLoop) -> None:
             bench = Bench(loop)

@@ -16,6 +16,7 @@ from nightshift.stream import redriven
 from nightshift.stream.messages import Message
 from nightshift.stream.parts import SinkRefused, Unwritable
 from nightshift.stream.postgres import Session, check_url
+from nightshift.stream.schema import age
 
 if TYPE_CHECKING:
     from nightshift.spec import StreamSpec
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[TupleRow]
 
+_AGE: Final = age(sql.Identifier("message_id"))
 _COLUMNS: Final = {"redriven_at": "timestamptz", "redriven_as": "text"}
 
 
@@ -71,8 +73,8 @@ class Graves:
             row = await counted.fetchone()
             oldest = sql.SQL(
                 "SELECT message_id, reason, octet_length(data) FROM (SELECT * FROM {table} WHERE {where} "
-                "ORDER BY dead_at, message_id LIMIT %s) AS oldest ORDER BY publish_time, message_id"
-            ).format(**parts)
+                "ORDER BY dead_at, message_id LIMIT %s) AS oldest ORDER BY publish_time, {age}"
+            ).format(**parts, age=_AGE)
             found = [Grave(*each) for each in await (await connection.execute(oldest, [*values, selection.most])).fetchall()]
             return found, (row[0] if row else 0) - len(found)
 
@@ -88,8 +90,8 @@ class Graves:
         async def work(connection: Connection) -> set[str]:
             chosen = sql.SQL(
                 "SELECT message_id, data, attributes, ordering_key, publish_time FROM {table} "
-                "WHERE message_id = ANY(%s) AND redriven_at IS NULL ORDER BY publish_time, message_id FOR UPDATE SKIP LOCKED"
-            ).format(table=self._table)
+                "WHERE message_id = ANY(%s) AND redriven_at IS NULL ORDER BY publish_time, {age} FOR UPDATE SKIP LOCKED"
+            ).format(table=self._table, age=_AGE)
             rows = await (await connection.execute(chosen, [list(ids)])).fetchall()
             published = await publish([Message(*row) for row in rows])
             mark = sql.SQL(

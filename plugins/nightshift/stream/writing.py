@@ -27,6 +27,8 @@ UNWRITABLE: Final = "unwritable"
 BLAMED_MOST: Final = 3
 """So many answers in a row may be refused before another must be taken: a bad message may be the only one that comes."""
 HELD: Final = "somebody else holds its row"
+REFUSES: Final = "a sink that takes answers"
+"""What is missing while every answer is refused."""
 
 Pending = tuple[Held, Outcome]
 
@@ -86,10 +88,12 @@ class Writer:
         """Tries what waits again and again, for ever."""
         tries = 0
         while True:
+            self._show_refusal()
             if not self._waiting:
                 tries = 0
                 self._some.clear()
                 await self._some.wait()
+                self._show_refusal()
             if tries % SAY_EVERY == 0:
                 self._say(tries)
             tries += 1
@@ -104,6 +108,13 @@ class Writer:
             )
             self._tried = 0
             self._rest()
+
+    def _show_refusal(self) -> None:
+        refused = [each for each in self._waiting.values() if isinstance(each.outcome, Answered) and each.why != HELD]
+        if any(each.taken == self._taken for each in refused):
+            self._absent.add(REFUSES)
+        else:
+            self._absent.discard(REFUSES)
 
     def _say(self, tries: int) -> None:
         reasons = {each.why: each.outcome.message.id for each in self._waiting.values()}

@@ -2,7 +2,8 @@
 
 Each part of it changes nothing if it is repeated, so a batch may be merged twice, and a file may be in two batches:
 
-- of the answers to one key the newest stays, by publish time and then by message id, whichever batch comes first;
+- of the answers to one key the newest stays, by publish time and then by message id, whichever batch comes first: Pub/Sub's
+  ids are numbers, so the longer one is the later one;
 - a message that has an answer is not a dead letter: one that was is removed, and one that would be is left out;
 - a dead letter stands once;
 - the files of the batch are noted, so that they are not loaded again.
@@ -48,7 +49,8 @@ MERGE {quoted(tables.destination)} AS t
 USING (
   SELECT * FROM {staged} WHERE TRUE
   QUALIFY ROW_NUMBER() OVER (
-    PARTITION BY {_listed(tables.keys)} ORDER BY {PUBLISH_TIME} DESC, {MESSAGE_ID} DESC, {ANSWERED_AT}
+    PARTITION BY {_listed(tables.keys)}
+    ORDER BY {PUBLISH_TIME} DESC, LENGTH({MESSAGE_ID}) DESC, {MESSAGE_ID} DESC, {ANSWERED_AT}
   ) = 1
 ) AS s
 ON {" AND ".join(same)}
@@ -56,9 +58,12 @@ WHEN MATCHED AND {_newer("s", "t")} THEN UPDATE SET {updates}
 WHEN NOT MATCHED THEN INSERT ({_listed(names)}) VALUES ({", ".join(f"s.{quoted(name)}" for name in names)});"""
 
 
-def _newer(one: str, other: str) -> str:
-    times, ids = (tuple(f"{side}.{name}" for side in (one, other)) for name in (PUBLISH_TIME, MESSAGE_ID))
-    return f"({times[0]} > {times[1]} OR ({times[0]} = {times[1]} AND {ids[0]} > {ids[1]}))"
+def _newer(one: str, other: str, times: tuple[str, str] = (PUBLISH_TIME,) * 2, ids: tuple[str, str] = (MESSAGE_ID,) * 2) -> str:
+    """times, ids: the columns of both."""
+    time, before = f"{one}.{times[0]}", f"{other}.{times[1]}"
+    name, than = f"{one}.{ids[0]}", f"{other}.{ids[1]}"
+    later = f"(LENGTH({name}) > LENGTH({than}) OR (LENGTH({name}) = LENGTH({than}) AND {name} > {than}))"
+    return f"({time} > {before} OR ({time} = {before} AND {later}))"
 
 
 def _raise_the_dead(tables: StreamTables, staged: str) -> str:
@@ -86,7 +91,7 @@ def _answered(tables: StreamTables, staged: str) -> Iterator[str]:
     yield f"SELECT {MESSAGE_ID} FROM {destination} WHERE {PUBLISH_TIME} BETWEEN @first AND @last"
     if tables.keyed:
         same = " AND ".join(f"d.{quoted(KEY + key)} = a.{quoted(key)}" for key in tables.keys)
-        newer = f"(a.{PUBLISH_TIME} > d.publish_time OR (a.{PUBLISH_TIME} = d.publish_time AND a.{MESSAGE_ID} > d.message_id))"
+        newer = _newer("a", "d", (PUBLISH_TIME, "publish_time"), (MESSAGE_ID, "message_id"))
         yield f"SELECT d.message_id FROM {staged} AS d JOIN {destination} AS a ON {same} WHERE {newer}"
 
 

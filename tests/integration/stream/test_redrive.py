@@ -259,6 +259,23 @@ class TestTheTable:
         assert await found(reasons=("timeout",)) == ("", 0)
         await graves.close()
 
+    async def test_messages_of_one_publish_time_go_in_the_order_of_their_numbers(self, placed: Callable[[], Place]) -> None:
+        place, order = placed(), ["9", "9.r1", "10", "100"]
+        async with place.opened() as sink:
+            await sink.bury([a_death(name) for name in reversed(order)])
+        graves = Graves(place.server.url, place.spec)
+        published: list[str] = []
+
+        async def publish(messages: Sequence[Message]) -> set[str]:
+            published.extend(message.id for message in messages)
+            return {message.id for message in messages}
+
+        selected, _ = await graves.select(Selection())
+        await graves.redrive([each.message_id for each in selected], publish)
+        await graves.close()
+
+        assert [each.message_id for each in selected] == published == order
+
     async def test_what_pubsub_does_not_take_stays(self, placed: Callable[[], Place], pubsub: PubSub) -> None:
         place, (_, subscription) = placed(), pubsub.pair()
         full = Message("1", b"x", {f"a{n}": "" for n in range(100)}, "", BEGAN)

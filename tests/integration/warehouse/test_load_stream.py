@@ -168,6 +168,22 @@ def test_of_one_key_the_newest_message_stays_whichever_file_is_loaded_first(text
     assert texts.shown() == [("20", [20.0, -0.25]), ("3", [0.5, -0.25])]
 
 
+@pytest.mark.parametrize("order", ["the later one first", "the later one last", "together"])
+def test_of_one_publish_time_the_larger_number_is_the_later_message(texts: Texts, order: str) -> None:
+    """Ids are numbers without zeros in front: as texts, "10" would be before "9"."""
+    earlier, later = an_answer("9", key="k", number=9), an_answer("10", key="k", number=10)
+    for answers in {"the later one first": [[later], [earlier]], "the later one last": [[earlier], [later]]}.get(
+        order, [[earlier, later]]
+    ):
+        texts.write(*answers)
+        texts.load()
+    texts.bury(a_death("8", key="k"), a_death("11", key="k"))
+    texts.load()
+
+    assert texts.shown() == [("10", [10.0, -0.25])]
+    assert texts.dead() == [("11", "rejected")]
+
+
 def test_without_key_columns_each_message_has_its_row(texts: Texts) -> None:
     texts.document["source"] = {"subscription": "texts", "format": "text"}
     texts.write(an_answer("a"), an_answer("b", 600))
