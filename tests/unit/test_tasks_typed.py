@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from typing import Any
 
@@ -117,6 +118,21 @@ def test_values_of_another_form(schema: dict[str, Any], text: str, message: str)
         ({"type": "string", "minimum": 1}, "minimum", "does not apply"),
         ({"type": "array", "items": STRING, "uniqueItems": True}, "uniqueItems", "not supported"),
         ({"type": "string", "minLength": "1"}, "minLength", "is not a count"),
+        ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength", "No string is within the limits: minLength 3, maxL"),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 0}, "minItems", "No array is within"),
+        ({"type": "integer", "minimum": 5, "maximum": 4}, "minimum", "No integer is within the limits: minimum 5, maximum 4"),
+        ({"type": "integer", "minimum": 0.2, "maximum": 0.8}, "minimum", "No integer"),
+        ({"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 2}, "exclusiveMinimum", "No integer"),
+        ({"type": "integer", "minimum": 2**63}, "minimum", "No integer"),
+        ({"type": "integer", "maximum": -(10**400)}, "maximum", "No integer"),
+        ({"type": "number", "minimum": 1, "exclusiveMaximum": 1}, "minimum", "No number is within"),
+        ({"type": "number", "exclusiveMinimum": 1, "maximum": 1}, "maximum", "No number is within"),
+        ({"type": "number", "minimum": math.nan}, "minimum", "nan is not a limit"),
+        ({"type": "number", "maximum": math.inf}, "maximum", "inf is not a limit"),
+        ({"type": "integer", "enum": [1, 2**70]}, "enum", "The choice is not a number of 64 bits"),
+        ({"type": "integer", "enum": [1, 9], "maximum": 5}, "enum", "The choice is more than 5: 9"),
+        ({"type": "string", "const": "abc", "maxLength": 2}, "const", "The choice is not a text of 0 to 2 characters"),
+        ({"enum": ["a", "b"], "pattern": "^a$"}, "enum", "The choice is not a text that matches"),
         ({"type": "integer", "maximum": "1"}, "maximum", "is not a limit"),
         ({"type": "string", "pattern": "("}, "pattern", "does not compile"),
         ({"type": "array"}, "", "no items"),

@@ -295,13 +295,39 @@ class _Compiler:
         if not self._values_fit(kind, schema, path):
             return _Boolean()
         choices = tuple(value for value in _choices(schema) if value is not None)
-        if kind == "string":
-            return _String(schema, choices)
-        if kind in ("integer", "number"):
-            return _Number(schema, choices, whole=kind == "integer")
+        if not self._limits_agree(kind, schema, path):
+            return _Boolean()
         if kind == "array":
             return self._array(schema, path, through)
-        return self._object(schema, path, through) if kind == "object" else _Boolean()
+        if kind == "object":
+            return self._object(schema, path, through)
+        if kind == "boolean":
+            return _Boolean()
+        node = _String(schema, choices) if kind == "string" else _Number(schema, choices, whole=kind == "integer")
+        self._choices_hold(node, choices, (*path, "enum" if "enum" in schema else "const"))
+        return node
+
+    def _limits_agree(self, kind: str, schema: Mapping[str, Any], path: Path) -> bool:
+        """Whether any value is within the limits: the engine would be asked for what cannot be."""
+        pair = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}.get(kind)
+        if pair is not None:
+            agree = schema.get(pair[0], 0) <= schema.get(pair[1], math.inf)
+        elif kind == "integer":
+            pair, agree = ("minimum", "maximum"), _some_whole_number(schema)
+        else:
+            pair, agree = ("minimum", "maximum"), kind != "number" or _some_number(schema)
+        if not agree:
+            given = {key: schema[key] for key in (*pair, *_COMPARISONS) if key in schema}
+            said = ", ".join(f"{key} {value}" for key, value in given.items())
+            self.problem((*path, next(iter(given))), f"No {kind} is within the limits: {said}", "Write limits that one meets")
+        return agree
+
+    def _choices_hold(self, node: SchemaNode, choices: tuple[Any, ...], path: Path) -> None:
+        for choice in choices:
+            try:
+                node.check(choice, "The choice")
+            except InvalidAnswer as error:
+                self.problem(path, str(error), "Leave it out, or change what it contradicts")
 
     def _values_fit(self, kind: str, schema: Mapping[str, Any], path: Path) -> bool:
         """Whether the keywords' own values are usable."""
@@ -310,7 +336,7 @@ class _Compiler:
             if keyword in schema and (type(schema[keyword]) is not int or schema[keyword] < 0):
                 self.problem((*path, keyword), f"{schema[keyword]!r} is not a count", "Write a whole number")
         for keyword in _COMPARISONS:
-            if keyword in schema and type(schema[keyword]) not in (int, float):
+            if keyword in schema and (type(schema[keyword]) not in (int, float) or not -math.inf < schema[keyword] < math.inf):
                 self.problem((*path, keyword), f"{schema[keyword]!r} is not a limit", "Write a number")
         if "enum" in schema and (not isinstance(schema["enum"], list) or not schema["enum"]):
             self.problem((*path, "enum"), "The value is not a list of choices", "Write, for example, [good, bad]")
@@ -367,6 +393,19 @@ class _Compiler:
             elif name.casefold() in seen:
                 self.problem((*path, "properties", name), f"{name!r} appears twice", "Rename one: BigQuery ignores case")
             seen.add(str(name).casefold())
+
+
+def _some_whole_number(schema: Mapping[str, Any]) -> bool:
+    """Whether one of 64 bits is within the limits."""
+    least = max(-(2**63), math.ceil(schema.get("minimum", -(2**63))), math.floor(schema.get("exclusiveMinimum", -(2**64))) + 1)
+    most = min(2**63 - 1, math.floor(schema.get("maximum", 2**63)), math.ceil(schema.get("exclusiveMaximum", 2**64)) - 1)
+    return bool(least <= most)
+
+
+def _some_number(schema: Mapping[str, Any]) -> bool:
+    least, above = schema.get("minimum", -math.inf), schema.get("exclusiveMinimum", -math.inf)
+    most, below = schema.get("maximum", math.inf), schema.get("exclusiveMaximum", math.inf)
+    return bool(max(least, above) < min(most, below) or (above < least == most < below))
 
 
 def storable(text: str) -> str:
