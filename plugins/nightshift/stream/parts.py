@@ -106,7 +106,8 @@ class Sink(Protocol):
         ...
 
     async def write(self, answered: Sequence[Answered]) -> frozenset[str]:
-        """Keeps these answers. Returns the ids of those that are not kept, because another transaction holds their rows now.
+        """Keeps these answers. Returns the ids of those that are not kept now, though others are: another transaction holds
+        their rows, for one.
 
         Raises Unwritable; some of them may have been kept then.
         """

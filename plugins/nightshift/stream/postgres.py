@@ -73,8 +73,8 @@ class Blocked(Unavailable):
     """Another transaction holds what is needed."""
 
 
-class Slow(Unavailable):
-    """The server took too long, or is not there any more."""
+class BrokenOff(Unavailable):
+    """The server ended the transaction, or took too long for it: it may have time for a smaller one."""
 
 
 class BadUrl(ValueError):
@@ -174,7 +174,10 @@ class PostgresSink:
             await self._writing.run(lambda connection: self._insert(connection, list(rows.values())))
         except Blocked:
             return await self._write_around(rows)
-        except Slow:
+        except BrokenOff:
+            # A trigger may raise whatever it likes, for one row every time: that row is set aside while others are taken.
+            if len(rows) == 1 and self._most == 1 and await self.sound():
+                return frozenset(rows)
             self._most = max(1, len(rows) // 2)
             raise
         self._last = next(reversed(rows.values()))
@@ -230,7 +233,7 @@ class PostgresSink:
 
         try:
             return await self._writing.run(rewrite)
-        except (Unwritable, Blocked, Slow):
+        except (Unwritable, Blocked, BrokenOff):
             return False
 
     async def _a_row(self, connection: Connection) -> list[Any] | None:
@@ -361,10 +364,10 @@ def _is_refusal(error: psycopg.Error) -> bool:
 
 def _unavailable(error: BaseException) -> Unavailable:
     if isinstance(error, TimeoutError):
-        return Slow(f"the server has not answered for {TRANSACTION_S} s")
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return Slow(_said(error))
-    return (Locked if _is_locked(error) else Unavailable)(_said(error))
+        return BrokenOff(f"the server has not answered for {TRANSACTION_S} s")
+    if _is_locked(error):
+        return Locked(_said(error))
+    return (BrokenOff if getattr(error, "sqlstate", None) else Unavailable)(_said(error))
 
 
 def _is_locked(error: BaseException) -> bool:

@@ -26,7 +26,7 @@ UNWRITABLE: Final = "unwritable"
 """The reason of a dead letter whose answer the sink refuses."""
 BLAMED_MOST: Final = 3
 """So many answers in a row may be refused before another must be taken: a bad message may be the only one that comes."""
-HELD: Final = "somebody else holds its row"
+HELD: Final = "its row is locked, or the database breaks off what writes it"
 REFUSES: Final = "a sink that takes answers"
 """What is missing while every answer is refused."""
 

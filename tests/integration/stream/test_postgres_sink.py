@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import random
@@ -363,6 +364,32 @@ class TestWhatCannotBeWritten:
             assert await another.sound(), "by a row of its model"
             place.do("ALTER TABLE {} ADD tenant text NOT NULL DEFAULT 'x'; ALTER TABLE {} ALTER tenant DROP DEFAULT")
             assert not await another.sound()
+
+
+    @pytest.mark.gate
+    @pytest.mark.parametrize("code", ["40001", "53200", "57014", "08006"])
+    async def test_a_row_for_which_the_server_breaks_off_is_set_aside(self, placed: Placed, code: str) -> None:
+        """A trigger may raise what otherwise tells of the server's state: such a row must not hold up the others for ever."""
+        place = placed()
+        place_of = place.table.replace(".", "_")
+        answers = [an_answer(f"{n}", "bad" if n == 5 else f"v{n}") for n in range(12)]
+        async with place.opened() as sink:
+            await sink.write([an_answer("before", "fine")])
+            place.do(
+                f"CREATE FUNCTION f_{place_of}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.answer = ''bad'' THEN "
+                f"RAISE EXCEPTION ''no'' USING ERRCODE = ''{code}''; END IF; RETURN NEW; END'; "
+                f"CREATE TRIGGER t BEFORE INSERT ON {{}} FOR EACH ROW EXECUTE FUNCTION f_{place_of}()"
+            )
+            tries, held = 0, None
+            while held is None:
+                tries += 1
+                assert tries < 20
+                with contextlib.suppress(Unavailable):
+                    held = await sink.write(answers)
+            assert held == {"5"}
+            assert place.answers().keys() == {"before", *(f"{n}" for n in range(12) if n != 5)}
+            place.do("DROP TRIGGER t ON {}")
+            assert await sink.write(answers) == frozenset()
 
 
 class TestWhatOthersHold:
