@@ -311,7 +311,7 @@ class _Compiler:
         """Whether any value is within the limits: the engine would be asked for what cannot be."""
         pair = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}.get(kind)
         if pair is not None:
-            agree = schema.get(pair[0], 0) <= schema.get(pair[1], math.inf)
+            agree = bool(schema.get(pair[0], 0) <= schema.get(pair[1], math.inf))
         elif kind == "integer":
             pair, agree = ("minimum", "maximum"), _some_whole_number(schema)
         else:
