@@ -365,7 +365,6 @@ class TestWhatCannotBeWritten:
             place.do("ALTER TABLE {} ADD tenant text NOT NULL DEFAULT 'x'; ALTER TABLE {} ALTER tenant DROP DEFAULT")
             assert not await another.sound()
 
-
     @pytest.mark.gate
     @pytest.mark.parametrize("code", ["40001", "53200", "57014", "08006"])
     async def test_a_row_for_which_the_server_breaks_off_is_set_aside(self, placed: Placed, code: str) -> None:
