@@ -140,11 +140,11 @@ class SamplingRequest(TaskRequest):
         schema = values.get("json_schema")
         kept = Finding(("truncated",), "A typed answer that is cut is never kept: it is drawn again", "Leave it out")
         found = [kept] if schema is not None and values.get("truncated") == "keep" else []
-        if isinstance(schema, str):
-            try:
-                schema = json.loads(schema)
-            except ValueError:
-                return found  # the field's own type says so
+        try:
+            schema = json.loads(schema) if isinstance(schema, str) else schema
+            json.dumps(schema, allow_nan=False)
+        except (ValueError, TypeError):
+            return found  # the field's own type says so
         problems = _typed.compile_schema(schema)[1] if isinstance(schema, dict) else []
         return found + [Finding(("json_schema", *path), problem, remedy) for path, problem, remedy in problems]
 
