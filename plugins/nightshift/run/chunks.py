@@ -421,13 +421,9 @@ def results_of(table: pa.Table, prediction_type: pa.DataType | None = None, *, o
     if prediction_type is not None:
         at, name = table.column_names.index(columns.PREDICTION), columns.PREDICTION
         table = table.set_column(at, name, table.column(name).cast(prediction_type))
-    results = [Result(*each) for each in zip(*(_values(table.column(name)) for name in columns.CHUNK_COLUMNS), strict=True)]
-    for name in optional:
-        field, _ = _OPTIONAL[name]
-        results = [
-            replace(result, **{field: value}) for result, value in zip(results, _values(table.column(name)), strict=True)
-        ]
-    return results
+    fields, own = [_OPTIONAL[name][0] for name in optional], len(columns.CHUNK_COLUMNS)
+    rows = zip(*(_values(table.column(name)) for name in (*columns.CHUNK_COLUMNS, *optional)), strict=True)
+    return [Result(*each[:own], **dict(zip(fields, each[own:], strict=True))) for each in rows]
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

@@ -88,12 +88,10 @@ class Writer:
         """Tries what waits again and again, for ever."""
         tries = 0
         while True:
-            self._show_refusal()
             if not self._waiting:
                 tries = 0
                 self._some.clear()
                 await self._some.wait()
-                self._show_refusal()
             if tries % SAY_EVERY == 0:
                 self._say(tries)
             tries += 1
@@ -132,6 +130,7 @@ class Writer:
         answered = [(held, outcome) for held, outcome in batch if isinstance(outcome, Answered)]
         refused = await self._write(answered) if answered else []
         blamed = await self._blame([(*each, since.get(id(each[0]), before)) for each in refused]) if refused else []
+        self._show_refusal()
         await self._bury([*dead, *blamed])
 
     async def _write(self, answered: list[tuple[Held, Answered]]) -> list[tuple[Held, Answered, str]]:

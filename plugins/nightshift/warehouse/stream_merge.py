@@ -54,16 +54,20 @@ USING (
   ) = 1
 ) AS s
 ON {" AND ".join(same)}
-WHEN MATCHED AND {_newer("s", "t")} THEN UPDATE SET {updates}
+WHEN MATCHED AND {_newer(_answer("s"), _answer("t"))} THEN UPDATE SET {updates}
 WHEN NOT MATCHED THEN INSERT ({_listed(names)}) VALUES ({", ".join(f"s.{quoted(name)}" for name in names)});"""
 
 
-def _newer(one: str, other: str, times: tuple[str, str] = (PUBLISH_TIME,) * 2, ids: tuple[str, str] = (MESSAGE_ID,) * 2) -> str:
-    """times, ids: the columns of both."""
-    time, before = f"{one}.{times[0]}", f"{other}.{times[1]}"
-    name, than = f"{one}.{ids[0]}", f"{other}.{ids[1]}"
+def _newer(one: tuple[str, str], other: tuple[str, str]) -> str:
+    """Whether one message is newer than the other. Each is a publish time and a message id, as SQL."""
+    (time, name), (before, than) = one, other
     later = f"(LENGTH({name}) > LENGTH({than}) OR (LENGTH({name}) = LENGTH({than}) AND {name} > {than}))"
     return f"({time} > {before} OR ({time} = {before} AND {later}))"
+
+
+def _answer(table: str) -> tuple[str, str]:
+    """An answer's publish time and message id. table: its alias."""
+    return f"{table}.{PUBLISH_TIME}", f"{table}.{MESSAGE_ID}"
 
 
 def _raise_the_dead(tables: StreamTables, staged: str) -> str:
@@ -91,7 +95,7 @@ def _answered(tables: StreamTables, staged: str) -> Iterator[str]:
     yield f"SELECT {MESSAGE_ID} FROM {destination} WHERE {PUBLISH_TIME} BETWEEN @first AND @last"
     if tables.keyed:
         same = " AND ".join(f"d.{quoted(KEY + key)} = a.{quoted(key)}" for key in tables.keys)
-        newer = _newer("a", "d", (PUBLISH_TIME, "publish_time"), (MESSAGE_ID, "message_id"))
+        newer = _newer(_answer("a"), ("d.publish_time", "d.message_id"))
         yield f"SELECT d.message_id FROM {staged} AS d JOIN {destination} AS a ON {same} WHERE {newer}"
 
 
