@@ -171,7 +171,9 @@ class Night:
         """Writes one object of the ledger, which holds these ordinals of the run's rows."""
         gone = [ordinal for ordinal in ordinals if ordinal in dead]
         work = run.work(plan_uid)
-        create_or_read(self.store, work.chunk_path(chunk), _chunk(self.spec, work, chunk, names, ordinals, gone, values))
+        create_or_read(
+            self.store, work.chunk_path(chunk), _chunk(self.spec, work, chunk, _keys(names, ordinals), ordinals, gone, values)
+        )
 
     def forget(self, run: RunRef) -> None:
         """Deletes everything of the run."""
@@ -212,7 +214,7 @@ def prediction(ordinal: int, bias: float = 0.0) -> list[float]:
 
 
 def _chunk(
-    spec: JobSpec, work: Work, number: int, names: Sequence[str], ordinals: range, gone: Sequence[int], values: Sequence[Any]
+    spec: JobSpec, work: Work, number: int, keys: pa.Table, ordinals: range, gone: Sequence[int], values: Sequence[Any]
 ) -> bytes:
     results = [
         Result(ordinal, None, "too_long", f"row {ordinal} is too long", 2)
@@ -234,7 +236,7 @@ def _chunk(
         dead_letters=len(gone),
         prompt_tokens=10 * len(ordinals),
     )
-    return chunks.encode(_keys(names, ordinals), results, load_kind(spec).prediction_type, provenance)
+    return chunks.encode(keys, results, load_kind(spec).prediction_type, provenance)
 
 
 def _keys(names: Sequence[str], ordinals: range) -> pa.Table:

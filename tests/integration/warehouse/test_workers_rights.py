@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import obstore
+import pyarrow as pa
 import pytest
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 from obstore.exceptions import PermissionDeniedError
@@ -15,6 +16,7 @@ from obstore.store import ObjectStore
 
 from nightshift.operators.seal import SealOperator
 from nightshift.run import pauses
+from nightshift.run.inputs import InputReader
 from nightshift.run.names import RunRef, Work
 from nightshift.run.plan import load_plan
 from nightshift.store import StoreUnavailable, open_store
@@ -92,11 +94,14 @@ def finish(job: Job, told: dict[str, Any]) -> None:
     job.planner.publish(told)
 
 
-def a_chunk(job: Job, work: Work, *, names: str = "row {:05d}") -> bytes:
-    """The first chunk, with vectors that no engine gave. names: of the rows' keys."""
+def a_chunk(job: Job, work: Work, *, names: str | None = None) -> bytes:
+    """The first chunk, with vectors that no engine gave. names: of keys that the rows do not have."""
     plan = load_plan(job.night.store, work.run)
     assert plan is not None
-    keys = [names.format(n) for n in range(ROWS)]
+    # An export has no order: the keys are read where a worker would read them.
+    keys = InputReader(job.night.store, work.run, plan, tuple(job.night.spec.source.key)).read(0)
+    if names is not None:
+        keys = keys.set_column(0, "name", pa.array([names.format(n) for n in range(len(keys))]))
     return _chunk(job.night.spec, work, 0, keys, plan.chunk_range(0), [], [prediction(n) for n in range(ROWS)])
 
 
