@@ -106,3 +106,37 @@ def _last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def room_arrows(modules: Mapping[str, Module]) -> dict[str, set[str]]:
+    """Room -> the other rooms that its modules import. The root, ``''``, holds what lies in no room."""
+    rooms: dict[str, set[str]] = {module.room: set() for module in modules.values()}
+    for module in modules.values():
+        targets = {modules[target].room for each in module.imports() if (target := target_of(each, modules))}
+        rooms[module.room] |= targets - {module.room}
+    return rooms
+
+
+def floors(arrows: Mapping[str, set[str]]) -> int:
+    """The length of the longest chain of rooms, each of which imports the next. The arrows must have no circle."""
+
+    def height(room: str) -> int:
+        return 1 + max((height(each) for each in arrows[room]), default=0)
+
+    return max(height(room) for room in arrows)
+
+
+def main() -> None:
+    """Prints the size of the product: ``python -m tests.unit.architecture``."""
+    modules = modules_of(Path(__file__).resolve().parents[2] / "plugins" / "nightshift")
+    arrows = room_arrows(modules)
+    print(f"rooms, with the root   {len(arrows)}")
+    print(f"arrows between rooms   {sum(len(each) for each in arrows.values())}")
+    print(f"floors                 {floors(arrows)}")
+    print(f"circles of modules     {len(circles(modules))}")
+    print(f"modules                {len(modules)}")
+    print(f"lines                  {sum(len(each.path.read_text().splitlines()) for each in modules.values())}")
+
+
+if __name__ == "__main__":
+    main()
