@@ -26,15 +26,15 @@ from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.verdict.outcome import Ending, classify
 from nightshift.jobset.verdict.starts import starts_of
-from nightshift.operators.planning import known_of
+from nightshift.planner.decisions import save_decision
+from nightshift.planner.inputs import known_of
 from nightshift.planner.plan import Decision, decide, fixed
-from nightshift.run.decisions import save_decision
+from nightshift.planner.speeds import records_for
 from nightshift.run.names import RunRef
 from nightshift.run.opening import open_run
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, save_plan
 from nightshift.run.seal import seal
-from nightshift.run.speeds import records_for
 from nightshift.run.starts import Starts, save_starts
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from local.smoke.deployment import Deployment
 from local.smoke.place import Place
-from nightshift.run import speeds
+from nightshift.planner import speeds
 from nightshift.run.names import WORKERS
 from nightshift.spec import load
 

@@ -33,7 +33,6 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from obstore.store import MemoryStore
 
-from nightshift.costs import prices
 from nightshift.driver.process import ConfigError, _load
 from nightshift.hooks import warehouse as hook
 from nightshift.operators.extract import ExtractOperator
@@ -42,6 +41,7 @@ from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.run import RunOperator
 from nightshift.operators.seal import SealOperator
+from nightshift.planner.costs import prices
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.inputs import InputChanged, InputReader

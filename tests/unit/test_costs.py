@@ -13,16 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nightshift.costs.bill import Bill, Machine, bill, estimate, operations
-from nightshift.costs.prices import OURS, Prices, PricesError, load_prices
-from nightshift.costs.report import by_job, latest, lines
-from nightshift.costs.split import PARTS, Life, Parts, apportion, split
+from nightshift.planner.costs.bill import Bill, Machine, bill, estimate, operations
+from nightshift.planner.costs.prices import OURS, Prices, PricesError, load_prices
+from nightshift.planner.costs.report import by_job, latest, lines
+from nightshift.planner.costs.split import PARTS, Life, Parts, apportion, split
+from nightshift.planner.measured import Seen, measure
 from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
 from nightshift.profiles import PROFILES, Span, fit
 from nightshift.run.chunks import Part
 from nightshift.run.marks import Ended, Mark
-from nightshift.run.measured import Seen, measure
 from nightshift.run.starts import RAN, Starts
 from nightshift.status.costs import lines as cost_lines
 

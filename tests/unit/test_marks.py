@@ -17,8 +17,8 @@ from obstore.store import MemoryStore
 
 from nightshift.driver.marks import LAST_S, Birth, Marks
 from nightshift.driver.stats import Stats
+from nightshift.planner.measured import look
 from nightshift.run.marks import Ended, Mark, NotAMark, ended_at_age_s, period_s
-from nightshift.run.measured import look
 from nightshift.store import ObjectStorage, StoreUnavailable
 from tests.builders import PLAN_UID, RUN, WORK
 from tests.simulation.virtual import VirtualLoop

@@ -11,12 +11,13 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from nightshift.costs.bill import Machine
-from nightshift.run import measured, seal
+from nightshift.planner import measured
+from nightshift.planner.costs.bill import Machine
+from nightshift.planner.measured import Seen, look, measure
+from nightshift.run import seal
 from nightshift.run.chunks import Part
 from nightshift.run.ledger import Ledger
 from nightshift.run.marks import Ended, Mark
-from nightshift.run.measured import Seen, look, measure
 from nightshift.run.starts import Starts
 from nightshift.store import ObjectStorage, StoreUnavailable
 from tests.builders import PLAN_UID, RUN, WORK, a_chunk, a_plan, a_spec, with_rows
@@ -259,7 +260,7 @@ class TestLooking:
         assert found.attempts == (frozenset() if fails == "list" else {"a"})
 
     async def test_a_seal_does_not_wait_for_marks_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("nightshift.run.measured.PATIENCE_S", 0.05)
+        monkeypatch.setattr("nightshift.planner.measured.PATIENCE_S", 0.05)
         store = MemoryStore()
         put(store, a_mark("a"))
         real = ObjectStorage(store)

@@ -17,9 +17,9 @@ from obstore.store import LocalStore, ObjectStore
 from nightshift.cli import main
 from nightshift.operators.connections import AirflowConnections
 from nightshift.planner.record import Record
+from nightshift.planner.speeds import path_of
 from nightshift.planner.workload import workload_of
 from nightshift.run.names import canonical_json
-from nightshift.run.speeds import path_of
 from nightshift.spec import load
 from nightshift.store import StoreUnavailable
 from tests.canned_cluster import CannedApi, Cluster
@@ -215,7 +215,7 @@ def test_a_bucket_that_does_not_answer_is_said(job: Path, plan: Plan, monkeypatc
     def refuse(*_: Any, **__: Any) -> None:
         raise StoreUnavailable("nobody is there")
 
-    monkeypatch.setattr("nightshift.run.speeds.records_for", refuse)
+    monkeypatch.setattr("nightshift.planner.speeds.records_for", refuse)
     done = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json"), NIGHTSHIFT_BUCKET="runs")
 
     assert done.returncode == 0
@@ -229,7 +229,7 @@ class TestKueue:
     @pytest.fixture(autouse=True)
     def api(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(AirflowConnections, "cluster", lambda _: CannedApi(Cluster()))
-        monkeypatch.setattr("nightshift.run.speeds.records_for", lambda *_, **__: {})
+        monkeypatch.setattr("nightshift.planner.speeds.records_for", lambda *_, **__: {})
 
     @pytest.fixture
     def queued(self, job: Path) -> Path:

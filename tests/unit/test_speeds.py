@@ -12,14 +12,14 @@ import obstore
 import pytest
 from obstore.store import MemoryStore, ObjectStore
 
+from nightshift.planner import speeds
+from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import decide
 from nightshift.planner.record import Record
 from nightshift.planner.speed import Known, tokens_of
+from nightshift.planner.speeds import Found, Nearness, keep, nearest, path_of, records_for, records_if_any, records_of
 from nightshift.planner.workload import hardware_of, workload_of
-from nightshift.run import speeds
-from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
-from nightshift.run.speeds import Found, Nearness, keep, nearest, path_of, records_for, records_if_any, records_of
 from nightshift.spec.names import job_name
 from nightshift.store import StoreUnavailable, get_bytes, open_store
 from tests.builders import RUN, a_plan, a_spec

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nightshift.costs.prices import Prices
-from nightshift.costs.split import Parts
+from nightshift.planner.costs.prices import Prices
+from nightshift.planner.costs.split import Parts
+from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
 from nightshift.run.chunks import Part
-from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import footer

@@ -32,8 +32,8 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from nightshift.costs.report import by_job, lines
     from nightshift.operators.connections import AirflowConnections
+    from nightshift.planner.costs.report import by_job, lines
     from nightshift.settings import Settings, SettingsError
     from nightshift.warehouse import WarehouseError, WarehouseUnavailable
 

@@ -16,8 +16,8 @@ from nightshift.cli.values import Commands
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
 
-    from nightshift.costs.prices import Prices
     from nightshift.planner.bounds import Limits
+    from nightshift.planner.costs.prices import Prices
     from nightshift.planner.plan import Decision
     from nightshift.planner.record import Record
     from nightshift.planner.speed import Known
@@ -70,7 +70,7 @@ def add_to(commands: Commands) -> None:
 
 def run(options: argparse.Namespace, environment: Mapping[str, str] | None = None) -> int:
     """Prints the plan; the exit code."""
-    from nightshift.costs.prices import PricesError
+    from nightshift.planner.costs.prices import PricesError
     from nightshift.spec import SpecErrors
 
     try:
@@ -87,8 +87,8 @@ def run(options: argparse.Namespace, environment: Mapping[str, str] | None = Non
 
 
 def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    from nightshift.costs.prices import load_prices
     from nightshift.planner.bounds import Limits
+    from nightshift.planner.costs.prices import load_prices
     from nightshift.settings import SettingsError, workers_max_of
     from nightshift.spec import load, periods
 
@@ -116,7 +116,7 @@ def _ask(options: argparse.Namespace, spec: JobSpec, partition: str, environment
     """How many rows, and what is known of them; or why nobody can say."""
     from dataclasses import replace
 
-    from nightshift.operators.planning import known_of, model_for
+    from nightshift.planner.inputs import known_of, model_for
     from nightshift.planner.model import UnknownModel
     from nightshift.run.pins import Pins
 
@@ -159,7 +159,7 @@ def _ask(options: argparse.Namespace, spec: JobSpec, partition: str, environment
 
 def _records(spec: JobSpec, environment: Mapping[str, str], credentials: GCSCredentialProvider | None) -> dict[str, Record]:
     """The nearest of each profile, where there is a bucket. A plan can do without, so one that does not answer is only said."""
-    from nightshift.run.speeds import records_if_any
+    from nightshift.planner.speeds import records_if_any
     from nightshift.store import open_store
 
     bucket = environment.get("NIGHTSHIFT_BUCKET")

@@ -26,9 +26,9 @@ class AuditOperator(RunOperator):
     """Writes the run's row of the audit table from recorded facts only, so a repeat writes the same row again."""
 
     def execute(self, context: Context) -> None:
-        from nightshift.costs.prices import load_prices
         from nightshift.hooks.warehouse import warehouse_for
-        from nightshift.run.bills import bill_of
+        from nightshift.planner.bills import bill_of
+        from nightshift.planner.costs.prices import load_prices
         from nightshift.run.seal import load_manifest
         from nightshift.warehouse.audit import audit_row
 
@@ -129,8 +129,8 @@ class AuditFailureOperator(RunOperator):
 
     def _looked_up(self, spec: JobSpec, planned: Mapping[str, Any], warehouse: Warehouse) -> dict[str, Any]:
         """What has to be read for it. Raises ValueError and NoSuchRun for what is no document of a run."""
-        from nightshift.costs.prices import load_prices
-        from nightshift.run.bills import bill_of, bill_so_far
+        from nightshift.planner.bills import bill_of, bill_so_far
+        from nightshift.planner.costs.prices import load_prices
         from nightshift.run.plan import load_plan
         from nightshift.run.seal import load_manifest
         from nightshift.warehouse.audit import money

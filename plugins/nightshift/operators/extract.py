@@ -92,7 +92,7 @@ class ExtractOperator(RunOperator):
         return self._summary(plan)
 
     def _decided(self) -> Decision:
-        from nightshift.run.decisions import load_decision
+        from nightshift.planner.decisions import load_decision
 
         found = load_decision(self.store, self.decision) if self.decision else None
         if found is None:

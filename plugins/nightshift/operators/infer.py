@@ -187,7 +187,7 @@ class InferOperator(JobSetTask, RunOperator):
     def night(self) -> Night:
         from nightshift.operators.night import Night
         from nightshift.operators.quota import limits_of
-        from nightshift.run.decisions import load_decision
+        from nightshift.planner.decisions import load_decision
 
         decision = load_decision(self.store, self.plan.decision) if self.plan.decision else None
         # The task plan has said whether the quota is known.

@@ -84,8 +84,8 @@ class PlanOperator(RunOperator):
     Checks the job against the warehouse, freezes it into a run, counts its rows, and decides how many workers compute them.
 
     Returns ``{version, written_by, run_prefix, run_id, partition, rows, asked_at, spec, decision, planned}``, from which every
-    later task knows the run and its terms. decision: the path of what was decided (`nightshift.run.decisions`); None for a run
-    that is planned already. planned: its reasons, in words. A run that cannot end in time fails here, with ways out, before
+    later task knows the run and its terms. decision: the path of what was decided (`nightshift.planner.decisions`); None for a
+    run that is planned already. planned: its reasons, in words. A run that cannot end in time fails here, with ways out, before
     anything is exported and any accelerator started.
 
     A scheduled run exists from midnight on; the task waits in the triggerer until the run is due by the job's cron. Scheduled
@@ -116,7 +116,7 @@ class PlanOperator(RunOperator):
         return Lineage()
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.run.decisions import save_decision
+        from nightshift.planner.decisions import save_decision
         from nightshift.run.redo import NothingToRedo
         from nightshift.spec import JobSpec
 
@@ -325,15 +325,15 @@ class PlanOperator(RunOperator):
 
     def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
         """Decides about a run, unless it has its plan, and says why. Raises Refused and SpeedUnknown."""
-        from nightshift.costs.prices import load_prices
-        from nightshift.operators.planning import known_of
         from nightshift.operators.quota import limits_of
         from nightshift.planner.bounds import Limits
+        from nightshift.planner.costs.prices import load_prices
+        from nightshift.planner.inputs import known_of
         from nightshift.planner.plan import decide, table
         from nightshift.planner.speed import Basis
+        from nightshift.planner.speeds import records_if_any
         from nightshift.planner.wording import lines
         from nightshift.run.plan import load_plan
-        from nightshift.run.speeds import records_if_any
 
         if load_plan(self.store, run) is not None:
             return None

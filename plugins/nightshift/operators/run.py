@@ -199,8 +199,8 @@ class RunOperator(BaseOperator):
 @contextmanager
 def permanent_failures() -> Iterator[None]:
     """Fails the task for good if a repeat cannot help; everything else is left to the task's retries."""
-    from nightshift.costs.prices import PricesError
     from nightshift.formats import UnreadableFormat
+    from nightshift.planner.costs.prices import PricesError
     from nightshift.planner.plan import NotADecision, Refused, SpeedUnknown
     from nightshift.run.hub import NoSuchRevision
     from nightshift.run.ledger import ForeignObject

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from nightshift.formats import SPEED, UnreadableFormat
+from nightshift.run.marks import NUMBER_MOST
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
 
-NUMBER_MOST: Final = 10**15
-"""More than any attempt, or run, has seconds, rows or tokens."""
 HELD_LEAST_S: Final = 60.0
 """On average before a machine is taken away. With less nothing would ever be computed, so such a record is none."""
 HELD_LEAST_H: Final = 4.0
@@ -46,12 +45,12 @@ class Record:
     """The speed of a sealed run. Rates are per worker and second of work: from a worker's first request to its last answer.
 
     rows: that an engine answered, also those that were lost or computed twice. workers: that computed any. work_s: their
-    seconds of work, added up. start_up_s: median seconds of each stage, by its name in STAGES; a stage that nobody saw is
-    missing. profile: the compute profile that the workers were asked for with, which says how their machines are bought.
-    preemptions: of workers, as their cluster saw them; none that a person or nightshift itself has caused. alive_s: seconds
-    that machines were held for its attempts, added up: from the birth of each driver to its end, and before it as far as
-    clusters saw that (image and weights). row_tokens: input tokens of a mean row, as the planner counted them before the run;
-    None if it did not look at any.
+    seconds of work, added up. start_up_s: median seconds of each stage, by its name in `nightshift.run.starts.STAGES`; a stage
+    that nobody saw is missing. profile: the compute profile that the workers were asked for with, which says how their machines
+    are bought. preemptions: of workers, as their cluster saw them; none that a person or nightshift itself has caused. alive_s:
+    seconds that machines were held for its attempts, added up: from the birth of each driver to its end, and before it as far
+    as clusters saw that (image and weights). row_tokens: input tokens of a mean row, as the planner counted them before the
+    run; None if it did not look at any.
     """
 
     workload: Workload
@@ -133,7 +132,3 @@ _VALID: Final[Mapping[str, Callable[[Any], bool]]] = {
     "Mapping[str, float]": lambda value: isinstance(value, Mapping) and all(map(_amount, value.values())),
 }
 """What a field of each type may hold."""
-
-STAGES: Final = ("queue", "node", "image", "weights", "warm_up")
-"""Of a worker's start: waiting for quota; until its pod has a machine; until its containers run; until the engine has the
-weights and answers; until its first request. Its work begins then, so that no second counts twice."""

@@ -18,7 +18,6 @@ from enum import StrEnum
 from typing import Final
 
 from nightshift.formats import MARK, UnreadableFormat
-from nightshift.planner.record import NUMBER_MOST
 from nightshift.run.names import canonical_json
 
 LEAST_S: Final = 5.0
@@ -26,6 +25,8 @@ SHARE: Final = 0.02
 MOST_S: Final = 60.0
 BYTES_MOST: Final = 16 << 10
 """A mark has about 600."""
+NUMBER_MOST: Final = 10**15
+"""More than any attempt, or run, has seconds, rows or tokens."""
 
 _TEXTS: Final = ("attempt", "profile", "role", "node", "pod", "born_at", "at")
 _COUNTS: Final = ("rows_answered", "rows_dead", "rows_from_partials", "rows_lost", "input_tokens", "output_tokens", "not_saved")

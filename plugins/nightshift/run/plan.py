@@ -58,7 +58,7 @@ class Plan:
 
     Invariants: rows is the sum over files; 1 <= workers <= max(1, chunk_count); chunks tile 0..rows without a gap.
     source: None if the rows did not come from BigQuery.
-    decision: path of the decision that it follows (`nightshift.run.decisions`); None for plans that no task decided.
+    decision: path of the decision that it follows (`nightshift.planner.decisions`); None for plans that no task decided.
     uid: random; it names the folder of what workers write for this plan (`nightshift.run.names.Work`). opening: the `uid` of
     the `spec.json` that it follows. Both are empty for a run of release 0.2.0 and for one of `nightshift batch`.
     """

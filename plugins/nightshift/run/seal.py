@@ -15,7 +15,7 @@ import itertools
 import json
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -25,9 +25,8 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.formats import MANIFEST
-from nightshift.run import chunks, measured, redo_rows, speeds, tolerance
+from nightshift.run import chunks, redo_rows, tolerance
 from nightshift.run import pins as pinned
-from nightshift.run.bills import machine_of
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, canonical_json
@@ -44,6 +43,10 @@ READ_BYTES: Final = 64 << 20
 NAMED: Final = 5
 """How many offenders an error message names."""
 
+MEASURED: Final = "measured"
+"""The entry of the manifest that says what attempts claim of their time."""
+Measure = Callable[[Sequence[chunks.Part]], Mapping[str, Any]]
+"""That entry, from what each attempt contributed to the chunks."""
 
 COMPARED: Final = (
     *("run_id", "job", "partition", "generation", "opening", "plan"),
@@ -67,20 +70,24 @@ class _Checked:
 
 
 def seal(
-    store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins = UNPINNED, redo: Redo | None = None
+    store: ObjectStore,
+    run: RunRef,
+    spec: JobSpec,
+    plan: Plan,
+    pins: Pins = UNPINNED,
+    redo: Redo | None = None,
+    *,
+    measure: Measure | None = None,
 ) -> dict[str, Any]:
     """Proves the run complete and returns its manifest. The store is rooted at the bucket. pins: of the run, for the manifest.
 
-    redo: what the run is, if it completes an earlier one: then its rows are proven to be that run's dead letters.
+    redo: what the run is, if it completes an earlier one: then its rows are proven to be that run's dead letters. measure: what
+    the manifest says of time and machines (`nightshift.planner.measured`); None: nothing.
     A run that is already sealed is proven again, and its manifest must say the same; whether it has too many dead letters was
-    decided then. Also records the run's speed for later plans; if that fails, the run is sealed all the same. Raises
-    ConservationError, ToleranceExceeded, NotRedone, and StoreUnavailable if the store cannot be read.
+    decided then. Raises ConservationError, ToleranceExceeded, NotRedone, and StoreUnavailable if the store cannot be read.
     """
     completes = redo_rows.prove(store, run, plan, redo, load_manifest(store, redo.earlier(run))) if redo else None
-    manifest = _seal(store, run, spec, plan, pins, completes, load_manifest(store, run))
-    if redo is None:  # Rows that died once are not like others.
-        speeds.keep(store, run, spec, manifest, plan)
-    return manifest
+    return _seal(store, run, spec, plan, pins, completes, load_manifest(store, run), measure)
 
 
 def _seal(
@@ -91,6 +98,7 @@ def _seal(
     pins: Pins,
     completes: list[dict[str, Any]] | None,
     sealed: dict[str, Any] | None,
+    measure: Measure | None,
 ) -> dict[str, Any]:
     """sealed: the manifest that is there already."""
     keys = _Keys(store, run, plan, spec.source.key)
@@ -119,11 +127,7 @@ def _seal(
         "duplicates": 0,
         **({} if completes is None else {COMPLETES: completes}),
         **_made_by(parts),
-        measured.KEY: measured.measure(
-            asyncio.run(measured.look(ObjectStorage(store, measured.BYTES_MOST), run, plan.uid)),
-            parts,
-            lambda profile: machine_of(spec, profile),
-        ),
+        **({} if measure is None else {MEASURED: measure(parts)}),
         "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
         "chunks": [item.entry for item in checked],
         "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -17,11 +17,13 @@ from typing import Any, Final
 from obstore.store import ObjectStore
 
 from nightshift.formats import STARTS
-from nightshift.planner.record import NUMBER_MOST, STAGES
-from nightshift.run.marks import Ended, Mark, ended_at_age_s
+from nightshift.run.marks import NUMBER_MOST, Ended, Mark, ended_at_age_s
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.store import Objects, ObjectTooLarge, create_or_read
 
+STAGES: Final = ("queue", "node", "image", "weights", "warm_up")
+"""Of a worker's start: waiting for quota; until its pod has a machine; until its containers run; until the engine has the
+weights and answers; until its first request. Its work begins then, so that no second counts twice."""
 RAN: Final = "driver"
 """Beside the stages: how long the driver's container ran, to the second."""
 PAID: Final = ("image", "weights")
@@ -30,7 +32,7 @@ PAID: Final = ("image", "weights")
 
 @dataclass(frozen=True)
 class Starts:
-    """pods: by name, the seconds of each stage (`nightshift.planner.record.STAGES`) that the cluster saw, and of `RAN`.
+    """pods: by name, the seconds of each stage (`STAGES`) that the cluster saw, and of `RAN`.
 
     taken: names of the pods that the cluster took away, and nobody else.
     """

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import obstore
 
-from nightshift.costs.prices import Prices, load_prices
+from nightshift.planner.costs.prices import Prices, load_prices
 from nightshift.run.names import split_run_url
 from nightshift.run.opening import NoSuchRun
 from nightshift.status.report import Status

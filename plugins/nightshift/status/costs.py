@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from nightshift.costs.bill import Bill, units
+from nightshift.planner.costs.bill import Bill, units
 
 _WORDS: Final = {
     "useful": "useful work",
@@ -14,7 +14,7 @@ _WORDS: Final = {
     "twice": "computed twice",
     "lost": "lost to kills",
 }
-"""What people call the parts of `nightshift.costs.split`."""
+"""What people call the parts of `nightshift.planner.costs.split`."""
 
 
 def lines(found: Bill | None) -> list[str]:

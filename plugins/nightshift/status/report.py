@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from nightshift.costs.bill import Bill
+from nightshift.planner.costs.bill import Bill
 from nightshift.run.names import RunRef
 
 VERSION: Final = 1
@@ -44,8 +44,8 @@ class Status:
 
     What cannot be read is in problems, by path; rows_bad are the rows that bad chunks should hold. unanswered: objects that
     the store did not return this time; they are read again at the next refresh. paused: the wish that the run stands still
-    (`nightshift.run.pauses`), None if there is none. measured: `nightshift.run.measured`, of a sealed run; None if its manifest
-    has none. bill: what it cost, likewise.
+    (`nightshift.run.pauses`), None if there is none. measured: `nightshift.planner.measured`, of a sealed run; None if its
+    manifest has none. bill: what it cost, likewise.
     """
 
     url: str

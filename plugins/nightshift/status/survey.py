@@ -16,14 +16,15 @@ import obstore
 from obstore.store import ObjectStore
 from pydantic import ValidationError
 
-from nightshift.costs.bill import Bill
-from nightshift.costs.prices import Prices
 from nightshift.formats import MANIFEST, SPEC, Format, UnreadableFormat
-from nightshift.run import measured, pauses
-from nightshift.run.bills import bill_of
+from nightshift.planner.bills import bill_of
+from nightshift.planner.costs.bill import Bill
+from nightshift.planner.costs.prices import Prices
+from nightshift.run import pauses
 from nightshift.run.names import RunRef, Work
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
+from nightshift.run.seal import MEASURED
 from nightshift.spec import JobSpec
 from nightshift.status.footer import Footer, ListedObject, NotReadable, read_footer, unavailable
 from nightshift.status.rate import Rate
@@ -231,7 +232,7 @@ class Survey:
             problems=self._problems | foreign | passing,
             sealed_at=sealed,
             observed_at=now,
-            measured=found if isinstance(found := (self._manifest or {}).get(measured.KEY), dict) else None,
+            measured=found if isinstance(found := (self._manifest or {}).get(MEASURED), dict) else None,
             bill=self._bill(),
             paused=self._paused(),
         )

@@ -132,8 +132,8 @@ class Lookout:
 
     def _rows(self, since: float) -> Rows:
         from nightshift.planner.forecast import Rows
+        from nightshift.run.ledger import committed_rows
         from nightshift.run.names import RunRef
-        from nightshift.run.progress import committed_rows
 
         total = self._look["rows"]
         # A trigger that release 0.2.0 has stored does not say it.

@@ -78,8 +78,9 @@ object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of ma
 committed chunks. partition_time: NULL for a day. seconds: from when the run was asked for (opened, or asked for again with
 ``republish``) to when it was published, pauses and repairs included. cost: of the whole run so far, in currency: machines,
 storage operations and bigquery_bytes; NULL if something has no price. cost_estimated: of the machines, as the plan had it.
-costs: JSON object, `nightshift.costs.bill.Bill.to_json`. machine_seconds: paid. bigquery_bytes: billed. bucket: that has the
-run, which is the deployment's; NULL in rows of 0.2.0 and before. version: `nightshift.formats.AUDIT`; NULL is version 1."""
+costs: JSON object, `nightshift.planner.costs.bill.Bill.to_json`. machine_seconds: paid. bigquery_bytes: billed. bucket: that
+has the run, which is the deployment's; NULL in rows of 0.2.0 and before. version: `nightshift.formats.AUDIT`; NULL is version
+1."""
 
 PUBLISHED: Final = "published"
 FAILED: Final = "failed"
@@ -106,7 +107,7 @@ def audit_row(
     """The row of a published run, for `Warehouse.record_audit`. published: what `Warehouse.finish_publish` returned.
 
     dag_run_id, by_dag_run_id: that opened it, and that published it. asked_at: when the run was asked for, ISO 8601.
-    costs: `nightshift.costs.bill.Bill.to_json`; None if they are not known.
+    costs: `nightshift.planner.costs.bill.Bill.to_json`; None if they are not known.
 
     Made only from recorded facts, never from the clock, so a repeat writes the same row.
     """

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from nightshift import exits
-from nightshift.costs.bill import bill
-from nightshift.costs.prices import Prices
-from nightshift.costs.split import PARTS
+from nightshift.planner.costs.bill import bill
+from nightshift.planner.costs.prices import Prices
+from nightshift.planner.costs.split import PARTS
+from nightshift.planner.measured import look
+from nightshift.planner.speeds import Nearness, nearest, records_of
 from nightshift.run import chunks, seal
 from nightshift.run.marks import Ended, Mark
-from nightshift.run.measured import look
-from nightshift.run.speeds import Nearness, nearest, records_of
 from nightshift.store import ObjectStorage, open_store
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import TO_THE_END, DriverProcess, PreparedRun, prepare

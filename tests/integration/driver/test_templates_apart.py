@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nightshift import exits
-from nightshift.operators.planning import _texts
+from nightshift.planner.inputs import _texts
 from nightshift.tasks import NoProcess, _apart
 from nightshift.tasks.base import BadInput, Text
 from tests.builders import a_spec

@@ -24,7 +24,7 @@ def test_it_holds_every_module_and_nothing_else() -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
 
     modules = {str(file.relative_to(ROOT / "plugins")) for file in (ROOT / "plugins/nightshift").rglob("*.py")}
-    assert names == modules | {"nightshift/costs/prices.yaml"}
+    assert names == modules | {"nightshift/planner/costs/prices.yaml"}
 
 
 def test_the_same_source_is_the_same_wheel() -> None:

@@ -19,9 +19,9 @@ from nightshift.operators.deployment import Deployment
 from nightshift.operators.infer import InferOperator
 from nightshift.operators.jobset_memory import Live
 from nightshift.planner import forecast
+from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
-from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
 from nightshift.settings import Settings
 from nightshift.triggers import looking

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nightshift.costs.prices import Prices
-from nightshift.run.bills import bill_of
+from nightshift.planner.bills import bill_of
+from nightshift.planner.costs.prices import Prices
 from nightshift.run.plan import Plan
 from nightshift.warehouse import Warehouse, WarehouseError
 from nightshift.warehouse.audit import COLUMNS, audit_row

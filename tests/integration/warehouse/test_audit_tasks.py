@@ -17,9 +17,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
 from nightshift import exits
-from nightshift.costs.report import by_job
 from nightshift.hooks import warehouse as hook
 from nightshift.operators.audit import AuditFailureOperator, AuditOperator
+from nightshift.planner.costs.report import by_job
 from nightshift.run.names import RunRef
 from nightshift.run.seal import seal
 from nightshift.warehouse import publications

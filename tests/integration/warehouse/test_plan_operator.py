@@ -17,8 +17,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from nightshift.hooks import warehouse as hook
 from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
+from nightshift.planner.decisions import load_decision
 from nightshift.planner.speed import Basis
-from nightshift.run.decisions import load_decision
 from nightshift.run.names import RunRef
 from nightshift.run.plan import load_plan
 from nightshift.run.seal import load_manifest

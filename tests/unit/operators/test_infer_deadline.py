@@ -20,9 +20,9 @@ from nightshift.jobset.runtime import RequestRefused
 from nightshift.operators.infer import InferOperator, jobset_name
 from nightshift.operators.jobset_errors import JobSetRefused, JobSetTaskError
 from nightshift.operators.jobset_memory import Kept, Live, Memory
+from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import weigh
 from nightshift.planner.speed import Known, tokens_of
-from nightshift.run.decisions import save_decision
 from nightshift.run.names import canonical_json
 from nightshift.triggers.jobset import jobset_event
 from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec, with_rows

@@ -16,13 +16,13 @@ from obstore.store import MemoryStore
 
 from nightshift.operators.connections import AirflowConnections
 from nightshift.operators.plan import PlanOperator
+from nightshift.planner.decisions import load_decision
 from nightshift.planner.record import Record
 from nightshift.planner.speed import Basis
+from nightshift.planner.speeds import path_of
 from nightshift.planner.workload import workload_of
-from nightshift.run.decisions import load_decision
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import ExportedSource, save_plan
-from nightshift.run.speeds import path_of
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from tests.builders import a_plan, a_spec
@@ -255,7 +255,7 @@ def test_a_plan_goes_on_without_records(planner: Planner, monkeypatch: pytest.Mo
     def fail(*_: Any, **__: Any) -> None:
         raise OverflowError("int too large")
 
-    monkeypatch.setattr("nightshift.run.speeds.nearest", fail)
+    monkeypatch.setattr("nightshift.planner.speeds.nearest", fail)
 
     assert planner.told(a_spec(**CHAT))["decision"]
     assert "Planned without recorded speeds: OverflowError: int too large" in planner.log

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from nightshift.operators import tokens
-from nightshift.operators.planning import IMAGE_TOKENS, known_of
+from nightshift.planner import tokens
+from nightshift.planner.inputs import IMAGE_TOKENS, known_of
 from nightshift.planner.record import Record, Workload
 from nightshift.planner.speed import CHARS_PER_TOKEN, INPUT_TOKENS, SPECIAL_TOKENS, Basis, speed_of
 from nightshift.run.files import BYTES_MAX, CONFIG, TOKENIZER, NoFile, read_file

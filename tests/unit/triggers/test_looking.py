@@ -16,7 +16,7 @@ from obstore.store import MemoryStore
 
 from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.run import pauses
-from nightshift.run.progress import committed_rows
+from nightshift.run.ledger import committed_rows
 from nightshift.triggers import jobset as triggers_jobset
 from nightshift.triggers import looking
 from nightshift.triggers.jobset import KubernetesJobSetTrigger

@@ -22,7 +22,7 @@ AT_ONCE_S: Final = 60.0
 
 
 def starts_of(seen: Observation) -> dict[str, dict[str, float]]:
-    """Seconds by stage (`nightshift.planner.record.STAGES`, and `RAN`) of each pod, by its name; what nobody saw is missing."""
+    """Seconds by stage (`nightshift.run.starts.STAGES`, and `RAN`) of each pod, by its name; what nobody saw is missing."""
     return {pod["metadata"]["name"]: stages for pod in seen.pods if (stages := _stages(pod, seen.workload))}
 
 

@@ -22,14 +22,14 @@ from typing import Any, Final
 import obstore
 from obstore.store import LocalStore, ObjectStore
 
+from nightshift.planner.decisions import load_decision
 from nightshift.planner.plan import NotADecision
 from nightshift.planner.record import NotARecord, Record, Workload
 from nightshift.planner.workload import workload_of
 from nightshift.profiles import PROFILES
-from nightshift.run import measured
-from nightshift.run.decisions import load_decision
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import Plan
+from nightshift.run.seal import MEASURED
 from nightshift.spec import JobSpec
 from nightshift.store import StoreUnavailable, create_or_read, get_bytes
 
@@ -80,7 +80,7 @@ def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any], row_toke
     found: list[Record] = []
     if manifest.get("dead_letters", 0) > DEAD_MOST * manifest.get("rows", 0):
         return found
-    for each in manifest.get(measured.KEY, {}).get("profiles", ()):
+    for each in manifest.get(MEASURED, {}).get("profiles", ()):
         rows = each.get("rows_answered", each["rows"])  # An earlier release did not tell them apart.
         if each["profile"] not in PROFILES or not rows or not each["work_s"]:
             continue

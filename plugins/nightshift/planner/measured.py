@@ -14,19 +14,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nightshift.costs.bill import Machine
-from nightshift.costs.split import Life, split_all
-from nightshift.planner.record import STAGES
+from nightshift.planner.costs.bill import Machine
+from nightshift.planner.costs.split import Life, split_all
 from nightshift.run.chunks import Part
 from nightshift.run.marks import Ended, Mark, NotAMark
 from nightshift.run.names import RunRef
-from nightshift.run.starts import Starts, read_starts
+from nightshift.run.starts import STAGES, Starts, read_starts
 from nightshift.store import Objects, ObjectTooLarge, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-KEY: Final = "measured"
-"""The entry of the run manifest."""
 READERS: Final = 16
 PATIENCE_S: Final = 300.0
 """How long a seal may read marks. What was not read by then is not seen."""
@@ -154,8 +151,9 @@ def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], start
 
 
 def _paid(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], starts: Starts, machine: Machine) -> dict[str, Any]:
-    """machine, machines: the name and the number of a worker's. machine_s: `nightshift.costs.split.Parts` of all attempts, in
-    seconds. starts_assumed: attempts whose start no cluster saw: if it saw others', these took the median of them."""
+    """machine, machines: the name and the number of a worker's. machine_s: `nightshift.planner.costs.split.Parts` of all
+    attempts, in seconds. starts_assumed: attempts whose start no cluster saw: if it saw others', these took the median of
+    them."""
     before = [starts.before_s(mark) for mark in marks]
     known = [seconds for seconds in before if seconds is not None]
     usual = statistics.median(known) if known else 0.0

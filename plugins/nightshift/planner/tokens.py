@@ -20,7 +20,7 @@ MEMORY_BYTES: Final = 6 << 30
 """Address space, of which threads and the interpreter take a part."""
 WORDS_MAX: Final = 200
 """Characters of a reason that are shown."""
-_PROGRAM: Final = "from nightshift.operators.tokens import main; main()"
+_PROGRAM: Final = "from nightshift.planner.tokens import main; main()"
 
 
 class Uncountable(ValueError):

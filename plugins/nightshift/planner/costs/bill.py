@@ -1,5 +1,5 @@
-"""What a run cost, by compute profile: its paid machine time (`nightshift.costs.split`) times prices, beside what was estimated
-before; BigQuery and storage. Pure.
+"""What a run cost, by compute profile: its paid machine time (`nightshift.planner.costs.split`) times prices, beside what was
+estimated before; BigQuery and storage. Pure.
 
 Money is whole millionths of the currency. A profile's cost is rounded once; its parts are apportioned to that sum, so they
 add up to it exactly.
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.costs.prices import Prices
-from nightshift.costs.split import PARTS, Parts, apportion
+from nightshift.planner.costs.prices import Prices
+from nightshift.planner.costs.split import PARTS, Parts, apportion
 from nightshift.planner.sizing import OPERATIONS_PER_CHUNK
+from nightshift.run.seal import MEASURED
 
 if TYPE_CHECKING:
     from nightshift.planner.plan import Decision
@@ -157,7 +158,7 @@ def bill(
 
     manifest: the run's (`nightshift.run.seal`). estimated: what the task plan decided, and the machine of its profile.
     """
-    measured = manifest.get("measured")
+    measured = manifest.get(MEASURED)
     found = measured.get("profiles") if isinstance(measured, dict) else None
     if measured is None or not isinstance(found, list) or not all("machine_s" in each for each in found):
         return None

@@ -1,20 +1,22 @@
-"""The bill of a run (`nightshift.costs.bill`) from what lies in its folder."""
+"""The bill of a run (`nightshift.planner.costs.bill`) from what lies in its folder."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from obstore.store import ObjectStore
 
-from nightshift.costs.bill import Bill, Machine, bill
-from nightshift.costs.prices import Prices
+from nightshift.planner import measured
+from nightshift.planner.costs.bill import Bill, Machine, bill
+from nightshift.planner.costs.prices import Prices
+from nightshift.planner.decisions import load_decision
 from nightshift.planner.plan import NotADecision
-from nightshift.run import measured
-from nightshift.run.decisions import load_decision
+from nightshift.run.chunks import Part
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
+from nightshift.run.seal import MEASURED
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
 
@@ -28,6 +30,16 @@ def machine_of(spec: JobSpec, profile: str) -> Machine:
     except ValueError:  # The job was changed meanwhile, and its worker no longer fits this profile.
         shape = None
     return measured.UNKNOWN_MACHINE if shape is None else Machine(shape.price_name, shape.machines)
+
+
+def measure_run(store: ObjectStore, run: RunRef, plan: Plan | None, spec: JobSpec, parts: Sequence[Part]) -> dict[str, Any]:
+    """What the attempts of a run claim of their time, as its manifest says it (`nightshift.planner.measured.measure`).
+
+    parts: of all committed chunks. Without a plan nothing was attempted.
+    """
+    objects = ObjectStorage(store, measured.BYTES_MOST)
+    seen = asyncio.run(measured.look(objects, run, plan.uid)) if plan else measured.Seen()
+    return measured.measure(seen, parts, lambda profile: machine_of(spec, profile))
 
 
 def bill_of(
@@ -58,9 +70,7 @@ def bill_so_far(
 ) -> Bill:
     """Of a run that is not sealed: what its attempts were paid for. How much of it is useful is only known at the seal, so its
     parts mean nothing yet."""
-    objects = ObjectStorage(store, measured.BYTES_MOST)
-    seen = asyncio.run(measured.look(objects, run, plan.uid)) if plan else measured.Seen()
-    found = measured.measure(seen, [], lambda profile: machine_of(spec, profile))
-    made = bill({measured.KEY: found, **_NOTHING_DELIVERED}, prices, bigquery_bytes=bigquery_bytes)
+    found = measure_run(store, run, plan, spec, [])
+    made = bill({MEASURED: found, **_NOTHING_DELIVERED}, prices, bigquery_bytes=bigquery_bytes)
     assert made is not None, "it was measured here"
     return made

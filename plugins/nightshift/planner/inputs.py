@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.operators import tokens
+from nightshift.planner import tokens
 from nightshift.planner.model import Model, UnknownModel, model_of, model_of_size
 from nightshift.planner.speed import CHARS_PER_TOKEN, SPECIAL_TOKENS, Known, tokens_of
 from nightshift.run import files
